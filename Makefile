@@ -1,0 +1,51 @@
+# Tandem. `make help` lists the targets; `make demo` and `make test` set up all that they need.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/tests
+# Package clients trust the machine's certificate store (sites with a TLS proxy add theirs there).
+export UV_SYSTEM_CERTS := 1
+
+.PHONY: help
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- setting up ---------------------------------------------------------------------------------
+$(VENV)/.installed: tests/requirements.txt pyproject.toml
+	@echo ">> Python environment in $(VENV) (locked, hash-checked)"
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tandem needs Python 3.11 or newer")'
+	@python3 -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: venv
+venv: $(VENV)/.installed ## The Python environment that everything below uses
+
+.PHONY: lock
+lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
+	$(VENV)/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate \
+	  --python-version 3.11 --group dev pyproject.toml -o tests/requirements.txt
+
+# --- generated files ----------------------------------------------------------------------------
+.PHONY: generate
+generate: venv ## Regenerate crds/ and the chart's copy from the API types
+	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
+
+# --- checks -------------------------------------------------------------------------------------
+.PHONY: format
+format: venv ## Format and fix what ruff can
+	$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
+
+.PHONY: lint
+lint: venv ## ruff, mypy strict, import layers
+	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+.PHONY: unit
+unit: venv ## Unit tests (seconds)
+	$(PY) -m pytest tests/unit
