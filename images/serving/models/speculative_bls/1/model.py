@@ -1,0 +1,34 @@
+"""Triton entry of the speculative BLS: decoupled, streams and batches, tensors of `tensorrt_llm_bls`."""
+
+import logging
+import threading
+from typing import Any
+
+from tandem_serving import adapter, settings
+
+
+class TritonPythonModel:
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Build the service from config.pbtxt's parameters."""
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        self._service, self._engines = adapter.build_service(settings.read(adapter.parameters(args)))
+        watch = threading.Thread(target=self._service.watch, args=(adapter.TritonSink(),), name="watch", daemon=True)
+        watch.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Start the requests; their responses are sent by the service's threads."""
+        for request in requests:
+            responder = adapter.TritonResponder(request)
+            tensors = adapter.tensors_of(request)
+            if "stop" in tensors and tensors["stop"].any():
+                self._service.cancel(request.request_id())
+                responder.close()
+            else:
+                self._service.submit(tensors, request.request_id(), responder)
+
+    def finalize(self) -> None:
+        """End all requests and threads."""
+        self._service.close()
+        self._engines.close()

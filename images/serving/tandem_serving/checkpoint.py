@@ -1,0 +1,58 @@
+"""What a model folder says about itself: Hugging Face checkpoints and TensorRT-LLM engine folders."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class CheckpointError(Exception):
+    """A model folder that cannot be read; the message says which file and why."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`max_sequence_len` tokens (prompt and output together) and `vocab_size` rows of the embedding."""
+
+    max_sequence_len: int
+    vocab_size: int
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file. Raises CheckpointError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: check the model's path or download it again") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): download it again") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is no JSON object: download it again")
+    return value
+
+
+def read_limits(folder: Path) -> Limits:
+    """Limits from config.json: Hugging Face's keys, or `build_config` of a built engine."""
+    path = folder / "config.json"
+    config = read_json(path)
+    build, pretrained = config.get("build_config"), config.get("pretrained_config")
+    length = build.get("max_seq_len") if isinstance(build, dict) else config.get("max_position_embeddings")
+    vocab = pretrained.get("vocab_size") if isinstance(pretrained, dict) else config.get("vocab_size")
+    for name, value in (("maximum sequence length", length), ("vocab_size", vocab)):
+        if not isinstance(value, int) or value <= 0:
+            raise CheckpointError(f"{path} states no {name}: is it a checkpoint or engine folder?")
+    return Limits(int(length or 0), int(vocab or 0))
+
+
+def end_ids(folder: Path) -> list[int]:
+    """End-of-text token ids, as generation_config.json (or else config.json) lists them."""
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        value = read_json(path).get("eos_token_id") if path.exists() else None
+        if isinstance(value, int):
+            return [value]
+        if isinstance(value, list) and all(isinstance(item, int) for item in value):
+            return value
+    return []

@@ -1,0 +1,128 @@
+"""A sequence's responses: steps and text in, chunks out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tandem_serving.loop import FINISH_STOP, FloatArray, Step
+from tandem_serving.request import Prompt
+from tandem_serving.text import Piece, TextStep, TextStream
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts over all of a sequence's steps."""
+
+    draft_tokens: int
+    accepted_draft_tokens: int
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over proposed draft tokens; 0 when none were proposed."""
+        return self.accepted_draft_tokens / self.draft_tokens if self.draft_tokens else 0.0
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One response about prompt `batch_index`.
+
+    The first `accepted` of `ids` were accepted from the draft, the first `draft_length` characters of
+    `text` come from them. `log_probs` float32[m] and `logits` float32[m, V] are of the generated tokens.
+    The prompt's last chunk has `finish_reason` and `summary`.
+    """
+
+    batch_index: int
+    text: str = ""
+    ids: list[int] = field(default_factory=list)
+    accepted: int = 0
+    draft_length: int = 0
+    finish_reason: str = ""
+    cum_log_prob: float | None = None
+    log_probs: FloatArray | None = None
+    logits: FloatArray | None = None
+    summary: Summary | None = None
+
+
+class Writer:
+    """Turns one sequence's steps into chunks: as they come (`stream`), or one at the end.
+
+    A streamed chunk is a delta. The one chunk of a sequence that is not streamed also repeats the prompt,
+    unless the client excluded it (upstream's `exclude_input_in_output`).
+    """
+
+    def __init__(self, prompt: Prompt, text: TextStream, stream: bool, send: Callable[[Chunk], None]) -> None:
+        self._prompt = prompt
+        self._text = text
+        self._stream = stream
+        self._send = send
+        self._drafted = self._accepted = 0
+        self._output = Chunk(prompt.index)
+        self._tokens = 0
+        self._cum_log_prob: float | None = None
+
+    def write(self, step: Step) -> bool:
+        """Take a step; True: the sequence is over (its finish, or a stop word in the text)."""
+        text = self._text.push(step.ids, step.accepted, last=bool(step.finish))
+        finish = FINISH_STOP if text.stopped else step.finish
+        self._drafted += step.drafted
+        self._accepted += step.accepted
+        self._tokens += text.used
+        chunk = self._chunk(step, text, finish)
+        if self._stream:
+            for piece in text.pieces[:-1]:
+                self._send(Chunk(self._prompt.index, piece.text, draft_length=piece.draft_length))
+            self._send(chunk)
+        else:
+            self._collect(chunk, text.pieces)
+        return bool(finish)
+
+    def _chunk(self, step: Step, text: TextStep, finish: str) -> Chunk:
+        used = text.used
+        log_probs = None if step.log_probs is None else step.log_probs[:used]
+        if log_probs is not None:
+            self._cum_log_prob = (self._cum_log_prob or 0.0) + float(log_probs.sum())
+        return Chunk(
+            self._prompt.index,
+            text.pieces[-1].text,
+            step.ids[:used],
+            accepted=min(step.accepted, used),
+            draft_length=text.pieces[-1].draft_length,
+            finish_reason=finish,
+            cum_log_prob=self._cum_log_prob,
+            log_probs=log_probs,
+            logits=None if step.logits is None else step.logits[:used],
+            summary=self._summary() if finish else None,
+        )
+
+    def _summary(self) -> Summary:
+        return Summary(self._drafted, self._accepted, len(self._prompt.ids), self._tokens)
+
+    def _collect(self, chunk: Chunk, pieces: list[Piece]) -> None:
+        total = self._output
+        self._output = replace(
+            chunk,
+            text=total.text + "".join(piece.text for piece in pieces),
+            ids=total.ids + chunk.ids,
+            accepted=total.accepted + chunk.accepted,
+            draft_length=0,  # drafted and other text alternate: there is no leading part
+            log_probs=_concatenate(total.log_probs, chunk.log_probs),
+            logits=_concatenate(total.logits, chunk.logits),
+        )
+        if chunk.finish_reason:
+            self._send(self._echoed(self._output))
+
+    def _echoed(self, chunk: Chunk) -> Chunk:
+        if not self._prompt.echo:
+            return chunk
+        return replace(chunk, text=self._prompt.text + chunk.text, ids=self._prompt.ids.tolist() + chunk.ids)
+
+
+def _concatenate(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return np.concatenate([a, b])

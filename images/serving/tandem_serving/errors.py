@@ -1,0 +1,42 @@
+"""The errors of a request. Each message goes to the client as it stands: it says what to do next."""
+
+
+class ServingError(Exception):
+    """Base of all errors that end a request.
+
+    `code` names a code of Triton's TritonError (INTERNAL, INVALID_ARG, UNAVAILABLE, CANCELLED).
+    """
+
+    code = "INTERNAL"
+
+
+class RequestError(ServingError):
+    """The request itself is wrong; sending it again cannot help."""
+
+    code = "INVALID_ARG"
+
+
+class QueueFullError(ServingError):
+    """No room for more sequences; the same request may be sent again later."""
+
+    code = "UNAVAILABLE"
+
+
+class EngineError(ServingError):
+    """An engine (target or draft) refused or failed a call; `code` is the engine's own."""
+
+    def __init__(self, message: str, code: str = "INTERNAL") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RequestTimeoutError(ServingError):
+    """The request's time is over."""
+
+    code = "UNAVAILABLE"
+
+
+class CancelledError(ServingError):
+    """The client is gone, or asked for the request's end."""
+
+    code = "CANCELLED"

@@ -1,0 +1,138 @@
+"""Metric families and their counting. A metric never costs a request: hot paths only add to numbers in
+memory, a background thread hands the differences to the server, and a failure there is logged once.
+
+Gauges are sent as differences too, so that several instances of the model add up. Families and their
+labels follow the names of vLLM's and TensorRT-LLM's speculation metrics; ratios are left to PromQL.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Protocol
+
+log = logging.getLogger("tandem.metrics")
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric family: `kind` is "counter", "gauge" or "histogram" (with upper bounds `buckets`)."""
+
+    name: str
+    kind: str
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+DRAFTS = Family("tandem_spec_decode_num_drafts_total", "counter", "Draft-and-verify rounds")
+DRAFT_TOKENS = Family("tandem_spec_decode_num_draft_tokens_total", "counter", "Tokens proposed by the draft")
+ACCEPTED = Family("tandem_spec_decode_num_accepted_tokens_total", "counter", "Draft tokens accepted")
+ACCEPTED_PER_POS = Family(
+    "tandem_spec_decode_num_accepted_tokens_per_pos_total",
+    "counter",
+    "Draft tokens accepted, by their position in the draft (0 is the first)",
+)
+DRAFT_FAILURES = Family(
+    "tandem_spec_decode_draft_failures_total",
+    "counter",
+    "Sequences that went on with the target alone because the draft engine failed or was too slow",
+)
+PROMPT_TOKENS = Family("tandem_prompt_tokens_total", "counter", "Prompt tokens of finished sequences")
+GENERATION_TOKENS = Family("tandem_generation_tokens_total", "counter", "Tokens generated")
+DRAFT_LENGTH = Family("tandem_draft_length", "gauge", "Draft length of the latest round")
+RUNNING = Family("tandem_requests_running", "gauge", "Sequences being generated")
+WAITING = Family("tandem_requests_waiting", "gauge", "Sequences waiting for a place")
+FIRST_TOKEN = Family(
+    "tandem_time_to_first_token_seconds", "histogram", "From a request's arrival to its first token", _SECONDS
+)
+LATENCY = Family(
+    "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
+)
+FAMILIES = (
+    DRAFTS,
+    DRAFT_TOKENS,
+    ACCEPTED,
+    ACCEPTED_PER_POS,
+    DRAFT_FAILURES,
+    PROMPT_TOKENS,
+    GENERATION_TOKENS,
+    DRAFT_LENGTH,
+    RUNNING,
+    WAITING,
+    FIRST_TOKEN,
+    LATENCY,
+)
+
+
+class SinkError(Exception):
+    """The server refused a metric."""
+
+
+class Sink(Protocol):
+    """Where metrics go. Both methods raise SinkError."""
+
+    def add(self, family: Family, labels: Labels, value: float) -> None:
+        """Add to a counter or gauge."""
+        ...
+
+    def observe(self, family: Family, labels: Labels, value: float) -> None:
+        """Add an observation to a histogram."""
+        ...
+
+
+class Metrics:
+    """Counts in memory until `flush` sends the differences to the sink. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[Family, Labels], float] = defaultdict(float)
+        self._sent: dict[tuple[Family, Labels], float] = defaultdict(float)
+        self._observations: list[tuple[Family, float]] = []
+        self._failed = False
+
+    def add(self, family: Family, value: float, labels: Labels = ()) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._values[family, labels] += value
+
+    def set(self, family: Family, value: float) -> None:
+        """Set a gauge."""
+        with self._lock:
+            self._values[family, ()] = value
+
+    def observe(self, family: Family, value: float) -> None:
+        """Add an observation to a histogram."""
+        with self._lock:
+            self._observations.append((family, value))
+
+    def round(self, drafted: int, accepted: int) -> None:
+        """Count one draft-and-verify round."""
+        with self._lock:
+            self._values[DRAFTS, ()] += 1
+            self._values[DRAFT_TOKENS, ()] += drafted
+            self._values[ACCEPTED, ()] += accepted
+            self._values[DRAFT_LENGTH, ()] = drafted
+            for position in range(accepted):
+                self._values[ACCEPTED_PER_POS, (("position", str(position)),)] += 1
+
+    def flush(self, sink: Sink) -> None:
+        """Send what changed. A sink that fails is logged once and tried again at the next flush."""
+        with self._lock:
+            changed = {key: value for key, value in self._values.items() if value != self._sent[key]}
+            observations, self._observations = self._observations, []
+        try:
+            for (family, labels), value in changed.items():
+                sink.add(family, labels, value - self._sent[family, labels])
+                self._sent[family, labels] = value
+            for family, value in observations:
+                sink.observe(family, (), value)
+        except SinkError as error:
+            if not self._failed:
+                log.warning("metrics cannot be reported: %s; requests are not affected", error)
+            self._failed = True

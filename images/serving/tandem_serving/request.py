@@ -1,0 +1,267 @@
+"""From a request's tensors to what is to be generated; everything that can be wrong is found here.
+
+Tensors are those of upstream's `tensorrt_llm_bls`: a batch dimension of n prompts first, scalars as [n, 1].
+All prompts are checked before any work starts: one bad prompt refuses the whole request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tandem_serving.errors import RequestError
+from tandem_serving.loop import IntArray
+from tandem_serving.tokenizer import Tokenizer
+
+Array = npt.NDArray[Any]
+
+_MULTIMODAL = "this service takes text only; leave it out"
+_LORA = "LoRA adapters are not supported; serve the merged model instead"
+UNSUPPORTED = {
+    "decoder_text_input": "encoder-decoder models are not supported; leave it out",
+    "image_input": _MULTIMODAL,
+    "image_bytes_input": _MULTIMODAL,
+    "image_url_input": _MULTIMODAL,
+    "video_bytes_input": _MULTIMODAL,
+    "prompt_embedding_table": "prompt tuning is not supported; leave it out",
+    "prompt_vocab_size": "prompt tuning is not supported; leave it out",
+    "prompt_table_extra_id": "prompt tuning is not supported; leave it out",
+    "lora_task_id": _LORA,
+    "lora_weights": _LORA,
+    "lora_config": _LORA,
+    "guided_decoding_guide_type": "guided decoding is not supported with speculation; leave it out",
+    "guided_decoding_guide": "guided decoding is not supported with speculation; leave it out",
+}
+# Flags that may be sent as false, and numbers that may be sent as 1.
+UNSUPPORTED_TRUE = {
+    "return_context_logits": "context logits are not returned; ask the tensorrt_llm model for them",
+    "return_perf_metrics": "performance figures of a request are not returned; see the metrics endpoint",
+    "use_draft_logits": "acceptance by logits is not supported, draft tokens are matched; leave it out",
+}
+UNSUPPORTED_ABOVE_ONE = {
+    "beam_width": "beam search does not go together with speculation; send 1",
+    "num_return_sequences": "send the prompt several times in one request instead",
+}
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number that goes to the engines: its tensor there, its dtype, and what it must satisfy."""
+
+    tensor: str
+    dtype: type[np.generic]
+    valid: Callable[[float], bool] = math.isfinite
+    must: str = "be finite"
+
+
+SAMPLING = {
+    "top_k": Scalar("runtime_top_k", np.int32, lambda v: v >= 0, "be 0 (all) or more"),
+    "top_p": Scalar("runtime_top_p", np.float32, lambda v: 0 <= v <= 1, "lie between 0 and 1"),
+    "temperature": Scalar("temperature", np.float32, lambda v: 0 <= v < math.inf, "be 0 or more"),
+    "length_penalty": Scalar("len_penalty", np.float32),
+    "repetition_penalty": Scalar("repetition_penalty", np.float32, lambda v: 0 < v < math.inf, "be above 0"),
+    "presence_penalty": Scalar("presence_penalty", np.float32),
+    "frequency_penalty": Scalar("frequency_penalty", np.float32),
+    "pad_id": Scalar("pad_id", np.int32),
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service allows: sequence lengths in tokens (prompt and output), draft length, vocabulary."""
+
+    max_sequence_len: int
+    max_draft_len: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1."""
+
+    index: int
+    text: str
+    ids: IntArray
+    max_tokens: int
+    num_draft_tokens: int
+    min_tokens: int
+    seed: int | None
+    end_ids: frozenset[int]
+    stop_words: tuple[str, ...]
+    echo: bool
+    tensors: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request's prompts and what it wants back."""
+
+    prompts: tuple[Prompt, ...]
+    stream: bool
+    log_probs: bool = False
+    generation_logits: bool = False
+
+
+class Inputs:
+    """A request's tensors with checked shapes: n rows each."""
+
+    def __init__(self, tensors: Mapping[str, Array]) -> None:
+        if "text_input" not in tensors:
+            raise RequestError("text_input is missing: send the prompts as [n, 1] strings")
+        self.tensors = tensors
+        self.count = len(tensors["text_input"]) if tensors["text_input"].ndim else 0
+        if self.count == 0:
+            raise RequestError("text_input is empty: send at least one prompt")
+
+    def row(self, name: str, index: int) -> list[Any] | None:
+        """Row `index` of a tensor as a flat list; None: the tensor is absent."""
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            return None
+        if tensor.ndim == 0 or len(tensor) != self.count:
+            raise RequestError(
+                f"{name} has shape {list(tensor.shape)}, but text_input holds {self.count} prompts: "
+                "send one row a prompt"
+            )
+        return list(tensor[index].reshape(-1).tolist())
+
+    def scalar(self, name: str, index: int, default: Any = None) -> Any:
+        """The one value of row `index`."""
+        row = self.row(name, index)
+        if row is None:
+            return default
+        if len(row) != 1:
+            raise RequestError(f"{name} holds {len(row)} values a prompt: send one")
+        return row[0]
+
+    def strings(self, name: str, index: int) -> list[str]:
+        """The strings of row `index`, UTF-8; empty ones are padding and left out."""
+        texts = [_text(name, value) for value in self.row(name, index) or []]
+        return [text for text in texts if text]
+
+    def flag(self, name: str) -> bool:
+        """A flag of the whole request: set for any prompt."""
+        return any(bool(self.scalar(name, i, False)) for i in range(self.count))
+
+
+def _text(name: str, value: bytes | str) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{name} is not valid UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+class Parser:
+    """Parses requests for one service."""
+
+    def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
+        self._tokenizer = tokenizer
+        self._limits = limits
+
+    def parse(self, tensors: Mapping[str, Array]) -> Request:
+        """Check everything and tokenize. Raises RequestError."""
+        inputs = Inputs(tensors)
+        _refuse_unsupported(inputs)
+        return Request(
+            prompts=tuple(self._prompt(inputs, i) for i in range(inputs.count)),
+            stream=inputs.flag("stream"),
+            log_probs=inputs.flag("return_log_probs"),
+            generation_logits=inputs.flag("return_generation_logits"),
+        )
+
+    def _prompt(self, inputs: Inputs, i: int) -> Prompt:
+        text = _text("text_input", inputs.scalar("text_input", i))
+        max_tokens = inputs.scalar("max_tokens", i)
+        ids = self._tokenize(text, max_tokens)
+        seed = inputs.scalar("seed", i)
+        end_id = inputs.scalar("end_id", i)
+        ends = self._tokenizer.end_ids if end_id is None else [end_id]
+        return Prompt(
+            index=i,
+            text=text,
+            ids=np.array(ids, np.int32),
+            max_tokens=max_tokens,
+            num_draft_tokens=self._draft_tokens(inputs.scalar("num_draft_tokens", i)),
+            min_tokens=max(0, inputs.scalar("min_tokens", i, 0)),
+            seed=None if seed is None else int(seed),
+            end_ids=frozenset(ends),
+            stop_words=tuple(inputs.strings("stop_words", i)),
+            echo=not inputs.scalar("exclude_input_in_output", i, False),
+            tensors=self._engine_tensors(inputs, i, ends),
+        )
+
+    def _tokenize(self, text: str, max_tokens: int | None) -> list[int]:
+        if not text:
+            raise RequestError("the prompt is empty: send at least one character in text_input")
+        if max_tokens is None or max_tokens <= 0:
+            raise RequestError(f"max_tokens is {max_tokens}: send the number of tokens wanted, 1 or more")
+        ids = self._tokenizer.encode(text)
+        limit = self._limits.max_sequence_len
+        if not ids:
+            raise RequestError("the prompt has no tokens: send some text")
+        if len(ids) + max_tokens > limit:
+            raise RequestError(
+                f"the prompt's {len(ids)} tokens and max_tokens {max_tokens} make {len(ids) + max_tokens}, "
+                f"more than the model's limit of {limit}: shorten the prompt or ask for fewer tokens"
+            )
+        return ids
+
+    def _draft_tokens(self, wanted: int | None) -> int:
+        if wanted is None:
+            return self._limits.max_draft_len
+        if wanted < 0:
+            raise RequestError(f"num_draft_tokens is {wanted}: send 0 (no speculation) or more")
+        return min(wanted, self._limits.max_draft_len)
+
+    def _engine_tensors(self, inputs: Inputs, i: int, end_ids: list[int]) -> dict[str, Array]:
+        tensors: dict[str, Array] = {}
+        for name, scalar in SAMPLING.items():
+            value = inputs.scalar(name, i)
+            if value is None:
+                continue
+            if not scalar.valid(value):
+                raise RequestError(f"{name} is {value}: it must {scalar.must}")
+            tensors[scalar.tensor] = np.array([[value]], scalar.dtype)
+        if end_ids:
+            tensors["end_id"] = np.array([[end_ids[0]]], np.int32)
+            tensors.setdefault("pad_id", tensors["end_id"])
+        bad_words = inputs.strings("bad_words", i)
+        if bad_words:
+            tensors["bad_words_list"] = self._tokenizer.word_list(bad_words)[None]
+        bias = self._bias(inputs, i)
+        if bias is not None:
+            tensors["embedding_bias"] = bias
+        return tensors
+
+    def _bias(self, inputs: Inputs, i: int) -> Array | None:
+        words = [_text("embedding_bias_words", v) for v in inputs.row("embedding_bias_words", i) or []]
+        weights = inputs.row("embedding_bias_weights", i) or []
+        if len(words) != len(weights):
+            raise RequestError(
+                f"embedding_bias_words holds {len(words)} words and embedding_bias_weights {len(weights)} "
+                "weights: send one weight a word"
+            )
+        if not words:
+            return None
+        return self._tokenizer.embedding_bias(words, weights, self._limits.vocab_size)[None]
+
+
+def _refuse_unsupported(inputs: Inputs) -> None:
+    for name, why in UNSUPPORTED.items():
+        if name in inputs.tensors:
+            raise RequestError(f"{name} is not supported: {why}")
+    for name, why in UNSUPPORTED_TRUE.items():
+        if inputs.flag(name):
+            raise RequestError(f"{name} is not supported: {why}")
+    for name, why in UNSUPPORTED_ABOVE_ONE.items():
+        for i in range(inputs.count):
+            value = inputs.scalar(name, i, 1)
+            if value != 1:
+                raise RequestError(f"{name} {value} is not supported: {why}")

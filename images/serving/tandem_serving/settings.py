@@ -1,0 +1,70 @@
+"""The speculative BLS's settings, from the string parameters of its config.pbtxt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T", int, float)
+
+
+class SettingsError(Exception):
+    """A parameter of config.pbtxt is missing or wrong; the message says which."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
+
+    `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance.
+    """
+
+    target_model: str
+    draft_model: str
+    tokenizer_dir: Path
+    target_path: Path
+    draft_path: Path | None
+    max_draft_len: int
+    request_timeout: float
+    draft_timeout: float
+    running: int
+    waiting: int
+    mix_seed: bool
+
+
+def read(parameters: Mapping[str, str]) -> Settings:
+    """Settings from a model's parameters. Raises SettingsError."""
+    draft_model = parameters.get("tensorrt_llm_draft_model_name", "")
+    return Settings(
+        target_model=_text(parameters, "tensorrt_llm_model_name"),
+        draft_model=draft_model,
+        tokenizer_dir=Path(_text(parameters, "tokenizer_dir")),
+        target_path=Path(_text(parameters, "target_model_path")),
+        draft_path=Path(_text(parameters, "draft_model_path")) if draft_model else None,
+        max_draft_len=_number(parameters, "max_draft_len", int, "0", 0),
+        request_timeout=_number(parameters, "request_timeout_seconds", float, "600", 0.001),
+        draft_timeout=_number(parameters, "draft_timeout_seconds", float, "10", 0.001),
+        running=_number(parameters, "max_running_sequences", int, "128", 1),
+        waiting=_number(parameters, "max_waiting_sequences", int, "1024", 0),
+        mix_seed=parameters.get("mix_seed", "false").lower() == "true",
+    )
+
+
+def _text(parameters: Mapping[str, str], name: str) -> str:
+    value = parameters.get(name, "")
+    if not value:
+        raise SettingsError(f"parameter {name} is missing in config.pbtxt")
+    return value
+
+
+def _number(parameters: Mapping[str, str], name: str, kind: Callable[[str], T], default: str, least: float) -> T:
+    text = parameters.get(name) or default
+    try:
+        value = kind(text)
+    except ValueError:
+        raise SettingsError(f"parameter {name} in config.pbtxt is {text!r}: write a number") from None
+    if value < least:
+        raise SettingsError(f"parameter {name} in config.pbtxt is {text}: write {least} or more")
+    return value

@@ -1,0 +1,167 @@
+"""Text of a sequence, piece by piece: incremental decoding, stop words, and who wrote which characters."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+# What decoders write for bytes that are no complete character (yet).
+REPLACEMENT = "\ufffd"
+# Tokens of the prompt that are decoded with the first new ones: decoders drop a leading space.
+_CONTEXT_TOKENS = 6
+# The window of tokens decoded at each step is cut back to a part when it gets longer than this.
+_WINDOW_TOKENS = 16
+
+Decode = Callable[[list[int]], str]
+
+
+class Detokenizer:
+    """Turns tokens into text deltas that never end inside a character.
+
+    Decodes a short window: what comes before it cannot change the text after it, as the window is only
+    cut where the text before was complete. Concatenated deltas are the text of the whole sequence.
+    """
+
+    def __init__(self, decode: Decode, prompt: list[int]) -> None:
+        self._decode = decode
+        self._window = self._context(prompt)
+        self._sent = len(self._decode(self._window).rstrip(REPLACEMENT))
+        self._safe = len(self._window)
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; "" while a character is incomplete."""
+        self._window.append(token)
+        text = self._decode(self._window)
+        complete = text.rstrip(REPLACEMENT)
+        delta = complete[self._sent :]
+        self._sent = max(self._sent, len(complete))
+        if len(complete) == len(text) and len(self._window) > _WINDOW_TOKENS:
+            self._cut()
+        return delta
+
+    def flush(self) -> str:
+        """What is left at the end: incomplete characters as U+FFFD."""
+        text = self._decode(self._window)
+        delta = text[self._sent :]
+        self._sent = max(self._sent, len(text))
+        return delta
+
+    def _context(self, prompt: list[int]) -> list[int]:
+        """The prompt's last tokens, from a place where a character starts."""
+        start = max(0, len(prompt) - _CONTEXT_TOKENS)
+        earliest = max(0, start - _CONTEXT_TOKENS)
+        while start > earliest and self._decode(prompt[start:]).startswith(REPLACEMENT):
+            start -= 1
+        return prompt[start:]
+
+    def _cut(self) -> None:
+        self._window = self._window[self._safe :]
+        self._safe = len(self._window)
+        self._sent = len(self._decode(self._window))
+
+
+class StopText:
+    """Finds stop words in a stream of text and holds back what could become one.
+
+    The word whose end comes first counts, the longest of those that end together; the text is cut
+    before it.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = sorted({word for word in words if word}, key=len, reverse=True)
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Return (text that may be sent, whether a stop word was found)."""
+        if not self._words:
+            return text, False
+        text = self._held + text
+        found = [(text.find(word) + len(word), -len(word)) for word in self._words if word in text]
+        if found:
+            end, length = min(found)
+            self._held = ""
+            return text[: end + length], True
+        hold = max(_overlap(text, word) for word in self._words)
+        self._held = text[len(text) - hold :]
+        return text[: len(text) - hold], False
+
+    def flush(self) -> str:
+        """What was held back and never became a stop word."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, word: str) -> int:
+    """Length of the longest end of `text` with which `word` begins (shorter than `word`)."""
+    for length in range(min(len(word) - 1, len(text)), 0, -1):
+        if text.endswith(word[:length]):
+            return length
+    return 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text to send; its first `draft_length` characters come from accepted draft tokens."""
+
+    text: str
+    draft_length: int = 0
+
+
+@dataclass(frozen=True)
+class TextStep:
+    """What a step's tokens gave: pieces to send in order, tokens used, whether a stop word ended it."""
+
+    pieces: list[Piece]
+    used: int
+    stopped: bool
+
+
+@dataclass
+class TextStream:
+    """A sequence's text: tokens in, pieces out.
+
+    A character belongs to the token that completes it. Usually a step gives one piece; text that was
+    held back may need one of its own, as a piece is draft text followed by the target's.
+    """
+
+    detokenizer: Detokenizer
+    stop: StopText
+    _pending: deque[tuple[int, bool]] = field(default_factory=deque)
+
+    def push(self, ids: list[int], accepted: int, last: bool) -> TextStep:
+        """Add a step's tokens, the first `accepted` of them drafted; `last` flushes what is held."""
+        runs: list[tuple[str, bool]] = []
+        for i, token in enumerate(ids):
+            if self._add(self.detokenizer.push(token), i < accepted, runs):
+                return TextStep(_pieces(runs), i + 1, stopped=True)
+        stopped = last and self._add(self.detokenizer.flush(), False, runs)
+        if last and not stopped:
+            self._emit(self.stop.flush(), runs)
+        return TextStep(_pieces(runs), len(ids), stopped)
+
+    def _add(self, text: str, drafted: bool, runs: list[tuple[str, bool]]) -> bool:
+        if text:
+            self._pending.append((len(text), drafted))
+        out, stopped = self.stop.push(text)
+        self._emit(out, runs)
+        return stopped
+
+    def _emit(self, text: str, runs: list[tuple[str, bool]]) -> None:
+        while text:
+            length, drafted = self._pending.popleft()
+            if length > len(text):
+                self._pending.appendleft((length - len(text), drafted))
+            runs.append((text[:length], drafted))
+            text = text[length:]
+
+
+def _pieces(runs: list[tuple[str, bool]]) -> list[Piece]:
+    """Join runs into pieces of the form: draft text, then the target's."""
+    pieces: list[Piece] = []
+    for text, drafted in runs:
+        if not pieces or (drafted and pieces[-1].draft_length < len(pieces[-1].text)):
+            pieces.append(Piece(""))
+        last = pieces[-1]
+        pieces[-1] = Piece(last.text + text, last.draft_length + (len(text) if drafted else 0))
+    return pieces or [Piece("")]

@@ -1,0 +1,76 @@
+"""A model's tokenizer (tokenizer.json) and the token-level tensors made with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+
+from tandem_serving import checkpoint
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
+
+
+class Tokenizer:
+    """Encodes and decodes; `end_ids` and `pad_id` are the model's own. Thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load from `folder`. Raises checkpoint.CheckpointError."""
+        path = folder / "tokenizer.json"
+        checkpoint.read_json(path)  # a clear error instead of the library's
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self.end_ids = checkpoint.end_ids(folder) or self._named_end(folder)
+        self.pad_id = self.end_ids[0] if self.end_ids else 0
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids; `special`: with what the model wants around a text (e.g. a begin token)."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=special).ids
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        """Text without special tokens; bytes that are no character become U+FFFD."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    def word_list(self, words: list[str]) -> IntArray:
+        """Words as TensorRT-LLM's word list: int32[2, m], flat token ids over end offsets, padded with -1.
+
+        No words: int32[2, 0]. Empty words are left out.
+        """
+        lists = [self.encode(word, special=False) for word in words if word]
+        flat = [token for ids in lists for token in ids]
+        ends = np.cumsum([len(ids) for ids in lists], dtype=np.int32)
+        table = np.full((2, len(flat)), -1, np.int32)
+        table[0] = flat
+        table[1, : len(lists)] = ends
+        return table
+
+    def embedding_bias(self, words: list[str], weights: list[float], vocab_size: int) -> FloatArray:
+        """float32[vocab_size]: each word's weight added to the logits of all its tokens."""
+        bias = np.zeros(vocab_size, np.float32)
+        for word, weight in zip(words, weights, strict=True):
+            np.add.at(bias, self.encode(word, special=False), np.float32(weight))
+        return bias
+
+    def _named_end(self, folder: Path) -> list[int]:
+        path = folder / "tokenizer_config.json"
+        token = checkpoint.read_json(path).get("eos_token") if path.exists() else None
+        if isinstance(token, dict):
+            token = token.get("content")
+        found = self._tokenizer.token_to_id(token) if isinstance(token, str) else None
+        return [] if found is None else [found]
+
+
+def stack_word_lists(tables: list[IntArray]) -> IntArray:
+    """Word lists of several prompts as int32[n, 2, m]: shorter ones filled with id 0 and offset -1."""
+    width = max(table.shape[1] for table in tables)
+    stacked = np.zeros((len(tables), 2, width), np.int32)
+    stacked[:, 1] = -1
+    for row, table in zip(stacked, tables, strict=True):
+        row[:, : table.shape[1]] = table
+    return stacked
