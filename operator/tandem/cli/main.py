@@ -1,0 +1,103 @@
+"""The commands, each a thin shell over one module."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pythonjsonlogger.json import JsonFormatter
+
+import tandem
+from tandem.api.crd import crd as make_crd
+from tandem.cli.render import render_file
+from tandem.cluster.client import Api
+from tandem.errors import TandemError
+from tandem.operator import Operator
+from tandem.settings import Settings, load_settings
+
+app = typer.Typer(
+    help="Speculative decoding on NVIDIA Triton and TensorRT-LLM, operated on Kubernetes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True)
+app.add_typer(operator_app, name="operator")
+
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", help="Settings file (YAML); defaults when not given.")
+]
+
+
+@contextlib.contextmanager
+def user_errors() -> Any:
+    """Turn errors that Tandem raises on purpose into one line and exit code 1."""
+    try:
+        yield
+    except TandemError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from error
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(tandem.__version__)
+
+
+@app.command()
+def crd() -> None:
+    """Print the CustomResourceDefinition, made from the API types."""
+    typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
+
+
+@app.command()
+def render(
+    file: Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")],
+    settings: SettingsFile = None,
+) -> None:
+    """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
+    with user_errors():
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        typer.echo(render_file(text, load_settings(settings)), nl=False)
+
+
+@operator_app.command("run")
+def operator_run(
+    settings: SettingsFile = None,
+    bind: Annotated[str, typer.Option(help="Address of probes and metrics.")] = "0.0.0.0:8080",
+    log_format: Annotated[str, typer.Option(help="json or text.")] = "json",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run the operator with the pod's service account, or the current kubeconfig."""
+    _configure_logging(log_format, log_level)
+    host, _, port = bind.rpartition(":")
+    with user_errors():
+        asyncio.run(_run_operator(load_settings(settings), host, int(port)))
+
+
+async def _run_operator(settings: Settings, host: str, port: int) -> None:
+    async with await Api.connect() as api:
+        task = asyncio.ensure_future(Operator(api, settings).run(host, port))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _configure_logging(log_format: str, log_level: str) -> None:
+    handler = logging.StreamHandler()
+    if log_format == "json":
+        fields = "%(asctime)s %(levelname)s %(name)s %(message)s"
+        handler.setFormatter(JsonFormatter(fields, rename_fields={"asctime": "time", "levelname": "level"}))
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)
+    # kopf logs each failed try of a watch as an error: the operator says what matters itself.
+    logging.getLogger("kopf").setLevel("WARNING" if log_level != "debug" else "DEBUG")

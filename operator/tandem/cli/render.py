@@ -1,0 +1,58 @@
+"""`tandem render`: a resource to its children, offline."""
+
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tandem import build
+from tandem.accept import Refusal, accept
+from tandem.api import KIND
+from tandem.api.types import SpeculativeInferenceService
+from tandem.errors import TandemError
+from tandem.render import LATEST, Record, render
+from tandem.settings import Settings
+
+
+class RenderError(TandemError):
+    """The resource cannot be rendered; the message says what to write."""
+
+
+def render_file(text: str, settings: Settings) -> str:
+    """The manifests of all services in `text`, as the operator would apply them for new services.
+
+    Owner references are left out: they need the UID that the API server gives.
+
+    Raises:
+        RenderError: no service in it, a wrong field, or a spec that the settings' profiles cannot run.
+    """
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document]
+    except yaml.YAMLError as error:
+        raise RenderError(f"not YAML: {error}") from error
+    services = [document for document in documents if document.get("kind") == KIND]
+    if not services:
+        raise RenderError(f"no {KIND} in the file")
+    manifests = [manifest for service in services for manifest in _children(service, settings)]
+    return yaml.safe_dump_all(manifests, sort_keys=False, width=110)
+
+
+def _children(raw: dict[str, Any], settings: Settings) -> list[dict[str, Any]]:
+    raw = {**raw, "metadata": {"namespace": "default", **raw.get("metadata", {})}}
+    try:
+        service = SpeculativeInferenceService.model_validate(raw)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise RenderError("\n".join([f"{raw['metadata'].get('name')}:", *lines])) from error
+    accepted = accept(service.spec, settings)
+    if isinstance(accepted, Refusal):
+        raise RenderError(f"{service.name}: {accepted.reason}: {accepted.message}")
+    record = Record(renderer=LATEST, serving_image=settings.serving_image, profile=accepted, spec=service.spec)
+    revision = render(record)
+    return [
+        build.service_account(service),
+        build.revision_configmap(service, revision),
+        build.endpoint(service),
+        build.preflight_job(service, revision),
+        build.deployment(service, revision),
+    ]

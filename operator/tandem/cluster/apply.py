@@ -1,0 +1,94 @@
+"""Applying what differs: a comparison that knows which fields are ours, and the execution of a plan."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tandem import names
+from tandem.cluster.client import Api
+from tandem.cluster.kinds import BY_KIND
+from tandem.cluster.observe import owner_uid
+from tandem.errors import NameTaken
+from tandem.observed import Object
+from tandem.plan import Action, Apply, Delete
+
+log = logging.getLogger(__name__)
+
+Fields = dict[str, Any]
+"""A FieldsV1 tree: `f:<name>` fields, `k:<json>` list items by key, `v:<json>` set members, `.` itself.
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta (managedFields)."""
+
+
+def matches(manifest: Object, live: Object, subresource: str = "") -> bool:
+    """Whether applying `manifest` would change nothing of `live`.
+
+    True when each of its fields has that value in `live` and is ours, and no other field is ours.
+    """
+    fields = _owned_fields(live, subresource)
+    body = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+    meta = {k: v for k, v in body.pop("metadata").items() if k in ("labels", "annotations", "ownerReferences")}
+    if meta:
+        body["metadata"] = meta
+    return _matches(body, live, fields)
+
+
+def _owned_fields(live: Object, subresource: str) -> Fields:
+    for entry in live["metadata"].get("managedFields", []):
+        ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
+        if ours and entry.get("subresource", "") == subresource:
+            fields: Fields = entry.get("fieldsV1", {})
+            return fields
+    return {}
+
+
+def _matches(wanted: Any, live: Any, fields: Fields) -> bool:
+    inner = {key: value for key, value in fields.items() if key != "."}
+    if not inner:  # a leaf, an atomic list or map, or an empty one
+        return bool(wanted == live)
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        return {f"f:{key}" for key in wanted} == inner.keys() and all(
+            key in live and _matches(value, live[key], inner[f"f:{key}"]) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list) and isinstance(live, list):
+        return len(wanted) == len(inner) and all(
+            _matches(_item(wanted, key), _item(live, key), items) for key, items in inner.items()
+        )
+    return False
+
+
+def _item(items: list[Any], key: str) -> Any:
+    """The list item that `k:{...}` or `v:...` names; None when there is none."""
+    name = json.loads(key[2:])
+    if key.startswith("v:"):
+        return name if name in items else None
+    return next((item for item in items if name.items() <= item.items()), None)
+
+
+async def execute(api: Api, actions: Sequence[Action], may_write: Callable[[], None]) -> None:
+    """Carry out a plan, in order. `may_write` is asked before each request, and raises when it may not.
+
+    Raises:
+        NameTaken: a child's name belongs to somebody else's object, which is left alone.
+        NotLeader, Transient, Refused: as the requests do.
+    """
+    for action in actions:
+        if isinstance(action, Delete):
+            may_write()
+            await api.delete(BY_KIND[action.live["kind"]], action.live)
+        else:
+            await _apply(api, action, may_write)
+
+
+async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None:
+    manifest = action.manifest
+    kind, meta = BY_KIND[manifest["kind"]], manifest["metadata"]
+    live = action.live or await api.get(kind, meta["namespace"], meta["name"])
+    if live is not None:
+        owner = meta["ownerReferences"][0]["uid"]
+        if owner_uid(live) != owner:
+            raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "nobody that Tandem knows")
+        manifest = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
+    may_write()
+    await api.apply(kind, manifest)
+    log.info("applied %s %s/%s", kind.kind, meta["namespace"], meta["name"])

@@ -1,0 +1,155 @@
+"""A thin asynchronous client of raw JSON objects over `kubernetes.aio`, and the one place of API errors."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client, config
+from kubernetes.aio.config import ConfigException
+
+from tandem import metrics
+from tandem.cluster.kinds import Kind
+from tandem.errors import Refused, SettingsError, Transient
+from tandem.names import FIELD_MANAGER
+from tandem.observed import Object
+
+REQUEST_TIMEOUT_SECONDS = 30
+APPLY = "application/apply-patch+yaml"
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+class Api:
+    """Requests to one API server. Use as an asynchronous context manager, or `close()` it."""
+
+    def __init__(self, api_client: Any) -> None:
+        self._client = api_client
+        self.answered_at = 0.0
+        """Monotonic time of the last answer, whatever it said; 0 before the first."""
+
+    @classmethod
+    async def connect(cls) -> "Api":
+        """Connect with the pod's service account, else with the current kubeconfig.
+
+        Raises:
+            SettingsError: there is neither.
+        """
+        configuration = client.Configuration()
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+        except ConfigException:
+            try:
+                await config.load_kube_config(client_configuration=configuration)
+            except (ConfigException, OSError) as error:
+                raise SettingsError(
+                    f"no cluster to talk to: neither a pod's service account nor a kubeconfig ({error});"
+                    " set KUBECONFIG"
+                ) from error
+        return cls(client.ApiClient(configuration))
+
+    async def __aenter__(self) -> "Api":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """The object, or None when there is none."""
+        try:
+            return await self._request("GET", kind.path(namespace, name))
+        except Refused as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list_objects(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
+        """The objects of a kind by label selector, whole, with `apiVersion` and `kind` set."""
+        reply = await self._request("GET", kind.path(namespace), query={"labelSelector": selector})
+        items: list[Object] = reply.get("items", [])
+        return [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
+
+    async def list_metadata(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
+        """The objects of a kind with nothing but their metadata."""
+        query = {"labelSelector": selector}
+        reply = await self._request("GET", kind.path(namespace), query=query, accept=METADATA_ONLY)
+        items: list[Object] = reply.get("items", [])
+        return items
+
+    async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:
+        """Server-side apply as field manager `tandem`, taking over fields that others wrote."""
+        meta = manifest["metadata"]
+        path = kind.path(meta["namespace"], meta["name"], subresource)
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._request("PATCH", path, query=query, body=manifest, content_type=APPLY)
+
+    async def create(self, kind: Kind, manifest: Object) -> Object:
+        """Create an object that must not exist yet."""
+        path = kind.path(manifest["metadata"]["namespace"])
+        return await self._request("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
+
+    async def replace(self, kind: Kind, obj: Object) -> Object:
+        """Replace an object; refused when its resourceVersion is not the newest."""
+        path = kind.path(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        return await self._request("PUT", path, query={"fieldManager": FIELD_MANAGER}, body=obj)
+
+    async def delete(self, kind: Kind, live: Object) -> None:
+        """Delete exactly the object that was seen; one that is gone, or is another by now, is left alone."""
+        meta = live["metadata"]
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
+        try:
+            await self._request("DELETE", kind.path(meta["namespace"], meta["name"]), body=body)
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Object:
+        headers = {"Content-Type": content_type, "Accept": accept}
+        params = [(key, value) for key, value in (query or {}).items() if value]
+        try:
+            request = await self._client.param_serialize(
+                method,
+                path,
+                query_params=params,
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            method, url, headers, body, _ = request
+            response = await self._client.call_api(
+                method, url, headers, body, _request_timeout=REQUEST_TIMEOUT_SECONDS
+            )
+            data = await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Transient(f"{method} {path}: {error or type(error).__name__}") from error
+        metrics.API_REQUESTS.labels(method, str(response.status)).inc()
+        self.answered_at = time.monotonic()
+        if response.status >= 400:
+            raise _error(method, path, response.status, data)
+        reply: Object = json.loads(data)
+        return reply
+
+
+def _error(method: str, path: str, status: int, data: bytes) -> Exception:
+    """4xx are for people (`Refused`), except those that only say: not now (`Transient`)."""
+    try:
+        message = json.loads(data).get("message", "")
+    except (ValueError, AttributeError):
+        message = data[:200].decode("utf-8", "replace")
+    text = f"{method} {path}: {status}: {message}"
+    if status in (401, 408, 409, 410, 429) or status >= 500:
+        return Transient(text)
+    return Refused(status, text)

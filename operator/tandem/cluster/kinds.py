@@ -1,0 +1,43 @@
+"""The kinds that Tandem reads and writes, and their URLs."""
+
+from dataclasses import dataclass
+
+from tandem.api import API_VERSION, KIND, PLURAL
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A namespaced kind of the API."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    @property
+    def group_version(self) -> tuple[str, str]:
+        """API group (empty for core) and version."""
+        group, _, version = self.api_version.rpartition("/")
+        return group, version
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """URL path of an object, or of the collection; `namespace` None means all."""
+        root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        parts = [root, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+
+SERVICES_KIND = Kind(API_VERSION, KIND, PLURAL)
+CONFIGMAP = Kind("v1", "ConfigMap", "configmaps")
+POD = Kind("v1", "Pod", "pods")
+SERVICE = Kind("v1", "Service", "services")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
+JOB = Kind("batch/v1", "Job", "jobs")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+EVENT = Kind("v1", "Event", "events")
+
+CHILDREN = (CONFIGMAP, SERVICE, SERVICE_ACCOUNT, DEPLOYMENT, JOB)
+"""Kinds that Tandem applies."""
+WATCHED = (SERVICES_KIND, *CHILDREN, POD)
+"""Kinds whose events may ask for a reconcile."""
+BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, POD, LEASE, EVENT)}

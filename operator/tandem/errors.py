@@ -1,0 +1,39 @@
+"""The errors that reconciling knows, classified once.
+
+An error is either `Transient` (try again; nobody did anything wrong), or `Refused` (the API server said
+no to what we asked: a person must see it). Anything else is a defect and is raised with its trace.
+"""
+
+
+class TandemError(Exception):
+    """Base of all errors that Tandem raises on purpose; `str()` is for people."""
+
+
+class SettingsError(TandemError):
+    """The operator's settings cannot be used; the message says which file and what to write."""
+
+
+class Transient(TandemError):
+    """Try again: the API server is away, busy, or the object changed meanwhile."""
+
+
+class NotLeader(Transient):
+    """This process lost, or never had, the right to write."""
+
+
+class Refused(TandemError):
+    """The API server refused a request for good."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NameTaken(Refused):
+    """A child's name belongs to an object that this service does not own."""
+
+    def __init__(self, kind: str, name: str, owner: str) -> None:
+        super().__init__(
+            409,
+            f"{kind} {name!r} exists and belongs to {owner}: delete or rename it, or rename this service",
+        )

@@ -1,0 +1,147 @@
+"""kopf: events in, keys out. Nothing is decided, written or remembered here.
+
+kopf runs in a thread and an event loop of its own (`EventSource`), because it ends, or falls silent, when its
+watches fail (API errors 403, 404 and 410 end the whole operator), and because on its way out it cancels every
+task of the loop that it lives in. Here that cannot matter: it is started again, and `tandem.resync` compares
+what it said with what the API server lists.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import kopf
+
+from tandem import names
+from tandem.cluster.kinds import CHILDREN, POD, SERVICES_KIND, WATCHED, Kind
+from tandem.reconcile import Key
+
+log = logging.getLogger(__name__)
+
+Seen = dict[tuple[str, str], str]
+"""(kind, uid) to the resourceVersion of the last event."""
+
+
+class Backoffs:
+    """Delays between tries of one request, in seconds, for ever: kopf must never give up a watch."""
+
+    def __iter__(self) -> Iterator[float]:
+        for attempt in itertools.count():
+            yield min(10.0, 0.5 * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
+
+
+class EventSource:
+    """Watches our kind and its children, and calls `on_event` with the key of the service concerned.
+
+    Make and use it in the event loop that is to be told; `on_event` is called there.
+    """
+
+    def __init__(self, namespaces: list[str], on_event: Callable[[Key], None]) -> None:
+        self._namespaces = namespaces
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._ended = asyncio.Event()
+        self._ended.set()
+        self.seen: Seen = {}
+        """Written by kopf's thread alone; reading one entry from another is atomic."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether kopf runs (its watches may still be dead: see `tandem.resync`)."""
+        return not self._ended.is_set()
+
+    async def run(self) -> None:
+        """Start kopf's thread, and return when it ended or was given up by `stop()`."""
+        self.seen = {}
+        self._stop, self._ended = threading.Event(), asyncio.Event()
+        arguments = (self._stop, self._ended, self.seen)
+        threading.Thread(target=self._run, args=arguments, name="kopf", daemon=True).start()
+        await self._ended.wait()
+
+    async def stop(self, timeout_seconds: float = 10) -> None:
+        """Ask kopf to end and wait for it; one that does not is left behind, its events ignored."""
+        self._stop.set()
+        try:
+            await asyncio.wait_for(self._ended.wait(), timeout_seconds)
+        except TimeoutError:
+            log.error("kopf does not end: its thread is left behind")
+            self._ended.set()
+
+    def _run(self, stop: threading.Event, ended: asyncio.Event, seen: Seen) -> None:
+        try:
+            asyncio.run(
+                kopf.operator(
+                    registry=self._registry(stop, seen),
+                    settings=_settings(),
+                    clusterwide=not self._namespaces,
+                    namespaces=self._namespaces,
+                    standalone=True,
+                    stop_flag=stop,
+                )
+            )
+        except Exception:
+            log.exception("kopf ended")
+        finally:
+            with contextlib.suppress(RuntimeError):  # the operator's loop may be closed already
+                self._loop.call_soon_threadsafe(ended.set)
+
+    def _registry(self, stop: threading.Event, seen: Seen) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(_login)
+
+        def handler(kind: Kind) -> Callable[..., Any]:
+            async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+                if stop.is_set():
+                    return
+                if key := note(seen, kind, event):
+                    self._loop.call_soon_threadsafe(self._on_event, key)
+
+            on_event.__name__ = f"on_{kind.plural}"
+            return on_event
+
+        for kind in WATCHED:
+            kopf.on.event(*kind.group_version, kind.plural, registry=registry)(handler(kind))
+        return registry
+
+
+def note(seen: Seen, kind: Kind, event: Mapping[str, Any]) -> Key | None:
+    """Remember an event in `seen`; the key of the service concerned, None when there is none."""
+    meta = event["object"]["metadata"]
+    entry = (kind.kind, str(meta["uid"]))
+    if event["type"] == "DELETED":
+        seen.pop(entry, None)
+    else:
+        seen[entry] = str(meta["resourceVersion"])
+    return service_key(kind, meta)
+
+
+def service_key(kind: Kind, meta: Mapping[str, Any]) -> Key | None:
+    """Key of the service that an object is, or belongs to; None when it belongs to none."""
+    name = meta["name"] if kind is SERVICES_KIND else meta.get("labels", {}).get(names.LABEL_SERVICE)
+    return Key(meta["namespace"], name) if name else None
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # Tandem posts its own Events
+    settings.scanning.disabled = True  # no watching of CRDs and namespaces: fewer rights
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = Backoffs()
+    settings.watching.connect_timeout = 10
+    settings.watching.server_timeout = 290
+    settings.watching.chunk_size = 500
+    for kind in (*CHILDREN, POD):
+        settings.watching.label_selectors[(*kind.group_version, kind.plural)] = names.watch_selector()
+    return settings
+
+
+async def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """The pod's service account, else the kubeconfig; read anew each time, so that rotated tokens are found."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)

@@ -1,0 +1,19 @@
+"""Prometheus metrics of the operator itself."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+RECONCILE_SECONDS = Histogram(
+    "tandem_operator_reconcile_seconds",
+    "Time of one reconcile",
+    ["result"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+API_REQUESTS = Counter(
+    "tandem_operator_api_requests_total",
+    "Requests to the Kubernetes API, watches not counted",
+    ["method", "code"],
+)
+QUEUE_DEPTH = Gauge("tandem_operator_queue_depth", "Services that wait for a reconcile")
+LEADER = Gauge("tandem_operator_leader", "1 while this process holds the Lease")
+WATCH_RESTARTS = Counter("tandem_operator_watch_restarts_total", "Times that the watches were started again")
+MISSED_EVENTS = Counter("tandem_operator_missed_events_total", "Changes that the resync found and no watch had told")

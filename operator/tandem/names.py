@@ -1,0 +1,63 @@
+"""Names and labels of a service's children.
+
+Names are deterministic, so that doing a thing twice does it once. User labels never enter a selector.
+"""
+
+from tandem.api import GROUP
+
+FIELD_MANAGER = "tandem"
+CONTAINER = "triton"
+"""Name of the main container, in server and preflight alike."""
+
+LABEL_SERVICE = f"{GROUP}/service"
+LABEL_COMPONENT = f"{GROUP}/component"
+LABEL_REVISION = f"{GROUP}/revision"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+
+SERVER = "server"
+REVISION = "revision"
+PREFLIGHT = "preflight"
+PREFLIGHT_RESULT = "preflight-result"
+"""Values of `LABEL_COMPONENT`."""
+
+
+def server(service: str) -> str:
+    """Deployment and ServiceAccount of the Triton pods (a LeaderWorkerSet makes a Service of this name)."""
+    return f"{service}-server"
+
+
+def endpoint(service: str) -> str:
+    """Service in front of the Triton pods."""
+    return f"{service}-triton"
+
+
+def revision(service: str, digest: str) -> str:
+    """ConfigMap of a rendered revision."""
+    return f"{service}-{digest}"
+
+
+def preflight(service: str, digest: str) -> str:
+    """Job, and ConfigMap of its result, that check a revision's models."""
+    return f"{service}-preflight-{digest}"
+
+
+def selector(service: str) -> dict[str, str]:
+    """Labels that select the server pods of a service; immutable in a Deployment."""
+    return {LABEL_SERVICE: service, LABEL_COMPONENT: SERVER}
+
+
+def labels(service: str, component: str) -> dict[str, str]:
+    """Labels of a child."""
+    return {
+        "app.kubernetes.io/name": "tandem",
+        "app.kubernetes.io/instance": service,
+        "app.kubernetes.io/component": component,
+        LABEL_MANAGED_BY: FIELD_MANAGER,
+        LABEL_SERVICE: service,
+        LABEL_COMPONENT: component,
+    }
+
+
+def watch_selector() -> str:
+    """Label selector of everything that Tandem makes."""
+    return f"{LABEL_MANAGED_BY}={FIELD_MANAGER},{LABEL_SERVICE}"

@@ -1,0 +1,106 @@
+"""What was seen of one service: its object and children as the API server gave them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tandem import names
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON. Only builders make them, and only this module and `status` read into them."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A service and everything labelled as its own. Lists are in no order."""
+
+    service: Object
+    configmaps: Sequence[Object] = field(default_factory=tuple)
+    jobs: Sequence[Object] = field(default_factory=tuple)
+    deployments: Sequence[Object] = field(default_factory=tuple)
+    services: Sequence[Object] = field(default_factory=tuple)
+    service_accounts: Sequence[Object] = field(default_factory=tuple)
+    pods: Sequence[Object] = field(default_factory=tuple)
+
+    def children(self) -> list[Object]:
+        """All that Tandem applies or deletes: everything but pods."""
+        return [
+            *self.configmaps,
+            *self.jobs,
+            *self.deployments,
+            *self.services,
+            *self.service_accounts,
+        ]
+
+    def child(self, kind: str, name: str) -> Object | None:
+        """The child of that kind and name, or None."""
+        return next((c for c in self.children() if c["kind"] == kind and c["metadata"]["name"] == name), None)
+
+    def component(self, objects: Sequence[Object], component: str) -> list[Object]:
+        """Those of `objects` with that component label."""
+        return [o for o in objects if label(o, names.LABEL_COMPONENT) == component]
+
+    def server_pods(self) -> list[Object]:
+        """Triton pods that are not on their way out."""
+        pods = self.component(self.pods, names.SERVER)
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _ended(pod)]
+
+    def live_revision(self) -> str | None:
+        """Revision of the workload's pod template, None when there is no workload."""
+        for deployment in self.deployments:
+            labels = deployment["spec"]["template"]["metadata"].get("labels", {})
+            return str(labels.get(names.LABEL_REVISION, "")) or None
+        return None
+
+
+def label(obj: Object, key: str) -> str:
+    """Value of a label; empty when absent."""
+    return str(obj["metadata"].get("labels", {}).get(key, ""))
+
+
+def condition(obj: Object, kind: str) -> Object | None:
+    """The condition of that type in `status.conditions`, or None."""
+    conditions: list[Object] = obj.get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c["type"] == kind), None)
+
+
+def is_true(obj: Object, kind: str) -> bool:
+    """Whether that condition is True."""
+    found = condition(obj, kind)
+    return found is not None and found["status"] == "True"
+
+
+def pod_ready(pod: Object) -> bool:
+    """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
+    return is_true(pod, "Ready")
+
+
+def pod_problem(pod: Object) -> str | None:
+    """What keeps the pod from running, in the words of the kubelet or scheduler; None when nothing does."""
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled and scheduled["status"] == "False":
+        return f"pod {pod['metadata']['name']} cannot be scheduled: {scheduled.get('message', '')}"
+    status = pod.get("status", {})
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        state, last = container.get("state", {}), container.get("lastState", {})
+        where = f"pod {pod['metadata']['name']}, container {container['name']}"
+        waiting = state.get("waiting", {})
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            ended = last.get("terminated", {}).get("message", "").strip()
+            return f"{where}: {waiting['reason']}: {ended or waiting.get('message', '')}"
+        terminated = state.get("terminated") or {}
+        if terminated.get("exitCode"):
+            return f"{where}: exit code {terminated['exitCode']}: {terminated.get('message', '').strip()}"
+    return None
+
+
+def termination_message(pod: Object, container: str) -> str | None:
+    """What the container wrote to its termination log, None while it has not ended."""
+    for status in pod.get("status", {}).get("containerStatuses", []):
+        if status["name"] == container and (ended := status.get("state", {}).get("terminated")):
+            return str(ended.get("message", ""))
+    return None
+
+
+def _ended(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

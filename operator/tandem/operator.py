@@ -1,0 +1,120 @@
+"""The operator process: event source, resync, leader election, workers and probes, wired together.
+
+Each part may fail and be started again without the others noticing; a defect in this wiring ends the process,
+and Kubernetes starts it again.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+
+from tandem import metrics
+from tandem.cluster.client import Api
+from tandem.cluster.kinds import SERVICES_KIND
+from tandem.cluster.lease import Leadership
+from tandem.errors import Refused, Transient
+from tandem.handlers import EventSource
+from tandem.health import serve
+from tandem.reconcile import Key, Reconciler
+from tandem.settings import Settings
+from tandem.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS, CRD_POLL_SECONDS = 2.0, 2.0
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def identity() -> tuple[str, str]:
+    """Namespace of the Lease and name of this process in it.
+
+    A pod's name stays the same when its container restarts, and the old container is gone by then: so it may
+    take up its own Lease at once.
+    """
+    pod = os.environ.get("POD_NAME")
+    namespace = os.environ.get("POD_NAMESPACE") or (
+        _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else "default"
+    )
+    return namespace, pod or f"{socket.gethostname()}-{os.getpid()}"
+
+
+class Operator:
+    """One operator process."""
+
+    def __init__(self, api: Api, settings: Settings) -> None:
+        self._settings = settings
+        self._api = api
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self._leadership = Leadership(api, settings.lease, *identity())
+        self._reconciler = Reconciler(api, settings, self._leadership)
+        self._source = EventSource(settings.namespaces, self._queue.add)
+        runner = await serve(health, host, port)
+        metrics.QUEUE_DEPTH.set_function(lambda: len(self._queue))
+        metrics.LEADER.set_function(lambda: float(self._leadership.acquired.is_set()))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._leadership.run())
+                group.create_task(self._watch())
+                group.create_task(self._compare())
+                for _ in range(self._settings.workers):
+                    group.create_task(self._queue.work(self._handle))
+        finally:
+            await self._source.stop()
+            await runner.cleanup()
+
+    async def _handle(self, key: Key) -> None:
+        await self._leadership.acquired.wait()
+        started = time.monotonic()
+        try:
+            await self._reconciler.reconcile(key)
+        except Transient as error:
+            result = "again"
+            log.info("%s again in %.1f s: %s", key, self._queue.retry(key), error)
+        except Exception:
+            result = "error"
+            log.exception("%s again in %.1f s", key, self._queue.retry(key))
+        else:
+            result = "done"
+            self._queue.forget(key)
+        metrics.RECONCILE_SECONDS.labels(result).observe(time.monotonic() - started)
+
+    async def _watch(self) -> None:
+        """Keep the event source running: wait for our CRD, start it, start it again when it ends."""
+        while True:
+            await self._wait_for_crd()
+            await self._source.run()
+            log.warning("the watches ended: starting them again in %.0f s", RESTART_SECONDS)
+            metrics.WATCH_RESTARTS.inc()
+            await asyncio.sleep(RESTART_SECONDS)
+
+    async def _wait_for_crd(self) -> None:
+        said = ""
+        while True:
+            try:
+                for namespace in self._settings.scopes:
+                    await self._api.list_metadata(SERVICES_KIND, namespace)
+            except (Transient, Refused) as error:
+                if str(error) != said:
+                    log.warning("cannot list %s yet: %s", SERVICES_KIND.plural, error)
+                    said = str(error)
+                await asyncio.sleep(CRD_POLL_SECONDS)
+            else:
+                return
+
+    async def _compare(self) -> None:
+        """Compare soon after the start, then at the settings' interval, sooner while something is untold."""
+        delay = 2.0
+        while True:
+            await asyncio.sleep(delay)
+            keys, dead = await self._resync.compare()
+            for key in keys:
+                self._queue.add(key)
+            if dead:
+                log.error("a watch is dead: changes were not told twice in a row; starting the watches again")
+                await self._source.stop()
+            delay = min(10.0, self._settings.resync_seconds) if keys else self._settings.resync_seconds
+            if self._resync.problem:
+                delay = min(5.0, delay)

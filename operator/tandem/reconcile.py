@@ -1,0 +1,95 @@
+"""One level-triggered `reconcile(key)`: observe, decide, plan, apply, status. It does all the work.
+
+It reads everything it needs at each call, so that a lost, late or doubled event, a restart, and a failure
+half-way all come to the same end.
+"""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from tandem.api import API_VERSION, KIND
+from tandem.api.types import SpeculativeInferenceService
+from tandem.cluster.apply import execute, matches
+from tandem.cluster.client import Api
+from tandem.cluster.events import record_transitions
+from tandem.cluster.kinds import SERVICES_KIND
+from tandem.cluster.lease import Leadership
+from tandem.cluster.observe import observe
+from tandem.errors import Refused
+from tandem.observed import Observed
+from tandem.plan import Decision, decide, plan
+from tandem.settings import Settings
+from tandem.status import status
+
+log = logging.getLogger(__name__)
+
+
+class Key(NamedTuple):
+    """A service to reconcile."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Reconciler:
+    """Brings services to what their specs ask for."""
+
+    def __init__(self, api: Api, settings: Settings, leadership: Leadership) -> None:
+        self._api = api
+        self._settings = settings
+        self._leadership = leadership
+
+    async def reconcile(self, key: Key) -> None:
+        """Do what there is to do for one service; nothing when all is as it should be.
+
+        Raises:
+            Transient: something was in the way; call again.
+        """
+        observed = await observe(self._api, key.namespace, key.name)
+        if observed is None:
+            return  # the garbage collector removes what the service owned
+        try:
+            service = SpeculativeInferenceService.model_validate(observed.service)
+        except ValidationError as error:
+            # The API server's schema is made from the same types: only an object older than the CRD gets here.
+            log.error("%s cannot be read, apply it again to see why: %s", key, error)
+            return
+        decision = decide(service, self._settings, observed)
+        refused = await self._execute(decision, observed)
+        await self._write_status(service, decision, observed, refused)
+
+    async def _execute(self, decision: Decision, observed: Observed) -> Refused | None:
+        actions = plan(decision, observed, self._settings, matches)
+        try:
+            await execute(self._api, actions, self._leadership.check)
+        except Refused as error:
+            log.warning("%s", error)
+            return error
+        return None
+
+    async def _write_status(
+        self,
+        service: SpeculativeInferenceService,
+        decision: Decision,
+        observed: Observed,
+        refused: Refused | None,
+    ) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        manifest: dict[str, Any] = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": service.name, "namespace": service.namespace},
+            "status": status(service, decision, observed, refused, now),
+        }
+        if matches(manifest, observed.service, "status"):
+            return
+        manifest["metadata"]["uid"] = service.uid
+        self._leadership.check()
+        await self._api.apply(SERVICES_KIND, manifest, "status")
+        await record_transitions(self._api, self._leadership, service, manifest["status"])

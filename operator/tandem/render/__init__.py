@@ -1,0 +1,100 @@
+"""Rendering a service into a revision: the files and the pod that serve one target, draft and configuration.
+
+A revision is named by the digest of what was rendered. So that a new operator version rolls no fleet, each
+renderer is a version of its own (`v1`, ...), and a revision that is already in the cluster is rendered again
+by the version, and with the images, that its `Record` names, until the user changes the spec.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from tandem.api.types import ServiceSpec
+from tandem.render import v1
+from tandem.render.inputs import Inputs, Rendered
+from tandem.settings import Profile
+
+RENDERERS: dict[str, Callable[[Inputs], Rendered]] = {"v1": v1.render}
+LATEST = "v1"
+RECORD_FILE = "record.json"
+
+
+class Record(BaseModel):
+    """How a revision was rendered; kept in its ConfigMap as `record.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    renderer: str
+    """Key of `RENDERERS`."""
+    serving_image: str
+    """Image with Tandem's models and entry point."""
+    profile: Profile
+    """The profile, as it was."""
+    spec: ServiceSpec
+    """The spec, as it was; `replicas` means nothing here."""
+
+    @property
+    def inputs_hash(self) -> str:
+        """Hash of the part of the spec that shapes a revision."""
+        return inputs_hash(self.spec)
+
+
+@dataclass(frozen=True)
+class Revision:
+    """One rendered revision."""
+
+    digest: str
+    """Ten hexadecimal digits: the revision's name in status, labels and child names."""
+    files: Mapping[str, str]
+    """Data of the revision's ConfigMap: file name to text."""
+    pod: Mapping[str, Any]
+    """PodSpec of the server; its volume `revision` is added by the builder, which knows the name."""
+    preflight: Mapping[str, Any]
+    """PodSpec of the preflight Job; likewise."""
+    preflight_digest: str
+    """Ten hexadecimal digits of what the preflight depends on: equal ones need not run again."""
+
+
+def digest(value: object, length: int = 10) -> str:
+    """First hexadecimal digits of the SHA-256 of `value` as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def inputs_hash(spec: ServiceSpec) -> str:
+    """Hash of the part of `spec` that shapes a revision.
+
+    Fields at their default do not count, so that a field added by a later version changes no hash.
+    """
+    return digest(spec.model_dump(mode="json", exclude_defaults=True, exclude={"replicas"}), 16)
+
+
+def render(record: Record) -> Revision:
+    """Render as `record` says. Pure: equal records give equal bytes.
+
+    Raises:
+        KeyError: `record.renderer` is not known (made by a newer operator).
+    """
+    rendered = RENDERERS[record.renderer](
+        Inputs(spec=record.spec, profile=record.profile, serving_image=record.serving_image)
+    )
+    spec = record.spec.model_copy(update={"replicas": 1})
+    text = record.model_copy(update={"spec": spec}).model_dump_json(indent=1, by_alias=True, exclude_defaults=True)
+    # The inputs count beside the outputs: the record is in the ConfigMap, which is immutable under its name.
+    identity = {
+        "renderer": record.renderer,
+        "inputs": record.inputs_hash,
+        "files": rendered.files,
+        "pod": rendered.pod,
+    }
+    return Revision(
+        digest=digest(identity),
+        files={**rendered.files, RECORD_FILE: text},
+        pod=rendered.pod,
+        preflight=rendered.preflight,
+        preflight_digest=digest(rendered.preflight_inputs),
+    )

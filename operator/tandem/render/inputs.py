@@ -1,0 +1,32 @@
+"""What a renderer is given and what it gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tandem.api.types import ServiceSpec
+from tandem.settings import Profile
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All that a revision depends on."""
+
+    spec: ServiceSpec
+    profile: Profile
+    serving_image: str
+
+    @property
+    def image(self) -> str:
+        """Image of the server container."""
+        return self.spec.runtime.image or self.profile.image
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Files and pods of a revision; see `Revision` for the fields."""
+
+    files: Mapping[str, str]
+    pod: Mapping[str, Any]
+    preflight: Mapping[str, Any]
+    preflight_inputs: Mapping[str, Any]

@@ -1,0 +1,53 @@
+"""Triton's model configurations, from jinja2 templates in `repository/<model>/config.pbtxt.j2`."""
+
+import json
+from functools import cache
+from importlib import resources
+
+import jinja2
+
+from tandem.render.inputs import Inputs
+
+ENGINES = ("tensorrt_llm", "tensorrt_llm_draft")
+MODELS = ("preprocessing", "tensorrt_llm", "postprocessing", "speculative_bls", "tensorrt_llm_bls")
+
+
+def model_names(inputs: Inputs) -> list[str]:
+    """Names of the Triton models of the repository."""
+    return [*MODELS, "tensorrt_llm_draft"] if inputs.spec.draft else [*MODELS]
+
+
+def model_configs(inputs: Inputs) -> dict[str, str]:
+    """`<model>.config.pbtxt` to its text, for each model."""
+    spec = inputs.spec
+    target = {"model_path": spec.target.model.path}
+    variables = {
+        "max_batch_size": spec.serving.max_batch_size,
+        "max_draft_len": spec.speculation.max_draft_len if spec.draft else 0,
+        "decoupled": True,
+        "target": target,
+        "draft": {"model_path": spec.draft.model.path} if spec.draft else None,
+        "tokenizer_path": target["model_path"],
+        "request_timeout_seconds": spec.serving.request_timeout_seconds,
+        "bls_instance_count": 1,
+    }
+    return {
+        f"{name}.config.pbtxt": _environment().get_template(f"{name}/config.pbtxt.j2").render(variables)
+        for name in model_names(inputs)
+    }
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Templates of this package; a variable that is not given is an error, never an empty string."""
+    root = resources.files("tandem.render.v1").joinpath("repository")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: root.joinpath(name).read_text(encoding="utf-8")),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Protobuf's text format takes the same escapes as JSON for strings.
+    environment.filters["pbstr"] = json.dumps
+    return environment

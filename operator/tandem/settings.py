@@ -1,0 +1,120 @@
+"""The operator's settings: one YAML file, from Helm values; every field has a default."""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from tandem.api.types import DecodingType, Mode
+from tandem.errors import SettingsError
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+    )
+
+
+class Profile(_Settings):
+    """What an image can run. A profile never changes under its name."""
+
+    name: str
+    """Name that services write in `runtime.profile`."""
+    description: str = ""
+    """For people."""
+    image: str
+    """Image with Triton and the engine."""
+    modes: list[Mode]
+    """Serving stacks that the image has."""
+    decoding_types: list[DecodingType]
+    """Decoding types that the image can run."""
+    max_tensor_parallel_size: int = 1
+    """Most GPUs of one model."""
+    engine_source: str
+    """Folder in the image with the Triton model (`1/model.py`) that is the engine."""
+    engine_env: dict[str, str] = Field(default_factory=dict)
+    """Environment that the engine's model needs."""
+    resources: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Resource requests and limits of the server container."""
+
+
+class LeaseSettings(_Settings):
+    """Leader election: who may write."""
+
+    enabled: bool = True
+    """Off only for a single operator that nothing restarts, as in tests."""
+    name: str = "tandem-operator"
+    """Name of the Lease."""
+    duration_seconds: Annotated[float, Field(ge=2)] = 15
+    """A leader that has not renewed for so long may be replaced."""
+    renew_seconds: Annotated[float, Field(gt=0)] = 5
+    """Time between renewals."""
+
+
+class Settings(_Settings):
+    """Everything that an administrator may set."""
+
+    serving_image: str = "tandem/serving:0.1.0"
+    """Image with Tandem's Triton models and entry point, brought into each pod by an init container."""
+    namespaces: list[str] = Field(default_factory=list)
+    """Namespaces to serve; all when empty."""
+    lease: LeaseSettings = Field(default_factory=LeaseSettings)
+    """Leader election."""
+    resync_seconds: Annotated[float, Field(gt=0)] = 60
+    """Time between comparisons of what the watches said with what the API server lists."""
+    workers: Annotated[int, Field(ge=1, le=256)] = 16
+    """Services that are reconciled at once."""
+    revision_history_limit: Annotated[int, Field(ge=0)] = 3
+    """Old revisions (ConfigMaps) that are kept for going back, beside those that pods still mount."""
+    profiles: list[Profile] = Field(default_factory=list)
+    """Profiles by name: those that come with Tandem, then those of the file, which win."""
+
+    @property
+    def scopes(self) -> Sequence[str | None]:
+        """Namespaces to list and watch; None stands for all."""
+        return self.namespaces or [None]
+
+    def profile(self, name: str) -> Profile | None:
+        """The profile of that name, or None."""
+        return next((profile for profile in self.profiles if profile.name == name), None)
+
+
+def shipped_profiles() -> list[dict[str, Any]]:
+    """The profiles of `profiles.yaml` in this package, as written."""
+    text = resources.files("tandem").joinpath("profiles.yaml").read_text(encoding="utf-8")
+    profiles: list[dict[str, Any]] = yaml.safe_load(text)
+    return profiles
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read the settings file; without one, the defaults.
+
+    A profile in the file is merged over the shipped one of its name, field by field.
+
+    Raises:
+        SettingsError: the file is missing, no YAML, or has a wrong field; the message names them all.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
+    except (OSError, yaml.YAMLError) as error:
+        raise SettingsError(f"cannot read settings {path}: {error}") from error
+    raw = raw or {}
+    if not isinstance(raw, dict):
+        raise SettingsError(f"settings {path}: expected a mapping at the top, found {type(raw).__name__}")
+    profiles = {profile["name"]: profile for profile in shipped_profiles()}
+    for profile in raw.get("profiles") or []:
+        name = profile.get("name") if isinstance(profile, dict) else None
+        profiles[name] = {**profiles.get(name, {}), **profile} if name else profile
+    try:
+        return Settings.model_validate({**raw, "profiles": list(profiles.values())})
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise SettingsError("\n".join([f"settings {path or 'defaults'}:", *lines])) from error

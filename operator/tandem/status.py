@@ -1,0 +1,179 @@
+"""The status that a service should show. Pure: the clock is an argument.
+
+`Ready`, `Reconciling` and `Stalled` follow kstatus: Ready is True when all is well, the other two are present
+only while they are True. Conditions change their transition time only when their status flips.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tandem import names
+from tandem.api.types import Condition, SpeculativeInferenceService
+from tandem.build.service import url
+from tandem.errors import Refused
+from tandem.observed import Object, Observed, condition, label, pod_problem, pod_ready
+from tandem.plan import Decision
+from tandem.preflight import Preflight, Stage
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A condition without its times."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Server pods, counted: all, those that answer, those of the wanted revision, and both."""
+
+    replicas: int
+    ready: int
+    updated: int
+    updated_ready: int
+    problem: str | None
+
+    @classmethod
+    def of(cls, observed: Observed, digest: str | None) -> "Rollout":
+        """Count the server pods against the revision `digest`."""
+        pods = observed.server_pods()
+        updated = [pod for pod in pods if label(pod, names.LABEL_REVISION) == digest]
+        problems = [problem for pod in [*updated, *pods] if (problem := pod_problem(pod))]
+        return cls(
+            replicas=len(pods),
+            ready=sum(map(pod_ready, pods)),
+            updated=len(updated),
+            updated_ready=sum(map(pod_ready, updated)),
+            problem=problems[0] if problems else None,
+        )
+
+
+def status(
+    service: SpeculativeInferenceService,
+    decision: Decision,
+    observed: Observed,
+    refused: Refused | None,
+    now: str,
+) -> dict[str, Any]:
+    """The whole status. `refused` is what the API server said no to; `now` is RFC 3339."""
+    digest = decision.revision.digest if decision.revision else None
+    rollout = Rollout.of(observed, digest)
+    reasons = _reasons(service, decision, rollout)
+    ready = _ready(service, observed, reasons, rollout, refused)
+    findings = [ready, *_progress(service, decision, observed, ready, refused), *reasons]
+    previous = service.status
+    current = digest if ready.status == "True" else previous.current_revision or observed.live_revision()
+    return {
+        "observedGeneration": service.generation,
+        "conditions": [_condition(service, finding, now) for finding in findings],
+        "replicas": rollout.replicas,
+        "readyReplicas": rollout.ready,
+        "updatedReplicas": rollout.updated,
+        "selector": ",".join(f"{k}={v}" for k, v in names.selector(service.name).items()),
+        "url": url(service),
+        **({"currentRevision": current} if current else {}),
+        **({"updateRevision": digest} if digest else {}),
+    }
+
+
+def _condition(service: SpeculativeInferenceService, finding: Finding, now: str) -> dict[str, Any]:
+    before = next((c for c in service.status.conditions if c.type == finding.type), None)
+    since = before.last_transition_time if before and before.status == finding.status else now
+    return Condition(
+        type=finding.type,
+        status=finding.status,  # type: ignore[arg-type]  # checked by pydantic right here
+        reason=finding.reason,
+        message=finding.message[:1024],
+        observed_generation=service.generation,
+        last_transition_time=since,
+    ).model_dump(by_alias=True)
+
+
+def _reasons(service: SpeculativeInferenceService, decision: Decision, rollout: Rollout) -> list[Finding]:
+    """The conditions behind Ready."""
+    if decision.refusal:
+        accepted = Finding("SpecAccepted", "False", decision.refusal.reason, decision.refusal.message)
+        return [accepted, _available(rollout)]
+    accepted = Finding("SpecAccepted", "True", "Accepted", f"profile {service.spec.runtime.profile} can run it")
+    models = _models(service, decision.preflight) if decision.preflight else []
+    return [accepted, *models, _available(rollout)]
+
+
+def _models(service: SpeculativeInferenceService, preflight: Preflight) -> list[Finding]:
+    if preflight.stage is Stage.DONE:
+        return [Finding(c.type, c.status, c.reason, c.message) for c in preflight.checks]
+    types = ["ModelsReady", "PairCompatible"] if service.spec.draft else ["ModelsReady"]
+    if preflight.stage is Stage.BROKEN:
+        return [Finding(kind, "Unknown", "PreflightFailed", preflight.detail) for kind in types]
+    detail = preflight.detail or "the models will be checked by a Job in the server's image"
+    return [Finding(kind, "Unknown", "PreflightRunning", detail) for kind in types]
+
+
+def _available(rollout: Rollout) -> Finding:
+    count = f"{rollout.ready} of {rollout.replicas} server pods answer"
+    if rollout.ready:
+        return Finding("Available", "True", "ServersAnswer", count)
+    if rollout.replicas:
+        return Finding("Available", "False", "ServersNotReady", rollout.problem or f"{count}: they are starting")
+    return Finding("Available", "False", "NoServers", "there are no server pods")
+
+
+def _ready(
+    service: SpeculativeInferenceService,
+    observed: Observed,
+    reasons: list[Finding],
+    rollout: Rollout,
+    refused: Refused | None,
+) -> Finding:
+    """True only when the pods of the current revision, all and only they, answer Triton's readiness."""
+    if refused:
+        return Finding("Ready", "False", "ApplyRefused", str(refused))
+    for finding in reasons:
+        if finding.status != "True" and finding.type != "Available":
+            return Finding("Ready", "False", finding.reason, finding.message)
+    wanted = service.spec.replicas
+    if wanted == 0 and rollout.replicas == 0:
+        return Finding("Ready", "False", "ScaledToZero", "spec.replicas is 0")
+    if rollout.updated_ready == rollout.replicas == wanted and _deployment_current(observed):
+        return Finding("Ready", "True", "ServersAnswer", f"{wanted} of {wanted} servers answer")
+    count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
+    return Finding("Ready", "False", "RollingOut", f"{count}: {rollout.problem}" if rollout.problem else count)
+
+
+def _deployment_current(observed: Observed) -> bool:
+    """Whether the Deployment controller has seen the Deployment as it is."""
+    return all(
+        d.get("status", {}).get("observedGeneration") == d["metadata"]["generation"] for d in observed.deployments
+    )
+
+
+def _progress(
+    service: SpeculativeInferenceService,
+    decision: Decision,
+    observed: Observed,
+    ready: Finding,
+    refused: Refused | None,
+) -> list[Finding]:
+    """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
+    if ready.status == "True" or ready.reason == "ScaledToZero":
+        return []
+    verdict = decision.preflight
+    failed = verdict is not None and (
+        verdict.stage is Stage.BROKEN or (verdict.stage is Stage.DONE and not verdict.passed)
+    )
+    if decision.refusal or refused or failed:
+        return [Finding("Stalled", "True", ready.reason, ready.message)]
+    if deadline := _deadline(observed):
+        return [Finding("Stalled", "True", "ProgressDeadlineExceeded", deadline)]
+    return [Finding("Reconciling", "True", ready.reason, ready.message)]
+
+
+def _deadline(observed: Observed) -> str | None:
+    for deployment in observed.deployments:
+        progressing: Object | None = condition(deployment, "Progressing")
+        if progressing and progressing["status"] == "False":
+            return str(progressing.get("message", "the rollout made no progress"))
+    return None
