@@ -51,6 +51,18 @@ class Operator:
         self._leadership = Leadership(api, settings.lease, *identity())
         self._reconciler = Reconciler(api, settings, self._leadership)
         self._source = EventSource(settings.namespaces, self._queue.add)
+        self._resync = Resync(api, self._source, settings.scopes)
+
+    async def run(self, host: str, port: int) -> None:
+        """Run until cancelled."""
+        health = Health(
+            self._api,
+            self._leadership,
+            self._source,
+            self._resync,
+            self._settings.resync_seconds,
+            time.monotonic(),
+        )
         runner = await serve(health, host, port)
         metrics.QUEUE_DEPTH.set_function(lambda: len(self._queue))
         metrics.LEADER.set_function(lambda: float(self._leadership.acquired.is_set()))
