@@ -17,8 +17,10 @@ from tandem.cluster.kinds import SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
 from tandem.handlers import EventSource
+from tandem.health import Health, serve
 from tandem.health import serve
 from tandem.reconcile import Key, Reconciler
+from tandem.resync import Resync
 from tandem.settings import Settings
 from tandem.workqueue import WorkQueue
 

@@ -6,6 +6,7 @@ from importlib import resources
 
 import jinja2
 
+from tandem.api.types import Draft, Target
 from tandem.render.inputs import Inputs
 
 ENGINES = ("tensorrt_llm", "tensorrt_llm_draft")
@@ -20,14 +21,13 @@ def model_names(inputs: Inputs) -> list[str]:
 def model_configs(inputs: Inputs) -> dict[str, str]:
     """`<model>.config.pbtxt` to its text, for each model."""
     spec = inputs.spec
-    target = {"model_path": spec.target.model.path}
+    target, draft = _role(spec.target), _role(spec.draft) if spec.draft else None
     variables = {
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": spec.speculation.max_draft_len if spec.draft else 0,
         "decoupled": True,
         "target": target,
-        "draft": {"model_path": spec.draft.model.path} if spec.draft else None,
-        "tokenizer_path": target["model_path"],
+        "draft": draft,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
         "bls_instance_count": 1,
     }
@@ -35,6 +35,10 @@ def model_configs(inputs: Inputs) -> dict[str, str]:
         f"{name}.config.pbtxt": _environment().get_template(f"{name}/config.pbtxt.j2").render(variables)
         for name in model_names(inputs)
     }
+
+
+def _role(model: Target | Draft) -> dict[str, str]:
+    return {"model_path": model.model.path, "tokenizer_path": model.model.path}
 
 
 @cache
