@@ -1,0 +1,3 @@
+module tandem.dev/cluster/pause
+
+go 1.26.0
