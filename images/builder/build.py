@@ -1,0 +1,107 @@
+"""Builds images: hashes what goes in, and does only what is not there yet."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder import base, inputs, progress, wheels
+from builder.cache import Cache
+from builder.engines import Build, Engine
+from builder.inputs import Image
+
+
+@dataclass(frozen=True)
+class Built:
+    """An image with its content's tag; ``ready`` when its archive exists."""
+
+    name: str
+    ref: str
+    archive: Path
+    ready: bool
+
+    def as_json(self) -> dict[str, str | bool]:
+        """Return the fields as JSON's types."""
+        return {"name": self.name, "ref": self.ref, "archive": str(self.archive), "ready": self.ready}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to build from and with. ``own_base``: the Debian base of debootstrap, not the Containerfile's."""
+
+    root: Path
+    cache: Cache
+    own_base: bool
+
+    def image(self, image: Image) -> Built:
+        """Return where the image stands; raises BuildError when a file that goes into it is missing."""
+        origin = f"debian {base.identity()}" if self.own_base else "public"
+        digest = inputs.digest(self.root, inputs.files(self.root, image), origin)
+        archive = self.cache.archive(image.name, digest)
+        return Built(image.name, image.ref(digest), archive, archive.is_file())
+
+
+def build(plan: Plan, engine: Engine, images: Sequence[Image]) -> list[Built]:
+    """Build the images that are not there yet and prune old ones; return all. Raises BuildError."""
+    with plan.cache.lock():
+        for image in images:
+            built = plan.image(image)
+            if built.ready:
+                progress.say(f">> {built.ref} is there")
+                continue
+            _build_one(plan, engine, image, built)
+        for image in images:
+            _prune(plan.cache, engine, image)
+    return [plan.image(image) for image in images]
+
+
+def _build_one(plan: Plan, engine: Engine, image: Image, built: Built) -> None:
+    base_ref = _base(plan.cache, engine) if plan.own_base else None
+    wheel_folder = _wheels(plan) if engine.offline_wheels and inputs.locks(plan.root, image) else None
+    log = plan.cache.log(image.name)
+    log.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="context-", dir=plan.cache.root) as folder:
+        context = Path(folder)
+        paths = inputs.files(plan.root, image)
+        with progress.step(f"{built.ref} ({len(paths)} files, {engine.name})"):
+            inputs.stage(plan.root, paths, context)
+            engine.build(Build(context, image.containerfile, built.ref, base_ref, wheel_folder), log)
+    with progress.step(f"{built.archive}"):
+        unfinished = built.archive.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        engine.save(built.ref, unfinished, log)
+        unfinished.replace(built.archive)
+
+
+def _base(cache: Cache, engine: Engine) -> str:
+    """Return the reference of the Debian base, made and imported when it is not there."""
+    identity = base.identity()
+    ref, archive, log = f"{inputs.REPOSITORY}/base:{identity}", cache.base(identity), cache.log("base")
+    if engine.has(ref):
+        return ref
+    if not archive.is_file():
+        with progress.step(f"Debian base from {base.mirror()} (debootstrap, about a minute)"):
+            base.make(archive, log)
+    with progress.step(f"{ref}"):
+        engine.import_base(archive, ref, log)
+    return ref
+
+
+def _wheels(plan: Plan) -> Path:
+    """Return the folder with the wheels of every image, filled when it is not there: one folder serves all."""
+    relative = {path for image in inputs.select([]) for path in inputs.locks(plan.root, image)}
+    locks = [plan.root / path for path in sorted(relative)]
+    folder = wheels.folder(plan.cache.wheels, locks)
+    if not folder.is_dir():
+        with progress.step("wheels from the package index, checked against the locks"):
+            wheels.fetch(locks, folder, plan.cache.log("wheels"))
+    return folder
+
+
+def _prune(cache: Cache, engine: Engine, image: Image) -> None:
+    for archive in cache.outdated(image.name):
+        progress.say(f">> {archive.name}: old, removed")
+        engine.remove(image.ref(archive.stem.removeprefix(f"{image.name}-")))
+        archive.unlink()

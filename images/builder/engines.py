@@ -1,0 +1,203 @@
+"""The programs that build images: Docker and Podman, which are alike, and buildah, which needs no service."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from builder import mounts, progress
+from builder.errors import BuildError
+from builder.inputs import REPOSITORY
+
+WHEELS = "/wheels"
+
+
+@dataclass(frozen=True)
+class Build:
+    """One build. ``base`` and ``wheels`` are None where the Containerfile's base and the package index serve."""
+
+    context: Path
+    containerfile: str
+    ref: str
+    base: str | None
+    wheels: Path | None
+
+    def arguments(self) -> list[str]:
+        """Return the part of the command line that all three programs share."""
+        base = ["--build-arg", f"BASE={self.base}"] if self.base else []
+        # With its own folder of wheels pip asks no index.
+        offline = ["--build-arg", "PIP_NO_INDEX=1", "--build-arg", f"PIP_FIND_LINKS={WHEELS}"]
+        mount = ["--volume", f"{self.wheels}:{WHEELS}:ro", *offline] if self.wheels else []
+        where = ["--file", str(self.context / self.containerfile), "--tag", self.ref, str(self.context)]
+        return [*base, *mount, *where]
+
+
+class Engine(Protocol):
+    """What the build tool asks of a program that builds images."""
+
+    name: str
+    local_base: bool  # whether it builds on a Debian base of our own unless told otherwise
+    offline_wheels: bool  # whether a folder of wheels can be mounted into a build
+
+    def has(self, ref: str) -> bool:
+        """Tell whether the image is in the engine's store."""
+
+    def import_base(self, rootfs: Path, ref: str, log: Path) -> None:
+        """Make an image of a root file system's tar."""
+
+    def build(self, build: Build, log: Path) -> None:
+        """Build and tag an image."""
+
+    def save(self, ref: str, archive: Path, log: Path) -> None:
+        """Write the image as a docker archive, which `ctr images import` and `docker load` read."""
+
+    def remove(self, ref: str) -> None:
+        """Forget an image; one that is not there is no error."""
+
+    def clean(self) -> None:
+        """Remove all that this tool made in the engine."""
+
+
+@dataclass(frozen=True)
+class DockerLike:
+    """Docker or Podman, with the store that the user has."""
+
+    name: str
+    local_base: bool = False
+
+    @property
+    def offline_wheels(self) -> bool:
+        """Docker's builds take no volumes; they download by themselves."""
+        return self.name == "podman"
+
+    def has(self, ref: str) -> bool:
+        """See Engine."""
+        return _quiet([self.name, "image", "inspect", ref])
+
+    def import_base(self, rootfs: Path, ref: str, log: Path) -> None:
+        """See Engine."""
+        progress.run([self.name, "import", str(rootfs), ref], log)
+
+    def build(self, build: Build, log: Path) -> None:
+        """See Engine."""
+        progress.run([self.name, "build", *build.arguments()], log)
+
+    def save(self, ref: str, archive: Path, log: Path) -> None:
+        """See Engine."""
+        progress.run([self.name, "save", "--output", str(archive), ref], log)
+
+    def remove(self, ref: str) -> None:
+        """See Engine."""
+        _quiet([self.name, "image", "rm", ref])
+
+    def clean(self) -> None:
+        """See Engine."""
+        list_ours = [self.name, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"]
+        listed = subprocess.run(list_ours, capture_output=True, text=True, check=False).stdout.split()
+        for ref in listed:
+            if ref.startswith(f"{REPOSITORY}/"):
+                self.remove(ref)
+
+
+@dataclass(frozen=True)
+class Buildah:
+    """buildah as root, without a service, in a store of its own below the cache."""
+
+    storage: Path
+    driver: str
+    name: str = "buildah"
+    local_base: bool = True
+    offline_wheels: bool = True
+
+    @property
+    def run_state(self) -> Path:
+        """Where buildah notes what is mounted: gone after a reboot, as the mounts are."""
+        return Path("/run") / f"tandem-images-{hashlib.sha256(bytes(self.storage)).hexdigest()[:8]}"
+
+    def has(self, ref: str) -> bool:
+        """See Engine."""
+        return _quiet(self._command("inspect", "--type", "image", ref), self._env())
+
+    def import_base(self, rootfs: Path, ref: str, log: Path) -> None:
+        """See Engine."""
+        container = "tandem-base"
+        for step in (
+            ["from", "--name", container, "scratch"],
+            ["add", "--quiet", container, str(rootfs), "/"],
+            ["commit", "--quiet", "--rm", container, ref],
+        ):
+            progress.run(self._command(*step), log, self._env())
+
+    def build(self, build: Build, log: Path) -> None:
+        """See Engine."""
+        # What a killed build left in the store; we hold the lock, so nobody works with it.
+        _quiet(self._command("rm", "--all"), self._env())
+        pull = ["--pull-never"] if build.base else []
+        progress.run(self._command("bud", "--layers", *pull, *build.arguments()), log, self._env())
+
+    def save(self, ref: str, archive: Path, log: Path) -> None:
+        """See Engine."""
+        progress.run(self._command("push", "--quiet", ref, f"docker-archive:{archive}:{ref}"), log, self._env())
+
+    def remove(self, ref: str) -> None:
+        """See Engine."""
+        _quiet(self._command("rmi", ref), self._env())
+
+    def clean(self) -> None:
+        """See Engine."""
+        for folder in (self.storage, self.run_state):
+            mounts.remove_tree(folder)
+
+    def _command(self, *words: str) -> list[str]:
+        return ["buildah", "--root", str(self.storage), "--runroot", str(self.run_state), *words]
+
+    def _env(self) -> Mapping[str, str]:
+        # chroot: runs where a container runtime may not make namespaces.
+        return {**os.environ, "STORAGE_DRIVER": self.driver, "BUILDAH_ISOLATION": "chroot"}
+
+
+def choose(cache: Path, wanted: str | None = None) -> Engine:
+    """Return the first engine that works: Docker, Podman, buildah; or the wanted one.
+
+    Raises BuildError, saying what each one lacks.
+    """
+    lacks: list[str] = []
+    for name in ("docker", "podman", "buildah"):
+        if wanted not in (None, name):
+            continue
+        lack = _lack(name)
+        if lack is None:
+            return _buildah(cache / "storage") if name == "buildah" else DockerLike(name)
+        lacks.append(f"   {name}: {lack}")
+    if not lacks:
+        raise BuildError(f"no engine is named {wanted!r}: write docker, podman or buildah")
+    advice = "as root, `python -m cluster deps` installs buildah and debootstrap"
+    raise BuildError("\n".join(["no program here can build images:", *lacks, f"   {advice}"]))
+
+
+def _lack(name: str) -> str | None:
+    if shutil.which(name) is None:
+        return "is not installed"
+    if name == "buildah":
+        return None if os.geteuid() == 0 else "needs root"
+    return None if _quiet([name, "info"]) else f"`{name} info` fails: its service does not answer"
+
+
+def _buildah(storage: Path) -> Buildah:
+    """Return buildah with overlay layers where the cache's file system allows them, else with full copies."""
+    storage.parent.mkdir(parents=True, exist_ok=True)
+    overlay = Buildah(storage / "overlay", "overlay")
+    if _quiet([*overlay._command("images")], overlay._env()):
+        return overlay
+    return Buildah(storage / "vfs", "vfs")
+
+
+def _quiet(command: Sequence[str], env: Mapping[str, str] | None = None) -> bool:
+    """Run a quick command for its exit status alone."""
+    return subprocess.run(command, env=env, capture_output=True, check=False).returncode == 0
