@@ -43,11 +43,11 @@ def triton_error(error: ServingError) -> Any:
     return pb_utils.TritonError(str(error), getattr(pb_utils.TritonError, error.code))
 
 
-def engine_error(role: str, error: Any) -> EngineError:
-    """Our error for an engine's TritonError: its message without a traceback, its code."""
+def plain_error(error: Any, role: str = "") -> EngineError:
+    """Our error for another model's TritonError: its message without a traceback, its code."""
     names = {getattr(pb_utils.TritonError, name): name for name in CODES}
     message = error.message().split("\n\nAt:")[0].strip()
-    return EngineError(f"{role} engine: {message}", names.get(error.code(), "INTERNAL"))
+    return EngineError(f"{role} engine: {message}" if role else message, names.get(error.code(), "INTERNAL"))
 
 
 class EngineModel:
@@ -117,7 +117,7 @@ class BoundEngine:
                 for response in model.execute(call_id, self._constants + _tensors(call), self._outputs):
                     self._control.check()
                     if response.has_error():
-                        raise engine_error(model.role, response.error())
+                        raise plain_error(response.error(), model.role)
                     if response.output_tensors():
                         yield _output(response)
                 ended = True

@@ -110,13 +110,14 @@ class Request:
 class Inputs:
     """A request's tensors with checked shapes: n rows each."""
 
-    def __init__(self, tensors: Mapping[str, Array]) -> None:
-        if "text_input" not in tensors:
-            raise RequestError("text_input is missing: send the prompts as [n, 1] strings")
+    def __init__(self, tensors: Mapping[str, Array], text: str = "text_input") -> None:
+        """`text` names the tensor that holds the prompts and so says how many there are."""
+        if text not in tensors:
+            raise RequestError(f"{text} is missing: send the prompts as [n, 1] strings")
         self.tensors = tensors
-        self.count = len(tensors["text_input"]) if tensors["text_input"].ndim else 0
+        self.count = len(tensors[text]) if tensors[text].ndim else 0
         if self.count == 0:
-            raise RequestError("text_input is empty: send at least one prompt")
+            raise RequestError(f"{text} is empty: send at least one prompt")
 
     def row(self, name: str, index: int) -> list[Any] | None:
         """Row `index` of a tensor as a flat list; None: the tensor is absent."""
@@ -125,8 +126,7 @@ class Inputs:
             return None
         if tensor.ndim == 0 or len(tensor) != self.count:
             raise RequestError(
-                f"{name} has shape {list(tensor.shape)}, but text_input holds {self.count} prompts: "
-                "send one row a prompt"
+                f"{name} has shape {list(tensor.shape)}, but there are {self.count} prompts: send one row a prompt"
             )
         return list(tensor[index].reshape(-1).tolist())
 
@@ -143,6 +143,16 @@ class Inputs:
         """The strings of row `index`, UTF-8; empty ones are padding and left out."""
         texts = [_text(name, value) for value in self.row(name, index) or []]
         return [text for text in texts if text]
+
+    def weighted_words(self, words: str, weights: str, index: int) -> tuple[list[str], list[float]]:
+        """Row `index` of two tensors that belong together, value by value."""
+        texts = [_text(words, value) for value in self.row(words, index) or []]
+        values = self.row(weights, index) or []
+        if len(texts) != len(values):
+            raise RequestError(
+                f"{words} holds {len(texts)} words and {weights} {len(values)} weights: send one weight a word"
+            )
+        return texts, values
 
     def flag(self, name: str) -> bool:
         """A flag of the whole request: set for any prompt."""
@@ -241,13 +251,7 @@ class Parser:
         return tensors
 
     def _bias(self, inputs: Inputs, i: int) -> Array | None:
-        words = [_text("embedding_bias_words", v) for v in inputs.row("embedding_bias_words", i) or []]
-        weights = inputs.row("embedding_bias_weights", i) or []
-        if len(words) != len(weights):
-            raise RequestError(
-                f"embedding_bias_words holds {len(words)} words and embedding_bias_weights {len(weights)} "
-                "weights: send one weight a word"
-            )
+        words, weights = inputs.weighted_words("embedding_bias_words", "embedding_bias_weights", i)
         if not words:
             return None
         return self._tokenizer.embedding_bias(words, weights, self._limits.vocab_size)[None]

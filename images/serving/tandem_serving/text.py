@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 REPLACEMENT = "\ufffd"
 # Tokens of the prompt that are decoded with the first new ones: decoders drop a leading space.
 _CONTEXT_TOKENS = 6
+# A character has at most four bytes, so it spans at most four tokens.
+_CHARACTER_TOKENS = 4
 # The window of tokens decoded at each step is cut back to a part when it gets longer than this.
 _WINDOW_TOKENS = 16
 
@@ -25,9 +27,10 @@ class Detokenizer:
 
     def __init__(self, decode: Decode, prompt: list[int]) -> None:
         self._decode = decode
-        self._window = self._context(prompt)
-        self._sent = len(self._decode(self._window).rstrip(REPLACEMENT))
-        self._safe = len(self._window)
+        start, end = self._context(prompt)
+        self._window = prompt[start:]
+        self._sent = len(self._decode(prompt[start:end]))
+        self._safe = end - start
 
     def push(self, token: int) -> str:
         """The text that `token` completes; "" while a character is incomplete."""
@@ -47,13 +50,15 @@ class Detokenizer:
         self._sent = max(self._sent, len(text))
         return delta
 
-    def _context(self, prompt: list[int]) -> list[int]:
-        """The prompt's last tokens, from a place where a character starts."""
-        start = max(0, len(prompt) - _CONTEXT_TOKENS)
-        earliest = max(0, start - _CONTEXT_TOKENS)
-        while start > earliest and self._decode(prompt[start:]).startswith(REPLACEMENT):
-            start -= 1
-        return prompt[start:]
+    def _context(self, prompt: list[int]) -> tuple[int, int]:
+        """Where in the prompt the window starts and its complete text ends: both between characters."""
+        length = len(prompt)
+        for end in range(length, max(-1, length - _CHARACTER_TOKENS), -1):
+            first = max(0, end - _CONTEXT_TOKENS)
+            for start in range(first, max(-1, first - _CHARACTER_TOKENS), -1):
+                if REPLACEMENT not in self._decode(prompt[start:end]):
+                    return start, end
+        return length, length
 
     def _cut(self) -> None:
         self._window = self._window[self._safe :]

@@ -1,0 +1,32 @@
+"""Triton entry of `preprocessing`: upstream's contract over tokenizer.json, for clients that run the loop."""
+
+from pathlib import Path
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from tandem_serving import adapter, checkpoint, pipeline
+from tandem_serving.errors import ServingError
+from tandem_serving.tokenizer import Tokenizer
+
+
+class TritonPythonModel:
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Load the tokenizer that config.pbtxt names."""
+        parameters = adapter.parameters(args)
+        special = (parameters.get("add_special_tokens") or "true").lower() == "true"
+        vocab_size = checkpoint.read_limits(Path(parameters["target_model_path"])).vocab_size
+        self._pre = pipeline.Preprocessor(Tokenizer(Path(parameters["tokenizer_dir"])), vocab_size, special)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """One response a request."""
+        return [self._respond(request) for request in requests]
+
+    def _respond(self, request: Any) -> Any:
+        try:
+            outputs = self._pre.run(adapter.tensors_of(request))
+        except ServingError as error:
+            return pb_utils.InferenceResponse(output_tensors=[], error=adapter.triton_error(error))
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items()])

@@ -1,0 +1,134 @@
+from collections.abc import Sequence as Seq
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_serving.loop import Loop, Sequence, Step, mix
+from tandem_serving.policy import FixedDraftLength
+from unit.serving.mock_engine import END, MockEngine, Model, counting, ending_after, wrong_every
+
+PROMPT = np.arange(1, 11, dtype=np.int32)
+
+
+def alone(model: Model, max_tokens: int) -> list[int]:
+    """What the target alone generates."""
+    ids: list[int] = PROMPT.tolist()
+    for _ in range(max_tokens):
+        token = model(ids)
+        if token == END:
+            break
+        ids.append(token)
+    return ids[len(PROMPT) :]
+
+
+def generate(
+    target: MockEngine, draft: MockEngine | None, k: int, max_tokens: int = 24, **settings: Any
+) -> list[Step]:
+    sequence = Sequence(PROMPT, max_tokens, frozenset({END}), **settings)
+    return list(Loop(sequence, target, draft, FixedDraftLength(k)).steps())
+
+
+def tokens(steps: Seq[Step]) -> list[int]:
+    return [token for step in steps for token in step.ids]
+
+
+DRAFTS = [
+    (counting, "always right"),
+    (wrong_every(1), "always wrong"),
+    (wrong_every(3), "right at two of three"),
+    (ending_after(5), "always expects the end, proposes nothing"),
+    (ending_after(20), "expects the end too early"),
+]
+
+
+@pytest.mark.parametrize("k", range(9))
+@pytest.mark.parametrize(("draft", "reason"), DRAFTS, ids=[reason for _, reason in DRAFTS])
+@pytest.mark.parametrize("max_tokens", [1, 2, 5, 24])
+def test_output_equals_target_alone(draft: Model, reason: str, k: int, max_tokens: int) -> None:
+    steps = generate(MockEngine(counting), MockEngine(draft), k, max_tokens)
+    assert tokens(steps) == alone(counting, max_tokens), reason
+    assert [step.finish for step in steps[:-1]] == [""] * (len(steps) - 1)
+    assert steps[-1].finish == "length"
+
+
+@pytest.mark.parametrize("includes_end", [False, True], ids=["end left out", "end returned"])
+@pytest.mark.parametrize("length", range(10, 24))
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_end_id_wherever_it_falls(k: int, length: int, includes_end: bool) -> None:
+    model = ending_after(length)
+    target = MockEngine(model, includes_end=includes_end)
+    steps = generate(target, MockEngine(wrong_every(3)), k)
+    assert tokens(steps) == alone(model, 24)
+    assert steps[-1].finish == "end_id"
+
+
+def test_end_id_costs_no_extra_round() -> None:
+    target = MockEngine(ending_after(len(PROMPT) + 5))
+    draft = MockEngine(ending_after(len(PROMPT) + 5))
+    steps = generate(target, draft, 4)
+    assert (len(draft.calls), len(target.calls)) == (2, 2)
+    assert [(step.drafted, step.accepted, len(step.ids)) for step in steps] == [(4, 4, 5), (0, 0, 0)]
+
+
+CALLS = [
+    # k, draft model, max tokens, draft calls, target calls, reason
+    (4, counting, 10, 2, 2, "five tokens a round"),
+    (4, counting, 11, 2, 3, "the last token needs no draft"),
+    (4, wrong_every(1), 3, 2, 3, "one token a round, the last one without a draft"),
+    (0, counting, 10, 0, 1, "one long call, not one a token"),
+    (8, counting, 3, 1, 1, "never more drafts than may be used"),
+]
+
+
+@pytest.mark.parametrize(("k", "draft_model", "max_tokens", "drafts", "verifications", "reason"), CALLS)
+def test_engine_calls(
+    k: int, draft_model: Model, max_tokens: int, drafts: int, verifications: int, reason: str
+) -> None:
+    target, draft = MockEngine(counting), MockEngine(draft_model)
+    generate(target, draft, k, max_tokens)
+    assert (len(draft.calls), len(target.calls)) == (drafts, verifications), reason
+
+
+def test_draft_failure_goes_on_with_target_alone() -> None:
+    target, draft = MockEngine(counting), MockEngine(counting, fail_at=2)
+    steps = generate(target, draft, 4)
+    assert tokens(steps) == alone(counting, 24)
+    assert [step.draft_error for step in steps if step.draft_error] == ["draft engine: out of order"]
+    assert (len(draft.calls), len(target.calls)) == (3, 3)
+
+
+def test_no_draft_beyond_its_limit() -> None:
+    draft = MockEngine(counting)
+    steps = generate(MockEngine(counting), draft, 4, draft_limit=len(PROMPT) + 7)
+    assert tokens(steps) == alone(counting, 24)
+    assert max(len(call.ids) + call.output_len for call in draft.calls) == len(PROMPT) + 7
+
+
+def test_min_tokens_counts_from_the_prompt() -> None:
+    target, draft = MockEngine(counting), MockEngine(counting)
+    generate(target, draft, 2, max_tokens=9, min_tokens=5)
+    assert [call.min_tokens for call in target.calls] == [5, 2, 0]
+    assert [call.min_tokens for call in draft.calls] == [5, 2, 0]
+
+
+def test_seed_by_position_only_where_the_engine_needs_it() -> None:
+    for mix_seed, expected in [(False, [7, 7]), (True, [mix(7, 10), mix(7, 13)])]:
+        target = MockEngine(counting)
+        generate(target, MockEngine(counting), 2, max_tokens=6, seed=7, mix_seed=mix_seed)
+        assert [call.seed for call in target.calls] == expected
+
+
+def test_log_probs_of_all_steps_are_those_of_the_tokens() -> None:
+    steps = generate(MockEngine(counting), MockEngine(wrong_every(3)), 4)
+    log_probs = np.concatenate([step.log_probs for step in steps if step.log_probs is not None])
+    assert log_probs.tolist() == [-0.5 * token for token in alone(counting, 24)]
+
+
+def test_closing_cancels_the_long_call() -> None:
+    target = MockEngine(counting)
+    sequence = Sequence(PROMPT, 24)
+    steps = Loop(sequence, target, None, FixedDraftLength(0)).steps()
+    next(steps)
+    steps.close()
+    assert target.closed_early == 1
