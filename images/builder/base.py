@@ -9,7 +9,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from builder import progress
+from builder import mounts, progress
+from builder.cache import UNFINISHED
 from builder.errors import BuildError
 
 SUITE = "bookworm"
@@ -42,7 +43,7 @@ def make(archive: Path, log: Path) -> None:
     if shutil.which("debootstrap") is None:
         raise BuildError("debootstrap is not installed: `python -m cluster deps` installs it")
     archive.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="debootstrap-", dir=archive.parent))
+    work = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=archive.parent))
     root, unfinished = work / "root", work / "base.tar"
     include = f"--include={','.join(PACKAGES)}"
     try:
@@ -51,7 +52,7 @@ def make(archive: Path, log: Path) -> None:
         progress.run(["tar", "--numeric-owner", "-C", str(root), "-cf", str(unfinished), "."], log)
         unfinished.replace(archive)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        mounts.remove_tree(work)
 
 
 def trim(root: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder import base, inputs, progress, wheels
-from builder.cache import Cache
+from builder.cache import UNFINISHED, Cache
 from builder.engines import Build, Engine
 from builder.inputs import Image
 
@@ -46,6 +46,7 @@ class Plan:
 def build(plan: Plan, engine: Engine, images: Sequence[Image]) -> list[Built]:
     """Build the images that are not there yet and prune old ones; return all. Raises BuildError."""
     with plan.cache.lock():
+        plan.cache.sweep()
         for image in images:
             built = plan.image(image)
             if built.ready:
@@ -62,15 +63,14 @@ def _build_one(plan: Plan, engine: Engine, image: Image, built: Built) -> None:
     wheel_folder = _wheels(plan) if engine.offline_wheels and inputs.locks(plan.root, image) else None
     log = plan.cache.log(image.name)
     log.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="context-", dir=plan.cache.root) as folder:
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=plan.cache.root) as folder:
         context = Path(folder)
         paths = inputs.files(plan.root, image)
         with progress.step(f"{built.ref} ({len(paths)} files, {engine.name})"):
             inputs.stage(plan.root, paths, context)
             engine.build(Build(context, image.containerfile, built.ref, base_ref, wheel_folder), log)
     with progress.step(f"{built.archive}"):
-        unfinished = built.archive.with_suffix(".unfinished")
-        unfinished.unlink(missing_ok=True)
+        unfinished = built.archive.with_name(UNFINISHED + built.archive.name)
         engine.save(built.ref, unfinished, log)
         unfinished.replace(built.archive)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from builder import mounts, progress
 
 KEPT = 3
+UNFINISHED = "unfinished-"
+"""How the names of things begin that are not complete yet."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Cache:
                 progress.say(">> another build uses the cache: waiting for it")
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    def sweep(self) -> None:
+        """Delete what a killed build left half-made; the lock must be held."""
+        for folder in (self.root, self.wheels, self.root / "base"):
+            for path in folder.glob(f"{UNFINISHED}*"):
+                mounts.remove_tree(path)
 
     def outdated(self, name: str) -> list[Path]:
         """Return the archives of an image beyond the newest KEPT."""

@@ -25,7 +25,8 @@ app = typer.Typer(
 )
 Names = Annotated[list[str] | None, typer.Argument(metavar="[operator|serving|reference]...", help="None: all.")]
 EngineName = Annotated[
-    str | None, typer.Option("--engine", envvar="TANDEM_IMAGE_ENGINE", help="docker, podman or buildah; else the first.")
+    str | None,
+    typer.Option("--engine", envvar="TANDEM_IMAGE_ENGINE", help="docker, podman or buildah."),
 ]
 Base = Annotated[
     str | None,
@@ -81,11 +82,12 @@ def list_(
 
 
 @app.command()
-def clean(engine: EngineName = None) -> None:
+def clean() -> None:
     """Remove everything that `build` made: archives, wheels, the base, stores, mounts."""
     store = cache.default()
     with store.lock():
-        engines.choose(store.root, engine).clean()
+        for working in engines.working(store.root):
+            working.clean()
         store.remove()
 
 

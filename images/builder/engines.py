@@ -41,9 +41,17 @@ class Build:
 class Engine(Protocol):
     """What the build tool asks of a program that builds images."""
 
-    name: str
-    local_base: bool  # whether it builds on a Debian base of our own unless told otherwise
-    offline_wheels: bool  # whether a folder of wheels can be mounted into a build
+    @property
+    def name(self) -> str:
+        """The program."""
+
+    @property
+    def local_base(self) -> bool:
+        """Whether it builds on a Debian base of our own unless told otherwise."""
+
+    @property
+    def offline_wheels(self) -> bool:
+        """Whether a folder of wheels can be mounted into a build."""
 
     def has(self, ref: str) -> bool:
         """Tell whether the image is in the engine's store."""
@@ -122,44 +130,53 @@ class Buildah:
 
     def has(self, ref: str) -> bool:
         """See Engine."""
-        return _quiet(self._command("inspect", "--type", "image", ref), self._env())
+        return _quiet(self.command("inspect", "--type", "image", ref), self.env())
 
     def import_base(self, rootfs: Path, ref: str, log: Path) -> None:
         """See Engine."""
+        self._drop_leftovers()
         container = "tandem-base"
         for step in (
             ["from", "--name", container, "scratch"],
             ["add", "--quiet", container, str(rootfs), "/"],
             ["commit", "--quiet", "--rm", container, ref],
         ):
-            progress.run(self._command(*step), log, self._env())
+            progress.run(self.command(*step), log, self.env())
 
     def build(self, build: Build, log: Path) -> None:
         """See Engine."""
-        # What a killed build left in the store; we hold the lock, so nobody works with it.
-        _quiet(self._command("rm", "--all"), self._env())
+        self._drop_leftovers()
         pull = ["--pull-never"] if build.base else []
-        progress.run(self._command("bud", "--layers", *pull, *build.arguments()), log, self._env())
+        progress.run(self.command("bud", "--layers", *pull, *build.arguments()), log, self.env())
 
     def save(self, ref: str, archive: Path, log: Path) -> None:
         """See Engine."""
-        progress.run(self._command("push", "--quiet", ref, f"docker-archive:{archive}:{ref}"), log, self._env())
+        progress.run(self.command("push", "--quiet", ref, f"docker-archive:{archive}:{ref}"), log, self.env())
 
     def remove(self, ref: str) -> None:
         """See Engine."""
-        _quiet(self._command("rmi", ref), self._env())
+        _quiet(self.command("rmi", ref), self.env())
 
     def clean(self) -> None:
         """See Engine."""
         for folder in (self.storage, self.run_state):
             mounts.remove_tree(folder)
 
-    def _command(self, *words: str) -> list[str]:
+    def _drop_leftovers(self) -> None:
+        """Remove what a killed build left in the store; the cache's lock is held, so nobody works with it."""
+        _quiet(self.command("rm", "--all"), self.env())
+
+    def command(self, *words: str) -> list[str]:
+        """Return the command line of a buildah call on this store."""
         return ["buildah", "--root", str(self.storage), "--runroot", str(self.run_state), *words]
 
-    def _env(self) -> Mapping[str, str]:
+    def env(self) -> Mapping[str, str]:
+        """Return the environment of every call."""
         # chroot: runs where a container runtime may not make namespaces.
         return {**os.environ, "STORAGE_DRIVER": self.driver, "BUILDAH_ISOLATION": "chroot"}
+
+
+_NAMES = ("docker", "podman", "buildah")
 
 
 def choose(cache: Path, wanted: str | None = None) -> Engine:
@@ -167,18 +184,25 @@ def choose(cache: Path, wanted: str | None = None) -> Engine:
 
     Raises BuildError, saying what each one lacks.
     """
-    lacks: list[str] = []
-    for name in ("docker", "podman", "buildah"):
-        if wanted not in (None, name):
-            continue
-        lack = _lack(name)
+    if wanted not in (None, *_NAMES):
+        raise BuildError(f"no engine is named {wanted!r}: write {', '.join(_NAMES)}")
+    names = [wanted] if wanted else list(_NAMES)
+    lacks = {name: _lack(name) for name in names}
+    for name, lack in lacks.items():
         if lack is None:
-            return _buildah(cache / "storage") if name == "buildah" else DockerLike(name)
-        lacks.append(f"   {name}: {lack}")
-    if not lacks:
-        raise BuildError(f"no engine is named {wanted!r}: write docker, podman or buildah")
+            return _engine(cache, name)
+    reasons = [f"   {name}: {lack}" for name, lack in lacks.items()]
     advice = "as root, `python -m cluster deps` installs buildah and debootstrap"
-    raise BuildError("\n".join(["no program here can build images:", *lacks, f"   {advice}"]))
+    raise BuildError("\n".join(["no program here can build images:", *reasons, f"   {advice}"]))
+
+
+def working(cache: Path) -> list[Engine]:
+    """Return every engine that works here."""
+    return [_engine(cache, name) for name in _NAMES if _lack(name) is None]
+
+
+def _engine(cache: Path, name: str) -> Engine:
+    return _buildah(cache / "storage") if name == "buildah" else DockerLike(name)
 
 
 def _lack(name: str) -> str | None:
@@ -193,7 +217,7 @@ def _buildah(storage: Path) -> Buildah:
     """Return buildah with overlay layers where the cache's file system allows them, else with full copies."""
     storage.parent.mkdir(parents=True, exist_ok=True)
     overlay = Buildah(storage / "overlay", "overlay")
-    if _quiet([*overlay._command("images")], overlay._env()):
+    if _quiet(overlay.command("images"), overlay.env()):
         return overlay
     return Buildah(storage / "vfs", "vfs")
 

@@ -36,5 +36,7 @@ def remove_tree(folder: Path) -> None:
         done = subprocess.run(["umount", str(point)], capture_output=True, text=True, check=False)
         if done.returncode != 0 and os.path.ismount(point):
             raise BuildError(f"{done.stderr.strip()}: end what uses it, then run this again")
-    if real.exists():
+    if real.is_dir():
         shutil.rmtree(real)
+    else:
+        real.unlink(missing_ok=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import typer
 
@@ -40,19 +43,26 @@ def run(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         try:
-            # A private umask would make files that the images' users cannot read.
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env, umask=0o022)
+            process = _start(command, output, env)
         except FileNotFoundError as error:
             raise BuildError(f"{command[0]} is not installed: `python -m cluster deps` installs it") from error
         try:
             status = _wait(process, log)
         finally:
             if process.poll() is None:
-                process.terminate()
+                os.killpg(process.pid, signal.SIGTERM)
                 process.wait()
     if status != 0:
         tail = "\n".join(f"   | {line}" for line in _last_lines(log))
         raise BuildError(f"`{command[0]}` failed (exit status {status}):\n{tail}\n   the whole log: {log}")
+
+
+def _start(command: Sequence[str], output: IO[bytes], env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+    # A group of its own, to end a script's children with it; and not the user's umask, which may make files
+    # that the images' users cannot read.
+    return subprocess.Popen(
+        command, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True, umask=0o022
+    )
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> int:

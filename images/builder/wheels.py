@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builder import progress
+from builder.cache import UNFINISHED
 
 PYTHON = "3.11"
 # The images' C library is glibc 2.36 (Debian 12): it runs wheels for all older ones.
@@ -27,7 +28,7 @@ def folder(cache: Path, locks: Sequence[Path]) -> Path:
 def fetch(locks: Sequence[Path], target: Path, log: Path) -> None:
     """Download every wheel that the locks pin to ``target``; raises BuildError when pip fails."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix="fetching-", dir=target.parent))
+    unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=target.parent))
     try:
         progress.run(pip_command(locks, unfinished, platform.machine()), log)
         unfinished.chmod(0o755)
