@@ -1,0 +1,83 @@
+"""The commands of a Tandem pod: `serve` (the container), `preflight` (a Job), `probe` (the startup probe)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+TANDEM = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    code: int = options.run(options)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="entrypoint.py", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="assemble the model repository and run Triton")
+    _revision(serve)
+    serve.add_argument("--models", type=Path, default="/models", help="empty folder for the model repository")
+    serve.add_argument("--tandem", type=Path, default=TANDEM, help="folder of Tandem's own models")
+    serve.set_defaults(run=_serve)
+    preflight = commands.add_parser("preflight", help="check the models; the verdict is JSON on stdout")
+    _revision(preflight)
+    preflight.add_argument("--termination-log", type=Path, default="/dev/termination-log", help="also write it here")
+    preflight.set_defaults(run=_preflight)
+    probe = commands.add_parser("probe", help="generate two tokens; exit code 0 when that works")
+    probe.add_argument("--port", type=int, default=8000, help="Triton's HTTP port")
+    probe.add_argument("--model", default="tensorrt_llm_bls", help="model to call")
+    probe.add_argument("--timeout", type=float, default=30, help="seconds to wait")
+    probe.set_defaults(run=_probe)
+    return parser
+
+
+def _revision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--revision", type=Path, default="/etc/tandem/revision", help="the mounted revision (launch.json)"
+    )
+
+
+# Each command imports its own modules: a probe every few seconds must not load tokenizers.
+def _serve(options: argparse.Namespace) -> int:
+    from tandem_serving import launch
+
+    try:
+        return launch.serve(options.revision, options.models, options.tandem)
+    except launch.LaunchError as error:
+        print(f"cannot serve: {error}", file=sys.stderr)
+        return 1
+
+
+def _preflight(options: argparse.Namespace) -> int:
+    from tandem_serving import launch, preflight
+
+    try:
+        text = json.dumps(preflight.verdict(launch.read_plan(options.revision).preflight))
+        options.termination_log.write_text(text, encoding="utf-8")
+    except (launch.LaunchError, OSError) as error:
+        print(f"cannot run the checks: {error}", file=sys.stderr)
+        return 1
+    print(text)
+    return 0
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from tandem_serving import probe
+
+    try:
+        text = probe.generate(options.port, options.model, options.timeout)
+    except probe.ProbeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{options.model} generates: {text!r}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Starts Triton in a pod: assembles the model repository from the mounted revision and runs the server.
+
+The revision folder holds `launch.json`:
+  {"models": {NAME: {"config": FILE in the revision, "source": FOLDER with the model's `1/`}},
+   "server": {"command": ["tritonserver", ...]}, "env": {NAME: VALUE},
+   "preflight": {"target": {"path": ...}, "draft": {"path": ...}, "max_draft_len": ...}}
+This process stays as PID 1: it forwards signals, reaps orphans, and ends with the server's exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PLAN = "launch.json"
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class LaunchError(Exception):
+    """The server cannot be started; the message says what is missing and what to do."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model of the repository: its config.pbtxt in the revision, the folder that holds its `1/`."""
+
+    config: Path
+    source: Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What launch.json says."""
+
+    models: Mapping[str, ModelSource]
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    preflight: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_plan(revision: Path) -> Plan:
+    """Parse launch.json. Raises LaunchError."""
+    path = revision / PLAN
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        models = {
+            name: ModelSource(revision / model["config"], Path(model["source"]))
+            for name, model in data.get("models", {}).items()
+        }
+        command = tuple(str(word) for word in data.get("server", {}).get("command", []))
+        env = {str(name): str(value) for name, value in data.get("env", {}).items()}
+        return Plan(models, command, env, dict(data.get("preflight", {})))
+    except OSError as error:
+        raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise LaunchError(f"{path} is malformed ({error!r}): apply the resource again") from None
+
+
+def assemble(plan: Plan, models: Path) -> None:
+    """Make the model repository: config.pbtxt copied, `1` linked to the source. Raises LaunchError."""
+    if not plan.models or not plan.command:
+        raise LaunchError(f"{PLAN} names no models or no server command: apply the resource again")
+    needed = [path for model in plan.models.values() for path in (model.config, model.source / "1" / "model.py")]
+    missing = [str(path) for path in needed if not path.is_file()]
+    if missing:
+        raise LaunchError(
+            f"missing: {', '.join(missing)}. Configurations come with the revision's ConfigMap, models with "
+            "the profile's images and the init container that copies Tandem's own: check both"
+        )
+    for name, model in plan.models.items():
+        folder = models / name
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier start of this container
+        folder.mkdir(parents=True)
+        shutil.copyfile(model.config, folder / "config.pbtxt")
+        (folder / "1").symlink_to(model.source / "1", target_is_directory=True)
+
+
+def environment(plan: Plan, tandem: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """The server's environment: PYTHONPATH finds `tandem_serving` and packages beside the models' folders."""
+    roots = [str(tandem), *(str(model.source.parent.parent) for model in plan.models.values())]
+    given = base.get("PYTHONPATH", "")
+    paths = list(dict.fromkeys([*roots, *filter(None, given.split(os.pathsep))]))
+    return {**base, **plan.env, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def raise_limits() -> None:
+    """Raise the soft limits on open files and locked memory to the hard ones."""
+    for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (hard, hard))
+
+
+def run(command: list[str], env: Mapping[str, str]) -> int:
+    """Run the server to its end; returns its exit code, 128 + n when signal n ended it."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(number: int, _: FrameType | None) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            os.kill(child.pid, number)
+
+    for number in FORWARDED:
+        signal.signal(number, forward)
+    try:
+        child = subprocess.Popen(command, env=dict(env))
+    except OSError as error:
+        raise LaunchError(f"{command[0]} cannot be started ({error.strerror}): check the image") from None
+    for missed in early:
+        os.kill(child.pid, missed)
+    return _reap(child.pid)
+
+
+def _reap(pid: int) -> int:
+    """Wait for `pid`, and for every orphan that ends before it (PID 1 inherits them)."""
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == pid:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        print(f"process {ended} ended (status {status})", flush=True)
+
+
+def serve(revision: Path, models: Path, tandem: Path) -> int:
+    """Assemble, start and watch the server. Raises LaunchError."""
+    plan = read_plan(revision)
+    assemble(plan, models)
+    raise_limits()
+    command = list(plan.command)
+    if not any(word.startswith("--model-repository") for word in command):
+        command.append(f"--model-repository={models}")
+    print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
+    return run(command, environment(plan, tandem, os.environ))

@@ -1,0 +1,213 @@
+"""Checks of a revision's models, made in the pod's own image: do they load, do target and draft fit?
+
+Gives a verdict in the form of conditions, at most 4 KiB (a container's termination message).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import tokenizers
+
+from tandem_serving import checkpoint
+from tandem_serving.checkpoint import CheckpointError, Limits
+
+MAX_MESSAGE_BYTES = 1500
+_EMBEDDINGS = "model.embed_tokens.weight"
+# Parts of tokenizer.json that decide how text becomes ids and back.
+_TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition: `status` is "True", "False" or "Unknown"; `message` says what to do."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that loads: its limits and its tokenizer.json."""
+
+    role: str
+    folder: Path
+    limits: Limits
+    tokenizer: Mapping[str, Any]
+
+
+def verdict(plan: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
+    """Run the checks on launch.json's `preflight` part. Never raises for what is wrong with the models."""
+    try:
+        models = {role: load(role, Path(plan[role]["path"])) for role in ("target", "draft") if plan.get(role)}
+        ready = Check("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
+        pair = check_pair(models, int(plan.get("max_draft_len") or 0))
+    except CheckpointError as error:
+        ready = Check("ModelsReady", "False", "ModelInvalid", str(error))
+        pair = Check("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
+    return {"checks": [_bounded(ready), _bounded(pair)]}
+
+
+def load(role: str, folder: Path) -> Model:
+    """Read what a model folder says and check that its weights are whole. Raises CheckpointError."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
+    limits = checkpoint.read_limits(folder)
+    _check_weights(role, folder, limits)
+    path = folder / "tokenizer.json"
+    data = checkpoint.read_json(path)
+    size = _tokenizer_size(role, path)
+    if size > limits.vocab_size:
+        raise CheckpointError(
+            f"{role}: the tokenizer has {size} tokens, the model's vocabulary only {limits.vocab_size}: "
+            "use the tokenizer that came with the model"
+        )
+    return Model(role, folder, limits, data)
+
+
+def _tokenizer_size(role: str, path: Path) -> int:
+    """Number of tokens. The library raises nothing narrower than Exception, which the future holds."""
+    with ThreadPoolExecutor(1) as threads:
+        loaded = threads.submit(tokenizers.Tokenizer.from_file, str(path))
+    if (error := loaded.exception()) is not None:
+        raise CheckpointError(f"{role}: {path} is no tokenizer ({error}): download it again")
+    size: int = loaded.result().get_vocab_size(with_added_tokens=True)
+    return size
+
+
+def _check_weights(role: str, folder: Path, limits: Limits) -> None:
+    """Every weight file is there and whole, and the embedding has the vocabulary's rows."""
+    if "build_config" in checkpoint.read_json(folder / "config.json"):
+        if not (folder / "rank0.engine").is_file():
+            raise CheckpointError(f"{role}: {folder}/rank0.engine is missing: build the engine again")
+        return
+    for path in _weight_files(role, folder):
+        try:
+            with safetensors.safe_open(str(path), framework="numpy") as weights:
+                named = _EMBEDDINGS in set(weights.keys())
+                rows = weights.get_slice(_EMBEDDINGS).get_shape()[0] if named else None
+        except (safetensors.SafetensorError, OSError) as error:
+            raise CheckpointError(f"{role}: {path} cannot be read ({error}): download it again") from None
+        if rows is not None and rows != limits.vocab_size:
+            raise CheckpointError(
+                f"{role}: {path} has {rows} embedding rows and config.json a vocabulary of "
+                f"{limits.vocab_size}: download the model again, from one revision"
+            )
+
+
+def _weight_files(role: str, folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        paths = [folder / "model.safetensors"]
+    else:
+        names = checkpoint.read_json(index).get("weight_map", {}).values()
+        paths = [folder / name for name in sorted(set(names))]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing or not paths:
+        raise CheckpointError(f"{role}: {folder} lacks {', '.join(missing) or 'weights'}: download it again")
+    return paths
+
+
+def check_pair(models: Mapping[str, Model], max_draft_len: int) -> Check:
+    """Whether draft tokens mean the same to the target."""
+    target, draft = models.get("target"), models.get("draft")
+    if target is None or draft is None:
+        return Check("PairCompatible", "True", "NoDraft", "the service has no draft model")
+    if target.limits.vocab_size != draft.limits.vocab_size:
+        return _incompatible(
+            "VocabularyDiffers",
+            f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}",
+        )
+    difference = tokenizer_difference(target.tokenizer, draft.tokenizer)
+    if difference:
+        return _incompatible("TokenizerDiffers", difference)
+    context = min(target.limits.max_sequence_len, draft.limits.max_sequence_len)
+    if max_draft_len + 1 >= context:
+        return Check(
+            "PairCompatible",
+            "False",
+            "DraftLengthTooLong",
+            f"maxDraftLen is {max_draft_len} and the shorter context {context} tokens: lower maxDraftLen",
+        )
+    return Check(
+        "PairCompatible", "True", "PairMatches", " ".join(["tokenizers are equal", *_warnings(target, draft)])
+    )
+
+
+def _incompatible(reason: str, what: str) -> Check:
+    advice = "choose a draft model of the target's own family: both must have the same tokenizer"
+    return Check("PairCompatible", "False", reason, f"{what}; {advice}")
+
+
+def tokenizer_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """Where two tokenizer.json differ in meaning, target's first; "" when they do not."""
+    vocabulary, other = _vocabulary(a), _vocabulary(b)
+    different = {token for token in vocabulary.keys() | other.keys() if vocabulary.get(token) != other.get(token)}
+    if different:
+        example = min(different)
+        return (
+            f"{len(different)} tokens differ, e.g. {example!r}: id {vocabulary.get(example)} in the target, "
+            f"{other.get(example)} in the draft"
+        )
+    if _special(a) != _special(b):
+        return f"special tokens differ: {sorted(_special(a) ^ _special(b))}"
+    if _merges(a) != _merges(b):
+        return "the vocabularies are equal but the merges differ"
+    parts = [part for part in _TOKENIZER_PARTS if a.get(part) != b.get(part)]
+    return f"{', '.join(parts)} of tokenizer.json differ" if parts else ""
+
+
+def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str, int]:
+    vocabulary = tokenizer.get("model", {}).get("vocab", {})
+    if isinstance(vocabulary, list):  # a unigram model: [token, score] by id
+        vocabulary = {entry[0]: i for i, entry in enumerate(vocabulary)}
+    return {**vocabulary, **{token["content"]: token["id"] for token in tokenizer.get("added_tokens", [])}}
+
+
+def _special(tokenizer: Mapping[str, Any]) -> set[str]:
+    return {token["content"] for token in tokenizer.get("added_tokens", []) if token.get("special")}
+
+
+def _merges(tokenizer: Mapping[str, Any]) -> list[list[str]]:
+    """Merges as pairs: files write them as "a b" or as ["a", "b"]."""
+    merges = tokenizer.get("model", {}).get("merges") or []
+    return [merge.split(" ") if isinstance(merge, str) else list(merge) for merge in merges]
+
+
+def _warnings(target: Model, draft: Model) -> list[str]:
+    warnings = []
+    if draft.limits.max_sequence_len < target.limits.max_sequence_len:
+        warnings.append(
+            f"warning: the draft's context is {draft.limits.max_sequence_len} tokens, the target's "
+            f"{target.limits.max_sequence_len}: longer sequences go on without speculation"
+        )
+    if _chat_template(target.folder) != _chat_template(draft.folder):
+        warnings.append("warning: the chat templates differ; the target's is the one that counts")
+    return warnings
+
+
+def _chat_template(folder: Path) -> Any:
+    path, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    return checkpoint.read_json(config).get("chat_template") if config.exists() else None
+
+
+def _describe(models: Iterable[Model]) -> str:
+    return "; ".join(
+        f"{model.role}: vocabulary {model.limits.vocab_size}, context {model.limits.max_sequence_len}"
+        for model in models
+    )
+
+
+def _bounded(check: Check) -> dict[str, str]:
+    data = asdict(check)
+    data["message"] = check.message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+    return data

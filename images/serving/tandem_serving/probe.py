@@ -1,0 +1,32 @@
+"""The startup probe: one short generation through the whole path."""
+
+from __future__ import annotations
+
+import http.client
+import json
+
+PROMPT = "def main():"
+
+
+class ProbeError(Exception):
+    """The service does not generate (yet); the message is one line."""
+
+
+def generate(port: int, model: str, seconds: float) -> str:
+    """Generate two tokens over HTTP; returns their text. Raises ProbeError."""
+    body = json.dumps({"text_input": PROMPT, "max_tokens": 2, "exclude_input_in_output": True})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+    try:
+        connection.request("POST", f"/v2/models/{model}/generate", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise ProbeError(f"no answer on port {port} ({error!r}): the server is still starting or down") from None
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise ProbeError(f"{model} answered {response.status}: {' '.join(answer.split())[:300]}")
+    try:
+        return str(json.loads(answer)["text_output"])
+    except (ValueError, KeyError, TypeError):
+        raise ProbeError(f"{model} answered without text_output: {' '.join(answer.split())[:300]}") from None

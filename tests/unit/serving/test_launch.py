@@ -1,0 +1,170 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem_serving.launch import LaunchError, Plan, assemble, environment, read_plan
+
+SERVING = Path(__file__).parents[3] / "images" / "serving"
+# Stands for tritonserver: says its arguments and environment, leaves an orphan, waits for a signal.
+SERVER = """
+import os, signal, subprocess, sys, time
+print("arguments", sys.argv[1:], "path", os.environ["PYTHONPATH"], "mark", os.environ.get("MARK"), flush=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+print("ready", flush=True)
+time.sleep(30)
+"""
+
+
+@pytest.fixture
+def revision(tmp_path: Path) -> Path:
+    """A revision folder with one model and a stand-in server."""
+    source = tmp_path / "image" / "models" / "engine"
+    (source / "1").mkdir(parents=True)
+    (source / "1" / "model.py").write_text("# a model\n")
+    folder = tmp_path / "revision"
+    folder.mkdir()
+    (folder / "engine.config.pbtxt").write_text('name: "engine"\n')
+    plan = {
+        "models": {"engine": {"config": "engine.config.pbtxt", "source": str(source)}},
+        "server": {"command": [sys.executable, "-c", SERVER, "--flag"]},
+        "env": {"MARK": "set"},
+        "preflight": {"target": {"path": "/nowhere"}},
+    }
+    (folder / "launch.json").write_text(json.dumps(plan))
+    return folder
+
+
+def change(revision: Path, **parts: Any) -> None:
+    path = revision / "launch.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+
+
+def start(revision: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(SERVING / "entrypoint.py"), *arguments, "--revision", str(revision)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def serve(revision: Path) -> subprocess.Popen[str]:
+    return start(revision, "serve", "--models", str(revision.parent / "models"))
+
+
+def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) -> None:
+    process = serve(revision)
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, "")
+    said = next(line for line in lines if line.startswith("arguments"))
+    assert next(lines) == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 7, errors
+    models = revision.parent / "models"
+    assert f"['--flag', '--model-repository={models}']" in said
+    assert f"path {SERVING}:{revision.parent / 'image'}" in said
+    assert "mark set" in said
+    assert (models / "engine" / "config.pbtxt").read_text() == 'name: "engine"\n'
+    assert (models / "engine" / "1" / "model.py").read_text() == "# a model\n"
+
+
+def test_a_server_ended_by_a_signal_gives_128_plus_it(revision: Path) -> None:
+    change(revision, server={"command": [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]})
+    process = serve(revision)
+    process.communicate(timeout=10)
+    assert process.returncode == 128 + signal.SIGKILL
+
+
+def test_assembling_twice_gives_the_same(revision: Path, tmp_path: Path) -> None:
+    plan = read_plan(revision)
+    for _ in range(2):
+        assemble(plan, tmp_path / "models")
+    assert sorted(path.name for path in (tmp_path / "models" / "engine").iterdir()) == ["1", "config.pbtxt"]
+
+
+def broken(revision: Path, what: str) -> None:
+    plan = revision / "launch.json"
+    source = revision.parent / "image" / "models" / "engine"
+    ways: dict[str, Callable[[], object]] = {
+        "no plan": plan.unlink,
+        "no JSON": lambda: plan.write_text("{"),
+        "no object": lambda: plan.write_text("[]"),
+        "no models": lambda: change(revision, models={}),
+        "no command": lambda: change(revision, server={}),
+        "no config": (revision / "engine.config.pbtxt").unlink,
+        "no model": (source / "1" / "model.py").unlink,
+        "no server": lambda: change(revision, server={"command": ["/nowhere/tritonserver"]}),
+    }
+    ways[what]()
+
+
+BROKEN = [
+    ("no plan", "launch.json cannot be read (No such file or directory): mount the revision"),
+    ("no JSON", "launch.json is malformed"),
+    ("no object", "launch.json is malformed"),
+    ("no models", "names no models or no server command"),
+    ("no command", "names no models or no server command"),
+    ("no config", "missing: "),
+    ("no model", "1/model.py. Configurations come with"),
+    ("no server", "/nowhere/tritonserver cannot be started"),
+]
+
+
+@pytest.mark.parametrize(("what", "message"), BROKEN, ids=[what for what, _ in BROKEN])
+def test_what_is_missing_is_said(revision: Path, what: str, message: str) -> None:
+    broken(revision, what)
+    process = serve(revision)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert errors.startswith("cannot serve: ")
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+def test_environment_keeps_a_given_python_path(revision: Path) -> None:
+    plan = read_plan(revision)
+    env = environment(plan, Path("/opt/tandem"), {"PYTHONPATH": "/given", "MARK": "old"})
+    assert env["PYTHONPATH"] == f"/opt/tandem:{revision.parent / 'image'}:/given"
+    assert env["MARK"] == "set"
+
+
+def test_empty_plan_is_no_server(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError):
+        assemble(Plan({}, (), {}), tmp_path)
+
+
+def test_preflight_runs_whatever_the_verdict(revision: Path, tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    process = start(revision, "preflight", "--termination-log", str(log))
+    out, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert json.loads(out) == json.loads(log.read_text())
+    assert json.loads(out)["checks"][0]["reason"] == "ModelInvalid"
+
+
+def test_preflight_that_cannot_run_fails(revision: Path) -> None:
+    (revision / "launch.json").unlink()
+    process = start(revision, "preflight", "--termination-log", os.devnull)
+    assert "cannot run the checks" in process.communicate(timeout=30)[1]
+    assert process.returncode == 1
+
+
+def test_probe_says_in_one_line_what_is_wrong() -> None:
+    process = subprocess.run(
+        [sys.executable, str(SERVING / "entrypoint.py"), "probe", "--port", "9", "--timeout", "1"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert process.stderr.startswith("no answer on port 9")
+    assert process.stderr.count("\n") == 1

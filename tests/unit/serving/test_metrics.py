@@ -1,0 +1,63 @@
+import pytest
+
+from tandem_serving import metrics as m
+
+
+class Sink:
+    """Keeps what it gets; broken ones refuse it."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, m.Labels], float] = {}
+        self.observed: list[float] = []
+        self.broken = False
+
+    def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
+        if self.broken:
+            raise m.SinkError("no metrics here")
+        self.values[family.name, labels] = self.values.get((family.name, labels), 0) + value
+
+    def observe(self, family: m.Family, labels: m.Labels, value: float) -> None:
+        self.observed.append(value)
+
+
+def test_names_are_families_of_their_own() -> None:
+    names = [family.name for family in m.FAMILIES]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("tandem_") for name in names)
+    assert all(f.name.endswith("_total") == (f.kind == "counter") for f in m.FAMILIES)
+    assert all(bool(f.buckets) == (f.kind == "histogram") for f in m.FAMILIES)
+
+
+def test_differences_add_up_to_the_values() -> None:
+    metrics, sink = m.Metrics(), Sink()
+    for gauge, drafted, accepted in [(5, 4, 2), (3, 4, 4), (7, 2, 0)]:
+        metrics.set(m.RUNNING, gauge)
+        metrics.round(drafted, accepted)
+        metrics.flush(sink)
+        metrics.flush(sink)
+    assert sink.values[m.RUNNING.name, ()] == 7
+    assert sink.values[m.DRAFTS.name, ()] == 3
+    assert sink.values[m.DRAFT_TOKENS.name, ()] == 10
+    assert sink.values[m.ACCEPTED.name, ()] == 6
+    per_position = [sink.values[m.ACCEPTED_PER_POS.name, (("position", str(i)),)] for i in range(4)]
+    assert per_position == [2, 2, 1, 1]
+
+
+def test_failing_sink_is_survived_logged_once_and_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
+    metrics, sink = m.Metrics(), Sink()
+    sink.broken = True
+    for _ in range(3):
+        metrics.add(m.PROMPT_TOKENS, 2)
+        metrics.flush(sink)
+    sink.broken = False
+    metrics.flush(sink)
+    assert sink.values[m.PROMPT_TOKENS.name, ()] == 6
+    assert caplog.text.count("metrics cannot be reported") == 1
+
+
+def test_observations_are_sent_once() -> None:
+    metrics, sink = m.Metrics(), Sink()
+    metrics.observe(m.LATENCY, 0.5)
+    metrics.flush(sink)
+    metrics.flush(sink)
+    assert sink.observed == [0.5]

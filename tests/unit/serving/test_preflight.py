@@ -1,0 +1,187 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tandem_serving.preflight import MAX_MESSAGE_BYTES, verdict
+from unit.serving.conftest import ModelFolder, byte_level
+
+Change = Callable[[Path], object]
+
+
+def weights(folder: Path, rows: int = 300, name: str = "model.safetensors") -> None:
+    save_file({"model.embed_tokens.weight": np.zeros((rows, 4), np.float16)}, str(folder / name))
+
+
+@pytest.fixture
+def pair(model_folder: ModelFolder) -> dict[str, Any]:
+    """launch.json's `preflight` part for a target and a draft that fit."""
+    folders = {role: model_folder(role) for role in ("target", "draft")}
+    for folder in folders.values():
+        weights(folder)
+    return {**{role: {"path": str(folder)} for role, folder in folders.items()}, "max_draft_len": 4}
+
+
+def checks(plan: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {check["type"]: check for check in verdict(plan)["checks"]}
+
+
+def edit(name: str, **changes: object) -> Change:
+    """Change keys of a JSON file of a model folder."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        data = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(data | changes))
+
+    return change
+
+
+def edit_tokenizer(change: Callable[[dict[str, Any]], object]) -> Change:
+    def apply(folder: Path) -> None:
+        data = json.loads((folder / "tokenizer.json").read_text())
+        change(data)
+        (folder / "tokenizer.json").write_text(json.dumps(data))
+
+    return apply
+
+
+def write(name: str, content: bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def remove(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def sharded(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    edit("model.safetensors.index.json", weight_map={"a": "one.safetensors", "b": "two.safetensors"})(folder)
+    weights(folder, name="one.safetensors")
+
+
+def swap_two(data: dict[str, Any]) -> None:
+    vocab = data["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+
+
+def another_vocabulary(folder: Path) -> None:
+    byte_level(280).save(str(folder / "tokenizer.json"))
+
+
+def small_model(folder: Path) -> None:
+    edit("config.json", vocab_size=200)(folder)
+    weights(folder, 200)
+
+
+def engine_folder(folder: Path) -> None:
+    build = {"build_config": {"max_seq_len": 128}, "pretrained_config": {"vocab_size": 300}}
+    (folder / "config.json").write_text(json.dumps(build))
+    (folder / "model.safetensors").unlink()
+
+
+ROWS: list[tuple[Change, str, str, str, str]] = [
+    # change to the draft's folder, condition, status, reason, part of the message
+    (lambda folder: None, "ModelsReady", "True", "ModelsLoad", "draft: vocabulary 300, context 128"),
+    (lambda folder: None, "PairCompatible", "True", "PairMatches", "tokenizers are equal"),
+    (remove("config.json"), "ModelsReady", "False", "ModelInvalid", "config.json is missing"),
+    (remove("config.json"), "PairCompatible", "Unknown", "ModelsNotReady", "waits"),
+    (write("config.json", b"{"), "ModelsReady", "False", "ModelInvalid", "config.json cannot be read"),
+    (write("config.json", b"[]"), "ModelsReady", "False", "ModelInvalid", "is no JSON object"),
+    (edit("config.json", vocab_size="many"), "ModelsReady", "False", "ModelInvalid", "states no vocab_size"),
+    (remove("model.safetensors"), "ModelsReady", "False", "ModelInvalid", "lacks model.safetensors"),
+    (write("model.safetensors", b"\x10"), "ModelsReady", "False", "ModelInvalid", "model.safetensors cannot be read"),
+    (sharded, "ModelsReady", "False", "ModelInvalid", "lacks two.safetensors"),
+    (lambda folder: weights(folder, 299), "ModelsReady", "False", "ModelInvalid", "has 299 embedding rows"),
+    (remove("tokenizer.json"), "ModelsReady", "False", "ModelInvalid", "tokenizer.json is missing"),
+    (write("tokenizer.json", b"{}"), "ModelsReady", "False", "ModelInvalid", "is no tokenizer"),
+    (small_model, "ModelsReady", "False", "ModelInvalid", "only 200"),
+    (engine_folder, "ModelsReady", "False", "ModelInvalid", "rank0.engine is missing"),
+    (edit_tokenizer(swap_two), "PairCompatible", "False", "TokenizerDiffers", "2 tokens differ, e.g. 'a': id"),
+    (another_vocabulary, "PairCompatible", "False", "TokenizerDiffers", "tokens differ"),
+    (
+        edit_tokenizer(lambda data: data["model"]["merges"].reverse()),
+        "PairCompatible",
+        "False",
+        "TokenizerDiffers",
+        "the merges differ",
+    ),
+    (
+        edit_tokenizer(lambda data: data["added_tokens"][0].update(special=False)),
+        "PairCompatible",
+        "False",
+        "TokenizerDiffers",
+        "special tokens differ: ['<|endoftext|>']",
+    ),
+    (
+        edit_tokenizer(lambda data: data["pre_tokenizer"].update(add_prefix_space=True)),
+        "PairCompatible",
+        "False",
+        "TokenizerDiffers",
+        "pre_tokenizer of tokenizer.json differ",
+    ),
+    (
+        edit_tokenizer(lambda data: data["model"].update(merges=[" ".join(m) for m in data["model"]["merges"]])),
+        "PairCompatible",
+        "True",
+        "PairMatches",
+        "tokenizers are equal",
+    ),
+    (
+        edit("config.json", max_position_embeddings=5),
+        "PairCompatible",
+        "False",
+        "DraftLengthTooLong",
+        "maxDraftLen is 4 and the shorter context 5 tokens",
+    ),
+    (
+        edit("config.json", max_position_embeddings=64),
+        "PairCompatible",
+        "True",
+        "PairMatches",
+        "the draft's context is 64 tokens, the target's 128",
+    ),
+    (
+        edit("tokenizer_config.json", chat_template="x"),
+        "PairCompatible",
+        "True",
+        "PairMatches",
+        "warning: the chat templates differ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "status", "reason", "message"), ROWS)
+def test_verdict(pair: dict[str, Any], change: Change, kind: str, status: str, reason: str, message: str) -> None:
+    change(Path(pair["draft"]["path"]))
+    check = checks(pair)[kind]
+    assert (check["status"], check["reason"]) == (status, reason)
+    assert message in check["message"]
+
+
+def test_vocabulary_rows_differ(pair: dict[str, Any]) -> None:
+    folder = Path(pair["draft"]["path"])
+    edit("config.json", vocab_size=320)(folder)
+    weights(folder, 320)
+    assert checks(pair)["PairCompatible"]["reason"] == "VocabularyDiffers"
+
+
+def test_no_draft(pair: dict[str, Any]) -> None:
+    del pair["draft"]
+    assert checks(pair)["PairCompatible"]["reason"] == "NoDraft"
+
+
+def test_missing_folder_says_which(pair: dict[str, Any]) -> None:
+    pair["target"] = {"path": "/nowhere/model"}
+    assert "the folder /nowhere/model is missing" in checks(pair)["ModelsReady"]["message"]
+
+
+def test_verdict_fits_a_termination_message(pair: dict[str, Any]) -> None:
+    pair["target"] = {"path": "/é" * 1000}
+    text = json.dumps(verdict(pair), ensure_ascii=False)
+    assert len(text.encode()) <= 4096
+    assert len(checks(pair)["ModelsReady"]["message"].encode()) <= MAX_MESSAGE_BYTES

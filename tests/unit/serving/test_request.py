@@ -1,0 +1,151 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_serving.errors import RequestError
+from tandem_serving.request import Array, Limits, Parser
+from tandem_serving.tokenizer import Tokenizer
+
+LIMITS = Limits(max_sequence_len=128, max_draft_len=4, vocab_size=300)
+
+
+def strings(*rows: list[str]) -> Array:
+    return np.array([[text.encode() for text in row] for row in rows], np.object_)
+
+
+def request(**changes: Array | None) -> dict[str, Array]:
+    tensors = {"text_input": strings(["def add("]), "max_tokens": np.array([[8]], np.int32), **changes}
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
+def integer(value: int) -> Array:
+    return np.array([[value]], np.int32)
+
+
+def real(value: float) -> Array:
+    return np.array([[value]], np.float32)
+
+
+YES = np.array([[True]])
+REFUSED: list[tuple[dict[str, Array | None], str]] = [
+    ({"text_input": None}, "text_input is missing"),
+    ({"text_input": strings([""])}, "the prompt is empty"),
+    ({"text_input": np.empty((0, 1), np.object_)}, "send at least one prompt"),
+    ({"text_input": strings(["a", "b"])}, "text_input holds 2 values a prompt: send one"),
+    ({"text_input": np.array([[b"\xff\xfe"]], np.object_)}, "text_input is not valid UTF-8"),
+    ({"max_tokens": None}, "max_tokens is None"),
+    ({"max_tokens": integer(0)}, "max_tokens is 0: send the number of tokens wanted, 1 or more"),
+    ({"max_tokens": integer(-3)}, "max_tokens is -3"),
+    ({"max_tokens": np.array([[8], [8]], np.int32)}, "max_tokens has shape [2, 1], but there are 1 prompts"),
+    ({"max_tokens": integer(1000)}, "and max_tokens 1000 make 10"),
+    ({"text_input": strings(["x " * 200])}, "more than the model's limit of 128"),
+    ({"num_draft_tokens": integer(-1)}, "num_draft_tokens is -1"),
+    ({"temperature": real(-1)}, "temperature is -1.0: it must be 0 or more"),
+    ({"temperature": real(float("nan"))}, "temperature is nan"),
+    ({"top_p": real(1.5)}, "top_p is 1.5: it must lie between 0 and 1"),
+    ({"top_k": integer(-2)}, "top_k is -2"),
+    ({"repetition_penalty": real(0)}, "repetition_penalty is 0.0: it must be above 0"),
+    ({"presence_penalty": real(float("inf"))}, "presence_penalty is inf: it must be finite"),
+    ({"beam_width": integer(2)}, "beam_width 2 is not supported"),
+    ({"num_return_sequences": integer(3)}, "num_return_sequences 3 is not supported"),
+    ({"decoder_text_input": strings(["x"])}, "decoder_text_input is not supported"),
+    ({"image_url_input": strings(["x"])}, "image_url_input is not supported: this service takes text only"),
+    ({"lora_task_id": np.array([1], np.uint64)}, "lora_task_id is not supported"),
+    ({"prompt_embedding_table": np.zeros((1, 1, 4), np.float16)}, "prompt tuning is not supported"),
+    ({"guided_decoding_guide": strings(["{}"])}, "guided decoding is not supported"),
+    ({"return_context_logits": YES}, "return_context_logits is not supported"),
+    ({"use_draft_logits": YES}, "use_draft_logits is not supported"),
+    ({"embedding_bias_words": strings(["a", "b"])}, "holds 2 words and embedding_bias_weights 0 weights"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_refused(tokenizer: Tokenizer, changes: dict[str, Array | None], message: str) -> None:
+    with pytest.raises(RequestError) as error:
+        Parser(tokenizer, LIMITS).parse(request(**changes))
+    assert message in str(error.value)
+
+
+def test_limit_is_inclusive(tokenizer: Tokenizer) -> None:
+    room = LIMITS.max_sequence_len - len(tokenizer.encode("def add("))
+    assert Parser(tokenizer, LIMITS).parse(request(max_tokens=integer(room)))
+    with pytest.raises(RequestError, match="make 129, more than the model's limit of 128"):
+        Parser(tokenizer, LIMITS).parse(request(max_tokens=integer(room + 1)))
+
+
+def test_defaults(tokenizer: Tokenizer) -> None:
+    parsed = Parser(tokenizer, LIMITS).parse(request())
+    (prompt,) = parsed.prompts
+    assert not (parsed.stream or parsed.log_probs or parsed.generation_logits)
+    assert (prompt.num_draft_tokens, prompt.min_tokens, prompt.seed, prompt.stop_words) == (4, 0, None, ())
+    assert prompt.echo, "upstream repeats the prompt unless it is excluded"
+    assert prompt.ids.tolist() == tokenizer.encode("def add(")
+    assert {name: tensor.tolist() for name, tensor in prompt.tensors.items()} == {"end_id": [[0]], "pad_id": [[0]]}
+
+
+ENGINE_TENSORS: list[tuple[str, Array, str, Any]] = [
+    ("top_k", integer(5), "runtime_top_k", [[5]]),
+    ("top_p", real(0.5), "runtime_top_p", [[0.5]]),
+    ("temperature", real(0.25), "temperature", [[0.25]]),
+    ("length_penalty", real(2), "len_penalty", [[2.0]]),
+    ("repetition_penalty", real(1.5), "repetition_penalty", [[1.5]]),
+    ("presence_penalty", real(-0.5), "presence_penalty", [[-0.5]]),
+    ("frequency_penalty", real(0.5), "frequency_penalty", [[0.5]]),
+    ("end_id", integer(17), "end_id", [[17]]),
+    ("pad_id", integer(3), "pad_id", [[3]]),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "tensor", "expected"), ENGINE_TENSORS, ids=[r[0] for r in ENGINE_TENSORS])
+def test_goes_to_the_engines(tokenizer: Tokenizer, name: str, value: Array, tensor: str, expected: Any) -> None:
+    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**{name: value})).prompts
+    assert prompt.tensors[tensor].tolist() == expected
+    assert prompt.tensors[tensor].dtype == value.dtype
+
+
+def test_end_id_of_the_client_is_the_only_one(tokenizer: Tokenizer) -> None:
+    (prompt,) = Parser(tokenizer, LIMITS).parse(request(end_id=integer(17))).prompts
+    assert prompt.end_ids == {17}
+
+
+def test_rows_are_their_prompts_own(tokenizer: Tokenizer) -> None:
+    parsed = Parser(tokenizer, LIMITS).parse(
+        {
+            "text_input": strings(["a"], ["for i"], ["class"]),
+            "max_tokens": np.array([[3], [2], [1]], np.int32),
+            "stop_words": strings(["x", ""], ["", ""], ["y", "zz"]),
+            "num_draft_tokens": np.array([[0], [2], [9]], np.int32),
+            "seed": np.array([[1], [2], [2**64 - 1]], np.uint64),
+            "stream": np.array([[True], [True], [True]]),
+        }
+    )
+    assert parsed.stream
+    assert [p.max_tokens for p in parsed.prompts] == [3, 2, 1]
+    assert [p.stop_words for p in parsed.prompts] == [("x",), (), ("y", "zz")]
+    assert [p.num_draft_tokens for p in parsed.prompts] == [0, 2, 4], "capped by the service's"
+    assert [p.seed for p in parsed.prompts] == [1, 2, 2**64 - 1]
+
+
+def test_word_lists_and_bias(tokenizer: Tokenizer) -> None:
+    words = ["return", "in"]
+    (prompt,) = (
+        Parser(tokenizer, LIMITS)
+        .parse(
+            request(
+                bad_words=strings(words),
+                embedding_bias_words=strings(words),
+                embedding_bias_weights=np.array([[2.0, -1.0]], np.float32),
+            )
+        )
+        .prompts
+    )
+    first, second = (tokenizer.encode(word) for word in words)
+    table = prompt.tensors["bad_words_list"]
+    assert table.shape == (1, 2, len(first) + len(second))
+    assert table[0, 0].tolist() == first + second
+    assert table[0, 1, :2].tolist() == [len(first), len(first) + len(second)]
+    assert (table[0, 1, 2:] == -1).all()
+    bias = prompt.tensors["embedding_bias"]
+    assert bias.shape == (1, LIMITS.vocab_size)
+    assert bias.sum() == pytest.approx(2.0 * len(first) - len(second))

@@ -1,0 +1,286 @@
+"""The service with mock engines: many requests on real threads, no Triton."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_serving import metrics as m
+from tandem_serving.chunks import Chunk
+from tandem_serving.control import Abortable, Control
+from tandem_serving.errors import ServingError
+from tandem_serving.loop import Engine
+from tandem_serving.request import Array, Limits, Parser, Prompt, Request
+from tandem_serving.service import Options, Service
+from tandem_serving.tokenizer import Tokenizer
+from unit.serving.mock_engine import MockEngine, Model, counting, wrong_every
+
+
+@dataclass
+class Answer:
+    """A responder that keeps everything."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    error: ServingError | None = None
+    gone: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def send(self, chunk: Chunk, last: bool) -> None:
+        assert not self.over.is_set(), "nothing may follow the end"
+        self.chunks.append(chunk)
+        if last:
+            self.over.set()
+
+    def fail(self, error: ServingError) -> None:
+        assert not self.over.is_set(), "nothing may follow the end"
+        self.error = error
+        self.over.set()
+
+    def cancelled(self) -> bool:
+        return self.gone
+
+    def wait(self) -> "Answer":
+        assert self.over.wait(10), "no end after 10 s"
+        return self
+
+    def of(self, index: int) -> list[Chunk]:
+        return [chunk for chunk in self.chunks if chunk.batch_index == index]
+
+
+OFTEN_RIGHT = wrong_every(3)
+
+
+@dataclass
+class MockEngines:
+    """A fresh pair of mock engines for each sequence."""
+
+    target_model: Model = counting
+    draft_model: Model = OFTEN_RIGHT
+    before: Callable[[str, Control], object] = lambda role, control: None
+    made: list[MockEngine] = field(default_factory=list)
+
+    def target(self, prompt: Prompt, request: Request, control: Control) -> Engine:
+        return self._make("target", self.target_model, control)
+
+    def draft(self, prompt: Prompt, control: Control) -> Abortable | None:
+        return self._make("draft", self.draft_model, control)
+
+    def _make(self, role: str, model: Model, control: Control) -> MockEngine:
+        def run(ids: list[int]) -> int:
+            self.before(role, control)
+            return model(ids)
+
+        self.made.append(MockEngine(run, end_ids=()))
+        return self.made[-1]
+
+
+Start = Callable[..., Service]
+
+
+@pytest.fixture
+def start(tokenizer: Tokenizer) -> Iterator[Start]:
+    """Starts services, with their watchdogs, and closes them."""
+    services: list[Service] = []
+
+    def make(engines: MockEngines, **options: Any) -> Service:
+        parser = Parser(tokenizer, Limits(128, 4, 300))
+        settings = Options(**{"request_timeout": 10, "draft_timeout": 5, **options})
+        services.append(Service(parser, tokenizer, engines, settings))
+        threading.Thread(target=services[-1].watch, args=(Sink(),), daemon=True).start()
+        return services[-1]
+
+    yield make
+    for service in services:
+        service.close()
+
+
+@dataclass
+class Sink:
+    values: dict[str, float] = field(default_factory=dict)
+
+    def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
+        self.values[family.name] = self.values.get(family.name, 0) + value
+
+    def observe(self, family: m.Family, labels: m.Labels, value: float) -> None:
+        self.add(family, labels, 1)
+
+
+def tensors(*prompts: str, max_tokens: int = 20, **more: Array) -> dict[str, Array]:
+    rows = len(prompts)
+    return {
+        "text_input": np.array([[p.encode()] for p in prompts], np.object_),
+        "max_tokens": np.full((rows, 1), max_tokens, np.int32),
+        "exclude_input_in_output": np.ones((rows, 1), np.bool_),
+        **more,
+    }
+
+
+STREAM: dict[str, Any] = {"stream": np.array([[True]])}
+ALONE_ROWS: dict[str, Any] = {"num_draft_tokens": np.zeros((2, 1), np.int32)}
+ALONE: dict[str, Any] = {"num_draft_tokens": np.array([[0]], np.int32)}
+
+
+def ask(service: Service, inputs: dict[str, Array], request_id: str = "") -> Answer:
+    answer = Answer()
+    service.submit(inputs, request_id, answer)
+    return answer
+
+
+def text(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def test_streamed_unary_and_target_alone_agree(start: Start) -> None:
+    service = start(MockEngines())
+    streamed = ask(service, tensors("def add(", **STREAM)).wait().chunks
+    (unary,) = ask(service, tensors("def add(")).wait().chunks
+    (alone,) = ask(service, tensors("def add(", **ALONE)).wait().chunks
+    assert len(streamed) > 3
+    assert text(streamed) == unary.text == alone.text
+    assert [token for chunk in streamed for token in chunk.ids] == unary.ids == alone.ids
+    assert unary.summary == streamed[-1].summary
+    assert alone.summary is not None
+    assert alone.summary.draft_tokens == 0
+    assert {chunk.finish_reason for chunk in streamed[:-1]} == {""}
+    assert streamed[-1].finish_reason == unary.finish_reason == alone.finish_reason == "length"
+
+
+def test_counts_add_up(start: Start) -> None:
+    chunks = ask(start(MockEngines()), tensors("def add(", max_tokens=31, **STREAM)).wait().chunks
+    summary = chunks[-1].summary
+    assert summary is not None
+    assert summary.accepted_draft_tokens == sum(chunk.accepted for chunk in chunks) > 0
+    assert summary.output_tokens == sum(len(chunk.ids) for chunk in chunks) == 31
+    assert summary.acceptance_rate == summary.accepted_draft_tokens / summary.draft_tokens
+    assert sum(chunk.draft_length for chunk in chunks) > 0
+
+
+def test_prompt_is_repeated_unless_excluded(start: Start) -> None:
+    service = start(MockEngines())
+    inputs = tensors("def add(")
+    (without,) = ask(service, inputs).wait().chunks
+    del inputs["exclude_input_in_output"]
+    (repeated,) = ask(service, inputs).wait().chunks
+    assert repeated.text == "def add(" + without.text
+    streamed = ask(service, inputs | STREAM).wait().chunks
+    assert text(streamed) == without.text, "a stream holds new text alone"
+
+
+def test_each_prompt_ends_by_itself(start: Start) -> None:
+    service = start(MockEngines())
+    prompts = ("a", "def add(", "class Tree")
+    inputs = tensors(*prompts) | {"max_tokens": np.array([[1], [9], [30]], np.int32), "stream": np.ones((3, 1), bool)}
+    answer = ask(service, inputs).wait()
+    for i, (prompt, length) in enumerate(zip(prompts, (1, 9, 30), strict=True)):
+        (single,) = ask(service, tensors(prompt, max_tokens=length)).wait().chunks
+        assert text(answer.of(i)) == single.text
+        assert [chunk.finish_reason for chunk in answer.of(i)][-1] == "length"
+    assert answer.chunks[-1].finish_reason, "the request ends with its last prompt"
+
+
+def test_stop_word_ends_the_text_before_it(start: Start) -> None:
+    service = start(MockEngines())
+    (whole,) = ask(service, tensors("def add(", max_tokens=40)).wait().chunks
+    for place in range(1, len(whole.text) - 2, 5):
+        word = whole.text[place : place + 2]
+        stop: dict[str, Any] = {"stop_words": np.array([[word.encode(), b"never there"]], np.object_)}
+        for how in (STREAM, ALONE, ALONE | STREAM, {}):
+            answer = ask(service, tensors("def add(", max_tokens=40, **stop, **how)).wait()
+            assert text(answer.chunks) == whole.text[: whole.text.index(word)]
+            assert answer.chunks[-1].finish_reason == "stop"
+
+
+def test_many_at_once_give_the_same(start: Start) -> None:
+    service = start(MockEngines(), running=64)
+    prompts = [f"def f{i}(" for i in range(64)]
+    expected = [ask(service, tensors(prompt)).wait().chunks[0].text for prompt in prompts]
+    answers = [ask(service, tensors(prompt, **STREAM)) for prompt in prompts]
+    assert [text(answer.wait().chunks) for answer in answers] == expected
+
+
+def test_a_bad_prompt_refuses_its_request_before_any_work(start: Start) -> None:
+    engines = MockEngines()
+    answer = ask(start(engines), tensors("def add(", "")).wait()
+    assert answer.error is not None
+    assert answer.error.code == "INVALID_ARG"
+    assert not engines.made
+
+
+def test_full_queue_is_refused(start: Start) -> None:
+    held = threading.Event()
+    service = start(MockEngines(before=lambda role, control: held.wait(10)), running=2, waiting=1)
+    running = [ask(service, tensors("a")) for _ in range(3)]
+    refused = ask(service, tensors("b")).wait()
+    assert refused.error is not None
+    assert (refused.error.code, "no room for 1 more" in str(refused.error)) == ("UNAVAILABLE", True)
+    held.set()
+    assert all(answer.wait().error is None for answer in running)
+    assert ask(service, tensors("b")).wait().error is None
+
+
+def test_slow_draft_is_given_up_and_counted(start: Start) -> None:
+    held = threading.Event()
+    engines = MockEngines(before=lambda role, control: role == "draft" and held.wait(10))
+    service = start(engines, draft_timeout=0.05)
+    (chunk,) = ask(service, tensors("def add(")).wait().chunks
+    held.set()
+    (alone,) = ask(service, tensors("def add(", **ALONE)).wait().chunks
+    assert chunk.ids == alone.ids
+    sink = Sink()
+    service.metrics.flush(sink)
+    assert sink.values[m.DRAFT_FAILURES.name] == 1
+
+
+def ends_with(control: Control) -> None:
+    time.sleep(0.01)
+    control.check()
+
+
+ENDINGS = ["client gone", "stop request", "time over", "server closes"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_request_can_be_ended_from_outside(start: Start, ending: str) -> None:
+    engines = MockEngines(before=lambda role, control: ends_with(control))
+    service = start(engines, request_timeout=0.3 if ending == "time over" else 60)
+    answer = ask(service, tensors("def add(", "for", max_tokens=100, **ALONE_ROWS), "request-1")
+    if ending == "client gone":
+        answer.gone = True
+    elif ending == "stop request":
+        service.cancel("request-2")
+        service.cancel("request-1")
+    elif ending == "server closes":
+        service.close()
+    answer.wait()
+    assert answer.error is not None
+    assert answer.error.code == ("UNAVAILABLE" if ending == "time over" else "CANCELLED")
+
+
+def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(role: str, control: Control) -> None:
+        raise ZeroDivisionError
+
+    service = start(MockEngines(before=broken))
+    answer = ask(service, tensors("def add(", **ALONE)).wait()
+    service.close()
+    assert str(answer.error) == "the server failed at this request; its log says why"
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_metrics_count_rounds_tokens_and_positions(start: Start) -> None:
+    service = start(MockEngines(draft_model=counting))
+    ask(service, tensors("def add(", max_tokens=10)).wait()
+    sink = Sink()
+    service.metrics.flush(sink)
+    rounds = {name: value for name, value in sink.values.items() if "spec_decode" in name}
+    assert rounds == {
+        m.DRAFTS.name: 2,
+        m.DRAFT_TOKENS.name: 8,
+        m.ACCEPTED.name: 8,
+        m.ACCEPTED_PER_POS.name: 8,
+    }
+    assert sink.values[m.GENERATION_TOKENS.name] == 10
