@@ -49,3 +49,7 @@ lint: venv ## ruff, mypy strict, import layers
 .PHONY: unit
 unit: venv ## Unit tests (seconds)
 	$(PY) -m pytest tests/unit
+
+.PHONY: goldens
+goldens: venv ## Write the golden files of the unit tests again
+	UPDATE_GOLDENS=1 $(PY) -m pytest -q tests/unit -k golden

@@ -18,7 +18,6 @@ from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
 from tandem.handlers import EventSource
 from tandem.health import Health, serve
-from tandem.health import serve
 from tandem.reconcile import Key, Reconciler
 from tandem.resync import Resync
 from tandem.settings import Settings

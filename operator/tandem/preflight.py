@@ -68,11 +68,11 @@ def observe_preflight(observed: Observed, service: str, revision: Revision) -> P
 
 
 def _completed(name: str, pods: list[Object]) -> Preflight:
-    for pod in pods:
-        if message := termination_message(pod, names.CONTAINER):
-            return _parse(message, name)
-    # The Job is done and its pod, with the verdict, is gone: nothing to read, so it runs again.
-    return Preflight(Stage.LOST)
+    messages = [m for pod in pods if (m := termination_message(pod, names.CONTAINER)) is not None]
+    if not messages:
+        # The Job is done and its pod, with the verdict, is gone: nothing to read, so it runs again.
+        return Preflight(Stage.LOST)
+    return _parse(messages[0], name)
 
 
 def _parse(text: str, name: str) -> Preflight:

@@ -70,14 +70,14 @@ class Api:
     async def list_objects(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
         """The objects of a kind by label selector, whole, with `apiVersion` and `kind` set."""
         reply = await self._request("GET", kind.path(namespace), query={"labelSelector": selector})
-        items: list[Object] = reply.get("items", [])
+        items: list[Object] = reply.get("items") or []
         return [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
 
     async def list_metadata(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
         """The objects of a kind with nothing but their metadata."""
         query = {"labelSelector": selector}
         reply = await self._request("GET", kind.path(namespace), query=query, accept=METADATA_ONLY)
-        items: list[Object] = reply.get("items", [])
+        items: list[Object] = reply.get("items") or []
         return items
 
     async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:

@@ -1,8 +1,6 @@
 """Triton's model configurations, from jinja2 templates in `repository/<model>/config.pbtxt.j2`."""
 
-import json
 from functools import cache
-from importlib import resources
 
 import jinja2
 
@@ -44,14 +42,9 @@ def _role(model: Target | Draft) -> dict[str, str]:
 @cache
 def _environment() -> jinja2.Environment:
     """Templates of this package; a variable that is not given is an error, never an empty string."""
-    root = resources.files("tandem.render.v1").joinpath("repository")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: root.joinpath(name).read_text(encoding="utf-8")),
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("tandem.render.v1", "repository"),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        autoescape=False,  # no markup
     )
-    # Protobuf's text format takes the same escapes as JSON for strings.
-    environment.filters["pbstr"] = json.dumps
-    return environment

@@ -1,0 +1,49 @@
+"""The CRD is made from the types, is current, and describes every field."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tandem.api.crd import crd, root_schema
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_the_crd_in_the_repository_is_current() -> None:
+    written = (REPOSITORY / "crds/speculativeinferenceservices.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(written) == crd(), "run `make generate`"
+
+
+def walk(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from walk(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from walk(schema[key], f"{path}[]")
+
+
+def test_every_field_is_described() -> None:
+    plain = {"", ".apiVersion", ".kind", ".metadata"}
+    missing = [
+        path
+        for path, schema in walk(root_schema())
+        if path not in plain and not path.endswith("[]") and not schema.get("description")
+    ]
+    assert missing == []
+
+
+def test_the_schema_is_structural_and_bounded() -> None:
+    """Each node has a type; each string and list of the spec a bound, which the cost of CEL needs."""
+    untyped = [path for path, schema in walk(root_schema()) if "type" not in schema]
+    assert untyped == []
+    unbounded = [
+        path
+        for path, schema in walk(root_schema()["properties"]["spec"])
+        if (schema["type"] == "string" and not {"maxLength", "enum"} & schema.keys())
+        or (schema["type"] == "array" and "maxItems" not in schema)
+        or ("additionalProperties" in schema and "maxProperties" not in schema)
+    ]
+    assert unbounded == []

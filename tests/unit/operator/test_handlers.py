@@ -1,0 +1,113 @@
+"""Events to keys, and the comparison that proves the watches alive."""
+
+from typing import Any
+
+import pytest
+
+from tandem import names
+from tandem.cluster.kinds import CONFIGMAP, POD, SERVICES_KIND, WATCHED, Kind
+from tandem.errors import Transient
+from tandem.handlers import Backoffs, note, service_key
+from tandem.reconcile import Key
+from tandem.resync import Resync
+
+
+def meta(name: str, version: str = "1", **labels: str) -> dict[str, Any]:
+    return {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": version, "labels": labels}
+
+
+OWNED = {names.LABEL_SERVICE: "svc"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "key", "reason"),
+    [
+        (SERVICES_KIND, meta("svc"), Key("ns", "svc"), "the service itself"),
+        (POD, meta("p", "1", **OWNED), Key("ns", "svc"), "a child names its service by a label"),
+        (CONFIGMAP, meta("c"), None, "somebody else's object"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_service_key(kind: Kind, metadata: dict[str, Any], key: Key | None, reason: str) -> None:
+    assert service_key(kind, metadata) == key, reason
+
+
+def test_what_was_seen_is_forgotten_with_the_object() -> None:
+    seen: dict[tuple[str, str], str] = {}
+    assert note(seen, POD, {"type": None, "object": {"metadata": meta("p", "3", **OWNED)}}) == Key("ns", "svc")
+    assert seen == {("Pod", "uid-p"): "3"}
+    note(seen, POD, {"type": "DELETED", "object": {"metadata": meta("p", "4", **OWNED)}})
+    assert seen == {}
+
+
+def test_backoffs_never_end_and_can_be_used_again() -> None:
+    backoffs = Backoffs()
+    for _ in range(2):
+        delays = [delay for _, delay in zip(range(1000), backoffs, strict=False)]
+        assert len(delays) == 1000
+        assert delays[0] <= 0.5
+        assert max(delays) <= 10
+
+
+class Source:
+    """An event source that told `seen`."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[str, str], str] = {}
+
+
+class FakeApi:
+    """Lists `items` as pods, nothing of other kinds."""
+
+    def __init__(self, *items: dict[str, Any]) -> None:
+        self.items = list(items)
+        self.down = False
+
+    async def list_metadata(self, kind: Kind, *_: object) -> list[dict[str, Any]]:
+        if self.down:
+            raise Transient("away")
+        return [{"metadata": item} for item in self.items] if kind is POD else []
+
+
+def resync(api: FakeApi, source: Source) -> Resync:
+    return Resync(api, source, [None])  # type: ignore[arg-type]
+
+
+async def test_told_changes_are_no_news() -> None:
+    source = Source()
+    source.seen = {("Pod", "uid-p"): "7"}
+    assert await resync(FakeApi(meta("p", "7", **OWNED)), source).compare() == (set(), False)
+
+
+async def test_an_untold_change_is_reconciled_and_twice_untold_is_a_dead_watch() -> None:
+    api, source = FakeApi(meta("p", "7", **OWNED)), Source()
+    compared = resync(api, source)
+    assert await compared.compare() == ({Key("ns", "svc")}, False)
+    assert await compared.compare() == ({Key("ns", "svc")}, True)
+    source.seen = {("Pod", "uid-p"): "7"}
+    assert await compared.compare() == (set(), False)
+
+
+async def test_an_object_that_changes_all_the_time_is_no_dead_watch() -> None:
+    api, source = FakeApi(meta("p", "7", **OWNED)), Source()
+    compared = resync(api, source)
+    await compared.compare()
+    api.items = [meta("p", "8", **OWNED)]
+    assert await compared.compare() == ({Key("ns", "svc")}, False)
+
+
+async def test_an_api_server_that_is_away_is_a_problem_and_no_dead_watch() -> None:
+    api = FakeApi()
+    api.down = True
+    compared = resync(api, Source())
+    assert await compared.compare() == (set(), False)
+    assert "away" in compared.problem
+    assert not compared.compared_at
+    api.down = False
+    await compared.compare()
+    assert compared.problem == ""
+    assert compared.compared_at
+
+
+def test_everything_that_is_applied_is_watched() -> None:
+    assert {kind.kind for kind in WATCHED} >= {"SpeculativeInferenceService", "Deployment", "Pod", "ConfigMap"}

@@ -1,0 +1,119 @@
+"""Leader election against a fake API server with one Lease and a clock that the test turns."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from tandem.cluster.lease import Leadership
+from tandem.errors import NotLeader, Transient
+from tandem.settings import LeaseSettings
+
+
+class FakeApi:
+    """Keeps one Lease, with the API server's resourceVersion check."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.down = False
+
+    async def get(self, *_: object) -> dict[str, Any] | None:
+        if self.down:
+            raise Transient("away")
+        return copy.deepcopy(self.lease)
+
+    async def create(self, _: object, lease: dict[str, Any]) -> None:
+        if self.down or self.lease:
+            raise Transient("exists")
+        self.lease = copy.deepcopy(lease)
+        self.lease["metadata"]["resourceVersion"] = "1"
+
+    async def replace(self, _: object, lease: dict[str, Any]) -> None:
+        assert self.lease is not None
+        version = self.lease["metadata"]["resourceVersion"]
+        if self.down or lease["metadata"]["resourceVersion"] != version:
+            raise Transient("conflict")
+        self.lease = copy.deepcopy(lease)
+        self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def candidate(api: FakeApi, clock: Clock, name: str) -> Leadership:
+    return Leadership(api, LeaseSettings(duration_seconds=15), "ns", name, clock)  # type: ignore[arg-type]
+
+
+async def test_one_leads_and_the_other_waits_until_it_is_silent(api: FakeApi, clock: Clock) -> None:
+    a, b = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await a._step()
+    await b._step()
+    a.check()
+    with pytest.raises(NotLeader):
+        b.check()
+    for _ in range(4):
+        clock.now += 4
+        await a._step()
+        await b._step()
+    with pytest.raises(NotLeader):
+        b.check()
+    clock.now += 10.5
+    with pytest.raises(NotLeader):
+        a.check()
+    await b._step()
+    with pytest.raises(NotLeader):
+        b.check()
+    clock.now += 5
+    await b._step()
+    b.check()
+    await a._step()
+    with pytest.raises(NotLeader):
+        a.check()
+
+
+async def test_a_leader_cut_off_stops_writing_before_another_may_start(api: FakeApi, clock: Clock) -> None:
+    a, b = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await a._step()
+    await b._step()
+    api.down = True
+    clock.now += 10
+    await a._step()
+    with pytest.raises(NotLeader):
+        a.check()
+    assert not a.acquired.is_set()
+    api.down = False
+    await b._step()
+    with pytest.raises(NotLeader):
+        b.check()
+
+
+async def test_a_released_lease_is_taken_at_once(api: FakeApi, clock: Clock) -> None:
+    a, b = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await a._step()
+    await a._release()
+    with pytest.raises(NotLeader):
+        a.check()
+    await b._step()
+    b.check()
+
+
+async def test_the_same_identity_takes_up_its_own_lease_at_once(api: FakeApi, clock: Clock) -> None:
+    await candidate(api, clock, "pod-1")._step()
+    again = candidate(api, clock, "pod-1")
+    await again._step()
+    again.check()

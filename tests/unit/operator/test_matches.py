@@ -1,0 +1,103 @@
+"""The comparison of a manifest with the live object, as the API server shows it with managed fields."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tandem.cluster.apply import matches
+
+LIVE = yaml.safe_load("""
+metadata:
+  name: a
+  labels: {ours: "1", theirs: "2"}
+  managedFields:
+  - manager: tandem
+    operation: Apply
+    fieldsV1:
+      f:metadata: {f:labels: {f:ours: {}}}
+      f:spec:
+        f:replicas: {}
+        f:selector: {}
+        f:containers:
+          'k:{"name":"triton"}': {.: {}, f:name: {}, f:image: {}}
+        f:finalizers: {'v:"x"': {}}
+  - manager: tandem
+    operation: Apply
+    subresource: status
+    fieldsV1: {f:status: {f:url: {}}}
+  - manager: kubectl
+    operation: Apply
+    fieldsV1: {f:spec: {f:paused: {}}}
+spec:
+  replicas: 2
+  paused: true
+  selector: {matchLabels: {a: b}}
+  finalizers: [x, y]
+  containers:
+  - {name: sidecar, image: s}
+  - {name: triton, image: t, terminationMessagePath: /dev/termination-log}
+status: {url: u, other: 1}
+""")
+WANTED = yaml.safe_load("""
+apiVersion: v1
+kind: Thing
+metadata: {name: a, namespace: b, labels: {ours: "1"}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {a: b}}
+  finalizers: [x]
+  containers: [{name: triton, image: t}]
+""")
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    raw: dict[str, Any] = yaml.safe_load(yaml.safe_dump(WANTED))
+    *parents, last = path.split(".")
+    node: Any = raw
+    for parent in parents:
+        node = node[int(parent)] if parent.isdigit() else node[parent]
+    if value is None:
+        del node[last]
+    else:
+        node[last] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("manifest", "same", "reason"),
+    [
+        (WANTED, True, "defaults, other managers' fields and their list items do not count"),
+        (changed("spec.replicas", 3), False, "a value differs"),
+        (changed("spec.replicas", None), False, "a field is ours and no longer wanted: applying drops it"),
+        (changed("spec.paused", True), False, "equal but not ours yet: applying makes it ours"),
+        (changed("metadata.labels", {"ours": "1", "new": "1"}), False, "a new label"),
+        (changed("metadata.labels", {}), False, "a label is no longer wanted"),
+        (changed("spec.selector", {"matchLabels": {"a": "c"}}), False, "inside an atomic map"),
+        (changed("spec.containers.0.image", "u"), False, "inside a keyed list item"),
+        (changed("spec.containers.0.env", []), False, "a new field in a keyed list item"),
+        (changed("spec.containers", []), False, "an item of ours is no longer wanted"),
+        (changed("spec.finalizers", ["y"]), False, "another member of a set"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_matches(manifest: dict[str, Any], same: bool, reason: str) -> None:
+    assert matches(manifest, LIVE) is same, reason
+
+
+def test_drift_by_another_hand_is_seen() -> None:
+    """`kubectl edit` takes the field over: it is then no longer ours, and must be applied again."""
+    live = yaml.safe_load(yaml.safe_dump(LIVE))
+    live["spec"]["replicas"] = 9
+    del live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:replicas"]
+    assert not matches(WANTED, live)
+
+
+def test_the_status_is_compared_with_its_own_managed_fields() -> None:
+    status = {"metadata": {"name": "a"}, "status": {"url": "u"}}
+    assert matches(status, LIVE, "status")
+    assert not matches({**status, "status": {"url": "v"}}, LIVE, "status")
+
+
+def test_an_object_that_was_never_applied_never_matches() -> None:
+    assert not matches(WANTED, {**LIVE, "metadata": {"name": "a"}})

@@ -1,0 +1,89 @@
+"""Goldens: a resource in tests/data/input becomes the children in tests/data/output.
+
+Update them with `make goldens`, and read the difference: once a renderer is released, its bytes are frozen.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from tandem.api.types import SpeculativeInferenceService
+from tandem.cli.render import RenderError, render_file
+from tandem.render import LATEST, Record, inputs_hash, render
+from tandem.settings import Settings
+
+from .conftest import DATA, QUICKSTART, parse
+
+INPUTS = sorted((DATA / "input").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
+def test_golden(path: Path, settings: Settings) -> None:
+    text = render_file(path.read_text(encoding="utf-8"), settings)
+    golden = DATA / "output" / path.name
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
+def test_configs_parse_as_tritons_own_protobuf(path: Path, settings: Settings) -> None:
+    manifests = list(yaml.safe_load_all(render_file(path.read_text(encoding="utf-8"), settings)))
+    (configmap,) = [m for m in manifests if m["kind"] == "ConfigMap"]
+    models = json.loads(configmap["data"]["launch.json"])["models"]
+    for name, model in models.items():
+        config = model_config_pb2.ModelConfig()
+        text_format.Parse(configmap["data"][model["config"]], config)
+        assert config.name == name
+        assert config.max_batch_size > 0
+        assert config.backend == "python"
+
+
+def record(service: SpeculativeInferenceService, settings: Settings) -> Record:
+    profile = settings.profile("reference")
+    assert profile is not None
+    return Record(renderer=LATEST, serving_image=settings.serving_image, profile=profile, spec=service.spec)
+
+
+def test_a_revision_read_back_from_its_record_is_the_same_revision(settings: Settings) -> None:
+    first = render(record(parse(QUICKSTART), settings))
+    again = render(Record.model_validate_json(first.files["record.json"]))
+    assert again == first
+
+
+@pytest.mark.parametrize(
+    ("change", "same", "reason"),
+    [
+        ({"replicas": 5}, True, "replicas are no part of a revision"),
+        ({"placement": {}}, True, "a default written out changes nothing"),
+        ({"speculation__maxDraftLen": 5}, False, "draft length is configuration"),
+        ({"runtime__image": "other:1"}, False, "another image is another revision"),
+        ({"placement": {"nodeSelector": {"a": "b"}}}, False, "pods must move"),
+        ({"target__model__uri": "file:///other"}, False, "another target"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_makes_a_revision(change: dict[str, object], same: bool, reason: str, settings: Settings) -> None:
+    base, other = parse(QUICKSTART), parse(QUICKSTART, **change)
+    digests = [render(record(service, settings)).digest for service in (base, other)]
+    assert (digests[0] == digests[1]) is same, reason
+    assert (inputs_hash(base.spec) == inputs_hash(other.spec)) is same, reason
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "not YAML"),
+        ("kind: Deployment", "no SpeculativeInferenceService"),
+        (QUICKSTART.replace("mode: BLS", "mode: Fast"), "runtime.mode"),
+        (QUICKSTART.replace("profile: reference", "profile: nope"), "UnknownProfile"),
+    ],
+)
+def test_what_cannot_be_rendered_says_why(text: str, message: str, settings: Settings) -> None:
+    with pytest.raises(RenderError, match=message):
+        render_file(text, settings)

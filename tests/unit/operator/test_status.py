@@ -1,0 +1,118 @@
+"""Status: truthful counts, transition times, and the words of the kubelet in front of the user."""
+
+from typing import Any
+
+import pytest
+
+from tandem import names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.errors import Refused
+from tandem.observed import Observed
+from tandem.plan import decide
+from tandem.settings import Settings
+from tandem.status import Rollout, status
+
+from .conftest import QUICKSTART, parse
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+
+
+def pod(revision: str = "r1", ready: bool = True, **status_fields: Any) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": "p",
+            "labels": {names.LABEL_COMPONENT: names.SERVER, names.LABEL_REVISION: revision},
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}], **status_fields},
+    }
+
+
+def terminating(**kwargs: Any) -> dict[str, Any]:
+    made = pod(**kwargs)
+    made["metadata"]["deletionTimestamp"] = NOW
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pods", "counts", "reason"),
+    [
+        ([], (0, 0, 0, 0), "nothing runs"),
+        ([pod()], (1, 1, 1, 1), "one server of the wanted revision"),
+        ([pod(ready=False)], (1, 0, 1, 0), "it does not answer yet"),
+        ([pod("r0"), pod()], (2, 2, 1, 1), "an old one still serves beside it"),
+        ([terminating(), pod()], (1, 1, 1, 1), "one that stops does not count"),
+        ([pod(phase="Failed"), pod()], (1, 1, 1, 1), "nor one that was evicted"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rollout_counts(pods: list[dict[str, Any]], counts: tuple[int, ...], reason: str) -> None:
+    rollout = Rollout.of(Observed(service={}, pods=pods), "r1")
+    assert (rollout.replicas, rollout.ready, rollout.updated, rollout.updated_ready) == counts, reason
+
+
+def waiting(reason: str, message: str = "", last: str = "") -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "triton", "state": {"waiting": {"reason": reason, "message": message}}}
+    if last:
+        container["lastState"] = {"terminated": {"message": last}}
+    return pod(ready=False, containerStatuses=[container])
+
+
+@pytest.mark.parametrize(
+    ("seen", "problem"),
+    [
+        (waiting("ContainerCreating"), None),
+        (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff: no such image"),
+        (waiting("CrashLoopBackOff", "back-off", last="model not found"), "CrashLoopBackOff: model not found"),
+        (
+            pod(ready=False, conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]),
+            "pod p cannot be scheduled: 0/1 nodes",
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_running_is_said(seen: dict[str, Any], problem: str | None) -> None:
+    found = Rollout.of(Observed(service={}, pods=[seen]), "r1").problem
+    assert (found or "").endswith(problem or "")
+    assert bool(found) == bool(problem)
+
+
+def conditions(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {c["type"]: c for c in found["conditions"]}
+
+
+def test_the_transition_time_moves_only_when_the_status_flips(
+    service: SpeculativeInferenceService, settings: Settings
+) -> None:
+    observed = Observed(service={})
+    first = status(service, decide(service, settings, observed), observed, None, NOW)
+    again = service.model_copy(update={"status": type(service.status).model_validate(first)})
+    second = status(again, decide(again, settings, observed), observed, None, LATER)
+    assert second == first, "an unchanged status is the same to the byte, so that nothing is written"
+    refused = parse(QUICKSTART, runtime__profile="nope").model_copy(update={"status": again.status})
+    third = conditions(status(refused, decide(refused, settings, observed), observed, None, LATER))
+    assert third["SpecAccepted"]["lastTransitionTime"] == LATER
+    assert third["Ready"]["lastTransitionTime"] == NOW, "it was False and is False, for another reason"
+    assert third["Ready"]["reason"] == "UnknownProfile"
+
+
+def test_a_refusal_of_the_api_server_stalls_with_its_words(
+    service: SpeculativeInferenceService, settings: Settings
+) -> None:
+    observed = Observed(service={})
+    decision = decide(service, settings, observed)
+    found = conditions(status(service, decision, observed, Refused(422, "name taken by X"), NOW))
+    assert found["Stalled"]["message"] == found["Ready"]["message"] == "name taken by X"
+
+
+def test_scaled_to_zero_is_neither_ready_nor_a_problem(settings: Settings) -> None:
+    service = parse(QUICKSTART, replicas=0)
+    observed = Observed(service={})
+    decision = decide(service, settings, observed)
+    found = conditions(status(service, decision, observed, None, NOW))
+    assert found["Ready"]["reason"] == "PreflightRunning", "its models are checked all the same"
+
+
+def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceService, settings: Settings) -> None:
+    observed = Observed(service={})
+    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    assert found["selector"] == "serving.tandem.dev/service=quickstart,serving.tandem.dev/component=server"

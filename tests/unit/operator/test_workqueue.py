@@ -1,0 +1,86 @@
+"""The queue: each key once, never twice at the same time, never lost."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from tandem import workqueue
+from tandem.workqueue import WorkQueue
+
+
+async def drain(queue: WorkQueue[str], workers: int, seconds: float = 0.05) -> None:
+    tasks = [asyncio.create_task(queue.work(queue.handle)) for _ in range(workers)]  # type: ignore[attr-defined]
+    await asyncio.sleep(seconds)
+    for task in tasks:
+        task.cancel()
+
+
+class Recorder(WorkQueue[str]):
+    """A queue whose handler writes down what it was given; `during` runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def during(self, key: str) -> None:
+        pass
+
+    async def handle(self, key: str) -> None:
+        self.seen.append(key)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.during(key)
+        await asyncio.sleep(0.001)
+        self.at_once -= 1
+
+
+async def test_a_key_that_waits_is_not_queued_twice() -> None:
+    queue = Recorder()
+    for key in ("a", "b", "a", "a"):
+        queue.add(key)
+    assert len(queue) == 2
+    await drain(queue, 1)
+    assert queue.seen == ["a", "b"]
+
+
+async def test_a_key_added_while_in_work_comes_again_and_never_at_the_same_time() -> None:
+    queue = Recorder()
+    added = []
+
+    def during(key: str) -> None:
+        if len(added) < 3:
+            added.append(key)
+            queue.add(key)
+            queue.add(key)
+
+    queue.during = during  # type: ignore[method-assign]
+    queue.add("a")
+    await drain(queue, 4)
+    assert queue.seen == ["a"] * 4
+    assert queue.most_at_once == 1
+
+
+async def test_retries_come_later_and_later_until_forgotten() -> None:
+    queue = Recorder()
+    delays = []
+    for _ in range(30):
+        delays.append(queue.retry("a"))
+    assert delays[0] < 0.3
+    assert all(later > sooner for sooner, later in itertools.pairwise(delays[:7]))
+    assert max(delays) <= 1.25 * workqueue.LAST_DELAY_SECONDS
+    queue.forget("a")
+    assert queue.retry("a") < 0.3
+
+
+async def test_an_event_overtakes_a_delayed_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workqueue, "FIRST_DELAY_SECONDS", 30)
+    queue = Recorder()
+    queue.retry("a")
+    await drain(queue, 1)
+    assert queue.seen == []
+    queue.add("a")
+    await drain(queue, 1)
+    assert queue.seen == ["a"]
