@@ -70,6 +70,7 @@ TOOLS = {
         Tool("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
         Tool("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
         Tool("pause", "pause", "."),
+        Tool("probe", "probe", "."),
     )
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from cluster import pki
+from cluster import files, pki
 from cluster.addresses import Addresses
 from cluster.kubeconfig import Access
 from cluster.processes import Program
@@ -85,7 +85,7 @@ class ControlPlane:
         access.write(self.kubeconfig, self.local_server, pki.Identity("kubernetes-admin", ("system:masters",)))
         for component in ("kube-controller-manager", "kube-scheduler"):
             access.write(self._client(component), self.local_server, pki.Identity(f"system:{component}"))
-        (self.folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
+        files.write(self.folder / "audit-policy.yaml", yaml.safe_dump(AUDIT_POLICY))
 
     def _client(self, component: str) -> Path:
         return self.folder / "clients" / f"{component}.kubeconfig"
@@ -178,6 +178,7 @@ class ControlPlane:
             service_account_private_key_file=self.pki / "sa.key",
             cluster_signing_cert_file=self.pki / "ca.crt",
             cluster_signing_key_file=self.pki / "ca.key",
+            flex_volume_plugin_dir=self.folder / "volumeplugins",  # it makes this directory, by default in /usr
         )
 
     def _scheduler(self) -> Program:

@@ -9,6 +9,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from cluster.controlplane import BINARIES, ControlPlane
 from cluster.errors import ClusterError
 from cluster.kubeconfig import Kubectl
 from cluster.node_real import RealNode, node_cgroup
-from cluster.processes import ProcessTable, wait_until
+from cluster.processes import ProcessTable, Program, wait_until
 from cluster.state import NodeSpec, State
 
 READY_SECONDS = 60
@@ -98,8 +99,6 @@ class Cluster:
 
     def down(self) -> None:
         """End and remove everything of the cluster; does nothing when there is none."""
-        if not self.folder.exists():
-            return
         with state.locked(self.folder):
             self._programs.kill_all()
             wanted = state.load(self.folder)
@@ -123,8 +122,7 @@ class Cluster:
             if not nodes:
                 raise ClusterError(f"cluster {self.name} has no real node to load {archive} into: up --nodes real")
             for node in nodes:
-                self.say(f"loading {archive.name} into {node.name} ...")
-                node.import_image(archive)
+                node.import_image(archive, self.say)
 
     def stop(self, name: str) -> None:
         """Stop one program (``kube-apiserver``, ``node-0-kubelet``, ...; ``status`` lists them) until ``start``.
@@ -133,19 +131,29 @@ class Cluster:
             ClusterError: when the cluster has no such program.
         """
         with state.locked(self.folder):
-            if self._programs.find(name) is None:
-                raise ClusterError(f"no program {name!r}; there are: {', '.join(self._programs.names())}")
+            self._find(name)
             self._programs.stop(name)
 
     def start(self, name: str) -> None:
-        """Start a stopped program as it was: same address, same data; waits until the API server is ready."""
+        """Start a stopped program again: same address, same data; waits until it works.
+
+        A program of the control plane is started alone. For another one everything that does not run
+        is started, as by ``up``: the parts of a node need each other.
+        """
+        if name not in BINARIES:
+            self.up()
+            return
         with state.locked(self.folder):
-            program = self._programs.find(name)
-            if program is None:
-                raise ClusterError(f"no program {name!r}; there are: {', '.join(self._programs.names())}")
-            self._programs.ensure(program)
-            if name in BINARIES:
-                self._wait_ready(self._plane(self._state()))
+            plane = self._plane(self._state())
+            self._programs.ensure(self._find(name))
+            if self._programs.pid("etcd") and self._programs.pid("kube-apiserver"):
+                self._wait_ready(plane)
+
+    def _find(self, name: str) -> Program:
+        program = self._programs.find(name)
+        if program is None:
+            raise ClusterError(f"no program {name!r}; there are: {', '.join(self._programs.names()) or 'none'}")
+        return program
 
     def check_exists(self) -> None:
         """Raise ClusterError when there is no such cluster."""
@@ -166,6 +174,9 @@ class Cluster:
         names = [*BINARIES]
         names += ["kwok"] if wanted.count("simulated") else []
         names += node_real.BINARIES if wanted.count("real") else []
+        given = [name for name in names if binaries.from_assets(name)]
+        if given:
+            self.say(f"from KUBEBUILDER_ASSETS: {', '.join(given)}; the other programs from Go modules")
         return ControlPlane(self.name, self.folder, wanted.addresses, binaries.ensure(names, self.say))
 
     def _real_nodes(self, plane: ControlPlane, count: int) -> list[RealNode]:
@@ -197,10 +208,12 @@ class Cluster:
 
     def _start_real(self, plane: ControlPlane, spec: NodeSpec) -> None:
         nodes = self._real_nodes(plane, spec.count)
-        for node in nodes:
-            node.start()
+        begun = datetime.now(UTC)
+        started = [node.name for node in nodes if node.start()]
         network.route_between(plane.addresses, [node.held() for node in nodes])
-        self.say("waiting for real nodes ...")
+        if started:
+            self.say(f"waiting for {', '.join(started)} ...")
+            self._wait_leases(started, begun)
         self._wait_nodes(node.name for node in nodes)
         for node in nodes:
             self._describe(node.name, spec)
@@ -212,12 +225,28 @@ class Cluster:
         claims = {"status": {"capacity": spec.capacity, "allocatable": spec.capacity}}
         self.kubectl.run("patch", "node", node, "--subresource=status", "--patch", json.dumps(claims))
 
+    def _wait_leases(self, names: Iterable[str], begun: datetime) -> None:
+        """Wait for signs of life: for 40 s after a node's death its Ready condition is of its former life."""
+        wanted = set(names)
+
+        def alive() -> bool:
+            self._check_programs()
+            leases = self.kubectl.get("leases", "-n", "kube-node-lease")["items"]
+            renewed = {lease["metadata"]["name"]: lease["spec"]["renewTime"] for lease in leases}
+            return all(name in renewed and datetime.fromisoformat(renewed[name]) > begun for name in wanted)
+
+        if not wait_until(alive, NODE_READY_SECONDS):
+            raise ClusterError(f"no sign of life from {wanted} after {NODE_READY_SECONDS} s; see {self.logs}")
+
+    def _check_programs(self) -> None:
+        for name in self._programs.names():
+            self._programs.check(name)
+
     def _wait_nodes(self, names: Iterable[str]) -> None:
         wanted = set(names)
 
         def ready() -> bool:
-            for name in self._programs.names():
-                self._programs.check(name)
+            self._check_programs()
             nodes = self.kubectl.get("nodes")["items"]
             return wanted <= {node["metadata"]["name"] for node in nodes if is_ready(node)}
 

@@ -8,6 +8,7 @@ import json
 import tarfile
 from pathlib import Path
 
+from cluster import files
 from cluster.errors import ClusterError
 
 OCI_NAME = "org.opencontainers.image.ref.name"
@@ -38,9 +39,7 @@ def write_scratch_image(binary: Path, tag: str, archive: Path) -> None:
         config_name: (config, 0o644),
         f"{digest}.tar": (layer, 0o644),
     }
-    partial = archive.with_name(f".{archive.name}.partial")
-    partial.write_bytes(_tar(content))
-    partial.replace(archive)
+    files.write(archive, _tar(content))
 
 
 def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:

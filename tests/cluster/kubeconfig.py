@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from cluster import pki
+from cluster import files, pki
 from cluster.errors import ClusterError
 
 
@@ -36,9 +36,7 @@ class Access:
             "contexts": [{"name": self.cluster, "context": context}],
             "current-context": self.cluster,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        files.write(path, yaml.safe_dump(content, sort_keys=False), mode=0o600)
         return path
 
 

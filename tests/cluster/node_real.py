@@ -10,7 +10,6 @@ is at its usual place.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +18,9 @@ from pathlib import Path
 import psutil
 import yaml
 
-from cluster import cgroups, deps, images, network, node_files, pki
+from cluster import cgroups, deps, files, images, network, node_files, pki
 from cluster.addresses import Addresses
+from cluster.binaries import Say
 from cluster.controlplane import ControlPlane
 from cluster.errors import ClusterError
 from cluster.node_files import CONFIG
@@ -63,12 +63,14 @@ class RealNode:
     def _own(self, program: str) -> str:
         return f"{self.name}-{program}"
 
-    def start(self) -> None:
-        """Start what of the node does not run yet.
+    def start(self) -> bool:
+        """Start what of the node does not run yet; tell whether its kubelet had to be started.
 
         Raises:
             ClusterError: when a part of it does not start; has the end of its log.
         """
+        if self.holder() is None:
+            cgroups.remove(self.cgroup)  # of pods that died with the node: the kubelet would look for them
         cgroups.make(self.cgroup)
         self._write_files()
         pid = self._hold()
@@ -77,8 +79,8 @@ class RealNode:
         self._run(pid, "containerd", command_path("containerd"), f"--config={CONFIG}/containerd.toml")
         self._wait(self._own("containerd"), lambda: succeeds(*self._ctr(pid), "version"))
         self._load_pause()
-        for program, command in self._services().items():
-            self._run(pid, program, *command)
+        started = {program: self._run(pid, program, *cmd) for program, cmd in self._services().items()}
+        return started["kubelet"]
 
     def holder(self) -> int | None:
         """Return the pid, as the host sees it, of the node's first process; None when it is down."""
@@ -96,8 +98,8 @@ class RealNode:
             raise ClusterError(f"{self.name} is down: `python -m cluster up` repairs it")
         return pid
 
-    def import_image(self, archive: Path) -> bool:
-        """Load an image archive into the node unless it is loaded; tell whether it had to be.
+    def import_image(self, archive: Path, say: Say) -> None:
+        """Load an image archive into the node unless it is loaded already.
 
         Raises:
             ClusterError: when the node is down or containerd refuses the archive.
@@ -108,12 +110,11 @@ class RealNode:
         # One mark a name: the same name may come again with other content, and then with the first.
         marks = [self.folder / "images" / name.replace("/", "|") for name in images.names(archive)]
         if marks and all(mark.exists() and mark.read_text() == digest for mark in marks):
-            return False
+            return
+        say(f"loading {archive.name} ({archive.stat().st_size / 1e6:.0f} MB) into {self.name} ...")
         pipe(archive, *self._ctr(pid), "images", "import", "-")
         for mark in marks:
-            mark.parent.mkdir(exist_ok=True)
-            mark.write_text(digest)
-        return True
+            files.write(mark, digest)
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -140,10 +141,10 @@ class RealNode:
     def _ctr(self, pid: int) -> tuple[str, ...]:
         return (*self._enter(pid), command_path("ctr"), "-n", "k8s.io")
 
-    def _run(self, pid: int, program: str, *command: str) -> None:
+    def _run(self, pid: int, program: str, *command: str) -> bool:
         # nsenter stays in between; should it be killed, what it started must not run on unseen.
         bound = (command_path("setpriv"), "--pdeathsig", "KILL", *command)
-        self.programs.ensure(Program(self._own(program), (*self._enter(pid), *bound), wrapped=True))
+        return self.programs.ensure(Program(self._own(program), (*self._enter(pid), *bound), wrapped=True))
 
     def _services(self) -> dict[str, tuple[str, ...]]:
         binaries, at = self.plane.binaries, self.plane.addresses
@@ -165,7 +166,7 @@ class RealNode:
     def _load_pause(self) -> None:
         archive = self.folder / "pause.tar"
         images.write_scratch_image(self.plane.binaries["pause"], PAUSE_IMAGE, archive)
-        self.import_image(archive)
+        self.import_image(archive, say=lambda _: None)
 
     @cached_property
     def _config(self) -> Path:
@@ -175,36 +176,33 @@ class RealNode:
         at, plugins = self.plane.addresses, deps.cni_dir()
         if plugins is None:
             raise ClusterError(deps.describe(deps.missing(deps.NODE_NEEDS)))
-        for path in ("sysctl", "var/lib", "var/log", "var/tmp"):
+        for path in ("var/lib", "var/log", "var/tmp"):
             (self.folder / path).mkdir(parents=True, exist_ok=True)
         if not (self.folder / "var/run").is_symlink():
             (self.folder / "var/run").symlink_to("/run")
         for name, value in node_files.KUBELET_SYSCTLS.items():
-            node_files.sysctl_file(self.folder, name).write_text(value + "\n")
+            files.write(node_files.sysctl_file(self.folder, name), value + "\n")
         kubelet = node_files.kubelet_config(at.dns, self.cgroup)
         proxy = node_files.kube_proxy_config(self.name, at.node(self.number), at.pods)
-        files = {
+        configs = {
             "containerd.toml": node_files.containerd_config(PAUSE_IMAGE, plugins),
             "cni/10-tandem.conflist": node_files.cni_config(at.node_pods(self.number)),
             "kubelet.yaml": yaml.safe_dump(kubelet),
             "kube-proxy.yaml": yaml.safe_dump(proxy),
             "Corefile": node_files.corefile(at.dns),
         }
-        for name, content in files.items():
-            target = self._config / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(content)
+        for name, content in configs.items():
+            files.write(self._config / name, content)
         self._write_identities()
 
     def _write_identities(self) -> None:
         plane, config = self.plane, self._config
         authority = pki.load_authority(plane.pki, "ca")
-        shutil.copyfile(authority.path, config / "ca.crt")
+        files.write(config / "ca.crt", authority.path.read_bytes())
         address = str(plane.addresses.node(self.number))
         serving = pki.Identity(f"system:node:{self.name}", ("system:nodes",), (self.name, address))
         for source in pki.issue(authority, self._own("kubelet"), serving):
-            shutil.copyfile(source, config / f"kubelet{source.suffix}")
-        (config / "kubelet.key").chmod(0o600)
+            files.write(config / f"kubelet{source.suffix}", source.read_bytes(), mode=0o600)
         identities = {
             "kubelet": pki.Identity(f"system:node:{self.name}", ("system:nodes",)),
             "kube-proxy": pki.Identity("system:kube-proxy"),

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from cluster import files
+
 VALID_FOR = datetime.timedelta(days=3650)
 
 
@@ -54,7 +56,7 @@ def load_authority(folder: Path, name: str) -> Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
         _write_key(key_path, key)
-        _write(path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        files.write(path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     loaded = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
     if not isinstance(loaded, ec.EllipticCurvePrivateKey):
         raise TypeError(f"{key_path} is not an elliptic-curve key")
@@ -83,7 +85,7 @@ def issue(authority: Authority, name: str, identity: Identity) -> tuple[Path, Pa
     # The certificate goes first and comes last: a run killed in between leaves no pair that does not match.
     path.unlink(missing_ok=True)
     _write_key(key_path, key)
-    _write(path, certificate.public_bytes(serialization.Encoding.PEM))
+    files.write(path, certificate.public_bytes(serialization.Encoding.PEM))
     return path, key_path
 
 
@@ -94,7 +96,7 @@ def service_account_keys(folder: Path) -> tuple[Path, Path]:
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         _write_key(private, key)
         form = serialization.PublicFormat.SubjectPublicKeyInfo
-        _write(public, key.public_key().public_bytes(serialization.Encoding.PEM, form))
+        files.write(public, key.public_key().public_bytes(serialization.Encoding.PEM, form))
     return public, private
 
 
@@ -142,11 +144,4 @@ def _names_in(path: Path) -> set[str]:
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    path.touch(mode=0o600)
-    path.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
+    files.write(path, key.private_bytes(encoding, form, serialization.NoEncryption()), mode=0o600)

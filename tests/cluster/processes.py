@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from cluster import files
 from cluster.deps import search_path
 from cluster.errors import ClusterError
 
@@ -78,9 +79,7 @@ class ProcessTable:
             setsid=True,  # a Ctrl-C at the terminal of `up` must not reach it
         )
         record = Record(pid, start_of(pid) or "", list(program.argv), program.wrapped)
-        partial = self.run / f".{program.name}.partial"
-        partial.write_text(json.dumps(asdict(record)))
-        partial.replace(self.run / f"{program.name}.json")
+        files.write(self.run / f"{program.name}.json", json.dumps(asdict(record)))
 
     def log(self, name: str) -> Path:
         """Return the file that has the output of program ``name``."""

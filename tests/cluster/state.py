@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from cluster import files
 from cluster.addresses import Addresses, choose, host_networks, port_is_free
 from cluster.errors import ClusterError
 
@@ -60,14 +61,16 @@ class State:
         return max((spec.count for spec in self.nodes if spec.kind == kind), default=0)
 
     def want(self, specs: list[NodeSpec]) -> None:
-        """Ask for ``specs`` besides what was asked for before; a repeated kind replaces its spec.
+        """Ask for ``specs`` besides what was asked for before.
 
-        Nodes are never taken away from a running cluster: a lower number keeps the higher one.
+        Nothing is taken away from a running cluster: the higher number of nodes stays, and capacity and
+        labels that are not named now.
         """
         for spec in specs:
-            kept = max(spec.count, self.count(spec.kind))
-            self.nodes = [known for known in self.nodes if known.kind != spec.kind]
-            self.nodes.append(NodeSpec(spec.kind, kept, spec.capacity, spec.labels))
+            known = next((known for known in self.nodes if known.kind == spec.kind), spec)
+            self.nodes = [other for other in self.nodes if other.kind != spec.kind]
+            capacity, labels = {**known.capacity, **spec.capacity}, {**known.labels, **spec.labels}
+            self.nodes.append(NodeSpec(spec.kind, max(spec.count, known.count), capacity, labels))
 
 
 def clusters_dir() -> Path:
@@ -96,9 +99,7 @@ def load(folder: Path) -> State | None:
 
 def save(folder: Path, state: State) -> None:
     """Keep ``state`` in ``folder``, whole or not at all."""
-    partial = folder / ".cluster.json.partial"
-    partial.write_text(json.dumps(asdict(state), indent=2) + "\n")
-    partial.replace(folder / "cluster.json")
+    files.write(folder / "cluster.json", json.dumps(asdict(state), indent=2) + "\n")
 
 
 def load_or_allocate(folder: Path) -> State:

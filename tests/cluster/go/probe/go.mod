@@ -1,0 +1,3 @@
+module tandem.dev/cluster/probe
+
+go 1.26.0
