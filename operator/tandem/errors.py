@@ -37,4 +37,3 @@ class NameTaken(Refused):
             409,
             f"{kind} {name!r} exists and belongs to {owner}: delete or rename it, or rename this service",
         )
-# one line
