@@ -29,7 +29,6 @@ from tandem_serving.tokenizer import Tokenizer
 
 CODES = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "CANCELLED")
 _TENSORS = ("output_ids", "sequence_length")
-_CPU = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
 
 
 def parameters(args: Mapping[str, str]) -> dict[str, str]:
@@ -58,6 +57,8 @@ class EngineModel:
         self.role = role
         self._prefix = f"{role}-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
+        # Triton adds this class to pb_utils only once the model is initialized.
+        self._memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
         self._stops = ThreadPoolExecutor(4, thread_name_prefix=f"stop-{role}")
 
     def next_id(self) -> str:
@@ -71,7 +72,7 @@ class EngineModel:
             request_id=request_id,
             requested_output_names=list(outputs),
             inputs=tensors,
-            preferred_memory=_CPU,
+            preferred_memory=self._memory,
         )
         try:
             responses: Iterable[Any] = call.exec(decoupled=True)

@@ -7,8 +7,6 @@ import json
 import sys
 from pathlib import Path
 
-TANDEM = Path(__file__).resolve().parent.parent
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns its exit code."""
@@ -23,7 +21,6 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="assemble the model repository and run Triton")
     _revision(serve)
     serve.add_argument("--models", type=Path, default="/models", help="empty folder for the model repository")
-    serve.add_argument("--tandem", type=Path, default=TANDEM, help="folder of Tandem's own models")
     serve.set_defaults(run=_serve)
     preflight = commands.add_parser("preflight", help="check the models; the verdict is JSON on stdout")
     _revision(preflight)
@@ -48,7 +45,7 @@ def _serve(options: argparse.Namespace) -> int:
     from tandem_serving import launch
 
     try:
-        return launch.serve(options.revision, options.models, options.tandem)
+        return launch.serve(options.revision, options.models)
     except launch.LaunchError as error:
         print(f"cannot serve: {error}", file=sys.stderr)
         return 1

@@ -66,7 +66,11 @@ def read_plan(revision: Path) -> Plan:
 
 
 def assemble(plan: Plan, models: Path) -> None:
-    """Make the model repository: config.pbtxt copied, `1` linked to the source. Raises LaunchError."""
+    """Make the model repository: config.pbtxt copied, `1` linked to the source. Raises LaunchError.
+
+    The Python packages beside the folder of the source (`tandem_serving` for Tandem's own models) are
+    linked into the model's folder: Triton's stub puts it on sys.path, and ignores PYTHONPATH.
+    """
     if not plan.models or not plan.command:
         raise LaunchError(f"{PLAN} names no models or no server command: apply the resource again")
     needed = [path for model in plan.models.values() for path in (model.config, model.source / "1" / "model.py")]
@@ -82,14 +86,8 @@ def assemble(plan: Plan, models: Path) -> None:
         folder.mkdir(parents=True)
         shutil.copyfile(model.config, folder / "config.pbtxt")
         (folder / "1").symlink_to(model.source / "1", target_is_directory=True)
-
-
-def environment(plan: Plan, tandem: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """The server's environment: PYTHONPATH finds `tandem_serving` and packages beside the models' folders."""
-    roots = [str(tandem), *(str(model.source.parent.parent) for model in plan.models.values())]
-    given = base.get("PYTHONPATH", "")
-    paths = list(dict.fromkeys([*roots, *filter(None, given.split(os.pathsep))]))
-    return {**base, **plan.env, "PYTHONPATH": os.pathsep.join(paths)}
+        for package in model.source.parent.parent.glob("*/__init__.py"):
+            (folder / package.parent.name).symlink_to(package.parent, target_is_directory=True)
 
 
 def raise_limits() -> None:
@@ -131,7 +129,7 @@ def _reap(pid: int) -> int:
         print(f"process {ended} ended (status {status})", flush=True)
 
 
-def serve(revision: Path, models: Path, tandem: Path) -> int:
+def serve(revision: Path, models: Path) -> int:
     """Assemble, start and watch the server. Raises LaunchError."""
     plan = read_plan(revision)
     assemble(plan, models)
@@ -140,4 +138,4 @@ def serve(revision: Path, models: Path, tandem: Path) -> int:
     if not any(word.startswith("--model-repository") for word in command):
         command.append(f"--model-repository={models}")
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
-    return run(command, environment(plan, tandem, os.environ))
+    return run(command, {**os.environ, **plan.env})

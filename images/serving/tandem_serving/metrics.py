@@ -54,20 +54,8 @@ FIRST_TOKEN = Family(
 LATENCY = Family(
     "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
 )
-FAMILIES = (
-    DRAFTS,
-    DRAFT_TOKENS,
-    ACCEPTED,
-    ACCEPTED_PER_POS,
-    DRAFT_FAILURES,
-    PROMPT_TOKENS,
-    GENERATION_TOKENS,
-    DRAFT_LENGTH,
-    RUNNING,
-    WAITING,
-    FIRST_TOKEN,
-    LATENCY,
-)
+_SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
+_ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, RUNNING, WAITING)
 
 
 class SinkError(Exception):
@@ -87,12 +75,17 @@ class Sink(Protocol):
 
 
 class Metrics:
-    """Counts in memory until `flush` sends the differences to the sink. Thread-safe."""
+    """Counts in memory until `flush` sends the differences to the sink. Thread-safe.
 
-    def __init__(self) -> None:
+    Counters start at 0; those of speculation are absent from a service that cannot speculate.
+    """
+
+    def __init__(self, speculates: bool = True) -> None:
         self._lock = threading.Lock()
         self._values: dict[tuple[Family, Labels], float] = defaultdict(float)
-        self._sent: dict[tuple[Family, Labels], float] = defaultdict(float)
+        for family in _ALWAYS + (_SPECULATION if speculates else ()):
+            self._values[family, ()] = 0
+        self._sent: dict[tuple[Family, Labels], float] = {}
         self._observations: list[tuple[Family, float]] = []
         self._failed = False
 
@@ -124,11 +117,11 @@ class Metrics:
     def flush(self, sink: Sink) -> None:
         """Send what changed. A sink that fails is logged once and tried again at the next flush."""
         with self._lock:
-            changed = {key: value for key, value in self._values.items() if value != self._sent[key]}
+            changed = {key: value for key, value in self._values.items() if value != self._sent.get(key)}
             observations, self._observations = self._observations, []
         try:
             for (family, labels), value in changed.items():
-                sink.add(family, labels, value - self._sent[family, labels])
+                sink.add(family, labels, value - self._sent.get((family, labels), 0))
                 self._sent[family, labels] = value
             for family, value in observations:
                 sink.observe(family, (), value)

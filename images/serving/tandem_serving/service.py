@@ -60,11 +60,12 @@ class Engines(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a service; times in seconds. `draft_limit`: longest sequence (tokens) of the draft."""
+    """Settings of a service; times in seconds. `draft_limit`: longest sequence (tokens) of the draft,
+    0 where there is none."""
 
     request_timeout: float
     draft_timeout: float
-    running: int = 128
+    running: int = 64
     waiting: int = 1024
     draft_limit: int = 1 << 30
     mix_seed: bool = False
@@ -114,7 +115,7 @@ class Service:
         self._draft_threads = ThreadPoolExecutor(options.running, thread_name_prefix="draft")
         self._jobs: dict[int, Job] = {}
         self._closed = threading.Event()
-        self.metrics = m.Metrics()
+        self.metrics = m.Metrics(speculates=options.draft_limit > 0)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""

@@ -46,7 +46,7 @@ def read(parameters: Mapping[str, str]) -> Settings:
         max_draft_len=_number(parameters, "max_draft_len", int, "0", 0),
         request_timeout=_number(parameters, "request_timeout_seconds", float, "600", 0.001),
         draft_timeout=_number(parameters, "draft_timeout_seconds", float, "10", 0.001),
-        running=_number(parameters, "max_running_sequences", int, "128", 1),
+        running=_number(parameters, "max_running_sequences", int, "64", 1),
         waiting=_number(parameters, "max_waiting_sequences", int, "1024", 0),
         mix_seed=parameters.get("mix_seed", "false").lower() == "true",
     )

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tandem_serving.launch import LaunchError, Plan, assemble, environment, read_plan
+from tandem_serving.launch import LaunchError, Plan, assemble, read_plan
 
 SERVING = Path(__file__).parents[3] / "images" / "serving"
 # Stands for tritonserver: says its arguments and environment, leaves an orphan, waits for a signal.
 SERVER = """
 import os, signal, subprocess, sys, time
-print("arguments", sys.argv[1:], "path", os.environ["PYTHONPATH"], "mark", os.environ.get("MARK"), flush=True)
+print("arguments", sys.argv[1:], "mark", os.environ.get("MARK"), flush=True)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 print("ready", flush=True)
 time.sleep(30)
@@ -30,6 +30,8 @@ def revision(tmp_path: Path) -> Path:
     (source / "1" / "model.py").write_text("# a model\n")
     folder = tmp_path / "revision"
     folder.mkdir()
+    (tmp_path / "image" / "engine_package").mkdir()
+    (tmp_path / "image" / "engine_package" / "__init__.py").write_text("")
     (folder / "engine.config.pbtxt").write_text('name: "engine"\n')
     plan = {
         "models": {"engine": {"config": "engine.config.pbtxt", "source": str(source)}},
@@ -70,9 +72,9 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     assert process.returncode == 7, errors
     models = revision.parent / "models"
     assert f"['--flag', '--model-repository={models}']" in said
-    assert f"path {SERVING}:{revision.parent / 'image'}" in said
     assert "mark set" in said
     assert (models / "engine" / "config.pbtxt").read_text() == 'name: "engine"\n'
+    assert (models / "engine" / "engine_package" / "__init__.py").is_file(), "models import their packages"
     assert (models / "engine" / "1" / "model.py").read_text() == "# a model\n"
 
 
@@ -87,7 +89,11 @@ def test_assembling_twice_gives_the_same(revision: Path, tmp_path: Path) -> None
     plan = read_plan(revision)
     for _ in range(2):
         assemble(plan, tmp_path / "models")
-    assert sorted(path.name for path in (tmp_path / "models" / "engine").iterdir()) == ["1", "config.pbtxt"]
+    assert sorted(path.name for path in (tmp_path / "models" / "engine").iterdir()) == [
+        "1",
+        "config.pbtxt",
+        "engine_package",
+    ]
 
 
 def broken(revision: Path, what: str) -> None:
@@ -127,13 +133,6 @@ def test_what_is_missing_is_said(revision: Path, what: str, message: str) -> Non
     assert errors.startswith("cannot serve: ")
     assert message in errors
     assert "Traceback" not in errors
-
-
-def test_environment_keeps_a_given_python_path(revision: Path) -> None:
-    plan = read_plan(revision)
-    env = environment(plan, Path("/opt/tandem"), {"PYTHONPATH": "/given", "MARK": "old"})
-    assert env["PYTHONPATH"] == f"/opt/tandem:{revision.parent / 'image'}:/given"
-    assert env["MARK"] == "set"
 
 
 def test_empty_plan_is_no_server(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@ import pytest
 
 from tandem_serving import metrics as m
 
+FAMILIES = [value for value in vars(m).values() if isinstance(value, m.Family)]
+
 
 class Sink:
     """Keeps what it gets; broken ones refuse it."""
@@ -21,11 +23,11 @@ class Sink:
 
 
 def test_names_are_families_of_their_own() -> None:
-    names = [family.name for family in m.FAMILIES]
+    names = [family.name for family in FAMILIES]
     assert len(set(names)) == len(names)
     assert all(name.startswith("tandem_") for name in names)
-    assert all(f.name.endswith("_total") == (f.kind == "counter") for f in m.FAMILIES)
-    assert all(bool(f.buckets) == (f.kind == "histogram") for f in m.FAMILIES)
+    assert all(f.name.endswith("_total") == (f.kind == "counter") for f in FAMILIES)
+    assert all(bool(f.buckets) == (f.kind == "histogram") for f in FAMILIES)
 
 
 def test_differences_add_up_to_the_values() -> None:
@@ -53,6 +55,16 @@ def test_failing_sink_is_survived_logged_once_and_made_up_for(caplog: pytest.Log
     metrics.flush(sink)
     assert sink.values[m.PROMPT_TOKENS.name, ()] == 6
     assert caplog.text.count("metrics cannot be reported") == 1
+
+
+def test_counters_start_at_zero_where_they_mean_something() -> None:
+    for speculates in (True, False):
+        sink = Sink()
+        m.Metrics(speculates).flush(sink)
+        assert set(sink.values.values()) == {0}
+        names = {name for name, _ in sink.values}
+        assert m.GENERATION_TOKENS.name in names
+        assert any("spec_decode" in name for name in names) == speculates
 
 
 def test_observations_are_sent_once() -> None:

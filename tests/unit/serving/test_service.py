@@ -282,5 +282,6 @@ def test_metrics_count_rounds_tokens_and_positions(start: Start) -> None:
         m.DRAFT_TOKENS.name: 8,
         m.ACCEPTED.name: 8,
         m.ACCEPTED_PER_POS.name: 8,
+        m.DRAFT_FAILURES.name: 0,
     }
     assert sink.values[m.GENERATION_TOKENS.name] == 10

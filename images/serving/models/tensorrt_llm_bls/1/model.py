@@ -27,7 +27,7 @@ class TritonPythonModel:
         """Read the name of the decoupled model and the number of requests at once."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         parameters = adapter.parameters(args)
-        running = int(parameters.get("max_running_sequences") or "128")
+        running = int(parameters.get("max_running_sequences") or "64")
         self._model = parameters.get("speculative_bls_model_name") or "speculative_bls"
         self._prefix = f"unary-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
