@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder import base, inputs, progress, wheels
@@ -36,9 +36,13 @@ class Plan:
     own_base: bool
 
     def image(self, image: Image) -> Built:
-        """Return where the image stands; raises BuildError when a file that goes into it is missing."""
+        """Return where the image stands for the files as they are now; raises BuildError when one is missing."""
+        return self.built(image, self.root, inputs.files(self.root, image))
+
+    def built(self, image: Image, folder: Path, paths: Sequence[str]) -> Built:
+        """Return where the image of these files of ``folder`` stands."""
         origin = f"debian {base.identity()}" if self.own_base else "public"
-        digest = inputs.digest(self.root, inputs.files(self.root, image), origin)
+        digest = inputs.digest(folder, paths, origin)
         archive = self.cache.archive(image.name, digest)
         return Built(image.name, image.ref(digest), archive, archive.is_file())
 
@@ -47,28 +51,33 @@ def build(plan: Plan, engine: Engine, images: Sequence[Image]) -> list[Built]:
     """Build the images that are not there yet and prune old ones; return all. Raises BuildError."""
     with plan.cache.lock():
         plan.cache.sweep()
-        for image in images:
-            built = plan.image(image)
-            if built.ready:
-                progress.say(f">> {built.ref} is there")
-                continue
-            _build_one(plan, engine, image, built)
+        built = [_snapshot_and_build(plan, engine, image) for image in images]
         for image in images:
             _prune(plan.cache, engine, image)
-    return [plan.image(image) for image in images]
+    return built
 
 
-def _build_one(plan: Plan, engine: Engine, image: Image, built: Built) -> None:
-    base_ref = _base(plan.cache, engine) if plan.own_base else None
-    wheel_folder = _wheels(plan) if engine.offline_wheels and inputs.locks(plan.root, image) else None
-    log = plan.cache.log(image.name)
-    log.unlink(missing_ok=True)
+def _snapshot_and_build(plan: Plan, engine: Engine, image: Image) -> Built:
     with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=plan.cache.root) as folder:
         context = Path(folder)
         paths = inputs.files(plan.root, image)
-        with progress.step(f"{built.ref} ({len(paths)} files, {engine.name})"):
-            inputs.stage(plan.root, paths, context)
-            engine.build(Build(context, image.containerfile, built.ref, base_ref, wheel_folder), log)
+        inputs.stage(plan.root, paths, context)
+        # The copy is hashed, not the checkout, which may change meanwhile: the tag names what is inside.
+        built = plan.built(image, context, paths)
+        if built.ready:
+            progress.say(f">> {built.ref} is there")
+            return built
+        _build_one(plan, engine, image, context, built)
+    return replace(built, ready=True)
+
+
+def _build_one(plan: Plan, engine: Engine, image: Image, context: Path, built: Built) -> None:
+    base_ref = _base(plan.cache, engine) if plan.own_base else None
+    wheel_folder = _wheels(plan) if engine.offline_wheels and inputs.locks(context, image) else None
+    log = plan.cache.log(image.name)
+    log.unlink(missing_ok=True)
+    with progress.step(f"{built.ref} ({engine.name})"):
+        engine.build(Build(context, image.containerfile, built.ref, base_ref, wheel_folder), log)
     with progress.step(f"{built.archive}"):
         unfinished = built.archive.with_name(UNFINISHED + built.archive.name)
         engine.save(built.ref, unfinished, log)

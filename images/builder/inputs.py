@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def locks(root: Path, image: Image) -> list[str]:
     return [source for source in copied(_containerfile(root, image)) if source.endswith("requirements.txt")]
 
 
-def digest(root: Path, paths: list[str], base: str) -> str:
+def digest(root: Path, paths: Sequence[str], base: str) -> str:
     """Return 12 hex digits that name these files' paths, contents and executable bits, and the base."""
     total = hashlib.sha256(base.encode())
     for path in sorted(paths):
@@ -89,7 +89,7 @@ def digest(root: Path, paths: list[str], base: str) -> str:
     return total.hexdigest()[:12]
 
 
-def stage(root: Path, paths: list[str], context: Path) -> None:
+def stage(root: Path, paths: Sequence[str], context: Path) -> None:
     """Copy the files to ``context``, at the same relative paths, with fixed modes and times."""
     for path in paths:
         target = context / path
