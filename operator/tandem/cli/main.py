@@ -14,6 +14,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 import tandem
 from tandem.api.crd import crd as make_crd
+from tandem.cli import generate as generate_command
 from tandem.cli.render import render_file
 from tandem.cluster.client import Api
 from tandem.errors import TandemError
@@ -65,6 +66,9 @@ def render(
     with user_errors():
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         typer.echo(render_file(text, load_settings(settings)), nl=False)
+
+
+app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
 
 
 @operator_app.command("run")

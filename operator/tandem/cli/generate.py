@@ -1,0 +1,83 @@
+"""`tandem generate`: completions from a service, streamed and measured."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HELP = (
+    "Stream completions from a service, with their speed and how many draft tokens were accepted.\n\n"
+    "On a terminal the prompt is dim, and text from accepted draft tokens green. tokens/s counts from sending"
+    " a request to its end; mean accepted length is accepted draft tokens plus one per target pass."
+)
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 the service cannot be used, or refused a request; 2 wrong options; 3 with --compare,"
+    " greedy tokens with and without speculation differ; 130 interrupted."
+)
+
+Name = Annotated[str, typer.Argument(help="SpeculativeInferenceService in the cluster of the current kubeconfig.")]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
+Url = Annotated[str, typer.Option(help="HOST:PORT of a Triton gRPC endpoint, instead of a service's name.")]
+Wait = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="Wait this long for the service to be Ready.", show_default=False),
+]
+Prompt = Annotated[list[str] | None, typer.Option("-p", "--prompt", help="A prompt; may be repeated.")]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(
+        help=".jsonl: one object with the field 'prompt' a line. Other files, and - (standard input), are one prompt."
+    ),
+]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens to generate for each prompt, at most.")]
+NumDraftTokens = Annotated[
+    int | None,
+    typer.Option(min=0, help="Draft tokens a pass, at most: the service's by default, 0 the target alone."),
+]
+Temperature = Annotated[float | None, typer.Option(min=0, help="Sampling temperature; greedy by default.")]
+TopK = Annotated[int | None, typer.Option("--top-k", min=0, help="Sample from the K likeliest tokens.")]
+TopP = Annotated[float | None, typer.Option("--top-p", min=0, max=1, help="Sample from this share of probability.")]
+Seed = Annotated[int | None, typer.Option(min=0, max=2**64 - 1, help="Seed of the sampling.")]
+Stop = Annotated[list[str] | None, typer.Option("--stop", metavar="WORD", help="Stop at this text; may be repeated.")]
+Compare = Annotated[bool, typer.Option("--compare", help="Run each prompt by the target alone too, and compare.")]
+Concurrency = Annotated[int, typer.Option(min=1, metavar="N", help="Prompts at once; shown in their order.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a prompt instead of text.")]
+
+
+def generate(
+    name: Name = "",
+    namespace: Namespace = None,
+    url: Url = "",
+    wait: Wait = 0,
+    prompt: Prompt = None,
+    prompts: Prompts = None,
+    max_tokens: MaxTokens = 128,
+    num_draft_tokens: NumDraftTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    compare: Compare = False,
+    concurrency: Concurrency = 1,
+    as_json: Json = False,
+) -> None:
+    """Run the command; exits with one of `EXIT_CODES`, or raises GenerateError."""
+    if bool(name) == bool(url):
+        raise typer.BadParameter("give either the name of a service or --url HOST:PORT")
+    if not prompt and not prompts:
+        raise typer.BadParameter("give -p TEXT, --prompts FILE, or --prompts - for standard input")
+    if compare and num_draft_tokens == 0:
+        raise typer.BadParameter("--compare needs speculation: leave out --num-draft-tokens 0")
+    # gRPC and numpy are loaded for this command alone: the operator does not need them.
+    from tandem.generate.app import Target, generate
+    from tandem.generate.prompts import read_prompts
+    from tandem.generate.request import Sampling
+    from tandem.generate.session import Plan
+
+    sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()))
+    plan = Plan(read_prompts(prompt or (), prompts), sampling, num_draft_tokens, compare, concurrency)
+    target = Target(name, namespace, url, wait)
+    code = generate(target, plan, as_json=as_json, no_color=bool(os.environ.get("NO_COLOR")))
+    raise typer.Exit(code)

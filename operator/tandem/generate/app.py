@@ -1,0 +1,94 @@
+"""`tandem generate` without its command line: target, prompts, session, exit code."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from tandem.generate.client import Server
+from tandem.generate.cluster import find_ready, port_forward
+from tandem.generate.figures import Outcome
+from tandem.generate.session import Plan, Session
+from tandem.generate.view import JsonView, Progress, TextView, View, stdout_console
+
+EXIT_FAILED = 1
+EXIT_DIFFERENT = 3
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to send requests: `url` (HOST:PORT), or the service `name` of the current cluster, waited for
+    up to `wait_seconds`."""
+
+    name: str = ""
+    namespace: str | None = None
+    url: str = ""
+    wait_seconds: float = 0
+
+
+def generate(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
+    """Run a plan and print it; returns the exit code. SIGINT and SIGTERM cancel what runs.
+
+    Raises:
+        GenerateError: the service or its server cannot be reached.
+    """
+    console = stdout_console(no_color)
+    progress = Progress(Console(stderr=True, soft_wrap=True))
+    greedy = plan.sampling.greedy
+    view: View = JsonView(console, greedy, plan.compare) if as_json else TextView(console, progress, greedy)
+    try:
+        return asyncio.run(_until_signal(_run(target, plan, view, progress)))
+    finally:
+        progress.close()
+
+
+async def _run(target: Target, plan: Plan, view: View, progress: Progress) -> int:
+    async with _connect(target, progress) as server:
+        outcomes = await Session(server, plan, view, progress).run()
+    return exit_code(outcomes, plan.sampling.greedy)
+
+
+def exit_code(outcomes: Sequence[Outcome], greedy: bool) -> int:
+    """0: all is well; else the worst that happened to any prompt."""
+    if any(outcome.error for outcome in outcomes):
+        return EXIT_FAILED
+    compared = [outcome.comparison for outcome in outcomes if outcome.comparison]
+    different = any(comparison.first_difference is not None for comparison in compared)
+    return EXIT_DIFFERENT if greedy and different else 0
+
+
+@contextlib.asynccontextmanager
+async def _connect(target: Target, progress: Progress) -> AsyncIterator[Server]:
+    if target.url:
+        async with Server(target.url) as server:
+            yield server
+        return
+    found = await find_ready(target.name, target.namespace, target.wait_seconds, progress)
+    progress("")
+    # The forwarded port is on this machine: a proxy must not get between.
+    async with port_forward(found) as url, Server(url, through_proxy=False) as server:
+        yield server
+
+
+async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
+    """The result of `work`; 128 + the signal's number, as shells count, when one cancelled it."""
+    task = asyncio.ensure_future(work)
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        received.append(number)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if received:
+            return 128 + received[0]
+        raise

@@ -1,0 +1,146 @@
+"""A Triton server over gRPC. The protocol is the KServe v2 one with Triton's `ModelStreamInfer`."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from tritonclient.grpc.aio import InferenceServerClient
+from tritonclient.utils import InferenceServerException
+
+from tandem.generate.errors import RequestRefusedError, ServerError
+from tandem.generate.figures import Arrival, Chunk, Totals
+from tandem.generate.request import MODEL, Request, infer_inputs
+
+CONNECT_TIMEOUT_SECONDS = 10
+_UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+class Server:
+    """One server. Use as an asynchronous context manager."""
+
+    def __init__(self, url: str, *, through_proxy: bool = True) -> None:
+        """`url` is HOST:PORT; `through_proxy` False ignores the environment's HTTP proxy."""
+        self._url = url
+        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", int(through_proxy))]
+        self._client = InferenceServerClient(url, channel_args=options)
+
+    async def __aenter__(self) -> "Server":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def check(self) -> None:
+        """See that the server answers and serves the model.
+
+        Raises:
+            ServerError: it does not; the message says what to look at.
+        """
+        try:
+            if await self._client.is_model_ready(MODEL, client_timeout=CONNECT_TIMEOUT_SECONDS):
+                return
+            index = await self._client.get_model_repository_index(client_timeout=CONNECT_TIMEOUT_SECONDS)
+        except InferenceServerException as error:
+            raise self._unreachable(error.message()) from error
+        models = ", ".join(sorted(model.name for model in index.models)) or "none"
+        raise ServerError(
+            f"{self._url} does not serve the model {MODEL} (its models: {models}):"
+            " give a SpeculativeInferenceService of mode BLS"
+        )
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        """Send a request and yield its chunks as they come; leaving early cancels it on the server.
+
+        Raises:
+            RequestRefusedError: the server said no, or failed at this request.
+            ServerError: the server went away.
+        """
+        responses = self._client.stream_infer(_one(request))
+        try:
+            async for result, error in responses:
+                if error is not None:
+                    raise RequestRefusedError(f"request refused: {error.message()}")
+                yield chunk_of(result)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _UNREACHABLE:
+                raise self._unreachable(error.details()) from error
+            raise RequestRefusedError(f"request refused: {error.details()}") from error
+        finally:
+            responses.cancel()
+
+    def _unreachable(self, details: str | None) -> ServerError:
+        return ServerError(
+            f"no Triton server answers at {self._url} ({details}):"
+            " check the address (the gRPC port, 8001 by default) and that the server is up"
+        )
+
+
+async def _one(request: Request) -> AsyncIterator[dict[str, Any]]:
+    yield {"model_name": MODEL, "inputs": infer_inputs(request), "request_id": uuid.uuid4().hex}
+
+
+def chunk_of(result: Any) -> Chunk:
+    """A response (`InferResult`) as a chunk; outputs that are not there count as empty or 0."""
+    finish_reason = _text(result, "finish_reason")
+    return Chunk(
+        text=_text(result, "text_output"),
+        ids=tuple(_numbers(result, "output_ids")),
+        accepted=_number(result, "num_accepted_draft_tokens"),
+        draft_text_length=_number(result, "draft_text_length"),
+        finish_reason=finish_reason,
+        totals=_totals(result) if finish_reason else None,
+    )
+
+
+def _totals(result: Any) -> Totals:
+    return Totals(
+        draft_tokens=_number(result, "total_draft_tokens"),
+        accepted_draft_tokens=_number(result, "total_accepted_draft_tokens"),
+        input_tokens=_number(result, "num_input_tokens"),
+    )
+
+
+def _numbers(result: Any, name: str) -> list[int]:
+    array = result.as_numpy(name)
+    return [] if array is None else [int(value) for value in array.reshape(-1)]
+
+
+def _number(result: Any, name: str) -> int:
+    return sum(_numbers(result, name)[:1])
+
+
+def _text(result: Any, name: str) -> str:
+    array = result.as_numpy(name)
+    return "" if array is None else b"".join(array.reshape(-1)).decode("utf-8", "replace")
+
+
+class Stream:
+    """A request that is read in the background, so that it is timed by arrival, however slow its reader."""
+
+    def __init__(self, server: Server, request: Request, gate: asyncio.Semaphore) -> None:
+        """Send the request as soon as `gate` lets it; needs a running event loop."""
+        self._arrivals: asyncio.Queue[Arrival | None] = asyncio.Queue()
+        self._task = asyncio.ensure_future(self._read(server, request, gate))
+
+    async def __aiter__(self) -> AsyncIterator[Arrival]:
+        """Yield the arrivals; raises what `Server.stream` raises, at the end."""
+        while (arrival := await self._arrivals.get()) is not None:
+            yield arrival
+        await self._task
+
+    async def close(self) -> None:
+        """Cancel what is still running."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self, server: Server, request: Request, gate: asyncio.Semaphore) -> None:
+        try:
+            async with gate:
+                start = time.monotonic()
+                async for chunk in server.stream(request):
+                    self._arrivals.put_nowait(Arrival(time.monotonic() - start, chunk))
+        finally:
+            self._arrivals.put_nowait(None)

@@ -1,0 +1,23 @@
+"""What can go wrong between this client and a service."""
+
+from tandem.errors import TandemError
+
+
+class GenerateError(TandemError):
+    """Nothing can be generated; the message says what to do next."""
+
+
+class PromptError(GenerateError):
+    """The prompts cannot be read."""
+
+
+class ClusterError(GenerateError):
+    """The service cannot be found in the cluster, is not Ready, or cannot be reached through it."""
+
+
+class ServerError(GenerateError):
+    """The server cannot be reached, or is not what this client speaks to."""
+
+
+class RequestRefusedError(GenerateError):
+    """The server refused one request, with its own words; others may well pass."""
