@@ -26,7 +26,7 @@ def program(plane: ControlPlane) -> Program:
     binary = plane.binaries["kwok"]
     arguments = (
         f"--kubeconfig={kubeconfig}",
-        *(f"--config={binary.with_name(Path(stage).name)}" for stage in KWOK_STAGES),
+        *(f"--config={path}" for path in stages(plane.folder, binary.parent)),
         "--manage-all-nodes=false",
         f"--manage-nodes-with-annotation-selector={MANAGED}=fake",
         f"--cidr={plane.addresses.simulated_pods}",
@@ -34,6 +34,17 @@ def program(plane: ControlPlane) -> Program:
         "--node-lease-duration-seconds=40",
     )
     return Program("kwok", (str(binary), *arguments))
+
+
+def stages(folder: Path, shipped: Path) -> list[Path]:
+    """Return the files that say what becomes of simulated nodes and pods.
+
+    They are kwok's own in ``shipped``, and those in ``<cluster's folder>/stages/``, which win by file name:
+    so a test can decide what its pods say when they end.
+    """
+    found = {Path(stage).name: shipped / Path(stage).name for stage in KWOK_STAGES}
+    found |= {path.name: path for path in (folder / "stages").glob("*.yaml")}
+    return [found[name] for name in sorted(found)]
 
 
 def manifest(number: int, spec: NodeSpec, *, tainted: bool) -> dict[str, Any]:

@@ -64,12 +64,9 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Run the command; exits with one of `EXIT_CODES`, or raises GenerateError."""
-    if bool(name) == bool(url):
-        raise typer.BadParameter("give either the name of a service or --url HOST:PORT")
-    if not prompt and not prompts:
-        raise typer.BadParameter("give -p TEXT, --prompts FILE, or --prompts - for standard input")
-    if compare and num_draft_tokens == 0:
-        raise typer.BadParameter("--compare needs speculation: leave out --num-draft-tokens 0")
+    _check(bool(name) != bool(url), "give either the name of a service or --url HOST:PORT")
+    _check(bool(prompt or prompts), "give -p TEXT, --prompts FILE, or --prompts - for standard input")
+    _check(not compare or num_draft_tokens != 0, "--compare needs speculation: leave out --num-draft-tokens 0")
     # gRPC and numpy are loaded for this command alone: the operator does not need them.
     from tandem.generate.app import Target, generate
     from tandem.generate.prompts import read_prompts
@@ -81,3 +78,8 @@ def generate(
     target = Target(name, namespace, url, wait)
     code = generate(target, plan, as_json=as_json, no_color=bool(os.environ.get("NO_COLOR")))
     raise typer.Exit(code)
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise typer.BadParameter(otherwise)

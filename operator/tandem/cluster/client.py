@@ -9,6 +9,7 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config import ConfigException
 
+import tandem
 from tandem import metrics
 from tandem.cluster.kinds import Kind
 from tandem.errors import Refused, SettingsError, Transient
@@ -46,7 +47,9 @@ class Api:
                     f"no cluster to talk to: neither a pod's service account nor a kubeconfig ({error});"
                     " set KUBECONFIG"
                 ) from error
-        return cls(client.ApiClient(configuration))
+        api_client = client.ApiClient(configuration)
+        api_client.user_agent = f"tandem/{tandem.__version__}"
+        return cls(api_client)
 
     async def __aenter__(self) -> "Api":
         return self

@@ -1,0 +1,1 @@
+"""The operator against a real API server and controllers, with simulated nodes."""

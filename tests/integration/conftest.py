@@ -1,0 +1,242 @@
+"""A cluster of the tests' own, and the operator as the process that it is in production."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from cluster.core import Cluster
+
+REPOSITORY = Path(__file__).parents[2]
+STAGES = Path(__file__).parent / "stages"
+NAMES = itertools.count()
+
+SERVICE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: svc}
+spec:
+  runtime: {mode: BLS, profile: reference}
+  target: {model: {uri: file:///opt/reference/pair/target}}
+  draft: {model: {uri: file:///opt/reference/pair/draft}}
+  speculation: {decodingType: DraftTarget, maxDraftLen: 4}
+"""
+
+
+def wait_for(what: str, check: Callable[[], Any], seconds: float = 30, log: Path | None = None) -> Any:
+    """Poll `check` until it returns something true, which is returned."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := check():
+            return found
+        time.sleep(0.1)
+    tail = log.read_text(encoding="utf-8")[-3000:] if log else ""
+    raise AssertionError(f"not within {seconds} s: {what}\n{tail}")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two simulated nodes, the CRD installed; gone afterwards."""
+    made = Cluster("tandem-integration", say=print)
+    made.down()
+    stages = made.folder / "stages"
+    stages.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(STAGES, stages)
+    made.up(["simulated:2"])
+    made.kubectl.run("apply", "-f", str(REPOSITORY / "crds"))
+    crd = "crd/speculativeinferenceservices.serving.tandem.dev"
+    made.kubectl.run("wait", "--for=condition=Established", crd, "--timeout=30s")
+    yield made
+    made.down()
+
+
+class Namespace:
+    """kubectl in one namespace."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.cluster.kubectl.run("-n", self.name, *arguments, stdin=stdin)
+
+    def apply(self, text: str = SERVICE, **changes: Any) -> None:
+        """Apply a service; `changes` are dotted paths below spec, with `__` for the dot; None removes."""
+        self.run("apply", "-f", "-", stdin=json.dumps(edited(text, **changes)))
+
+    def get(self, kind: str, name: str = "") -> Any:
+        text = self.run("get", kind, *([name] if name else []), "-o", "json", "--ignore-not-found")
+        return json.loads(text) if text.strip() else None
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        found = self.get(kind)
+        return list(found["items"]) if found else []
+
+    def conditions(self, name: str = "svc") -> dict[str, str]:
+        """Condition type to `Status/Reason`, of the current generation only; empty when there is none yet."""
+        service = self.get("sis", name)
+        status = service.get("status", {})
+        if status.get("observedGeneration") != service["metadata"]["generation"]:
+            return {}
+        return {c["type"]: f"{c['status']}/{c['reason']}" for c in status["conditions"]}
+
+    def message(self, condition: str, name: str = "svc") -> str:
+        conditions = self.get("sis", name)["status"]["conditions"]
+        return next(str(c["message"]) for c in conditions if c["type"] == condition)
+
+    def wait(self, condition: str, wanted: str, seconds: float = 30, name: str = "svc") -> None:
+        """Wait until a condition is `Status` or `Status/Reason`."""
+        wait_for(
+            f"{condition}={wanted}, last seen {self.conditions(name)}",
+            lambda: self.conditions(name).get(condition, "").startswith(wanted),
+            seconds,
+        )
+
+    def children(self) -> set[str]:
+        """`kind/name` of all that Tandem made and is not transient."""
+        names = self.run("get", "deploy,svc,sa,cm", "-l", "app.kubernetes.io/managed-by=tandem", "-o", "name").split()
+        return set(names)
+
+    def server_pods(self) -> dict[str, str]:
+        """Name to UID of the server pods."""
+        pods = json.loads(self.run("get", "pods", "-l", "serving.tandem.dev/component=server", "-o", "json"))["items"]
+        return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
+
+
+def edited(text: str, **changes: Any) -> dict[str, Any]:
+    raw: dict[str, Any] = yaml.safe_load(text)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        node = raw["spec"]
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        if value is None:
+            node.pop(last, None)
+        else:
+            node[last] = value
+    return raw
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[Namespace]:
+    """A fresh namespace; removed, without waiting, afterwards."""
+    name = f"test-{next(NAMES)}-{os.getpid()}"
+    cluster.kubectl.run("create", "namespace", name)
+    yield Namespace(cluster, name)
+    cluster.kubectl.run("delete", "namespace", name, "--wait=false")
+
+
+class OperatorProcess:
+    """`tandem operator run`, as a process that can be killed."""
+
+    def __init__(self, cluster: Cluster, folder: Path, port: int = 0) -> None:
+        self.cluster = cluster
+        self.port = port or free_port()
+        self.log = folder / f"operator-{self.port}.log"
+        self.settings = folder / f"settings-{self.port}.yaml"
+        self.settings.write_text("resyncSeconds: 5\nlease: {durationSeconds: 6, renewSeconds: 1}\n", encoding="utf-8")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, pod_name: str = "operator-0") -> "OperatorProcess":
+        """Start it; a stable pod name takes up its own Lease at once, as in a restarted container."""
+        command = [sys.executable, "-m", "tandem", "operator", "run", "--log-format", "text"]
+        command += ["--bind", f"127.0.0.1:{self.port}", "--settings", str(self.settings)]
+        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "POD_NAME": pod_name}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        return self
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """Status code and text of `/readyz` or `/healthz`; 0 while it does not listen."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def wait_ready(self, seconds: float = 30) -> "OperatorProcess":
+        wait_for("the operator's /readyz", lambda: self.probe("/readyz")[0] == 200, seconds, self.log)
+        return self
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(20)
+
+    @property
+    def usage(self) -> psutil.Process:
+        """The running process."""
+        assert self.process is not None
+        return psutil.Process(self.process.pid)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """A running operator."""
+    made = OperatorProcess(cluster, tmp_path).start().wait_ready()
+    yield made
+    if made.process and made.process.poll() is None:
+        made.kill()
+
+
+class AuditLog:
+    """Requests that the API server answered since a moment."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.start = path.stat().st_size
+
+    def entries(self) -> list[dict[str, Any]]:
+        with self.path.open("rb") as log:
+            log.seek(self.start)
+            return [json.loads(line) for line in log if line.endswith(b"\n")]
+
+    def operator_writes(self, *, lease: bool = False) -> list[str]:
+        """`verb resource/name` of the operator's writes; the Lease's only when asked for."""
+        found = []
+        for entry in self.entries():
+            agent = entry.get("userAgent", "")
+            reads = entry["verb"] in ("get", "list", "watch")
+            if reads or entry["stage"] != "ResponseComplete" or not agent.startswith(("tandem/", "kopf")):
+                continue
+            ref = entry.get("objectRef", {})
+            if ref.get("resource") == "leases" and not lease:
+                continue
+            found.append(f"{entry['verb']} {ref.get('resource')}/{ref.get('subresource', '')}/{ref.get('name')}")
+        return found
+
+
+@pytest.fixture
+def audit(cluster: Cluster) -> Callable[[], AuditLog]:
+    """Call it to start listening."""
+    return lambda: AuditLog(cluster.audit_log)

@@ -1,0 +1,221 @@
+"""What a user sees of the operator: bring-up, edits, drift, deletion, and what it writes."""
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import SERVICE, AuditLog, Namespace, OperatorProcess, edited, wait_for
+
+Audit = Callable[[], AuditLog]
+
+
+def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    assert namespace.conditions() == {
+        "Ready": "True/ServersAnswer",
+        "SpecAccepted": "True/Accepted",
+        "ModelsReady": "True/FilesFound",
+        "PairCompatible": "True/TokenizersEqual",
+        "Available": "True/ServersAnswer",
+    }
+    status = namespace.get("sis", "svc")["status"]
+    assert status["currentRevision"] == status["updateRevision"]
+    assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
+    columns = namespace.run("get", "sis", "svc").splitlines()
+    assert columns[0].split() == ["NAME", "MODE", "TYPE", "READY", "REASON", "REPLICAS", "URL", "AGE"]
+    assert "http://svc-triton." in columns[1]
+    assert namespace.items("jobs") == [], "the preflight's Job is gone, its verdict is kept"
+    events = {e["reason"] for e in namespace.items("events") if e["source"].get("component") == "tandem"}
+    assert events == {"ServersAnswer"}
+
+    namespace.run("delete", "sis", "svc")
+    wait_for("all children to go", lambda: not namespace.children() and not namespace.server_pods())
+
+
+def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace: Namespace, audit: Audit) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    time.sleep(2)
+    listening = audit()
+    namespace.apply()  # the same again
+    namespace.run("annotate", "sis", "svc", "note=1")  # an event, and nothing of ours
+    time.sleep(15)
+    assert listening.operator_writes() == []
+    verbs = {
+        (e["verb"], e.get("objectRef", {}).get("resource"))
+        for e in listening.entries()
+        if e.get("userAgent", "").startswith(("tandem/", "kopf"))
+    }
+    assert {verb for verb, resource in verbs if resource != "leases"} <= {"get", "list", "watch"}
+
+
+def test_writes_until_ready_stay_within_a_budget(
+    operator: OperatorProcess, namespace: Namespace, audit: Audit
+) -> None:
+    """ServiceAccount, two ConfigMaps, Service, Job and its deletion, Deployment, an Event: 8; the rest is status."""
+    listening = audit()
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    time.sleep(1)
+    writes = listening.operator_writes()
+    status = [w for w in writes if "/status/" in w]
+    assert sorted(w.split("/")[0] for w in writes if w not in status) == [
+        "create events",
+        "delete jobs",
+        "patch configmaps",
+        "patch configmaps",
+        "patch deployments",
+        "patch jobs",
+        "patch serviceaccounts",
+        "patch services",
+    ]
+    assert len(status) <= 8, status
+
+
+DRIFT = [
+    ("delete", "deployment", "svc-server"),
+    ("delete", "service", "svc-triton"),
+    ("delete", "serviceaccount", "svc-server"),
+]
+
+
+@pytest.mark.parametrize(("verb", "kind", "name"), DRIFT)
+def test_a_deleted_child_comes_back(
+    operator: OperatorProcess, namespace: Namespace, verb: str, kind: str, name: str
+) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    before = namespace.get(kind, name)["metadata"]["uid"]
+    namespace.run(verb, kind, name)
+    again = wait_for(f"{kind} {name} to come back", lambda: namespace.get(kind, name), 10)
+    assert again["metadata"]["uid"] != before
+    namespace.wait("Ready", "True")
+
+
+EDITS = [
+    ("deployment", "svc-server", {"spec": {"progressDeadlineSeconds": 7}}, "a field of ours changed"),
+    ("deployment", "svc-server", {"metadata": {"labels": {"serving.tandem.dev/service": None}}}, "our label removed"),
+    ("service", "svc-triton", {"spec": {"selector": {"serving.tandem.dev/component": "other"}}}, "traffic led away"),
+    ("serviceaccount", "svc-server", {"automountServiceAccountToken": True}, "a token let in"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "patch", "reason"), EDITS, ids=[edit[3] for edit in EDITS])
+def test_a_child_edited_by_hand_is_repaired(
+    operator: OperatorProcess, namespace: Namespace, kind: str, name: str, patch: dict[str, object], reason: str
+) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    pods = namespace.server_pods()
+
+    def relevant() -> object:
+        obj = namespace.get(kind, name)
+        obj.pop("status", None)
+        kept = {k: obj["metadata"].get(k) for k in ("labels", "ownerReferences")}
+        return {**obj, "metadata": kept}
+
+    before = relevant()
+    namespace.run("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
+    wait_for(f"repair: {reason}", lambda: relevant() == before, 10)
+    namespace.wait("Ready", "True")
+    assert namespace.server_pods() == pods, "no pod was disturbed"
+
+
+def test_scaling_through_the_scale_subresource(operator: OperatorProcess, namespace: Namespace) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    first = namespace.server_pods()
+    namespace.run("scale", "sis", "svc", "--replicas=3")
+    wait_for("3 ready", lambda: namespace.get("sis", "svc")["status"].get("readyReplicas") == 3)
+    assert first.items() <= namespace.server_pods().items()
+    namespace.run("scale", "sis", "svc", "--replicas=0")
+    namespace.wait("Ready", "False/ScaledToZero")
+
+
+def test_an_edit_rolls_out_as_one_revision_and_back_again(operator: OperatorProcess, namespace: Namespace) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    first = namespace.get("sis", "svc")["status"]["currentRevision"]
+    namespace.apply(speculation__maxDraftLen=2)
+    namespace.wait("Ready", "True")
+    second = namespace.get("sis", "svc")["status"]["currentRevision"]
+    assert second != first
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    assert namespace.get("sis", "svc")["status"]["currentRevision"] == first
+
+
+BAD = [
+    ({"runtime__profile": "nope"}, "Stalled", "True/UnknownProfile", "write one of: reference"),
+    ({"runtime__mode": "LLMAPI"}, "Stalled", "True/ModeNotInProfile", "write runtime.mode: BLS"),
+    ({"runtime__image": "simulated/missing-model:1"}, "Stalled", "True/ModelNotFound", "write the uri"),
+    ({"runtime__image": "simulated/no-verdict:1"}, "Stalled", "True/PreflightFailed", "delete it to try again"),
+]
+
+
+@pytest.mark.parametrize(("change", "condition", "wanted", "message"), BAD, ids=[row[2] for row in BAD])
+def test_a_bad_spec_becomes_a_condition_and_leaves_pods_alone(
+    operator: OperatorProcess,
+    namespace: Namespace,
+    change: dict[str, object],
+    condition: str,
+    wanted: str,
+    message: str,
+) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    pods = namespace.server_pods()
+    namespace.apply(**change)
+    namespace.wait(condition, wanted)
+    assert message in namespace.message(condition)
+    assert namespace.conditions()["Available"] == "True/ServersAnswer"
+    assert namespace.conditions()["Ready"].startswith("False")
+    assert namespace.server_pods() == pods
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    assert namespace.server_pods() == pods, "going back needs no new pod"
+
+
+def test_a_bad_new_service_makes_no_pod(operator: OperatorProcess, namespace: Namespace) -> None:
+    namespace.apply(runtime__image="simulated/missing-model:1")
+    namespace.wait("Stalled", "True/ModelNotFound")
+    time.sleep(3)
+    assert namespace.server_pods() == {}
+    assert namespace.items("deployments") == []
+
+
+def test_a_name_that_is_taken_is_left_to_its_owner(operator: OperatorProcess, namespace: Namespace) -> None:
+    namespace.run("create", "service", "clusterip", "svc-triton", "--tcp=80")
+    theirs = namespace.get("service", "svc-triton")
+    namespace.apply()
+    namespace.wait("Stalled", "True/ApplyRefused")
+    assert "delete or rename it" in namespace.message("Stalled")
+    assert namespace.get("service", "svc-triton") == theirs
+    namespace.run("delete", "service", "svc-triton")
+    namespace.run("annotate", "sis", "svc", "again=1")
+    namespace.wait("Ready", "True")
+
+
+def test_a_service_recreated_under_its_name_gets_children_of_its_own(
+    operator: OperatorProcess, namespace: Namespace
+) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    old = namespace.get("sis", "svc")["metadata"]["uid"]
+    namespace.run("delete", "sis", "svc", "--cascade=orphan")
+    namespace.run("delete", "deploy,sa,cm,svc", "-l", "app.kubernetes.io/managed-by=tandem")
+    namespace.apply()
+    namespace.wait("Ready", "True", 60)
+    new = namespace.get("sis", "svc")["metadata"]["uid"]
+    owners = {d["metadata"]["ownerReferences"][0]["uid"] for d in namespace.items("deployments")}
+    assert owners == {new} != {old}
+
+
+def test_rendered_names_fit_at_the_longest_name(operator: OperatorProcess, namespace: Namespace) -> None:
+    raw = edited(SERVICE)
+    raw["metadata"]["name"] = "a" * 40
+    namespace.run("apply", "-f", "-", stdin=json.dumps(raw))
+    namespace.wait("Ready", "True", name="a" * 40)
