@@ -1,0 +1,170 @@
+"""Finding a service and forwarding a port, with a fake kubectl that answers from files."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.generate import cluster
+from tandem.generate.cluster import Found, explain, find_ready, port_forward, read_service
+from tandem.generate.errors import ClusterError
+
+
+def resource(
+    ready: str | None = "True", reason: str = "Available", message: str = "1 of 1 pods", observed: int = 2
+) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready, "reason": reason, "message": message}] if ready else []
+    return {
+        "metadata": {"name": "quick", "namespace": "demo", "generation": 2},
+        "status": {"observedGeneration": observed, "conditions": conditions},
+    }
+
+
+PROBLEMS = [
+    # name, resource, problem
+    ("ready", resource(), ""),
+    (
+        "not ready",
+        resource("False", "UnknownProfile", "no profile 'x': write reference"),
+        "UnknownProfile: no profile 'x': write reference",
+    ),
+    ("unknown is not ready", resource("Unknown", "Starting", "0 of 1"), "Starting: 0 of 1"),
+    ("ready for an older spec", resource(observed=1), "the operator has not acted on it yet: is it running?"),
+    ("no condition", resource(None), "the operator has not acted on it yet: is it running?"),
+    (
+        "no status at all",
+        {"metadata": {"name": "quick", "namespace": "demo", "generation": 1}},
+        "the operator has not acted on it yet: is it running?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("obj", "problem"), [p[1:] for p in PROBLEMS], ids=[p[0] for p in PROBLEMS])
+def test_read_service(obj: dict[str, Any], problem: str) -> None:
+    assert read_service(obj) == Found("quick", "demo", problem)
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ('error: the server doesn\'t have a resource type "x"', "Tandem is not installed in this cluster"),
+        ('Error from server (NotFound): x "quick" not found', "lists those that exist"),
+        ("The connection to the server was refused", "kubectl config current-context"),
+    ],
+    ids=["no CRD", "no such service", "no cluster"],
+)
+def test_explain_says_what_to_do(message: str, hint: str) -> None:
+    assert hint in explain(message)
+    assert message in explain(message)
+
+
+class FakeKubectl:
+    """A `kubectl` in PATH: `get` prints the answers in turn (the last one for ever), `port-forward` a script."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def answers(self, *resources: dict[str, Any]) -> None:
+        for i, obj in enumerate(resources, 1):
+            (self.folder / f"answer{i}").write_text(json.dumps(obj), encoding="utf-8")
+        self.script(
+            f"""n=$(cat count 2>/dev/null || echo 0); n=$((n + 1)); echo "$@" >> calls
+            [ $n -gt {len(resources)} ] && n={len(resources)}
+            echo $n > count; cat answer$n"""
+        )
+
+    def script(self, text: str) -> None:
+        path = self.folder / "kubectl"
+        path.write_text(f"#!/bin/bash\ncd {self.folder}\n{text}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def read(self, name: str) -> str:
+        return (self.folder / name).read_text(encoding="utf-8").strip()
+
+    def running(self) -> bool:
+        return Path("/proc", self.read("pid")).exists()
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
+    fake = FakeKubectl(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(fake.folder), prepend=":")
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.01)
+    return fake
+
+
+def ignore(_: str) -> None:
+    pass
+
+
+async def test_a_service_is_read_in_its_namespace(kubectl: FakeKubectl) -> None:
+    kubectl.answers(resource())
+    assert await find_ready("quick", "demo", 0, ignore) == Found("quick", "demo", "")
+    assert kubectl.read("calls").startswith("get speculativeinferenceservices.serving.tandem.dev quick")
+    assert "--namespace demo" in kubectl.read("calls")
+
+
+async def test_waiting_says_for_what_and_ends_when_ready(kubectl: FakeKubectl) -> None:
+    kubectl.answers(resource("False", "Starting", "0 of 1"), resource("False", "Starting", "0 of 1"), resource())
+    said: list[str] = []
+    found = await find_ready("quick", None, 60, said.append)
+    assert not found.problem
+    assert set(said) == {"waiting for demo/quick: Starting: 0 of 1"}
+    assert "--namespace" not in kubectl.read("calls"), "kubectl knows the context's namespace"
+
+
+@pytest.mark.parametrize(("wait", "hint"), [(0, r" \(--wait SECONDS waits for it\)"), (0.03, "")])
+async def test_not_ready_in_time(kubectl: FakeKubectl, wait: float, hint: str) -> None:
+    kubectl.answers(resource("False", "Starting", "0 of 1"))
+    with pytest.raises(ClusterError, match=f"^demo/quick is not Ready: Starting: 0 of 1{hint}$"):
+        await find_ready("quick", None, wait, ignore)
+
+
+async def test_kubectl_s_own_error_is_passed_on(kubectl: FakeKubectl) -> None:
+    kubectl.script("echo 'noise' >&2; echo 'Error from server (NotFound): no such thing' >&2; exit 1")
+    with pytest.raises(ClusterError, match=r"^Error from server \(NotFound\): no such thing"):
+        await find_ready("quick", None, 0, ignore)
+
+
+async def test_without_kubectl_there_is_another_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match=r"kubectl is not in PATH: install it, or give --url"):
+        await find_ready("quick", None, 0, ignore)
+
+
+FORWARD = """echo "$@" > calls; echo $$ > pid
+echo 'Forwarding from 127.0.0.1:40123 -> 8001'; echo 'Forwarding from [::1]:40123 -> 8001'
+for i in $(seq 5000); do echo "Handling connection for 40123, at some length, so that it fills a pipe"; done
+echo yes > drained
+exec sleep 600"""
+
+
+async def test_port_forward_ends_with_the_block(kubectl: FakeKubectl) -> None:
+    os.mkfifo(kubectl.folder / "drained")
+    kubectl.script(FORWARD)
+    async with port_forward(Found("quick", "demo", "")) as address:
+        assert address == "127.0.0.1:40123"
+        assert kubectl.read("calls") == "port-forward --namespace demo service/quick-triton :8001"
+        await asyncio.wait_for(asyncio.to_thread(kubectl.read, "drained"), 30)
+    assert not kubectl.running()
+
+
+async def test_a_forward_that_ignores_the_signal_is_killed(
+    kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "STOP_SECONDS", 0.1)
+    kubectl.script("trap '' TERM; echo $$ > pid; echo 'Forwarding from 127.0.0.1:1 -> 8001'; exec sleep 600")
+    async with port_forward(Found("quick", "demo", "")):
+        pass
+    assert not kubectl.running()
+
+
+async def test_a_forward_that_fails_says_why(kubectl: FakeKubectl) -> None:
+    kubectl.script("echo 'error: unable to forward port because pod is not running' >&2; exit 1")
+    with pytest.raises(ClusterError, match="unable to forward port because pod is not running"):
+        async with port_forward(Found("quick", "demo", "")):
+            pass

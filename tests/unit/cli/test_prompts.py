@@ -1,0 +1,54 @@
+"""Prompts from options, files and standard input."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tandem.generate.errors import PromptError
+from tandem.generate.prompts import STDIN, parse_jsonl, read_prompts
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_options_come_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "c", "id": 1}\n\n{"prompt": "d\\n"}\n', encoding="utf-8")
+    assert read_prompts(["a", "b"], file) == ["a", "b", "c", "d\n"]
+
+
+def test_a_text_file_is_one_prompt_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text("def add(a, b):\n    ", encoding="utf-8")
+    assert read_prompts([], file) == ["def add(a, b):\n    "]
+
+
+def test_standard_input_is_one_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("x = [\n"))
+    assert read_prompts([], STDIN) == ["x = [\n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "p.jsonl, line 1: not JSON"),
+        ('{"prompt": "a"}\n["a"]', "p.jsonl, line 2: write an object like"),
+        ('{"text": "a"}', "p.jsonl, line 1: write an object like"),
+        ('{"prompt": 1}', "p.jsonl, line 1: write an object like"),
+        ("\n \n", "p.jsonl has no prompts"),
+    ],
+    ids=["not JSON", "a list", "no field prompt", "not a string", "only empty lines"],
+)
+def test_bad_lines_are_named(text: str, message: str) -> None:
+    with pytest.raises(PromptError, match=message):
+        parse_jsonl(text, "p.jsonl")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PromptError, match=r"gone\.jsonl"):
+        read_prompts([], tmp_path / "gone.jsonl")
+
+
+def test_the_examples_can_be_read() -> None:
+    prompts = read_prompts([], REPOSITORY / "examples/prompts.jsonl")
+    assert len(prompts) == len(set(prompts)) >= 6

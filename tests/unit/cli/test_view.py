@@ -1,0 +1,108 @@
+"""What is written, on a terminal and elsewhere."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from tandem.generate.figures import Chunk, Completion, Outcome, Totals
+from tandem.generate.view import JsonView, Progress, TextView, stdout_console
+
+CHUNKS = [Chunk("acc-own", (1, 2), 1, draft_text_length=3), Chunk("[b]\x1b", (3,), finish_reason="length")]
+COMPLETION = Completion("acc-own[b]\x1b", (1, 2, 3), 1.0, 0.5, 2, 1, "length", Totals(4, 1, 1))
+ALONE = Completion("acc-own[b]\x1b", (1, 2, 3), 2.0, 0.5, 3, 0, "length", Totals())
+
+
+def terminal() -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=True, color_system="standard", width=100), out
+
+
+def plain() -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=False, width=100), out
+
+
+def show(console: Console, outcomes: list[Outcome]) -> None:
+    view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
+    view.begin(0, 1, "p")
+    for chunk in CHUNKS:
+        view.chunk(chunk)
+    for outcome in outcomes:
+        view.outcome(outcome)
+
+
+def test_accepted_text_has_its_own_colour_on_a_terminal() -> None:
+    console, out = terminal()
+    show(console, [])
+    assert "\x1b[2mp\x1b[0m" in out.getvalue(), "the prompt is dim"
+    assert "\x1b[32macc\x1b[0m-own[b]␛" in out.getvalue(), "accepted green, the rest as it is, nothing acts"
+
+
+def test_elsewhere_text_is_exact() -> None:
+    console, out = plain()
+    show(console, [Outcome(0, "p", COMPLETION)])
+    assert out.getvalue() == (
+        "[1/1]\npacc-own[b]\x1b\n"
+        "[1] completion: 3 tokens in 1.00 s, 3.0 tokens/s, first token 0.500 s, acceptance 25.0%,"
+        " mean accepted length 1.50, finish: length\n"
+    )
+
+
+def test_a_comparison_follows_the_completion() -> None:
+    console, out = plain()
+    show(console, [Outcome(0, "p", COMPLETION), Outcome(0, "p", COMPLETION, ALONE)])
+    labels = [line.split(":")[0] for line in out.getvalue().splitlines()[2:]]
+    assert labels == ["[1] completion", "[1] target alone", "[1] compared"]
+
+
+def test_a_refusal_stands_under_its_prompt() -> None:
+    console, out = plain()
+    view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
+    view.begin(1, 2, "p")
+    view.outcome(Outcome(1, "p", error="request refused: no"))
+    assert out.getvalue() == "\n[2/2]\np\n[2] error: request refused: no\n"
+
+
+def test_a_table_needs_two_rows() -> None:
+    console, out = plain()
+    view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
+    view.summary([Outcome(0, "p", COMPLETION)], False)
+    assert not out.getvalue()
+    view.summary([Outcome(0, "p", COMPLETION), Outcome(1, "q", COMPLETION)], False)
+    assert [line.split()[0] for line in out.getvalue().splitlines() if line.strip(" ─")] == [
+        "prompt", "1", "2", "median",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("compare", "outcomes", "lines"),
+    [
+        (False, [Outcome(0, "p", COMPLETION)], 1),
+        (True, [Outcome(0, "p", COMPLETION), Outcome(0, "p", COMPLETION, ALONE)], 1),
+        (True, [Outcome(0, "p", error="no")], 1),
+    ],
+    ids=["plain", "compared", "refused"],
+)
+def test_json_is_one_object_a_prompt(compare: bool, outcomes: list[Outcome], lines: int) -> None:
+    console, out = plain()
+    view = JsonView(console, greedy=True, compare=compare)
+    for outcome in outcomes:
+        view.outcome(outcome)
+    records = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert len(records) == lines
+    assert records[0]["prompt"] == "p"
+
+
+def test_progress_is_a_line_when_it_changes_where_there_is_no_terminal() -> None:
+    console, out = plain()
+    progress = Progress(console)
+    for message in ["a [b]", "a [b]", "", "c"]:
+        progress(message)
+    progress.spin("only on a terminal")
+    assert out.getvalue() == "a [b]\nc\n"
+
+
+def test_without_colour_there_is_no_escape_sequence() -> None:
+    assert not stdout_console(no_color=True).is_terminal
