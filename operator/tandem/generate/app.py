@@ -44,6 +44,7 @@ def generate(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> in
         return asyncio.run(_until_signal(_run(target, plan, view, progress)))
     finally:
         progress.close()
+        view.close()
 
 
 async def _run(target: Target, plan: Plan, view: View, progress: Progress) -> int:
@@ -69,8 +70,7 @@ async def _connect(target: Target, progress: Progress) -> AsyncIterator[Server]:
         return
     found = await find_ready(target.name, target.namespace, target.wait_seconds, progress)
     progress("")
-    # The forwarded port is on this machine: a proxy must not get between.
-    async with port_forward(found) as url, Server(url, through_proxy=False) as server:
+    async with port_forward(found) as url, Server(url) as server:
         yield server
 
 

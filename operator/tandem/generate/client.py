@@ -15,16 +15,19 @@ from tandem.generate.figures import Arrival, Chunk, Totals
 from tandem.generate.request import MODEL, Request, infer_inputs
 
 CONNECT_TIMEOUT_SECONDS = 10
+LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 class Server:
     """One server. Use as an asynchronous context manager."""
 
-    def __init__(self, url: str, *, through_proxy: bool = True) -> None:
-        """`url` is HOST:PORT; `through_proxy` False ignores the environment's HTTP proxy."""
+    def __init__(self, url: str) -> None:
+        """`url` is HOST:PORT."""
         self._url = url
-        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", int(through_proxy))]
+        # gRPC would ask the environment's proxy for this very machine, where a port-forward ends.
+        local = url.rpartition(":")[0] in LOOPBACK
+        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", int(not local))]
         self._client = InferenceServerClient(url, channel_args=options)
 
     async def __aenter__(self) -> "Server":

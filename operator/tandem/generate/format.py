@@ -69,6 +69,7 @@ def outcome_json(outcome: Outcome, greedy: bool) -> dict[str, Any]:
     if outcome.comparison:
         record |= {
             "speedup": outcome.comparison.speedup,
+            "same_tokens": outcome.comparison.first_difference is None,
             "first_difference": outcome.comparison.first_difference,
             "greedy": greedy,
         }
@@ -106,17 +107,17 @@ def _alone(read: Callable[[Completion], float | None]) -> Callable[[Outcome], fl
 
 _TOKENS: Column = ("tokens", _of(lambda c: len(c.ids)), lambda v: number(v, 0))
 _SPEED: Column = ("tokens/s", _of(lambda c: c.tokens_per_second), lambda v: number(v, 1))
-_FIRST: Column = ("first token (s)", _of(lambda c: c.first_token_seconds), lambda v: number(v, 3))
-_RATE: Column = ("acceptance", _of(lambda c: c.acceptance_rate), rate)
+_FIRST: Column = ("first (s)", _of(lambda c: c.first_token_seconds), lambda v: number(v, 3))
+_RATE: Column = ("accepted", _of(lambda c: c.acceptance_rate), rate)
 _LENGTH: Column = ("length", _of(lambda c: c.mean_accepted_length), number)
-_ALONE: Column = ("alone tokens/s", _alone(lambda c: c.tokens_per_second), lambda v: number(v, 1))
+_ALONE: Column = ("alone", _alone(lambda c: c.tokens_per_second), lambda v: number(v, 1))
 _SPEEDUP: Column = ("speed-up", lambda o: o.comparison.speedup if o.comparison else None, factor)
 
 
 def summary_table(outcomes: Sequence[Outcome], compare: bool) -> tuple[list[str], list[list[str]]]:
     """Header and rows: one row a prompt, then the median over the prompts that were completed."""
     columns = [_TOKENS, _SPEED, *([_ALONE, _SPEEDUP] if compare else []), _FIRST, _RATE, _LENGTH]
-    header = ["prompt", *(name for name, _, _ in columns), *(["same tokens"] if compare else [])]
+    header = ["prompt", *(name for name, _, _ in columns), *(["same"] if compare else [])]
     rows = [
         [str(outcome.index + 1), *(show(read(outcome)) for _, read, show in columns)]
         + ([_same(outcome)] if compare else [])
@@ -134,4 +135,4 @@ def _same(outcome: Outcome) -> str:
 
 def _all_same(outcomes: Sequence[Outcome]) -> str:
     compared = [outcome.comparison for outcome in outcomes if outcome.comparison]
-    return f"{sum(c.first_difference is None for c in compared)} of {len(compared)}"
+    return f"{sum(c.first_difference is None for c in compared)}/{len(compared)}"

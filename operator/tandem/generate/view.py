@@ -15,6 +15,8 @@ from tandem.generate.format import comparison_line, completion_line, outcome_jso
 
 PROMPT_STYLE = "dim"
 ACCEPTED_STYLE = "green"
+LEGEND = "dim: the prompt; green: guessed by the draft and accepted; else: the target's own\n"
+COMPARED = "alone: tokens/s of the target without speculation"
 PLAIN_WIDTH = 120
 """Width of tables where there is no terminal to ask, in characters."""
 
@@ -33,6 +35,9 @@ class View(Protocol):
 
     def summary(self, outcomes: Sequence[Outcome], compare: bool) -> None:
         """All are done."""
+
+    def close(self) -> None:
+        """Nothing more comes, perhaps in the middle of a prompt."""
 
 
 class Progress:
@@ -73,14 +78,18 @@ class TextView:
         self._console = console
         self._progress = progress
         self._greedy = greedy
+        self._count = 1
         self._prompt = ""
         self._pending = False
         self._column_zero = True
 
     def begin(self, index: int, count: int, prompt: str) -> None:
         """Wait for the first chunk with the prompt, so that progress has the line for itself."""
-        self._write(f"{'' if index == 0 else chr(10)}[{index + 1}/{count}]\n", PROMPT_STYLE)
-        self._prompt, self._pending = prompt, True
+        if index == 0 and self._console.is_terminal:
+            self._write(LEGEND, PROMPT_STYLE)
+        if count > 1:
+            self._write(f"\n[{index + 1}/{count}]\n", PROMPT_STYLE)
+        self._count, self._prompt, self._pending = count, prompt, True
         self._progress.spin(f"prompt {index + 1} of {count}: waiting for the first token")
 
     def chunk(self, chunk: Chunk) -> None:
@@ -93,21 +102,23 @@ class TextView:
     def outcome(self, outcome: Outcome) -> None:
         """Write the figures that are new: of the completion, or of the target alone."""
         self._show_prompt()
-        self._end_line()
+        self.close()
         if outcome.error:
             self._line(outcome, "error", outcome.error)
         elif outcome.comparison:
             self._line(outcome, "target alone", completion_line(outcome.comparison.alone))
             self._line(outcome, "compared", comparison_line(outcome.comparison, self._greedy))
         elif outcome.completion:
-            self._line(outcome, "completion", completion_line(outcome.completion))
+            label = "with speculation" if outcome.completion.speculated else "completion"
+            self._line(outcome, label, completion_line(outcome.completion))
 
     def summary(self, outcomes: Sequence[Outcome], compare: bool) -> None:
         """Write the table, if there is more than one row to compare."""
         if len(outcomes) < 2:
             return
         header, rows = summary_table(outcomes, compare)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        caption = COMPARED if compare else None
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption)
         for name in header:
             table.add_column(name, justify="right")
         for row in rows[:-1]:
@@ -116,6 +127,11 @@ class TextView:
         table.add_row(*rows[-1])
         self._console.print(table)
 
+    def close(self) -> None:
+        """End the line."""
+        if not self._column_zero:
+            self._write("\n")
+
     def _show_prompt(self) -> None:
         if self._pending:
             self._progress.spin("")
@@ -123,11 +139,8 @@ class TextView:
             self._pending = False
 
     def _line(self, outcome: Outcome, label: str, text: str) -> None:
-        self._write(f"[{outcome.index + 1}] {label}: {text}\n", PROMPT_STYLE)
-
-    def _end_line(self) -> None:
-        if not self._column_zero:
-            self._write("\n")
+        number = f"[{outcome.index + 1}] " if self._count > 1 else ""
+        self._write(f"{number}{label + ':':<18}{text}\n", PROMPT_STYLE)
 
     def _write(self, text: str, style: str | None = None) -> None:
         if not text:
@@ -160,6 +173,9 @@ class JsonView:
 
     def summary(self, outcomes: Sequence[Outcome], compare: bool) -> None:
         """Scripts make their own."""
+
+    def close(self) -> None:
+        """Lines are always whole."""
 
 
 def stdout_console(no_color: bool) -> Console:

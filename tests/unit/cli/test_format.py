@@ -62,20 +62,19 @@ def test_table_of_a_comparison_ends_with_medians() -> None:
     outcomes = [Outcome(0, "p", FAST, ALONE), Outcome(1, "q", FAST, OTHER), Outcome(2, "r", error="refused")]
     header, rows = summary_table(outcomes, compare=True)
     assert header == [
-        "prompt", "tokens", "tokens/s", "alone tokens/s", "speed-up", "first token (s)", "acceptance", "length",
-        "same tokens",
+        "prompt", "tokens", "tokens/s", "alone", "speed-up", "first (s)", "accepted", "length", "same",
     ]  # fmt: skip
     assert rows == [
         ["1", "4", "2.0", "1.0", "2.00x", "0.250", "25.0%", "2.00", "yes"],
         ["2", "4", "2.0", "1.0", "2.00x", "0.250", "25.0%", "2.00", "no"],
         ["3", "-", "-", "-", "-", "-", "-", "-", "-"],
-        ["median", "4", "2.0", "1.0", "2.00x", "0.250", "25.0%", "2.00", "1 of 2"],
+        ["median", "4", "2.0", "1.0", "2.00x", "0.250", "25.0%", "2.00", "1/2"],
     ]
 
 
 def test_table_without_a_comparison_has_no_empty_columns() -> None:
     header, rows = summary_table([Outcome(0, "p", ALONE)], compare=False)
-    assert header == ["prompt", "tokens", "tokens/s", "first token (s)", "acceptance", "length"]
+    assert header == ["prompt", "tokens", "tokens/s", "first (s)", "accepted", "length"]
     assert rows == [["1", "4", "1.0", "0.500", "-", "-"], ["median", "4", "1.0", "0.500", "-", "-"]]
 
 
@@ -86,7 +85,7 @@ def test_json_of_a_comparison() -> None:
         "index": 3, "prompt": "p", "text": "ab", "finish_reason": "length", "input_tokens": 5, "output_tokens": 4,
         "output_ids": [1, 2, 3, 4], "seconds": 2.0, "time_to_first_token_seconds": 0.25, "tokens_per_second": 2.0,
         "target_passes": 2, "draft_tokens": 8, "accepted_draft_tokens": 2, "acceptance_rate": 0.25,
-        "mean_accepted_length": 2.0, "speedup": 2.0, "first_difference": 3, "greedy": True,
+        "mean_accepted_length": 2.0, "speedup": 2.0, "same_tokens": False, "first_difference": 3, "greedy": True,
     }  # fmt: skip
     assert (alone["text"], alone["acceptance_rate"], alone["tokens_per_second"]) == ("ac", None, 1.0)
 

@@ -44,8 +44,8 @@ def test_elsewhere_text_is_exact() -> None:
     console, out = plain()
     show(console, [Outcome(0, "p", COMPLETION)])
     assert out.getvalue() == (
-        "[1/1]\npacc-own[b]\x1b\n"
-        "[1] completion: 3 tokens in 1.00 s, 3.0 tokens/s, first token 0.500 s, acceptance 25.0%,"
+        "pacc-own[b]\x1b\n"
+        "with speculation: 3 tokens in 1.00 s, 3.0 tokens/s, first token 0.500 s, acceptance 25.0%,"
         " mean accepted length 1.50, finish: length\n"
     )
 
@@ -53,8 +53,8 @@ def test_elsewhere_text_is_exact() -> None:
 def test_a_comparison_follows_the_completion() -> None:
     console, out = plain()
     show(console, [Outcome(0, "p", COMPLETION), Outcome(0, "p", COMPLETION, ALONE)])
-    labels = [line.split(":")[0] for line in out.getvalue().splitlines()[2:]]
-    assert labels == ["[1] completion", "[1] target alone", "[1] compared"]
+    labels = [line.split(":")[0] for line in out.getvalue().splitlines()[1:]]
+    assert labels == ["with speculation", "target alone", "compared"]
 
 
 def test_a_refusal_stands_under_its_prompt() -> None:
@@ -62,7 +62,26 @@ def test_a_refusal_stands_under_its_prompt() -> None:
     view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
     view.begin(1, 2, "p")
     view.outcome(Outcome(1, "p", error="request refused: no"))
-    assert out.getvalue() == "\n[2/2]\np\n[2] error: request refused: no\n"
+    assert out.getvalue() == "\n[2/2]\np\n[2] error:            request refused: no\n"
+
+
+def test_a_table_fits_80_columns() -> None:
+    out = io.StringIO()
+    view = TextView(Console(file=out, width=80), Progress(Console(file=io.StringIO())), greedy=True)
+    slow = Completion("", tuple(range(1000)), 2.0, 10.25, 1000, 0, "length", Totals(1, 1))
+    view.summary([Outcome(i, "p", slow, slow) for i in range(100)], True)
+    assert "…" not in out.getvalue()
+    assert "accepted" in out.getvalue()
+
+
+def test_a_line_that_was_cut_is_ended() -> None:
+    console, out = plain()
+    view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
+    view.begin(0, 1, "p")
+    view.chunk(CHUNKS[0])
+    view.close()
+    view.close()
+    assert out.getvalue() == "pacc-own\n"
 
 
 def test_a_table_needs_two_rows() -> None:
