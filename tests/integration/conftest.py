@@ -221,8 +221,8 @@ class AuditLog:
             log.seek(self.start)
             return [json.loads(line) for line in log if line.endswith(b"\n")]
 
-    def operator_writes(self, *, lease: bool = False) -> list[str]:
-        """`verb resource/name` of the operator's writes; the Lease's only when asked for."""
+    def operator_writes(self, namespace: Namespace) -> list[str]:
+        """`verb resource/subresource/name` of the operator's writes in a namespace."""
         found = []
         for entry in self.entries():
             agent = entry.get("userAgent", "")
@@ -230,7 +230,7 @@ class AuditLog:
             if reads or entry["stage"] != "ResponseComplete" or not agent.startswith(("tandem/", "kopf")):
                 continue
             ref = entry.get("objectRef", {})
-            if ref.get("resource") == "leases" and not lease:
+            if ref.get("namespace") != namespace.name:
                 continue
             found.append(f"{entry['verb']} {ref.get('resource')}/{ref.get('subresource', '')}/{ref.get('name')}")
         return found

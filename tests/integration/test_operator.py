@@ -43,7 +43,7 @@ def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace
     namespace.apply()  # the same again
     namespace.run("annotate", "sis", "svc", "note=1")  # an event, and nothing of ours
     time.sleep(15)
-    assert listening.operator_writes() == []
+    assert listening.operator_writes(namespace) == []
     verbs = {
         (e["verb"], e.get("objectRef", {}).get("resource"))
         for e in listening.entries()
@@ -60,7 +60,7 @@ def test_writes_until_ready_stay_within_a_budget(
     namespace.apply()
     namespace.wait("Ready", "True")
     time.sleep(1)
-    writes = listening.operator_writes()
+    writes = listening.operator_writes(namespace)
     status = [w for w in writes if "/status/" in w]
     assert sorted(w.split("/")[0] for w in writes if w not in status) == [
         "create events",

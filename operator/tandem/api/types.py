@@ -181,9 +181,9 @@ class ServiceSpec(Model):
     """The small model that guesses tokens; exactly when decodingType needs one."""
     speculation: Speculation
     """How tokens are guessed and accepted."""
-    placement: Placement = Field(default_factory=Placement)
+    placement: Placement = Field(default_factory=Placement, json_schema_extra={"default": {}})
     """Where the pods run."""
-    serving: Serving = Field(default_factory=Serving)
+    serving: Serving = Field(default_factory=Serving, json_schema_extra={"default": {}})
     """Limits of each replica's server."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """Replicas of the server. An autoscaler, or `kubectl scale`, writes it through /scale; the operator
