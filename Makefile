@@ -34,6 +34,7 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 .PHONY: generate
 generate: venv ## Regenerate crds/ and the chart's copy from the API types
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
+	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
 
 # --- checks -------------------------------------------------------------------------------------
 .PHONY: format

@@ -1,0 +1,87 @@
+{{/* Release's name, with the chart's in it; short enough for suffixes. */}}
+{{- define "tandem.fullname" -}}
+{{- $name := .Release.Name -}}
+{{- if not (contains "tandem" $name) }}{{ $name = printf "%s-tandem" $name }}{{ end -}}
+{{- $name | trunc 50 | trimSuffix "-" -}}
+{{- end }}
+
+{{/* Name of the operator's Deployment, ServiceAccount and roles. */}}
+{{- define "tandem.operator" -}}
+{{ include "tandem.fullname" . }}-operator
+{{- end }}
+
+{{/* Labels that select the operator's pods. Serving pods share the first at most: their component differs. */}}
+{{- define "tandem.selector" -}}
+app.kubernetes.io/name: tandem
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "tandem.labels" -}}
+{{ include "tandem.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tandem.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Name of the Lease: written into settings and Role alike. */}}
+{{- define "tandem.lease" -}}
+{{ .Values.lease.name | default (include "tandem.operator" .) }}
+{{- end }}
+
+{{/* The settings file: the values that are set. A number may be 0, so emptiness is not the test. */}}
+{{- define "tandem.settings" -}}
+{{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
+{{- range $key := list "namespaces" "servingImage" "profiles" -}}
+{{- with index $.Values $key }}{{ $_ := set $settings $key . }}{{ end -}}
+{{- end -}}
+{{- range $key := list "resyncSeconds" "workers" "revisionHistoryLimit" -}}
+{{- $value := index $.Values $key -}}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $settings $key $value }}{{ end -}}
+{{- end -}}
+{{- range $key := list "durationSeconds" "renewSeconds" -}}
+{{- with index $.Values.lease $key }}{{ $_ := set $settings.lease $key . }}{{ end -}}
+{{- end -}}
+{{ toYaml $settings }}
+{{- end }}
+
+{{/* What the operator may do in the namespaces it serves: the requests of tandem.cluster and kopf's watches. */}}
+{{- define "tandem.rules" -}}
+- apiGroups: [serving.tandem.dev]
+  resources: [speculativeinferenceservices]
+  verbs: [get, list, watch]
+- apiGroups: [serving.tandem.dev]
+  resources: [speculativeinferenceservices/status]
+  verbs: [patch]
+# Children block their owner's deletion in the foreground. Where the admission plugin
+# OwnerReferencesPermissionEnforcement is on (OpenShift), only who may do this may say so.
+- apiGroups: [serving.tandem.dev]
+  resources: [speculativeinferenceservices/finalizers]
+  verbs: [update]
+# Server-side apply needs create beside patch. What is not deleted here goes with its owner.
+- apiGroups: [""]
+  resources: [services, serviceaccounts]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch]
+# Old revisions, and preflights that are done, are deleted.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end }}
