@@ -1,0 +1,266 @@
+"""The real Triton server, from the nvidia-pytriton wheel, as a process of the test's own.
+
+Every server has free ports, its own shared-memory names and its own process group; `stop` ends what
+`start` made and nothing else, and a killed test run takes its servers along (parent-death signal).
+"""
+
+import contextlib
+import importlib.metadata
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
+PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
+LOG_TAIL_LINES = 60
+
+
+class ServerError(RuntimeError):
+    """The server did not start, or died; the message ends with the tail of its log."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports of one server."""
+
+    http: int
+    grpc: int
+    metrics: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a test may set: environment on top of the process's own, server arguments at the end."""
+
+    env: Mapping[str, str]
+    arguments: Sequence[str] = ()
+    thread_pool_size: int = 128
+
+    @classmethod
+    def default(cls) -> "Options":
+        """No extra environment, no extra arguments."""
+        return cls(env={})
+
+
+class TritonServer:
+    """One tritonserver process on a model repository.
+
+    Use as a context manager, or `start` and `stop`. Thread-safe: no.
+    """
+
+    def __init__(self, repository: Path, options: Options | None = None) -> None:
+        self.repository = repository
+        self.ports = Ports(0, 0, 0)
+        self._options = options or Options.default()
+        self._shm_prefix = f"tandem-{uuid.uuid4().hex}-"
+        self._home = Path("/nonexistent")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "TritonServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def grpc_url(self) -> str:
+        """`host:port` for tritonclient.grpc."""
+        return f"127.0.0.1:{self.ports.grpc}"
+
+    @property
+    def http_url(self) -> str:
+        """`http://host:port`."""
+        return f"http://127.0.0.1:{self.ports.http}"
+
+    @property
+    def log(self) -> str:
+        """Everything that the server and its models wrote so far."""
+        path = self._home / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        """Process id of tritonserver. Raises ServerError before `start` and after `stop`."""
+        if self._process is None:
+            raise ServerError("the server is not running: call start() first")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and wait until every model is ready. Raises ServerError."""
+        self.ports = _free_ports()
+        self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))
+        backends = _assemble_backends(self._home)
+        environment = _environment(_assemble_python(self._home), self._options.env)
+        with (self._home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_die_with_parent(), *self._command(backends)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server's process group, remove its files and shared memory. Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            _end_group(process)
+        for region in Path("/dev/shm").glob(f"{self._shm_prefix}*"):
+            region.unlink(missing_ok=True)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def metrics(self) -> str:
+        """The Prometheus text of the metrics port."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports.metrics}/metrics", timeout=10) as reply:
+            text: bytes = reply.read()
+        return text.decode()
+
+    def ready(self) -> bool:
+        """Whether Triton's readiness answers 200."""
+        try:
+            with urllib.request.urlopen(f"{self.http_url}/v2/health/ready", timeout=5) as reply:
+                return bool(reply.status == 200)
+        except OSError:  # refused, 4xx and 5xx, timed out
+            return False
+
+    def tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The last lines of the log."""
+        return "\n".join(self.log.splitlines()[-lines:])
+
+    def _command(self, backends: Path) -> list[str]:
+        ports = self.ports
+        return [
+            str(_wheel() / "bin/tritonserver"),
+            f"--model-repository={self.repository}",
+            f"--backend-directory={backends}",
+            f"--cache-directory={_wheel() / 'caches'}",
+            "--disable-auto-complete-config",
+            "--model-control-mode=none",
+            f"--backend-config=python,thread-pool-size={self._options.thread_pool_size}",
+            f"--backend-config=python,shm-region-prefix-name={self._shm_prefix}",
+            *(f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")),
+            f"--http-port={ports.http}",
+            f"--grpc-port={ports.grpc}",
+            f"--metrics-port={ports.metrics}",
+            "--allow-gpu-metrics=false",
+            "--exit-timeout-secs=10",
+            *self._options.arguments,
+        ]
+
+    def _wait_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while not self.ready():
+            code = self._process.poll()
+            if code is not None:
+                raise ServerError(f"tritonserver exited with {code} before it was ready:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"tritonserver was not ready in {START_SECONDS:.0f} s:\n{self.tail()}")
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def log_on_failure(server: TritonServer) -> Iterator[None]:
+    """Print the server's log tail when the block fails, so that pytest shows it with the failure."""
+    try:
+        yield
+    except BaseException:
+        print(f"--- tritonserver log (tail) ---\n{server.tail()}", file=sys.stderr)
+        raise
+
+
+def _wheel() -> Path:
+    """Folder of the server inside the installed wheel."""
+    distribution = importlib.metadata.distribution("nvidia-pytriton")
+    return Path(str(distribution.locate_file("pytriton/tritonserver")))
+
+
+def _assemble_backends(home: Path) -> Path:
+    """A backend directory with the Python backend and the stub of the running Python.
+
+    The wheel keeps one stub per Python version beside the backend; Triton looks for it inside.
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = _wheel() / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.exists():
+        raise ServerError(f"the nvidia-pytriton wheel has no stub for Python {version}: use Python 3.8-3.12")
+    folder = home / "backends/python"
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in [stub, *(_wheel() / "backends/python").iterdir()]:
+        link = folder / source.name
+        if source.name != "__pycache__" and not link.exists():
+            link.symlink_to(source)
+    return folder.parent
+
+
+def _assemble_python(home: Path) -> Path:
+    """A virtual environment that adds the images' packages to this Python's; its `bin`.
+
+    The stub's embedded interpreter ignores PYTHONPATH: it takes its prefix from the `python3` that PATH
+    finds first, as it does in the image.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site, binaries = home / "venv/lib" / version / "site-packages", home / "venv/bin"
+    site.mkdir(parents=True)
+    binaries.mkdir()
+    (binaries / "python3").symlink_to(Path(sys.executable).resolve())
+    (home / "venv/pyvenv.cfg").write_text(f"home = {sysconfig.get_config_var('BINDIR')}\n")
+    (site / "images.pth").write_text("\n".join([*map(str, PYTHON_PATH), sysconfig.get_path("purelib")]) + "\n")
+    return binaries
+
+
+def _environment(binaries: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    """The stub needs libpython, and finds its packages by PATH."""
+    libraries = [sysconfig.get_config_var("LIBDIR"), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
+        "PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **extra,
+    }
+
+
+def _die_with_parent() -> list[str]:
+    """Command prefix by which a killed test run takes the server along (util-linux; else nothing)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+
+
+def _free_ports() -> Ports:
+    """Three ports that are free now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return Ports(*(each.getsockname()[1] for each in sockets))
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL for whatever of the process group is left."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(STOP_SECONDS)

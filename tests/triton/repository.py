@@ -1,0 +1,52 @@
+"""Model repositories for tests, rendered from the operator's own templates."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from triton.harness import REPOSITORY_ROOT
+
+TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/repository"
+ENGINES = REPOSITORY_ROOT / "images/reference/models"
+SERVING = REPOSITORY_ROOT / "images/serving/models"
+SOURCES = {"tensorrt_llm": ENGINES / "tensorrt_llm", "tensorrt_llm_draft": ENGINES / "tensorrt_llm"}
+
+
+def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any]:
+    """What the operator gives the templates, for models in these folders.
+
+    `changes` replaces single variables: max_batch_size, max_draft_len, request_timeout_seconds, ...
+    """
+    return {
+        "max_batch_size": 64,
+        "max_draft_len": 8 if draft else 0,
+        "decoupled": True,
+        "target": _role(target),
+        "draft": _role(draft) if draft else None,
+        "request_timeout_seconds": 60,
+        "bls_instance_count": 1,
+        **changes,
+    }
+
+
+def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> Path:
+    """Write `<folder>/<model>/config.pbtxt` and link `<folder>/<model>/1` for each model; the folder."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # protobuf text, no markup
+    )
+    for model in models:
+        destination = folder / model
+        destination.mkdir(parents=True)
+        config = environment.get_template(f"{model}/config.pbtxt.j2").render(values)
+        (destination / "config.pbtxt").write_text(config)
+        (destination / "1").symlink_to(SOURCES.get(model, SERVING / model) / "1")
+    return folder
+
+
+def _role(path: Path) -> dict[str, str]:
+    return {"model_path": str(path), "tokenizer_path": str(path)}
