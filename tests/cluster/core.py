@@ -83,11 +83,12 @@ class Cluster:
             ClusterError: when something is missing or does not start; says what and what to do.
         """
         specs = [NodeSpec.parse(node, {}, {}) if isinstance(node, str) else node for node in nodes]
+        known = state.load(self.folder)
+        if any(spec.kind == "real" for spec in [*specs, *(known.nodes if known else [])]):
+            preflight.check(self.folder.parent)
         with state.locked(self.folder):
             wanted = state.load_or_allocate(self.folder)
             wanted.want(specs)
-            if wanted.count("real"):
-                preflight.check(self.folder)
             state.save(self.folder, wanted)
             plane = self._plane(wanted)
             if wanted.count("real"):

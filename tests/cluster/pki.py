@@ -50,6 +50,7 @@ def load_authority(folder: Path, name: str) -> Authority:
     """Return the authority kept in ``folder``, made on the first call."""
     key_path, path = folder / f"{name}.key", folder / f"{name}.crt"
     if not (key_path.exists() and path.exists()):
+        folder.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"tandem-{name}")])
         builder = _builder(subject, subject, key.public_key())

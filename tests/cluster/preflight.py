@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -58,6 +59,8 @@ def _namespaces(folder: Path) -> list[str]:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".try-") as scratch:
         namespaces = ("--mount", "--propagation=slave", "--net", "--ipc", "--pid", "--fork", "--mount-proc")
         done = attempt(("unshare", *namespaces, "sh", "-c", TRY_OVERLAY, "sh", scratch))
+    with contextlib.suppress(OSError):  # of no use when this was all that was in it
+        folder.rmdir()
     if done.returncode == 0:
         return []
     return [

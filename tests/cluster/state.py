@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cluster import files
-from cluster.addresses import Addresses, choose, host_networks, port_is_free
+from cluster.addresses import REAL_NODES, Addresses, choose, host_networks, port_is_free
 from cluster.errors import ClusterError
 
 KINDS = ("real", "simulated")
@@ -41,6 +41,8 @@ class NodeSpec:
         kind, _, count = text.partition(":")
         if kind not in KINDS or not (count or "1").isdecimal() or count == "0":
             raise ClusterError(f"nodes {text!r}: write `real`, `simulated`, or one with a number: `simulated:5`")
+        if kind == "real" and int(count or 1) > REAL_NODES:
+            raise ClusterError(f"nodes {text!r}: at most {REAL_NODES} real nodes have room in a cluster's addresses")
         return cls(kind, int(count or 1), capacity, labels)
 
 
@@ -121,8 +123,11 @@ def locked(folder: Path) -> Iterator[None]:
     The directory itself is locked, so that no lock file stays behind when it is removed.
     """
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # another command removed it, or its parent, just now
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             if not _is_same(handle, folder):
