@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 PY := $(VENV)/bin/python
-export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/tests
+export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/tests:$(CURDIR)/images
 # Package clients trust the machine's certificate store (sites with a TLS proxy add theirs there).
 export UV_SYSTEM_CERTS := 1
 
@@ -51,6 +51,48 @@ lint: venv ## ruff, mypy strict, import layers
 unit: venv ## Unit tests (seconds)
 	$(PY) -m pytest tests/unit
 
+.PHONY: triton
+triton: venv ## The Triton models on a real Triton server (CPU)
+	$(PY) -m pytest tests/triton
+
+.PHONY: integration
+integration: venv binaries ## The operator on a real API server with simulated nodes
+	$(PY) -m pytest tests/integration
+
+.PHONY: e2e
+e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
+	$(PY) -m pytest tests/e2e
+
+.PHONY: test
+test: lint unit triton integration e2e ## All of the above, setting up what it needs
+
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again
 	UPDATE_GOLDENS=1 $(PY) -m pytest -q tests/unit -k golden
+
+# --- a Kubernetes of your own -------------------------------------------------------------------
+.PHONY: demo
+demo: venv ## Kubernetes, images, chart, example service, streamed completions; run it again at will (root)
+	@$(PY) examples/demo.py
+
+.PHONY: down
+down: venv ## Remove the demo's cluster: processes, mounts, network interfaces, files
+	@$(PY) -m cluster down
+
+.PHONY: clean
+clean: venv ## Remove the caches too: built binaries, images, the Python environment
+	@$(PY) -m cluster down
+	@$(PY) -m builder clean
+	@rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/tandem" $(VENV)
+
+.PHONY: images
+images: venv deps ## Build the images whose contents changed
+	@$(PY) -m builder build
+
+.PHONY: binaries
+binaries: venv ## Build Kubernetes, etcd, kwok and helm from their Go modules (cached)
+	@$(PY) -c 'from cluster import binaries; binaries.ensure(list(binaries.TOOLS), print)'
+
+.PHONY: deps
+deps: venv ## Install the Debian packages that real nodes and image builds need (root)
+	@$(PY) -m cluster deps
