@@ -1,0 +1,59 @@
+"""The images' locks: every file hashed, the versions those that the tests ran with."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from builder import inputs, wheels
+from builder.inputs import Image
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LOCKS = sorted({path for name in inputs.NAMES for path in inputs.locks(REPOSITORY, Image(name))})
+
+
+def pins(lock: Path) -> dict[str, str]:
+    """Return version by package of a lock."""
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), re.MULTILINE))
+
+
+def test_the_images_install_from_these_locks() -> None:
+    assert LOCKS == [
+        "images/operator/build-requirements.txt",
+        "images/operator/requirements.txt",
+        "images/reference/requirements.txt",
+    ]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_versions_are_those_of_the_tests(lock: str) -> None:
+    tested = pins(REPOSITORY / "tests/requirements.txt")
+    shipped = pins(REPOSITORY / lock)
+    assert shipped
+    assert shipped.items() <= tested.items(), "run `make lock`: images and tests must have the same versions"
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_pin_has_hashes(lock: str) -> None:
+    entries = re.split(r"\n(?=[a-z0-9])", (REPOSITORY / lock).read_text().strip())
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_wheels_are_fetched_for_the_images_python_whichever_python_asks() -> None:
+    command = wheels.pip_command([Path("a.txt"), Path("b.txt")], Path("out"), "x86_64")
+    for option in ("--python-version=3.11", "--abi=cp311", "--require-hashes", "--only-binary=:all:", "--no-deps"):
+        assert option in command
+    platforms = [word for word in command if word.startswith("--platform=")]
+    assert "--platform=manylinux2014_x86_64" in platforms, "protobuf's compiled wheel has this tag alone"
+    assert "--platform=manylinux_2_35_x86_64" in platforms, "nvidia-pytriton's wheel has this tag"
+    assert "--platform=manylinux_2_37_x86_64" not in platforms, "Debian 12's C library is older"
+    assert command[-2:] == ["--requirement=a.txt", "--requirement=b.txt"]
+
+
+def test_the_wheel_folder_follows_the_locks(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.txt"
+    lock.write_text("a==1")
+    before = wheels.folder(tmp_path, [lock])
+    assert wheels.folder(tmp_path, [lock]) == before
+    lock.write_text("a==2")
+    assert wheels.folder(tmp_path, [lock]) != before
