@@ -115,7 +115,11 @@ def test_the_context_is_what_was_hashed_and_readable_to_any_user(checkout: Path,
     paths = inputs.files(checkout, OPERATOR)
     context = tmp_path / "context"
     context.mkdir(mode=0o700)
-    inputs.stage(checkout, paths, context)
+    before = os.umask(0o077)
+    try:
+        inputs.stage(checkout, paths, context)
+    finally:
+        os.umask(before)
 
     staged = {str(file.relative_to(context)): file.stat() for file in context.rglob("*") if file.is_file()}
     assert sorted(staged) == paths
