@@ -82,7 +82,7 @@ class Operator:
         await self._leadership.acquired.wait()
         started = time.monotonic()
         try:
-            await self._reconciler.reconcile(key)
+            settled = await self._reconciler.reconcile(key)
         except Transient as error:
             result = "again"
             log.info("%s again in %.1f s: %s", key, self._queue.retry(key), error)
@@ -90,8 +90,8 @@ class Operator:
             result = "error"
             log.exception("%s again in %.1f s", key, self._queue.retry(key))
         else:
-            result = "done"
-            self._queue.forget(key)
+            result = "done" if settled else "refused"
+            (self._queue.forget if settled else self._queue.retry)(key)
         metrics.RECONCILE_SECONDS.labels(result).observe(time.monotonic() - started)
 
     async def _watch(self) -> None:

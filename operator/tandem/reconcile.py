@@ -45,24 +45,28 @@ class Reconciler:
         self._settings = settings
         self._leadership = leadership
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> bool:
         """Do what there is to do for one service; nothing when all is as it should be.
+
+        Returns:
+            Whether events alone tell when to look again; False after a refusal, whose cause may go away unseen.
 
         Raises:
             Transient: something was in the way; call again.
         """
         observed = await observe(self._api, key.namespace, key.name)
         if observed is None:
-            return  # the garbage collector removes what the service owned
+            return True  # the garbage collector removes what the service owned
         try:
             service = SpeculativeInferenceService.model_validate(observed.service)
         except ValidationError as error:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
             log.error("%s cannot be read, apply it again to see why: %s", key, error)
-            return
+            return True
         decision = decide(service, self._settings, observed)
         refused = await self._execute(decision, observed)
         await self._write_status(service, decision, observed, refused)
+        return refused is None
 
     async def _execute(self, decision: Decision, observed: Observed) -> Refused | None:
         actions = plan(decision, observed, self._settings, matches)

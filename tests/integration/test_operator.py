@@ -195,8 +195,7 @@ def test_a_name_that_is_taken_is_left_to_its_owner(operator: OperatorProcess, na
     assert "delete or rename it" in namespace.message("Stalled")
     assert namespace.get("service", "svc-triton") == theirs
     namespace.run("delete", "service", "svc-triton")
-    namespace.run("annotate", "sis", "svc", "again=1")
-    namespace.wait("Ready", "True")
+    namespace.wait("Ready", "True", 60)
 
 
 def test_a_service_recreated_under_its_name_gets_children_of_its_own(

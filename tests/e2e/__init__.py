@@ -1,0 +1,1 @@
+"""Everything for real: chart, images, kubelet, Triton, models, clients."""

@@ -1,0 +1,77 @@
+"""Clusters for these tests alone, in a state directory of their own."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster import Cluster, binaries, images, preflight
+from cluster.processes import wait_until
+
+NUMBERS = itertools.count()
+NewCluster = Callable[[], Cluster]
+
+
+@contextmanager
+def state_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state directory that real nodes can see: not below /var or /run, whatever TMPDIR says."""
+    with tempfile.TemporaryDirectory(prefix="tandem-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("TANDEM_STATE_DIR", folder)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def new_cluster() -> Iterator[NewCluster]:
+    """Make clusters that are removed in the end, whatever happens."""
+    made: list[Cluster] = []
+
+    def make() -> Cluster:
+        made.append(Cluster(f"test-{next(NUMBERS)}", print))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as monkeypatch, state_directory(monkeypatch):
+        yield make
+        for cluster in made:
+            cluster.down()
+
+
+@pytest.fixture(scope="module")
+def real_nodes_can_run() -> None:
+    """Fail with the reasons where no real node can run: these tests prove nothing when they are left out."""
+    if problems := preflight.find_problems(Path("/tmp/tandem-preflight")):
+        pytest.fail("real nodes cannot run here:\n" + "\n".join(problems))
+
+
+@pytest.fixture(scope="session")
+def probe_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of ``localhost/tandem/probe:v0``, a server that looks names up and opens connections."""
+    archive = tmp_path_factory.mktemp("images") / "probe.tar"
+    images.write_scratch_image(binaries.ensure(["probe"], print)["probe"], "localhost/tandem/probe:v0", archive)
+    return archive
+
+
+def fetch(url: str, seconds: float = 20) -> str:
+    """Return what ``url`` answers, asking again while nothing listens yet; an answer that says no is an error."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    answers: list[str] = []
+
+    def answered() -> bool:
+        try:
+            with opener.open(url, timeout=5) as response:
+                answers.append(response.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AssertionError(f"{url}: {error.code} {error.read().decode()}") from error
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+    assert wait_until(answered, seconds), f"{url} does not answer"
+    return answers[0].strip()
