@@ -1,8 +1,8 @@
-{{/* Release's name, with the chart's in it; short enough for suffixes. */}}
+{{/* Release's name, with the chart's in it; short enough for the suffixes (63 in all). */}}
 {{- define "tandem.fullname" -}}
 {{- $name := .Release.Name -}}
 {{- if not (contains "tandem" $name) }}{{ $name = printf "%s-tandem" $name }}{{ end -}}
-{{- $name | trunc 50 | trimSuffix "-" -}}
+{{- $name | trunc 45 | trimSuffix "-" -}}
 {{- end }}
 
 {{/* Name of the operator's Deployment, ServiceAccount and roles. */}}

@@ -1,0 +1,221 @@
+"""The objects that the chart makes: goldens, rights, security, and what each value changes."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tandem.api.types import SpeculativeInferenceService
+
+from .conftest import CHART, Helm, Object, Values, kinds, only
+
+GOLDENS = Path(__file__).parent / "goldens"
+CRD_FILE = CHART.parents[1] / "crds" / "speculativeinferenceservices.yaml"
+CRD = "CustomResourceDefinition"
+NAMESPACED = {"namespaces": ["team-a", "team-b"]}
+
+
+@pytest.mark.parametrize(("name", "values"), [("default", {}), ("namespaced", NAMESPACED)], ids=lambda v: str(v)[:20])
+def test_golden(helm: Helm, name: str, values: Values) -> None:
+    """Without the CustomResourceDefinition, which is compared with its source below."""
+    objects = [found for found in helm.template(values) if found["kind"] != CRD]
+    text = yaml.safe_dump_all(objects, sort_keys=False, width=110)
+    golden = GOLDENS / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+
+
+def test_helm_lint_has_nothing_to_say(helm: Helm) -> None:
+    done = helm.run("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+# --- the CustomResourceDefinition -----------------------------------------------------------------
+def test_the_crd_is_the_one_of_the_repository() -> None:
+    assert (CHART / "files" / "crd.yaml").read_bytes() == CRD_FILE.read_bytes(), "run `make generate`"
+
+
+@pytest.mark.parametrize(
+    ("crds", "annotations"),
+    [
+        ({}, {"helm.sh/resource-policy": "keep"}),
+        ({"keep": False}, None),
+    ],
+    ids=["kept at uninstall by default", "deleted with the release when asked for"],
+)
+def test_the_crd_is_rendered_unchanged(helm: Helm, crds: Values, annotations: Any) -> None:
+    """Numbers too: a round trip through Helm's YAML would write 1000000 as 1e+06."""
+    rendered = only(helm.template({"crds": crds}), CRD)
+    metadata = rendered.pop("metadata")
+    source = yaml.safe_load(CRD_FILE.read_text(encoding="utf-8"))
+    assert metadata["name"] == source.pop("metadata")["name"]
+    assert metadata.get("annotations") == annotations
+    assert rendered == source
+
+
+def test_the_crd_can_be_left_out(helm: Helm) -> None:
+    assert CRD not in kinds(helm.template({"crds": {"install": False}}))
+
+
+# --- rights ---------------------------------------------------------------------------------------
+def rules(objects: list[Object]) -> list[dict[str, list[str]]]:
+    return [rule for found in objects for rule in found.get("rules", []) if "Role" in found["kind"]]
+
+
+@pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster-wide", "namespaced"])
+def test_no_right_is_a_wildcard_or_reads_secrets(helm: Helm, values: Values) -> None:
+    for rule in rules(helm.template(values)):
+        words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert not words & {"*", "secrets", "escalate", "bind", "impersonate", "pods/exec"}, rule
+
+
+def test_namespaced_has_the_same_rights_in_those_namespaces_and_no_cluster_role(helm: Helm) -> None:
+    everywhere = only(helm.template(), "ClusterRole", "tandem-operator")
+    objects = helm.template(NAMESPACED)
+    assert not {"ClusterRole", "ClusterRoleBinding"} & set(kinds(objects))
+    for kind in ("Role", "RoleBinding"):
+        found = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == "tandem-operator"]
+        assert [o["metadata"]["namespace"] for o in found] == ["team-a", "team-b"]
+        assert kind == "RoleBinding" or [o["rules"] for o in found] == [everywhere["rules"]] * 2
+
+
+@pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster-wide", "namespaced"])
+def test_each_binding_names_the_operators_account_and_a_role_that_exists(helm: Helm, values: Values) -> None:
+    objects = helm.template(values)
+    account = only(objects, "ServiceAccount")["metadata"]
+    roles = {(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
+    bindings = [o for o in objects if o["kind"].endswith("Binding")]
+    assert bindings
+    for binding in bindings:
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+        ]
+        ref = binding["roleRef"]
+        assert (ref["kind"], binding["metadata"].get("namespace"), ref["name"]) in roles
+
+
+def test_user_roles_are_optional(helm: Helm) -> None:
+    names = {o["metadata"]["name"] for o in helm.template() if o["kind"] == "ClusterRole"}
+    without = {o["metadata"]["name"] for o in helm.template({"userRoles": False}) if o["kind"] == "ClusterRole"}
+    assert names - without == {"tandem-view", "tandem-edit"}
+
+
+# --- the Deployment -------------------------------------------------------------------------------
+def pod(helm: Helm, values: Values | None = None) -> Object:
+    template: Object = only(helm.template(values), "Deployment")["spec"]["template"]
+    return template
+
+
+def container(helm: Helm, values: Values | None = None) -> Object:
+    (found,) = pod(helm, values)["spec"]["containers"]
+    return dict(found)
+
+
+def test_a_changed_setting_starts_new_pods_and_nothing_else_does(helm: Helm) -> None:
+    before = pod(helm)
+    assert pod(helm, {"workers": 3})["metadata"] != before["metadata"]
+    assert pod(helm, {"replicas": 2, "userRoles": False}) == before
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ({}, "tandem/operator:0.1.0"),
+        ({"tag": "v9"}, "tandem/operator:v9"),
+        ({"repository": "registry.example.com:5000/op"}, "registry.example.com:5000/op:0.1.0"),
+        ({"tag": "v9", "digest": f"sha256:{'a' * 64}"}, f"tandem/operator@sha256:{'a' * 64}"),
+    ],
+    ids=["the chart's version", "a tag", "another registry", "a digest wins"],
+)
+def test_image(helm: Helm, image: Values, expected: str) -> None:
+    assert container(helm, {"image": image})["image"] == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "expected"),
+    [
+        ({"nodeSelector": {"a": "b"}}, "nodeSelector", {"a": "b"}),
+        ({"tolerations": [{"operator": "Exists"}]}, "tolerations", [{"operator": "Exists"}]),
+        ({"affinity": {"podAffinity": {}}}, "affinity", {"podAffinity": {}}),
+        ({"priorityClassName": "system-cluster-critical"}, "priorityClassName", "system-cluster-critical"),
+        ({"imagePullSecrets": [{"name": "pull"}]}, "imagePullSecrets", [{"name": "pull"}]),
+    ],
+    ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
+)
+def test_placement_reaches_the_pod(helm: Helm, values: Values, path: str, expected: Any) -> None:
+    assert path not in pod(helm)["spec"], "absent by default"
+    assert pod(helm, values)["spec"][path] == expected
+
+
+def test_container_values(helm: Helm) -> None:
+    changed = container(helm, {"logFormat": "text", "logLevel": "debug", "image": {"pullPolicy": "Always"}})
+    assert {"--log-format=text", "--log-level=debug"} < set(changed["args"])
+    assert changed["imagePullPolicy"] == "Always"
+    resources = {"limits": {"memory": "1Gi"}}
+    assert container(helm, {"resources": resources})["resources"]["limits"] == {"memory": "1Gi"}
+
+
+def test_further_labels_do_not_break_the_selector(helm: Helm) -> None:
+    values = {"podLabels": {"team": "x", "app.kubernetes.io/name": "y"}, "podAnnotations": {"note": "1"}}
+    deployment = only(helm.template(values), "Deployment")["spec"]
+    metadata = deployment["template"]["metadata"]
+    assert deployment["selector"]["matchLabels"].items() <= metadata["labels"].items()
+    assert metadata["labels"]["team"] == "x"
+    assert metadata["annotations"]["note"] == "1"
+
+
+# --- around it ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("values", "added"),
+    [
+        ({"replicas": 1}, []),
+        ({"replicas": 2}, ["PodDisruptionBudget"]),
+        ({"networkPolicy": {"enabled": True}}, ["NetworkPolicy"]),
+        ({"metrics": {"podMonitor": {"enabled": True, "labels": {"a": "b"}}}}, ["PodMonitor"]),
+    ],
+    ids=["a budget for one pod would only stop drains", "two replicas", "policy", "monitor"],
+)
+def test_optional_objects(helm: Helm, values: Values, added: list[str]) -> None:
+    objects = helm.template(values)
+    assert sorted([*kinds(helm.template()), *added]) == kinds(objects)
+    for kind in added:
+        selector = only(objects, kind)["spec"].get("selector") or only(objects, kind)["spec"]["podSelector"]
+        assert selector == only(objects, "Deployment")["spec"]["selector"]
+
+
+def test_network_policy_peers(helm: Helm) -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
+    policy = only(helm.template({"networkPolicy": {"enabled": True, "from": peers}}), "NetworkPolicy")
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}], "from": peers}]
+
+
+def test_metrics_service_is_optional(helm: Helm) -> None:
+    assert "Service" in kinds(helm.template())
+    assert "Service" not in kinds(helm.template({"metrics": {"service": False}}))
+
+
+@pytest.mark.parametrize(
+    ("release", "name"),
+    [
+        ("tandem", "tandem-operator"),
+        ("prod", "prod-tandem-operator"),
+        ("r" * 53, "r" * 45 + "-operator"),
+    ],
+    ids=["release named as the chart", "another", "the longest that Helm allows"],
+)
+def test_names(helm: Helm, release: str, name: str) -> None:
+    objects = helm.template(release=release)
+    assert only(objects, "Deployment")["metadata"]["name"] == name
+    assert all(len(o["metadata"]["name"]) <= 63 for o in objects)
+
+
+def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:
+    arguments = ("install", "tandem", str(CHART), "--dry-run=client", "-n", "tandem-system")
+    notes = helm.run(*arguments).stdout.split("NOTES:")[1]
+    manifest = yaml.safe_load(notes.split("<<'EOF'\n")[1].split("\nEOF\n")[0])
+    assert SpeculativeInferenceService.model_validate(manifest).name == "quickstart"
+    assert "kubectl delete sis --all -A" in notes, "how to remove all"

@@ -1,0 +1,193 @@
+"""Values: what is refused and how, what reaches the operator's settings, and that they are documented."""
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import tandem
+from tandem.settings import LeaseSettings, Profile, Settings, load_settings
+
+from .conftest import CHART, Helm, Values, only
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+REFUSED: list[tuple[str, Values, str, str]] = [
+    # reason, values, where, what Helm says of it
+    ("a typing error", {"wokers": 3}, "at ''", "additional properties 'wokers' not allowed"),
+    ("in a block", {"lease": {"seconds": 3}}, "/lease", "additional properties 'seconds' not allowed"),
+    ("in a profile", {"profiles": [{"name": "a", "img": "b"}]}, "/profiles/0", "'img' not allowed"),
+    ("upgrades run two at once", {"lease": {"enabled": False}}, "/lease", "'enabled' not allowed"),
+    ("no worker", {"workers": 0}, "/workers", "minimum: got 0, want 1"),
+    ("too many workers", {"workers": 1000}, "/workers", "maximum: got 1,000, want 256"),
+    ("a word for a number", {"workers": "many"}, "/workers", "got string"),
+    ("a fraction", {"replicas": 1.5}, "/replicas", "want integer"),
+    ("one name for a list", {"namespaces": "team-a"}, "/namespaces", "got string, want array"),
+    ("no namespace's name", {"namespaces": ["Team_A"]}, "/namespaces/0", "'Team_A' does not match pattern"),
+    ("the same twice", {"namespaces": ["a", "a"]}, "/namespaces", "items at 0 and 1 are equal"),
+    ("a profile without name", {"profiles": [{"image": "a"}]}, "/profiles/0", "missing property 'name'"),
+    ("no mode", {"profiles": [{"name": "a", "modes": ["X"]}]}, "/modes/0", "one of 'LLMAPI', 'BLS'"),
+    (
+        "quantities are strings",
+        {"profiles": [{"name": "a", "resources": {"limits": {"cpu": 1}}}]},
+        "/profiles/0/resources/limits/cpu",
+        "got number, want string",
+    ),
+    ("no digest", {"image": {"digest": "abc"}}, "/image/digest", "'abc' does not match pattern"),
+    ("a digest in the repository", {"image": {"repository": "a@b"}}, "/image/repository", "does not match"),
+    ("no pull policy", {"image": {"pullPolicy": "Often"}}, "/pullPolicy", "'Always', 'IfNotPresent', 'Never'"),
+    ("no level", {"logLevel": "loud"}, "/logLevel", "'debug', 'info', 'warning', 'error'"),
+    ("no renewal", {"lease": {"renewSeconds": 0}}, "/lease/renewSeconds", "exclusiveMinimum: got 0, want 0"),
+    ("a lease too short", {"lease": {"durationSeconds": 1}}, "/durationSeconds", "minimum: got 1, want 2"),
+    ("yes is not true", {"crds": {"install": "yes"}}, "/crds/install", "got string, want boolean"),
+    ("a number as label", {"podLabels": {"a": 1}}, "/podLabels/a", "got number, want string"),
+    ("no duration", {"metrics": {"podMonitor": {"interval": "often"}}}, "/interval", "does not match pattern"),
+]
+
+
+@pytest.mark.parametrize(("values", "where", "message"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_refused(helm: Helm, values: Values, where: str, message: str) -> None:
+    said = helm.refusal(values)
+    assert where in said
+    assert message in said
+
+
+# --- the operator's settings ----------------------------------------------------------------------
+def settings_text(helm: Helm, values: Values) -> str:
+    return str(only(helm.template(values), "ConfigMap")["data"]["settings.yaml"])
+
+
+def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
+    """Top-level settings that differ from the operator's defaults, as the operator reads them."""
+    file = folder / "settings.yaml"
+    file.write_text(settings_text(helm, values), encoding="utf-8")
+    read, default = load_settings(file), load_settings()
+    names = Settings.model_fields
+    return {name: getattr(read, name) for name in names if getattr(read, name) != getattr(default, name)}
+
+
+ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
+    ("nothing set: the operator's own defaults, all of them", {}, {}),
+    ("serving image", {"servingImage": "r.example/s:1"}, {"serving_image": "r.example/s:1"}),
+    ("namespaces", {"namespaces": ["a", "b"]}, {"namespaces": ["a", "b"]}),
+    ("whole seconds", {"resyncSeconds": 5}, {"resync_seconds": 5}),
+    ("parts of seconds", {"resyncSeconds": 0.5}, {"resync_seconds": 0.5}),
+    ("the largest", {"resyncSeconds": 86400}, {"resync_seconds": 86400}),
+    ("workers", {"workers": 256}, {"workers": 256}),
+    ("none is not unset", {"revisionHistoryLimit": 0}, {"revision_history_limit": 0}),
+    (
+        "lease",
+        {"lease": {"name": "l", "durationSeconds": 30, "renewSeconds": 2.5}},
+        {"lease": LeaseSettings(name="l", duration_seconds=30, renew_seconds=2.5)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), [r[1:] for r in ROUND_TRIPS], ids=[r[0] for r in ROUND_TRIPS])
+def test_values_reach_the_operators_settings(
+    helm: Helm, tmp_path: Path, values: Values, expected: dict[str, Any]
+) -> None:
+    assert changed(helm, values, tmp_path) == expected
+
+
+def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> None:
+    mine = {"name": "mine", "image": "m", "modes": ["BLS"], "decodingTypes": ["None"], "engineSource": "/e"}
+    extras = {"engineEnv": {"A": "1"}, "resources": {"limits": {"cpu": "1"}}, "maxTensorParallelSize": 8}
+    values = {"profiles": [{"name": "reference", "image": "r.example/ref:1"}, {**mine, **extras}]}
+    profiles = {p.name: p for p in changed(helm, values, tmp_path)["profiles"]}
+    shipped = load_settings().profile("reference")
+    assert shipped is not None
+    assert profiles["reference"] == shipped.model_copy(update={"image": "r.example/ref:1"})
+    assert profiles["mine"] == Profile.model_validate({**mine, **extras})
+
+
+def test_only_what_is_set_is_written(helm: Helm) -> None:
+    """The Lease's name always: the Role names it."""
+    assert yaml.safe_load(settings_text(helm, {})) == {"lease": {"name": "tandem-operator"}}
+    assert yaml.safe_load(settings_text(helm, {"workers": 1})).keys() == {"lease", "workers"}
+
+
+@pytest.mark.parametrize("values", [{}, {"lease": {"name": "other"}}], ids=["default", "named"])
+def test_the_lease_of_the_settings_is_the_one_of_the_role(helm: Helm, values: Values) -> None:
+    name = yaml.safe_load(settings_text(helm, values))["lease"]["name"]
+    role = only(helm.template(values), "Role")
+    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[name]]
+
+
+NOT_OFFERED = {"enabled"}
+"""Of the Lease: an upgrade runs two operators for a moment."""
+
+
+@pytest.mark.parametrize(
+    ("model", "schema"),
+    [
+        (Settings, SCHEMA["properties"]),
+        (LeaseSettings, SCHEMA["properties"]["lease"]["properties"]),
+        (Profile, SCHEMA["properties"]["profiles"]["items"]["properties"]),
+    ],
+    ids=["settings", "lease", "profile"],
+)
+def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: dict[str, Any]) -> None:
+    for name, field in model.model_json_schema(by_alias=True)["properties"].items():
+        if model is LeaseSettings and name in NOT_OFFERED:
+            continue
+        assert name in schema, f"{name} is a setting: add it to values.yaml, values.schema.json and README.md"
+        for bound in ("minimum", "exclusiveMinimum"):
+            assert bound not in field or schema[name].get(bound) == field[bound], f"{name}: {bound}"
+
+
+def test_enumerations_are_the_operators() -> None:
+    profile = SCHEMA["properties"]["profiles"]["items"]["properties"]
+    definitions = Profile.model_json_schema(by_alias=True)["$defs"]
+    assert profile["decodingTypes"]["items"]["enum"] == definitions["DecodingType"]["enum"]
+    assert profile["modes"]["items"]["enum"] == definitions["Mode"]["enum"]
+
+
+def test_the_charts_version_is_the_operators() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == tandem.__version__
+    assert load_settings().serving_image.endswith(f":{tandem.__version__}")
+
+
+# --- documentation --------------------------------------------------------------------------------
+def leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted path to default of each value; `resources` is one value."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = isinstance(value, dict) and value and name != "resources"
+        found |= leaves(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+    return found
+
+
+def test_the_readme_lists_every_value_with_its_default() -> None:
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| `(.*?)` \|", (CHART / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {name: yaml.safe_load(default) for name, default in rows} == leaves(DEFAULTS)
+
+
+def test_every_line_of_values_yaml_is_explained() -> None:
+    """A comment stands above each value, or above the block that it is in where its name says enough."""
+    lines = (CHART / "values.yaml").read_text(encoding="utf-8").splitlines()
+    blocks = ("image:", "lease:", "crds:", "metrics:", "networkPolicy:", "podMonitor:", "requests:", "limits:")
+    bare = [
+        line
+        for before, line in itertools.pairwise(lines)
+        if line and not line.lstrip().startswith(("#", *blocks)) and not before.lstrip().startswith("#")
+    ]
+    assert bare == []
+
+
+def test_every_value_of_the_schema_is_described() -> None:
+    def undescribed(schema: dict[str, Any], path: str) -> list[str]:
+        found = [] if "description" in schema else [path]
+        for name, child in schema.get("properties", {}).items():
+            found += undescribed(child, f"{path}.{name}")
+        return found
+
+    assert [path for path in undescribed(SCHEMA, "") if path] == []
