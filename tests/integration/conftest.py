@@ -99,11 +99,15 @@ class Namespace:
 
     def wait(self, condition: str, wanted: str, seconds: float = 30, name: str = "svc") -> None:
         """Wait until a condition is `Status` or `Status/Reason`."""
-        wait_for(
-            f"{condition}={wanted}, last seen {self.conditions(name)}",
-            lambda: self.conditions(name).get(condition, "").startswith(wanted),
-            seconds,
-        )
+        try:
+            wait_for(
+                f"{condition}={wanted}",
+                lambda: self.conditions(name).get(condition, "").startswith(wanted),
+                seconds,
+            )
+        except AssertionError as error:
+            seen = self.run("get", "sis,jobs,pods,nodes", "-o", "wide")
+            raise AssertionError(f"{error}\n{self.conditions(name)}\n{seen}") from error
 
     def children(self) -> set[str]:
         """`kind/name` of all that Tandem made and is not transient."""

@@ -151,5 +151,7 @@ def test_the_api_server_away_for_three_minutes(
     namespace.run("delete", "service", "svc-triton")
     wait_for("repair after the outage", lambda: namespace.get("service", "svc-triton"), 20)
     namespace.apply(speculation__maxDraftLen=3)
-    namespace.wait("Ready", "True", 40)
+    wait_for("the new revision's preflight", lambda: namespace.items("jobs"), 20)
+    # Kubernetes' own controllers come back from an outage more slowly than the operator.
+    namespace.wait("Ready", "True", 180)
     assert operator.usage.pid == pid

@@ -7,19 +7,26 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from cluster import Cluster, NodeSpec, cgroups, state
+from cluster.addresses import Addresses
 from cluster.processes import wait_until
 from cluster.shell import attempt, call
 from integration.cluster.conftest import NewCluster, fetch
 
 pytestmark = pytest.mark.usefixtures("real_nodes_can_run")
 TESTS = Path(__file__).parents[2]
+USUAL_PLACES = (
+    "/var/lib/kubelet",
+    "/var/lib/cni",
+    "/var/lib/kube-proxy",
+    "/run/containerd",
+    "/usr/libexec/kubernetes",
+)
 PROBE = """
 apiVersion: apps/v1
 kind: Deployment
@@ -103,7 +110,7 @@ def test_a_deleted_pod_leaves_nothing_running(cluster: Cluster) -> None:
     pod = cluster.kubectl.get("pods", "-l", "app=probe")["items"][0]["metadata"]
     cluster.kubectl.run("delete", "pod", pod["name"], "--timeout=30s")
     cluster.kubectl.run("rollout", "status", "deployment/probe", "--timeout=60s")
-    left = [path for path in Path("/sys/fs/cgroup").rglob(f"pod{pod['uid']}")]
+    left = list(Path("/sys/fs/cgroup").rglob(f"pod{pod['uid']}"))
     assert wait_until(lambda: not any(path.exists() for path in left), 30)
 
 
@@ -144,16 +151,10 @@ def test_two_clusters_do_not_meet(cluster: Cluster, service: str, new_cluster: N
     assert fetch(service + "/") == "ok"
 
 
-def _addresses(cluster: Cluster) -> state.Addresses:
+def _addresses(cluster: Cluster) -> Addresses:
     known = state.load(cluster.folder)
     assert known is not None
     return known.addresses
-
-
-@pytest.fixture
-def host_before(cluster: Cluster) -> Iterator[dict[str, str]]:
-    assert cluster.folder.exists()  # its own bridge and routes are there before and after
-    yield host()
 
 
 def host() -> dict[str, str]:
@@ -178,6 +179,7 @@ def host() -> dict[str, str]:
         ),
     }
     outputs = {what: call(*command) for what, command in commands.items()}
+    outputs["places"] = "\n".join(place for place in USUAL_PLACES if Path(place).exists())
     return {what: "\n".join(x for x in text.splitlines() if not others.search(x)) for what, text in outputs.items()}
 
 
@@ -197,18 +199,22 @@ def test_down_leaves_the_host_as_it_was(new_cluster: NewCluster, killed: bool) -
     at = _addresses(cluster)
     cluster.down()
     assert host() == before
-    left = {
-        "interfaces": [path.name for path in Path("/sys/class/net").glob(f"{at.bridge}*") if path.name == at.bridge],
-        "cables": [path.name for path in Path("/sys/class/net").glob(f"{at.bridge}n*")],
-        "routes": re.findall(rf".*{re.escape(str(at.network)[:-6])}.*", call("ip", "route")),
-        "nft tables": re.findall(rf"{at.bridge}\b", call("nft", "list", "tables")),
-        "mounts": re.findall(rf".*{re.escape(str(cluster.folder))}.*", Path("/proc/self/mounts").read_text()),
-        "control groups": [
-            r for r, _ in cgroups.hierarchies(Path("/proc/mounts").read_text()) if (r / f"{at.bridge}n0").exists()
-        ],
-        "processes": [
-            p for p in psutil.process_iter(["cmdline"]) if str(cluster.folder) in " ".join(p.info["cmdline"] or [])
-        ],
-        "files": list(cluster.folder.parent.glob(f"{cluster.name}*")),
+    assert leftovers(cluster, at) == {}
+
+
+def leftovers(cluster: Cluster, at: Addresses) -> dict[str, list[str]]:
+    """What is there that carries the cluster's name, number or directory."""
+    folder, groups = str(cluster.folder), cgroups.hierarchies(Path("/proc/mounts").read_text())
+    commands = {process.pid: " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])}
+    lines = {
+        "interfaces": os.listdir("/sys/class/net"),
+        "routes": call("ip", "route").splitlines(),
+        "nft tables": call("nft", "list", "tables").splitlines(),
+        "mounts": Path("/proc/self/mounts").read_text().splitlines(),
+        "control groups": [str(path) for root, _ in groups for path in root.iterdir()],
+        "processes": list(commands.values()),
+        "files": list(map(str, cluster.folder.parent.iterdir())) if cluster.folder.parent.exists() else [],
     }
-    assert left == dict.fromkeys(left, [])
+    ours = re.compile(rf"\b{at.bridge}(n\d+)?\b|\b{re.escape(str(at.network)[:-6])}|{re.escape(folder)}\b")
+    found = {what: list(filter(ours.search, texts)) for what, texts in lines.items()}
+    return {what: texts for what, texts in found.items() if texts}
