@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
+
 from builder import build, cache, engines, inputs
 from builder.build import Built, Plan
 from builder.errors import BuildError
@@ -64,9 +65,7 @@ def install(cluster: Cluster, images: list[Built]) -> None:
     command = [str(helm), "upgrade", "--install", "tandem", str(REPOSITORY / "charts/tandem")]
     command += ["--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--values", "-"]
     command += ["--kubeconfig", str(cluster.kubeconfig), "--wait", "--timeout", "3m"]
-    done = subprocess.run(
-        command, input=json.dumps(helm_values(images)), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, input=json.dumps(helm_values(images)), capture_output=True, text=True, check=False)
     if done.returncode:
         raise ClusterError(f"helm could not install the chart: {done.stderr.strip()}")
 
