@@ -41,7 +41,10 @@ class Cache:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the cache alone; says so when it has to wait for another build."""
+        """Hold the cache alone; says so when it has to wait for another build.
+
+        Programs that `progress.run` starts meanwhile hold it too.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / "lock").open("w") as file:
             try:
@@ -49,6 +52,8 @@ class Cache:
             except BlockingIOError:
                 progress.say(">> another build uses the cache: waiting for it")
                 fcntl.flock(file, fcntl.LOCK_EX)
+            # Programs that outlive a killed build keep the lock until they end: nobody works beside them.
+            os.set_inheritable(file.fileno(), True)
             yield
 
     def sweep(self) -> None:

@@ -58,10 +58,17 @@ def run(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None)
 
 
 def _start(command: Sequence[str], output: IO[bytes], env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
-    # A group of its own, to end a script's children with it; and not the user's umask, which may make files
-    # that the images' users cannot read.
     return subprocess.Popen(
-        command, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True, umask=0o022
+        command,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=env,
+        # A group of its own, to end a script's children with it.
+        start_new_session=True,
+        # The user's umask may make files that the images' users cannot read.
+        umask=0o022,
+        # Passes the cache's lock on, and nothing else: Python opens files for itself alone unless told otherwise.
+        close_fds=False,
     )
 
 

@@ -26,12 +26,15 @@ def folder(cache: Path, locks: Sequence[Path]) -> Path:
 
 
 def fetch(locks: Sequence[Path], target: Path, log: Path) -> None:
-    """Download every wheel that the locks pin to ``target``; raises BuildError when pip fails."""
+    """Download every wheel that the locks pin to ``target``, delete earlier ones; raises BuildError when pip fails."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=target.parent))
     try:
         progress.run(pip_command(locks, unfinished, platform.machine()), log)
         unfinished.chmod(0o755)
+        # Wheels of earlier locks are never asked for again; pip's own cache remembers what the next fetch needs.
+        for old in target.parent.glob("wheels-*"):
+            shutil.rmtree(old)
         unfinished.replace(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

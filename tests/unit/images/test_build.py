@@ -1,6 +1,11 @@
 """The build: only what is not there yet; nothing half-made; old archives go."""
 
+import fcntl
 import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +18,7 @@ from builder.engines import Build
 from builder.errors import BuildError
 from builder.inputs import Image
 
+IMAGES = Path(__file__).resolve().parents[3] / "images"
 SERVING = Image("serving")
 
 
@@ -117,6 +123,29 @@ def test_an_archive_that_was_not_written_to_its_end_does_not_count(plan: Plan) -
     [built] = build(plan, MockEngine(), [SERVING])
     assert built.archive.read_text() == "first"
     assert list(plan.cache.root.glob(f"{UNFINISHED}*")) == []
+
+
+def test_the_lock_outlives_a_killed_build_until_its_programs_end(tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    script = (
+        "from pathlib import Path; from builder import progress; from builder.cache import Cache\n"
+        f"with Cache(Path({str(tmp_path)!r})).lock():\n"
+        f"    progress.run(['sh', '-c', 'touch {marker}; sleep 60'], Path({str(tmp_path / 'log')!r}))\n"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(IMAGES)})
+    while not marker.exists():
+        assert killed.poll() is None
+        time.sleep(0.02)
+    [orphan] = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
+    killed.kill()
+    killed.wait()
+    try:
+        with (tmp_path / "lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.killpg(int(orphan), signal.SIGKILL)
+    with Cache(tmp_path).lock():
+        pass
 
 
 def test_the_three_newest_archives_stay(plan: Plan) -> None:
