@@ -26,7 +26,7 @@ def folder(cache: Path, locks: Sequence[Path]) -> Path:
 
 
 def fetch(locks: Sequence[Path], target: Path, log: Path) -> None:
-    """Download every wheel that the locks pin to ``target``, delete earlier ones; raises BuildError when pip fails."""
+    """Download every wheel that the locks pin to ``target``, delete earlier ones; raises BuildError if pip fails."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=target.parent))
     try:
