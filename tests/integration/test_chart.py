@@ -1,0 +1,317 @@
+"""The chart in a real API server: it installs, its rights are enough and no more, it upgrades and goes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import binaries
+from cluster.core import Cluster
+from cluster.errors import ClusterError
+
+from .conftest import REPOSITORY, STAGES, AuditLog, Namespace, free_port, wait_for
+
+CHART = REPOSITORY / "charts" / "tandem"
+GROUP = "serving.tandem.dev"
+SERVICES = f"speculativeinferenceservices.{GROUP}"
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+FAST = {"resyncSeconds": 5, "lease": {"durationSeconds": 6, "renewSeconds": 1}, "revisionHistoryLimit": 0}
+
+
+@dataclass(frozen=True)
+class Release:
+    """An installation of the chart."""
+
+    cluster: Cluster
+    name: str
+    namespace: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def helm(self, *arguments: str, values: dict[str, Any] | None = None) -> str:
+        """`helm <arguments>` in the release's namespace; raises ClusterError with helm's words."""
+        command = [str(binaries.ensure(["helm"], print)["helm"]), *arguments, "-n", self.namespace]
+        command += ["--kubeconfig", str(self.cluster.kubeconfig), *(["-f", "-"] if values is not None else [])]
+        done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"helm {arguments}: {done.stderr}")
+        return done.stdout
+
+    def install(self, chart: Path = CHART) -> None:
+        """Install or upgrade, and wait until the (simulated) pods are ready."""
+        arguments = ("upgrade", "--install", self.name, str(chart), "--wait", "--timeout=60s")
+        self.helm(*arguments, values=self.values)
+
+    @property
+    def account(self) -> str:
+        """The operator's ServiceAccount as a user."""
+        return f"system:serviceaccount:{self.namespace}:{self.operator}"
+
+    @property
+    def operator(self) -> str:
+        """Name of the operator's objects."""
+        return f"{self.name}-operator"
+
+    def kubectl(self, *arguments: str) -> str:
+        """Kubectl in the release's namespace."""
+        return self.cluster.kubectl.run("-n", self.namespace, *arguments)
+
+    @contextmanager
+    def running(self, folder: Path) -> Iterator[None]:
+        """The operator as a process with the rights and settings that the chart gives its pods."""
+        config = self.cluster.kubectl.get("configmap", f"{self.operator}-settings", "-n", self.namespace)
+        settings, log = folder / "settings.yaml", folder / "operator.log"
+        settings.write_text(config["data"]["settings.yaml"], encoding="utf-8")
+        command = [sys.executable, "-m", "tandem", "operator", "run", "--log-format", "text"]
+        command += ["--bind", f"127.0.0.1:{free_port()}", "--settings", str(settings)]
+        environment = {"KUBECONFIG": str(self._kubeconfig(folder)), "POD_NAME": "a", "POD_NAMESPACE": self.namespace}
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, env=os.environ | environment, stdout=output, stderr=output)
+        try:
+            yield
+            process.terminate()
+            assert process.wait(20) == 0, log.read_text(encoding="utf-8")
+        finally:
+            process.kill()
+
+    def _kubeconfig(self, folder: Path) -> Path:
+        config = yaml.safe_load(self.cluster.kubeconfig.read_text(encoding="utf-8"))
+        config["users"][0]["user"] = {"token": self.kubectl("create", "token", self.operator).strip()}
+        path = folder / "kubeconfig"
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        return path
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A cluster without Tandem: what installs and removes a CustomResourceDefinition shares none."""
+    made = Cluster("tandem-chart", say=print)
+    made.down()
+    made.folder.mkdir(parents=True)
+    shutil.copytree(STAGES, made.folder / "stages")
+    made.up(["simulated:2"])
+    for namespace in ("tandem-system", "team-a", "team-b"):
+        made.kubectl.run("create", "namespace", namespace)
+        made.kubectl.run("label", "namespace", namespace, RESTRICTED)
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="module")
+def everywhere(cluster: Cluster) -> Release:
+    """A release for all namespaces, with nothing but defaults that matter here."""
+    release = Release(cluster, "tandem", "tandem-system", FAST)
+    release.install()
+    return release
+
+
+@pytest.fixture(scope="module")
+def one_team(cluster: Cluster, everywhere: Release) -> Release:
+    """A release for one namespace, with everything that is optional; the other brought the resource."""
+    extras = {"crds": {"install": False}, "replicas": 2, "networkPolicy": {"enabled": True}}
+    release = Release(cluster, "tandem-team", "team-a", {**FAST, **extras, "namespaces": ["team-a"]})
+    release.install()
+    return release
+
+
+def test_pod_security_restricted_takes_the_operator(everywhere: Release, one_team: Release) -> None:
+    """`install` waited for the pods. That the admission is on: a pod that asks for nothing is refused."""
+    with pytest.raises(ClusterError, match='violates PodSecurity "restricted'):
+        everywhere.kubectl("run", "plain", "--image=example.com/plain")
+    for release, count in ((everywhere, 1), (one_team, 2)):
+        deployment = release.cluster.kubectl.get("deployment", release.operator, "-n", release.namespace)
+        assert deployment["status"]["readyReplicas"] == count
+
+
+def rights(release: Release) -> set[tuple[str, str]]:
+    """(verb, resource.group) of each right that the chart gives the operator where it serves, and its Lease."""
+    roles = release.cluster.kubectl.get(
+        "roles,clusterroles", "-A", "-l", f"app.kubernetes.io/instance={release.name}"
+    )
+    return {
+        (verb, ".".join(part for part in (resource, group) if part))
+        for role in roles["items"]
+        if role["metadata"]["name"].startswith(release.operator)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        for group in rule["apiGroups"]
+    }
+
+
+def used(entries: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """(verb, resource.group) of requests; a patch that made its object needed the right to create, too."""
+    found = set()
+    for entry in entries:
+        ref = entry.get("objectRef", {})
+        name = "/".join(ref[key] for key in ("resource", "subresource") if key in ref)
+        resource = ".".join(part for part in (name, ref.get("apiGroup", "")) if part)
+        found.add((entry["verb"], resource))
+        if entry.get("responseStatus", {}).get("code") == 201:
+            found.add(("create", resource))
+    return {(verb, resource) for verb, resource in found if resource}
+
+
+NOT_USED_HERE = {("update", f"speculativeinferenceservices/finalizers.{GROUP}")}
+"""Asked for by an admission plugin that is off here (rbac comment in the chart)."""
+
+
+@pytest.mark.parametrize("scope", ["everywhere", "one_team"])
+def test_the_operator_needs_each_of_its_rights_and_no_other(
+    scope: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A service comes up, changes its revision and goes, by an operator with the chart's rights and settings."""
+    release: Release = request.getfixturevalue(scope)
+    team = Namespace(release.cluster, "team-a")
+    audit = AuditLog(release.cluster.audit_log)
+    with release.running(tmp_path):
+        team.apply()
+        team.wait("Ready", "True", 60)
+        old = {c["metadata"]["name"] for c in team.items("cm")}
+        team.apply(speculation__maxDraftLen=2)
+        team.wait("Ready", "True", 60)
+        wait_for(
+            "the old revision's ConfigMap to go", lambda: old - {c["metadata"]["name"] for c in team.items("cm")}
+        )
+        team.run("delete", "sis", "svc")
+        wait_for("all children to go", lambda: not team.children())
+    entries = [e for e in audit.entries() if e["user"]["username"] == release.account]
+    forbidden = [e["requestURI"] for e in entries if e.get("responseStatus", {}).get("code") == 403]
+    assert forbidden == []
+    assert used(entries) == rights(release) - NOT_USED_HERE
+
+
+CAN = [
+    # why, release, verb, resource, namespace, whether
+    ("the services of any namespace", "everywhere", "list", SERVICES, "team-b", True),
+    ("all of them at once", "everywhere", "watch", SERVICES, "", True),
+    ("workloads of any namespace", "everywhere", "patch", "deployments.apps", "team-b", True),
+    ("its Lease", "everywhere", "update", "leases.coordination.k8s.io/tandem-operator", "tandem-system", True),
+    ("another's Lease", "everywhere", "update", "leases.coordination.k8s.io/other", "tandem-system", False),
+    ("a Lease elsewhere", "everywhere", "create", "leases.coordination.k8s.io", "team-b", False),
+    ("no Secrets", "everywhere", "get", "secrets", "team-a", False),
+    ("not even its own", "everywhere", "list", "secrets", "tandem-system", False),
+    ("what people ask for is theirs", "everywhere", "patch", SERVICES, "team-a", False),
+    ("services are people's to delete", "everywhere", "delete", SERVICES, "team-a", False),
+    ("pods are the Deployment's", "everywhere", "create", "pods", "team-a", False),
+    ("no shell", "everywhere", "create", "pods/exec", "team-a", False),
+    ("workloads go with their owner", "everywhere", "delete", "deployments.apps", "team-a", False),
+    ("no rights to give", "everywhere", "create", "rolebindings.rbac.authorization.k8s.io", "team-a", False),
+    ("no tokens", "everywhere", "create", "serviceaccounts/token", "team-a", False),
+    ("no impersonation", "everywhere", "impersonate", "serviceaccounts", "team-a", False),
+    ("no definitions", "everywhere", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", False),
+    ("no nodes", "everywhere", "list", "nodes", "", False),
+    ("its namespace", "one_team", "list", SERVICES, "team-a", True),
+    ("workloads there", "one_team", "create", "deployments.apps", "team-a", True),
+    ("its Lease there", "one_team", "update", "leases.coordination.k8s.io/tandem-team-operator", "team-a", True),
+    ("no other namespace", "one_team", "list", SERVICES, "team-b", False),
+    ("not all at once", "one_team", "list", SERVICES, "", False),
+    ("no workloads elsewhere", "one_team", "create", "deployments.apps", "team-b", False),
+    ("no ConfigMaps elsewhere", "one_team", "get", "configmaps", "tandem-system", False),
+]
+
+
+def can(cluster: Cluster, user: str, verb: str, resource: str, namespace: str) -> bool:
+    where = ("-n", namespace) if namespace else ("-A",)
+    name, _, rest = resource.partition("/")
+    what = (name, f"--subresource={rest}") if rest in ("exec", "token", "scale", "status") else (resource,)
+    return cluster.kubectl.works("auth", "can-i", verb, *what, *where, f"--as={user}")
+
+
+@pytest.mark.parametrize(
+    ("scope", "verb", "resource", "namespace", "allowed"), [row[1:] for row in CAN], ids=[row[0] for row in CAN]
+)
+def test_rights(
+    scope: str, verb: str, resource: str, namespace: str, allowed: bool, request: pytest.FixtureRequest
+) -> None:
+    release: Release = request.getfixturevalue(scope)
+    request.getfixturevalue("one_team")  # both are installed, whichever is asked
+    assert can(release.cluster, release.account, verb, resource, namespace) is allowed
+
+
+PEOPLE = [
+    # why, built-in role, verb, resource, whether
+    ("viewers read", "view", "get", SERVICES, True),
+    ("viewers watch", "view", "watch", SERVICES, True),
+    ("viewers change nothing", "view", "patch", SERVICES, False),
+    ("viewers do not scale", "view", "patch", f"{SERVICES}/scale", False),
+    ("editors read", "edit", "list", SERVICES, True),
+    ("editors create", "edit", "create", SERVICES, True),
+    ("editors delete", "edit", "delete", SERVICES, True),
+    ("editors scale", "edit", "patch", f"{SERVICES}/scale", True),
+    ("status is the operator's", "edit", "patch", f"{SERVICES}/status", False),
+    ("admins create", "admin", "create", SERVICES, True),
+]
+
+
+@pytest.fixture(scope="module")
+def people(cluster: Cluster, everywhere: Release) -> Cluster:
+    """Users named as the built-in role that each has in team-b."""
+    for role in ("view", "edit", "admin"):
+        cluster.kubectl.run("-n", "team-b", "create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
+
+    def aggregated() -> bool:  # by a controller, a moment later
+        return can(cluster, "view", "get", SERVICES, "team-b") and can(cluster, "admin", "create", SERVICES, "team-b")
+
+    wait_for("the built-in roles to have rights", aggregated)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("role", "verb", "resource", "allowed"), [row[1:] for row in PEOPLE], ids=[row[0] for row in PEOPLE]
+)
+def test_rights_of_people(people: Cluster, role: str, verb: str, resource: str, allowed: bool) -> None:
+    assert can(people, role, verb, resource, "team-b") is allowed
+    assert not can(people, role, verb, resource, "team-a"), "only where they are bound"
+
+
+def columns(cluster: Cluster) -> list[str]:
+    """Names of the printer columns."""
+    version = cluster.kubectl.get("crd", SERVICES)["spec"]["versions"][0]
+    return [column["name"] for column in version["additionalPrinterColumns"]]
+
+
+def older_chart(folder: Path) -> Path:
+    """The chart as if of a time when the resource had no column `Age`."""
+    copy = Path(shutil.copytree(CHART, folder / "tandem"))
+    crd = yaml.safe_load((copy / "files" / "crd.yaml").read_text(encoding="utf-8"))
+    old = crd["spec"]["versions"][0]["additionalPrinterColumns"]
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = [c for c in old if c["name"] != "Age"]
+    (copy / "files" / "crd.yaml").write_text(yaml.safe_dump(crd, sort_keys=False), encoding="utf-8")
+    return copy
+
+
+def test_upgrade_brings_the_crd_and_uninstall_leaves_it(everywhere: Release, tmp_path: Path) -> None:
+    """Also services stay; a second installation takes up what the first one left."""
+    cluster = everywhere.cluster
+    everywhere.install(older_chart(tmp_path))
+    assert "Age" not in columns(cluster)
+    Namespace(cluster, "team-b").apply()
+    everywhere.install()
+    assert "Age" in columns(cluster)
+    everywhere.helm("uninstall", everywhere.name, "--wait")
+    assert not cluster.kubectl.works("get", "clusterrole", everywhere.operator)
+    assert cluster.kubectl.run("get", "sis", "-n", "team-b", "-o", "name").split() == [
+        f"speculativeinferenceservice.{GROUP}/svc"
+    ]
+    everywhere.install()
+    assert cluster.kubectl.works("get", "clusterrole", everywhere.operator)
+
+
+def test_nothing_is_left_when_all_is_removed(everywhere: Release, one_team: Release) -> None:
+    """In the order of the README."""
+    cluster = everywhere.cluster
+    cluster.kubectl.run("delete", "sis", "--all", "-A")
+    for release in (one_team, everywhere):
+        release.helm("uninstall", release.name, "--wait")
+    cluster.kubectl.run("delete", "crd", SERVICES)
+    kinds = "deploy,svc,sa,cm,pdb,netpol,roles,rolebindings,clusterroles,clusterrolebindings,crd"
+    assert cluster.kubectl.run("get", kinds, "-A", "-l", "app.kubernetes.io/name=tandem", "-o", "name") == ""
