@@ -168,12 +168,14 @@ class Buildah:
 
     def command(self, *words: str) -> list[str]:
         """Return the command line of a buildah call on this store."""
-        return ["buildah", "--root", str(self.storage), "--runroot", str(self.run_state), *words]
+        # The driver as a flag: as a variable buildah takes it for a wish, and quietly begins with another.
+        where = ["--root", str(self.storage), "--runroot", str(self.run_state)]
+        return ["buildah", "--storage-driver", self.driver, *where, *words]
 
     def env(self) -> Mapping[str, str]:
         """Return the environment of every call."""
         # chroot: runs where a container runtime may not make namespaces.
-        return {**os.environ, "STORAGE_DRIVER": self.driver, "BUILDAH_ISOLATION": "chroot"}
+        return {**os.environ, "BUILDAH_ISOLATION": "chroot"}
 
 
 _NAMES = ("docker", "podman", "buildah")
