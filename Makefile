@@ -25,10 +25,14 @@ $(VENV)/.installed: tests/requirements.txt pyproject.toml
 .PHONY: venv
 venv: $(VENV)/.installed ## The Python environment that everything below uses
 
+LOCK := $(VENV)/bin/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 .PHONY: lock
 lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
-	$(VENV)/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate \
-	  --python-version 3.11 --group dev pyproject.toml -o tests/requirements.txt
+	$(LOCK) --upgrade --group dev pyproject.toml -o tests/requirements.txt
+	@# The images ship the versions that the tests run with.
+	$(LOCK) -c tests/requirements.txt pyproject.toml -o images/operator/requirements.txt
+	echo hatchling | $(LOCK) -c tests/requirements.txt - -o images/operator/build-requirements.txt
+	$(LOCK) -c tests/requirements.txt --no-deps --group serving --group triton -o images/reference/requirements.txt
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
