@@ -207,7 +207,7 @@ def leftovers(cluster: Cluster, at: Addresses) -> dict[str, list[str]]:
     folder, groups = str(cluster.folder), cgroups.hierarchies(Path("/proc/mounts").read_text())
     commands = {process.pid: " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])}
     lines = {
-        "interfaces": os.listdir("/sys/class/net"),
+        "interfaces": [path.name for path in Path("/sys/class/net").iterdir()],
         "routes": call("ip", "route").splitlines(),
         "nft tables": call("nft", "list", "tables").splitlines(),
         "mounts": Path("/proc/self/mounts").read_text().splitlines(),
