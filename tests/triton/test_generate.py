@@ -1,5 +1,7 @@
 """`tandem generate` as a process against a real Triton server that serves a stand-in for the model."""
 
+import asyncio
+import contextlib
 import json
 import os
 import pty
@@ -15,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tandem.generate.client import Server
+from tandem.generate.request import Request, Sampling
 from triton.harness import TritonServer, log_on_failure
 from triton.repository import assemble, variables
 
@@ -144,6 +148,15 @@ def test_a_signal_cancels_the_stream(server: TritonServer, number: signal.Signal
     assert out.endswith(b"a\n"), "the line is ended"
     assert err == b"", "no trace is shown"
     wait_until(lambda: server.log.count("fake_bls: cancelled") == cancelled + 1)
+
+
+async def test_leaving_a_stream_cancels_it_though_the_connection_stays(server: TritonServer) -> None:
+    cancelled = server.log.count("fake_bls: cancelled")
+    async with Server(server.grpc_url) as client:
+        async with contextlib.aclosing(client.stream(Request("endless", Sampling(9)))) as chunks:
+            assert (await anext(chunks)).text == "a"
+        await asyncio.to_thread(wait_until, lambda: server.log.count("fake_bls: cancelled") == cancelled + 1)
+        await client.check()
 
 
 def wait_until(holds: Any) -> None:

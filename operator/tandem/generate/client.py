@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import grpc
@@ -54,7 +54,7 @@ class Server:
             " give a SpeculativeInferenceService of mode BLS"
         )
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Send a request and yield its chunks as they come; leaving early cancels it on the server.
 
         Raises:

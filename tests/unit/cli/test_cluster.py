@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,13 @@ class FakeKubectl:
     def read(self, name: str) -> str:
         return (self.folder / name).read_text(encoding="utf-8").strip()
 
+    def wrote(self, name: str) -> bool:
+        """Whether the file comes to be, in five seconds."""
+        deadline = time.monotonic() + 5
+        while not (self.folder / name).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return (self.folder / name).exists()
+
     def running(self) -> bool:
         return Path("/proc", self.read("pid")).exists()
 
@@ -111,7 +119,7 @@ async def test_a_service_is_read_in_its_namespace(kubectl: FakeKubectl) -> None:
 async def test_waiting_says_for_what_and_ends_when_ready(kubectl: FakeKubectl) -> None:
     kubectl.answers(resource("False", "Starting", "0 of 1"), resource("False", "Starting", "0 of 1"), resource())
     said: list[str] = []
-    found = await find_ready("quick", None, 60, said.append)
+    found = await find_ready("quick", None, 10, said.append)
     assert not found.problem
     assert set(said) == {"waiting for demo/quick: Starting: 0 of 1"}
     assert "--namespace" not in kubectl.read("calls"), "kubectl knows the context's namespace"
@@ -139,17 +147,18 @@ async def test_without_kubectl_there_is_another_way(monkeypatch: pytest.MonkeyPa
 FORWARD = """echo "$@" > calls; echo $$ > pid
 echo 'Forwarding from 127.0.0.1:40123 -> 8001'; echo 'Forwarding from [::1]:40123 -> 8001'
 for i in $(seq 5000); do echo "Handling connection for 40123, at some length, so that it fills a pipe"; done
-echo yes > drained
+touch drained
 exec sleep 600"""
 
 
 async def test_port_forward_ends_with_the_block(kubectl: FakeKubectl) -> None:
-    os.mkfifo(kubectl.folder / "drained")
     kubectl.script(FORWARD)
     async with port_forward(Found("quick", "demo", "")) as address:
         assert address == "127.0.0.1:40123"
         assert kubectl.read("calls") == "port-forward --namespace demo service/quick-triton :8001"
-        await asyncio.wait_for(asyncio.to_thread(kubectl.read, "drained"), 30)
+        pid = int(kubectl.read("pid"))
+        assert os.getsid(pid) == pid, "Ctrl-C in a terminal does not reach it before the streams are cancelled"
+        assert await asyncio.to_thread(kubectl.wrote, "drained"), "kubectl is stuck on a full pipe"
     assert not kubectl.running()
 
 
