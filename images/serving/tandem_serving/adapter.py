@@ -28,6 +28,7 @@ from tandem_serving.settings import Settings
 from tandem_serving.tokenizer import Tokenizer
 
 CODES = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "CANCELLED")
+IN_BAND_ERRORS = "in_band_errors"
 _TENSORS = ("output_ids", "sequence_length")
 
 
@@ -47,6 +48,13 @@ def plain_error(error: Any, role: str = "") -> EngineError:
     names = {getattr(pb_utils.TritonError, name): name for name in CODES}
     message = error.message().split("\n\nAt:")[0].strip()
     return EngineError(f"{role} engine: {message}" if role else message, names.get(error.code(), "INTERNAL"))
+
+
+def raise_in_band(tensors: Mapping[str, Array]) -> None:
+    """Raise the EngineError that a response with `IN_BAND_ERRORS` holds, if it holds one."""
+    code = tensors["finish_reason"].item().decode()
+    if code in CODES:
+        raise EngineError(tensors["text_output"].item().decode(), code)
 
 
 class EngineModel:
@@ -198,11 +206,16 @@ class TritonEngines:
 
 
 class TritonResponder:
-    """A Triton request's response sender; outputs that the client did not ask for are left out."""
+    """A Triton request's response sender; outputs that the client did not ask for are left out.
+
+    With the request parameter `IN_BAND_ERRORS` an error comes as a response: its code as finish_reason, its
+    message as text_output. Triton drops the codes of errors between models, which unary clients should see.
+    """
 
     def __init__(self, triton_request: Any) -> None:
         self._sender = triton_request.get_response_sender()
         self._wanted = set(triton_request.requested_output_names())
+        self._in_band_errors = IN_BAND_ERRORS in json.loads(triton_request.parameters() or "{}")
 
     def send(self, chunk: Chunk, last: bool) -> None:
         """Send a chunk as [1, ...] tensors."""
@@ -216,6 +229,9 @@ class TritonResponder:
 
     def fail(self, error: ServingError) -> None:
         """Send an error as the last response."""
+        if self._in_band_errors:
+            self.send(Chunk(0, str(error), finish_reason=error.code), last=True)
+            return
         response = pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
         self._sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 

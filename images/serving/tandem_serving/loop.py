@@ -202,11 +202,17 @@ class Loop:
         """One long streaming call for all that is left, instead of a call a token."""
         with closing(self._target.run(self._call(self._remaining, streaming=True))) as outputs:
             for output in outputs:
-                yield self._take_alone(output)
+                step = self._take_alone(output)
                 if self._finish:
-                    return
-        self._finish = FINISH_END_ID
-        yield self._take_alone(Output([]))
+                    break
+                yield step
+            else:
+                self._finish = FINISH_END_ID
+                step = self._take_alone(Output([]))
+            if self._finish == FINISH_LENGTH:
+                for _ in outputs:  # the engine is done too: read its end instead of cancelling it
+                    pass
+        yield step
 
     def _take_alone(self, output: Output) -> Step:
         ids = output.ids[: self._remaining]

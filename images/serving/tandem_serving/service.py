@@ -102,6 +102,11 @@ class Job:
                 self.responder.fail(error)
         self.control.stop(error)
 
+    def cancelled(self) -> bool:
+        """Whether the client is gone. Never asked once the request is over: Triton has freed it then."""
+        with self._lock:
+            return not self._over and self.responder.cancelled()
+
 
 class Service:
     """Runs requests; thread-safe. `close` ends everything."""
@@ -167,7 +172,7 @@ class Service:
         if now > job.deadline:
             seconds = self._options.request_timeout
             job.fail(RequestTimeoutError(f"the request took longer than {seconds:g} s and was ended"))
-        elif job.responder.cancelled():
+        elif job.cancelled():
             job.fail(CancelledError("the client cancelled the request"))
 
     def _run(self, job: Job, prompt: Prompt, left: _Countdown) -> None:

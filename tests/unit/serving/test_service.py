@@ -41,6 +41,7 @@ class Answer:
         self.over.set()
 
     def cancelled(self) -> bool:
+        assert not self.over.is_set(), "Triton has freed the request: asking crashes the server"
         return self.gone
 
     def wait(self) -> "Answer":

@@ -18,6 +18,8 @@ from tandem_serving.errors import CancelledError, EngineError, RequestError, Ser
 from tandem_serving.request import Array
 
 CANCEL_POLL_SECONDS = 0.1
+# Outputs that are read here, asked for or not.
+NEEDED = ("batch_index", "finish_reason", "text_output")
 
 
 class TritonPythonModel:
@@ -64,8 +66,9 @@ class TritonPythonModel:
         call = pb_utils.InferenceRequest(
             model_name=self._model,
             request_id=call_id,
-            requested_output_names=[*{*request.requested_output_names(), "batch_index"}],
+            requested_output_names=[*{*request.requested_output_names(), *NEEDED}],
             inputs=request.inputs(),
+            parameters={adapter.IN_BAND_ERRORS: True},
         )
         future = self._calls.submit(_collect, call)
         while not wait([future], CANCEL_POLL_SECONDS).done:
@@ -95,7 +98,9 @@ def _collect(call: Any) -> list[dict[str, Array]]:
                 raise adapter.plain_error(response.error())
             tensors = response.output_tensors()
             if tensors:
-                rows.append({tensor.name(): tensor.as_numpy().copy() for tensor in tensors})
+                row = {tensor.name(): tensor.as_numpy().copy() for tensor in tensors}
+                adapter.raise_in_band(row)
+                rows.append(row)
     except pb_utils.TritonModelException as error:
         raise EngineError(str(error)) from None
     return rows
