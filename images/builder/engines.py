@@ -16,6 +16,8 @@ from builder.errors import BuildError
 from builder.inputs import REPOSITORY
 
 WHEELS = "/wheels"
+_BUILDAH_SETTINGS = Path(__file__).with_name("containers.conf")
+_BUILDAH_NETWORK = Path("/run/tandem-images-network")  # as in the settings
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Buildah:
 
     def clean(self) -> None:
         """See Engine."""
-        for folder in (self.storage, self.run_state):
+        for folder in (self.storage, self.run_state, _BUILDAH_NETWORK):
             mounts.remove_tree(folder)
 
     def _drop_leftovers(self) -> None:
@@ -175,7 +177,7 @@ class Buildah:
     def env(self) -> Mapping[str, str]:
         """Return the environment of every call."""
         # chroot: runs where a container runtime may not make namespaces.
-        return {**os.environ, "BUILDAH_ISOLATION": "chroot"}
+        return {**os.environ, "BUILDAH_ISOLATION": "chroot", "CONTAINERS_CONF": str(_BUILDAH_SETTINGS)}
 
 
 _NAMES = ("docker", "podman", "buildah")
