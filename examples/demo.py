@@ -85,7 +85,7 @@ def wait_ready(cluster: Cluster) -> None:
         time.sleep(0.5)
     raise ClusterError(
         f"{SERVICE} is not Ready after {READY_SECONDS} s; see `kubectl describe sis {SERVICE}` and"
-        f" `kubectl -n {SYSTEM_NAMESPACE} logs deploy/tandem`"
+        f" `kubectl -n {SYSTEM_NAMESPACE} logs deploy/tandem-operator`"
     )
 
 

@@ -306,12 +306,19 @@ def test_upgrade_brings_the_crd_and_uninstall_leaves_it(everywhere: Release, tmp
     assert cluster.kubectl.works("get", "clusterrole", everywhere.operator)
 
 
-def test_nothing_is_left_when_all_is_removed(everywhere: Release, one_team: Release) -> None:
-    """In the order of the README."""
+def removal(release: Release) -> list[list[str]]:
+    """The commands of the release's notes that remove all, as words."""
+    notes = release.helm("get", "notes", release.name).split("To remove all:")[1]
+    return [line.split() for line in notes.splitlines() if line.startswith("  ")]
+
+
+def test_the_commands_of_the_notes_remove_all(everywhere: Release, one_team: Release) -> None:
     cluster = everywhere.cluster
-    cluster.kubectl.run("delete", "sis", "--all", "-A")
+    Namespace(cluster, "team-a").apply()
     for release in (one_team, everywhere):
-        release.helm("uninstall", release.name, "--wait")
-    cluster.kubectl.run("delete", "crd", SERVICES)
+        for program, *arguments in removal(release):
+            release.helm(*arguments) if program == "helm" else cluster.kubectl.run(*arguments)
     kinds = "deploy,svc,sa,cm,pdb,netpol,roles,rolebindings,clusterroles,clusterrolebindings,crd"
     assert cluster.kubectl.run("get", kinds, "-A", "-l", "app.kubernetes.io/name=tandem", "-o", "name") == ""
+    leases = cluster.kubectl.run("get", "leases", "-A", "-o", "name")
+    assert "tandem" not in leases

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -160,7 +161,7 @@ BAD = [
 def test_a_bad_spec_becomes_a_condition_and_leaves_pods_alone(
     operator: OperatorProcess,
     namespace: Namespace,
-    change: dict[str, object],
+    change: dict[str, Any],
     condition: str,
     wanted: str,
     message: str,

@@ -48,7 +48,7 @@ async def test_a_key_that_waits_is_not_queued_twice() -> None:
 
 async def test_a_key_added_while_in_work_comes_again_and_never_at_the_same_time() -> None:
     queue = Recorder()
-    added = []
+    added: list[str] = []
 
     def during(key: str) -> None:
         if len(added) < 3:
