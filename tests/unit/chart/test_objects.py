@@ -213,9 +213,28 @@ def test_names(helm: Helm, release: str, name: str) -> None:
     assert all(len(o["metadata"]["name"]) <= 63 for o in objects)
 
 
-def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:
+def notes(helm: Helm, values: Values) -> str:
     arguments = ("install", "tandem", str(CHART), "--dry-run=client", "-n", "tandem-system")
-    notes = helm.run(*arguments).stdout.split("NOTES:")[1]
-    manifest = yaml.safe_load(notes.split("<<'EOF'\n")[1].split("\nEOF\n")[0])
+    return helm.run(*arguments, values=values).stdout.split("NOTES:")[1]
+
+
+def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:
+    manifest = yaml.safe_load(notes(helm, {}).split("<<'EOF'\n")[1].split("\nEOF\n")[0])
     assert SpeculativeInferenceService.model_validate(manifest).name == "quickstart"
-    assert "kubectl delete sis --all -A" in notes, "how to remove all"
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "unsaid"),
+    [
+        ({}, "kubectl delete sis --all -A", "deletes ALL"),
+        (NAMESPACED, "kubectl -n team-b delete sis --all", "-A"),
+        (NAMESPACED, "kubectl -n team-a apply", "delete crd"),
+        ({"crds": {"keep": False}}, "`helm uninstall` deletes ALL services", "To remove all"),
+        ({"crds": {"install": False}}, "it waits until somebody has applied", "deletes ALL"),
+    ],
+    ids=["all namespaces", "never others' services", "nor their resource", "keep is off", "no resource yet"],
+)
+def test_notes_fit_the_values(helm: Helm, values: Values, said: str, unsaid: str) -> None:
+    text = notes(helm, values)
+    assert said in text
+    assert unsaid not in text
