@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,6 +44,39 @@ def parameters(args: Mapping[str, str]) -> dict[str, str]:
 def triton_error(error: ServingError) -> Any:
     """The pb_utils.TritonError for one of ours."""
     return pb_utils.TritonError(str(error), getattr(pb_utils.TritonError, error.code))
+
+
+class _Recent:
+    """Keeps response iterators for a while after their calls.
+
+    Triton's stub drops its own reference on a C++ thread when a call ends. Were that the last one, Python
+    objects would be freed there: without the interpreter's lock up to 24.11, which corrupts the heap and
+    crashes the model; with it, but in an order that can deadlock, up to 26.06.
+    """
+
+    SECONDS = 2.0
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, Any]] = deque()
+        self._lock = threading.Lock()
+
+    def keep(self, responses: Any) -> None:
+        """Keep an iterator and let go of old ones."""
+        now = time.monotonic()
+        with self._lock:
+            self._kept.append((now, responses))
+            while self._kept[0][0] < now - self.SECONDS:
+                self._kept.popleft()
+
+
+_recent = _Recent()
+
+
+def start(call: Any) -> Iterable[Any]:
+    """Execute a pb_utils.InferenceRequest of a decoupled model: its responses, as they come."""
+    responses: Iterable[Any] = call.exec(decoupled=True)
+    _recent.keep(responses)
+    return responses
 
 
 def plain_error(error: Any, role: str = "") -> EngineError:
@@ -83,10 +119,9 @@ class EngineModel:
             preferred_memory=self._memory,
         )
         try:
-            responses: Iterable[Any] = call.exec(decoupled=True)
+            return start(call)
         except pb_utils.TritonModelException as error:
             raise EngineError(f"{self.role} engine: {error}") from None
-        return responses
 
     def stop(self, request_id: str) -> None:
         """Ask the engine to end a call; returns at once."""

@@ -93,7 +93,7 @@ def _collect(call: Any) -> list[dict[str, Array]]:
     """The tensors of each response. Raises EngineError."""
     rows = []
     try:
-        for response in call.exec(decoupled=True):
+        for response in adapter.start(call):
             if response.has_error():
                 raise adapter.plain_error(response.error())
             tensors = response.output_tensors()
