@@ -64,14 +64,14 @@ def copied(containerfile: str) -> list[str]:
 def files(root: Path, image: Image) -> list[str]:
     """Return the paths, from ``root``, of all files that go into the image: sorted, the Containerfile among them.
 
-    Raises BuildError when the Containerfile copies something that is not there.
+    Raises BuildError when the Containerfile copies something that is not there, or an empty folder.
     """
     found = {image.containerfile}
     for source in copied(_containerfile(root, image)):
-        path = root / source
-        if not path.exists():
-            raise BuildError(f"{image.containerfile} copies {source}, which is not there: is the checkout complete?")
-        found.update(str(file.relative_to(root)) for file in _walk(path))
+        here = [str(file.relative_to(root)) for file in _walk(root / source)]
+        if not here:
+            raise BuildError(f"{image.containerfile} copies {source}, which has no file: is the checkout complete?")
+        found.update(here)
     return sorted(found)
 
 
@@ -112,6 +112,7 @@ def _containerfile(root: Path, image: Image) -> str:
 def _walk(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
+    if not path.is_dir():
         return
     for child in path.iterdir():
         if child.name.startswith(".") or child.name in _IGNORED or child.suffix == ".pyc":

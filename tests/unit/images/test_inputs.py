@@ -1,6 +1,7 @@
 """What goes into an image: the Containerfile's words, the hash, the context."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,10 +130,27 @@ def test_the_context_is_what_was_hashed_and_readable_to_any_user(checkout: Path,
     assert inputs.digest(context, paths, "b") == inputs.digest(checkout, paths, "b")
 
 
-def test_a_missing_source_is_named(checkout: Path) -> None:
+def remove_file(checkout: Path) -> None:
     (checkout / "LICENSE").unlink()
-    with pytest.raises(BuildError, match="images/operator/Containerfile copies LICENSE, which is not there"):
+
+
+def empty_folder(checkout: Path) -> None:
+    shutil.rmtree(checkout / "operator/tandem")
+    (checkout / "operator/tandem/render").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "source", "reason"),
+    [
+        (remove_file, "LICENSE", "the copy would fail, late"),
+        (empty_folder, "operator/tandem", "the context has no empty folders: the copy would fail, late"),
+    ],
+)
+def test_a_missing_source_is_named(checkout: Path, change: Callable[[Path], None], source: str, reason: str) -> None:
+    change(checkout)
+    with pytest.raises(BuildError) as error:
         inputs.files(checkout, OPERATOR)
+    assert f"images/operator/Containerfile copies {source}, which has no file" in str(error.value), reason
 
 
 @pytest.mark.parametrize(
