@@ -107,7 +107,13 @@ def test_compare(server: TritonServer, prompt: str, options: list[str], code: in
     labels = [line.split(":")[0] for line in done.stdout.splitlines()[1:]]
     assert labels == ["with speculation", "target alone", "compared"]
     assert said in done.stdout
-    assert done.stderr == "prompt 1 of 1: target alone, to compare\n"
+    assert done.stderr == "warming up the server\nprompt 1 of 1: target alone, to compare\n"
+
+
+def test_a_comparison_is_not_the_server_s_first_work(server: TritonServer) -> None:
+    before = len(server.log)
+    assert generate(server.grpc_url, "-p", "one", "--compare").returncode == 0
+    assert server.log[before:].count("fake_bls: running") == 4, "two to warm up, two that are measured"
 
 
 def test_a_refused_prompt_does_not_keep_the_others(server: TritonServer) -> None:
