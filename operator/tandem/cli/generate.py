@@ -67,17 +67,15 @@ def generate(
     _check(bool(name) != bool(url), "give either the name of a service or --url HOST:PORT")
     _check(bool(prompt or prompts), "give -p TEXT, --prompts FILE, or --prompts - for standard input")
     _check(not compare or num_draft_tokens != 0, "--compare needs speculation: leave out --num-draft-tokens 0")
-    # gRPC and numpy are loaded for this command alone: the operator does not need them.
-    from tandem.generate.app import Target, generate
+    from tandem.generate.app import Target, generate  # loads gRPC and numpy: for this command alone
     from tandem.generate.prompts import read_prompts
     from tandem.generate.request import Sampling
     from tandem.generate.session import Plan
 
     sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()))
     plan = Plan(read_prompts(prompt or (), prompts), sampling, num_draft_tokens, compare, concurrency)
-    target = Target(name, namespace, url, wait)
-    code = generate(target, plan, as_json=as_json, no_color=bool(os.environ.get("NO_COLOR")))
-    raise typer.Exit(code)
+    target, no_color = Target(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
+    raise typer.Exit(generate(target, plan, as_json=as_json, no_color=no_color))
 
 
 def _check(holds: bool, otherwise: str) -> None:
