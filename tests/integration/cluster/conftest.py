@@ -1,51 +1,45 @@
-"""Clusters for these tests alone, in a state directory of their own."""
+"""Clusters for these tests alone."""
 
 from __future__ import annotations
 
 import itertools
-import tempfile
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from cluster import Cluster, binaries, images, preflight
+from cluster import Cluster, binaries, images, preflight, state
 from cluster.processes import wait_until
 
 NUMBERS = itertools.count()
 NewCluster = Callable[[], Cluster]
 
 
-@contextmanager
-def state_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state directory that real nodes can see: not below /var or /run, whatever TMPDIR says."""
-    with tempfile.TemporaryDirectory(prefix="tandem-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("TANDEM_STATE_DIR", folder)
-        yield Path(folder)
-
-
 @pytest.fixture(scope="module")
 def new_cluster() -> Iterator[NewCluster]:
-    """Make clusters that are removed in the end, whatever happens."""
+    """Make clusters that are removed in the end, whatever happens.
+
+    They lie beside the user's own: clusters that start at the same time choose different addresses only
+    when they know of each other. The names are those of no one else's.
+    """
     made: list[Cluster] = []
 
     def make() -> Cluster:
-        made.append(Cluster(f"test-{next(NUMBERS)}", print))
+        made.append(Cluster(f"test-{os.getpid()}-{next(NUMBERS)}", print))
         return made[-1]
 
-    with pytest.MonkeyPatch.context() as monkeypatch, state_directory(monkeypatch):
-        yield make
-        for cluster in made:
-            cluster.down()
+    yield make
+    for cluster in made:
+        cluster.down()
 
 
 @pytest.fixture(scope="module")
 def real_nodes_can_run() -> None:
     """Fail with the reasons where no real node can run: these tests prove nothing when they are left out."""
-    if problems := preflight.find_problems(Path("/tmp/tandem-preflight")):
+    if problems := preflight.find_problems(state.clusters_dir()):
         pytest.fail("real nodes cannot run here:\n" + "\n".join(problems))
 
 
