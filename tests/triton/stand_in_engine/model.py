@@ -1,0 +1,100 @@
+"""A stand-in for both engines: the tensor contract, a made-up model, and faults on demand.
+
+The "model" is a function of the last tokens; the draft's differs at every third position. A request's
+seed asks for a fault: see `FAULTS`. It stands where the reference engine does not help: when tests
+need an engine that fails, hangs or counts.
+"""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, COUNT_CALLS = range(1001, 1006)
+FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
+FIRST, LAST = 300, 2000  # ids of whole words in the pair's vocabulary
+END_SHARE = 97
+
+
+class TritonPythonModel:
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Learn which of the two engines this is."""
+        self._draft = args["model_name"].endswith("draft")
+        self._threads = ThreadPoolExecutor(128)
+        self._active: set[str] = set()
+        self._lock = threading.Lock()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Answer each request on a thread of its own."""
+        for request in requests:
+            self._threads.submit(self._answer, request, request.get_response_sender())
+
+    def _answer(self, request: Any, sender: Any) -> None:
+        tensors = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
+        if tensors.get("stop", np.zeros(1)).any():
+            with self._lock:
+                self._active.discard(request.request_id())
+            sender.send(flags=FINAL)
+            return
+        seed = int(tensors.get("seed", [0])[0])
+        if seed == COUNT_CALLS:
+            sender.send(_response([len(self._active)]), FINAL)
+        elif seed == (DRAFT_FAILS if self._draft else TARGET_FAILS):
+            error = pb_utils.TritonError("the stand-in fails on demand")
+            sender.send(pb_utils.InferenceResponse([], error), FINAL)
+        else:
+            self._generate(request.request_id(), tensors, seed, sender)
+
+    def _generate(self, call_id: str, tensors: dict[str, Any], seed: int, sender: Any) -> None:
+        with self._lock:
+            self._active.add(call_id)
+        if self._draft and seed == DRAFT_HANGS:
+            time.sleep(5)
+        streaming = bool(tensors.get("streaming", [False])[0])
+        tokens = []
+        for token in self._tokens(tensors):
+            if call_id not in self._active:
+                break
+            if seed == SLOW_TOKENS and not self._draft:
+                time.sleep(0.005)
+            tokens.append(token)
+            if streaming:
+                sender.send(_response([token]))
+        with self._lock:
+            self._active.discard(call_id)
+        if streaming:
+            sender.send(flags=FINAL)
+        else:
+            prompt = [] if tensors.get("exclude_input_in_output", [False])[0] else tensors["input_ids"].tolist()
+            sender.send(_response(prompt + tokens), FINAL)
+
+    def _tokens(self, tensors: dict[str, Any]) -> Any:
+        """The call's new tokens; with draft tokens up to the first that the model would not have chosen."""
+        ids = tensors["input_ids"].tolist()
+        drafted = [*tensors.get("draft_input_ids", [])]
+        end_id = int(tensors.get("end_id", [-1])[0])
+        for i in range(int(tensors["request_output_len"][0])):
+            token = self._next(ids)
+            if token is None and end_id >= 0:
+                return
+            ids.append(FIRST if token is None else token)
+            yield ids[-1]
+            if i < len(drafted) and drafted[i] != ids[-1]:
+                return
+
+    def _next(self, ids: list[int]) -> int | None:
+        mixed = sum(token * (7 + 2 * i) for i, token in enumerate(ids[-6:])) + 13 * len(ids)
+        if mixed % END_SHARE == 0:
+            return None
+        wrong = self._draft and len(ids) % 3 == 0
+        return FIRST + (mixed * 2654435761 + wrong) % (LAST - FIRST)
+
+
+def _response(ids: list[int]) -> Any:
+    tensors = {"output_ids": np.array([[ids]], np.int32), "sequence_length": np.array([[len(ids)]], np.int32)}
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in tensors.items()])

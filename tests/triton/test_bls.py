@@ -1,0 +1,320 @@
+"""The BLS models on the real Triton server, over the reference engine and over a stand-in with faults."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from triton import bls_client as bls
+from triton.bls_client import Array, ids, inputs, stream, text, unary, words
+from triton.harness import REPOSITORY_ROOT, TritonServer, log_on_failure
+from triton.stand_in import COUNT_CALLS, DRAFT_FAILS, DRAFT_HANGS, SLOW_TOKENS, TARGET_FAILS
+
+MAX_DRAFT = 8
+PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()]
+TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
+
+
+def serve(folder: Any, engine: str) -> Iterator[TritonServer]:
+    made = bls.repository(folder, engine, max_draft_len=MAX_DRAFT, draft_timeout_seconds=0.5)
+    with TritonServer(made) as server, log_on_failure(server):
+        yield server
+
+
+@pytest.fixture(scope="module", params=["reference", "stand-in"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    yield from serve(tmp_path_factory.mktemp("repository"), request.param)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in")
+
+
+def metric(server: TritonServer, name: str) -> float:
+    lines = [line for line in server.metrics().splitlines() if line.startswith(f"{name} ")]
+    return float(lines[0].split()[-1])
+
+
+def eventually(reached: Callable[[], bool], what: str, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))
+def test_greedy_equals_target_alone(server: TritonServer, k: int) -> None:
+    for prompt in TEXTS[k % 4 :: 4]:
+        alone = stream(server.grpc_url, inputs(prompt, num_draft_tokens=0))
+        streamed = stream(server.grpc_url, inputs(prompt, num_draft_tokens=k, stream=True))
+        answer = unary(server.grpc_url, inputs(prompt, num_draft_tokens=k))
+        assert ids(streamed) == ids(alone) == ids([answer])
+        assert text(streamed) == text(alone) == text([answer])
+
+
+def test_thirty_two_at_once_equal_one_by_one(server: TritonServer) -> None:
+    alone = [ids(stream(server.grpc_url, inputs(prompt, num_draft_tokens=0))) for prompt in TEXTS]
+    with ThreadPoolExecutor(len(TEXTS)) as threads:
+        calls = [threads.submit(stream, server.grpc_url, inputs(prompt, stream=True)) for prompt in TEXTS]
+        assert [ids(call.result()) for call in calls] == alone
+
+
+def test_prompts_of_one_request_are_independent(server: TritonServer) -> None:
+    lengths = [1, 7, 40, 20]
+    single = [
+        stream(server.grpc_url, inputs(prompt, max_tokens=length))[0]
+        for prompt, length in zip(TEXTS, lengths, strict=False)
+    ]
+    tensors = inputs(*TEXTS[:4], max_tokens=lengths)
+    streamed = stream(server.grpc_url, tensors | {"stream": np.ones((4, 1), np.bool_)})
+    merged = unary(server.grpc_url, tensors)
+    for i, answer in enumerate(single):
+        assert ids(streamed, i) == ids([answer])
+        assert text(streamed, i) == text([answer])
+        assert merged["text_output"][i, 0] == answer["text_output"][0, 0]
+        count = merged["num_output_tokens"][i, 0]
+        assert merged["output_ids"][i, :count].tolist() == ids([answer])
+        ends = [r["finish_reason"].item() for r in streamed if r["batch_index"].item() == i]
+        assert ends[-1] == answer["finish_reason"].item()
+        assert set(ends[:-1]) <= {b""}
+
+
+def test_chunks_add_up(server: TritonServer) -> None:
+    drafted = 0
+    for prompt in TEXTS[:8]:
+        chunks = stream(server.grpc_url, inputs(prompt, max_tokens=48, stream=True))
+        last = chunks[-1]
+        accepted = sum(chunk["num_accepted_draft_tokens"].item() for chunk in chunks)
+        assert last["num_output_tokens"].item() == len(ids(chunks))
+        assert last["total_accepted_draft_tokens"].item() == accepted
+        rate = accepted / last["total_draft_tokens"].item()
+        assert last["acceptance_rate"].item() == pytest.approx(rate)
+        for chunk in chunks:
+            assert chunk["draft_text_length"].item() <= len(chunk["text_output"].item().decode())
+            assert chunk["num_accepted_draft_tokens"].item() <= chunk["output_ids"].size
+        drafted += sum(chunk["draft_text_length"].item() for chunk in chunks)
+    assert drafted > 0
+
+
+def test_stop_words_across_tokens_and_chunks(server: TritonServer) -> None:
+    whole = text(stream(server.grpc_url, inputs(TEXTS[0], max_tokens=40)))
+    for place in range(2, len(whole) - 4, 7):
+        word = whole[place : place + 4]
+        for more in ({"stream": True}, {"num_draft_tokens": 0, "stream": True}, {}):
+            stop = words([word, "never to be seen"])
+            chunks = stream(server.grpc_url, inputs(TEXTS[0], max_tokens=40, stop_words=stop, **more))
+            assert text(chunks) == whole[: whole.index(word)]
+            assert chunks[-1]["finish_reason"].item() == b"stop"
+
+
+def test_a_stop_word_that_never_comes_changes_nothing(server: TritonServer) -> None:
+    tensors = inputs(TEXTS[1], stream=True)
+    stopping = tensors | {"stop_words": words(["never to be seen"])}
+    assert text(stream(server.grpc_url, stopping)) == text(stream(server.grpc_url, tensors))
+
+
+LIMIT = json.loads((bls.PAIR / "target/config.json").read_text())["max_position_embeddings"]
+ERRORS: list[tuple[dict[str, Array], str]] = [
+    (inputs(""), "the prompt is empty"),
+    (inputs("def f", max_tokens=0), "max_tokens is 0"),
+    (inputs("def f", max_tokens=-1), "max_tokens is -1"),
+    (inputs("x = 1\n" * LIMIT), f"more than the model's limit of {LIMIT}"),
+    (inputs("def f", max_tokens=LIMIT), f"more than the model's limit of {LIMIT}"),
+    (inputs("def f", num_draft_tokens=-1), "num_draft_tokens is -1"),
+    (inputs("def f", temperature=-1.0), "temperature is -1.0"),
+    (inputs("def f", top_p=2.0), "top_p is 2.0"),
+    (inputs("def f", beam_width=4), "beam_width 4 is not supported"),
+    (inputs("def f", num_return_sequences=2), "num_return_sequences 2 is not supported"),
+    (inputs("def f", decoder_text_input=words(["x"])), "decoder_text_input is not supported"),
+    (inputs("def f", guided_decoding_guide=words(["{}"])), "guided decoding is not supported"),
+    (inputs("def f", ""), "the prompt is empty"),
+]
+
+
+@pytest.mark.parametrize(("tensors", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_bad_requests_get_a_clear_error(faulty: TritonServer, tensors: dict[str, Array], message: str) -> None:
+    with pytest.raises(InferenceServerException) as streamed:
+        stream(faulty.grpc_url, tensors)
+    with pytest.raises(InferenceServerException) as answered:
+        unary(faulty.grpc_url, tensors)
+    for error in (streamed.value, answered.value):
+        assert message in error.message()
+        assert "Traceback" not in error.message()
+        assert "model.py" not in error.message()
+    assert answered.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert text(stream(faulty.grpc_url, inputs("def f")))
+
+
+def test_streaming_is_refused_by_the_unary_model(faulty: TritonServer) -> None:
+    with pytest.raises(InferenceServerException, match="to stream, call speculative_bls"):
+        unary(faulty.grpc_url, inputs("def f", stream=True))
+
+
+@pytest.mark.parametrize("fault", [DRAFT_FAILS, DRAFT_HANGS], ids=["fails", "hangs"])
+def test_without_its_draft_a_request_goes_on(faulty: TritonServer, fault: int) -> None:
+    before = metric(faulty, "tandem_spec_decode_draft_failures_total")
+    answer = stream(faulty.grpc_url, inputs(TEXTS[0], seed=fault))
+    assert ids(answer) == ids(stream(faulty.grpc_url, inputs(TEXTS[0], num_draft_tokens=0)))
+    eventually(lambda: metric(faulty, "tandem_spec_decode_draft_failures_total") == before + 1, "counted")
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_a_failing_target_is_that_request_s_error(faulty: TritonServer, k: int) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        good = [threads.submit(stream, faulty.grpc_url, inputs(prompt)) for prompt in TEXTS[:7]]
+        with pytest.raises(InferenceServerException, match="target engine: the stand-in fails on demand"):
+            stream(faulty.grpc_url, inputs(TEXTS[0], seed=TARGET_FAILS, num_draft_tokens=k))
+        assert all(text(call.result()) for call in good)
+
+
+def calls_in_flight(server: TritonServer) -> int:
+    one = np.ones((1, 1), np.int32)
+    tensors = {"input_ids": one, "input_lengths": one, "request_output_len": one}
+    tensors["seed"] = np.array([[COUNT_CALLS]], np.uint64)
+    return int(stream(server.grpc_url, tensors, "tensorrt_llm")[0]["output_ids"].item())
+
+
+LONG: dict[str, Any] = {"max_tokens": 1500, "seed": SLOW_TOKENS, "end_id": -1}
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_a_client_that_leaves_frees_the_engine(faulty: TritonServer, k: int) -> None:
+    with bls.Stream(faulty.grpc_url) as call:
+        call.send(inputs("def f", stream=True, num_draft_tokens=k, **LONG))
+        call.receive()
+        assert metric(faulty, "tandem_requests_running") >= 0
+    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=2)
+    eventually(lambda: metric(faulty, "tandem_requests_running") == 0, "nothing running")
+
+
+def test_a_unary_client_that_leaves_frees_the_engine(faulty: TritonServer) -> None:
+    with triton.InferenceServerClient(faulty.grpc_url) as client:
+        tensors = bls.infer_inputs(inputs("def f", num_draft_tokens=0, **LONG))
+        call = client.async_infer("tensorrt_llm_bls", tensors, lambda result, error: None)
+        eventually(lambda: calls_in_flight(faulty) == 1, "the call runs")
+        call.cancel()
+    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=3)
+
+
+def test_stop_ends_a_request_by_its_id(faulty: TritonServer) -> None:
+    with bls.Stream(faulty.grpc_url) as call:
+        call.send(inputs("def f", stream=True, num_draft_tokens=0, **LONG), "to-be-stopped")
+        call.receive()
+        stream_stop = inputs("", max_tokens=0, stop=True)
+        call.send(stream_stop, "to-be-stopped")
+        with pytest.raises(InferenceServerException, match="the request was stopped"):
+            while True:
+                call.receive()
+    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=2)
+
+
+def test_a_stop_word_ends_the_long_call_of_the_target(faulty: TritonServer) -> None:
+    start = text(stream(faulty.grpc_url, inputs("def f", max_tokens=4, end_id=-1)))
+    more = {**LONG, "stop_words": words([start[-3:]])}
+    assert stream(faulty.grpc_url, inputs("def f", num_draft_tokens=0, **more))[-1]["finish_reason"].item() == b"stop"
+    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=2)
+
+
+def test_a_client_can_run_the_loop_itself(server: TritonServer) -> None:
+    """As upstream's end-to-end client does: preprocessing, draft, target, postprocessing."""
+    query = {"QUERY": words([TEXTS[2]]), "REQUEST_OUTPUT_LEN": np.array([[24]], np.int32)}
+    pre = unary(server.grpc_url, query, "preprocessing")
+    sequence = pre["INPUT_ID"][0].tolist()
+    start = len(sequence)
+    while len(sequence) < start + 24:
+        k = min(4, start + 24 - len(sequence) - 1)
+        drafted = engine(server, "tensorrt_llm_draft", sequence, pre, k)[len(sequence) :] if k else []
+        after = engine(server, "tensorrt_llm", sequence, pre, len(drafted) + 1, drafted)
+        new, sequence = after[len(sequence) :], after
+        if len(new) <= len(drafted) and new == drafted[: len(new)]:
+            break  # no token of the target's own: the end
+    tokens = np.array([[sequence[start:]]], np.int32)
+    lengths = np.array([[tokens.size]], np.int32)
+    post = unary(server.grpc_url, {"TOKENS_BATCH": tokens, "SEQUENCE_LENGTH": lengths}, "postprocessing")
+    expected = stream(server.grpc_url, inputs(TEXTS[2], max_tokens=24))
+    assert sequence[start:] == ids(expected)
+    assert post["OUTPUT"].item().decode() == text(expected)
+
+
+def engine(
+    server: TritonServer, name: str, sequence: list[int], pre: bls.Response, length: int, drafted: Any = ()
+) -> list[int]:
+    """One engine call, not streamed; the whole sequence after it."""
+    tensors = {
+        "input_ids": np.array([sequence], np.int32),
+        "input_lengths": np.array([[len(sequence)]], np.int32),
+        "request_output_len": np.array([[length]], np.int32),
+        "end_id": pre["OUT_END_ID"],
+        "pad_id": pre["OUT_PAD_ID"],
+    }
+    if len(drafted):
+        tensors["draft_input_ids"] = np.array([drafted], np.int32)
+    (answer,) = stream(server.grpc_url, tensors, name)
+    return [int(token) for token in answer["output_ids"].reshape(-1)[: answer["sequence_length"].item()]]
+
+
+def test_http_generate_and_generate_stream(server: TritonServer) -> None:
+    def post(path: str, **body: Any) -> str:
+        data = json.dumps({"text_input": TEXTS[3], "max_tokens": 16, **body}).encode()
+        with urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", data, timeout=60) as reply:
+            answer: bytes = reply.read()
+            return answer.decode()
+
+    whole = json.loads(post("tensorrt_llm_bls/generate"))
+    events = post("speculative_bls/generate_stream", stream=True).split("\n\n")
+    deltas = [json.loads(event.removeprefix("data: "))["text_output"] for event in events if event]
+    assert whole["text_output"] == TEXTS[3] + "".join(deltas)
+
+
+def test_http_error_is_the_client_s(faulty: TritonServer) -> None:
+    body = json.dumps({"text_input": "", "max_tokens": 16}).encode()
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(f"{faulty.http_url}/v2/models/tensorrt_llm_bls/generate", body, timeout=60)
+    with error.value as answer:
+        assert answer.code == 400
+
+
+def settled(server: TritonServer, names: list[str]) -> list[float]:
+    """Metrics that earlier requests no longer change: they are reported every half second."""
+    values: list[list[float]] = [[]]
+
+    def same() -> bool:
+        time.sleep(1)
+        values.append([metric(server, name) for name in names])
+        return values[-1] == values[-2]
+
+    eventually(same, "metrics settle")
+    return values[-1]
+
+
+def test_metrics_count_what_the_responses_say(server: TritonServer) -> None:
+    names = ["num_draft_tokens", "num_accepted_tokens"]
+    families = [f"tandem_spec_decode_{name}_total" for name in names] + ["tandem_generation_tokens_total"]
+    before = settled(server, families)
+    last = stream(server.grpc_url, inputs(TEXTS[4], stream=True))[-1]
+    said = [last[f"total_{n}"].item() for n in ("draft_tokens", "accepted_draft_tokens")]
+    expected = [b + s for b, s in zip(before, [*said, last["num_output_tokens"].item()], strict=True)]
+    eventually(lambda: [metric(server, name) for name in families] == expected, "counted")
+
+
+def test_the_startup_probe_succeeds(server: TritonServer) -> None:
+    entrypoint = REPOSITORY_ROOT / "images/serving/entrypoint.py"
+    command = [sys.executable, str(entrypoint), "probe", "--port", str(server.ports.http)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("tensorrt_llm_bls generates: ")
+
+
+def test_the_log_has_no_traceback(faulty: TritonServer) -> None:
+    assert "Traceback" not in faulty.log
