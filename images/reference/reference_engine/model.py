@@ -1,0 +1,152 @@
+"""The forward pass of a Llama model over a mixed batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_engine import linear
+from reference_engine.attention import Attention, Plan, Span
+from reference_engine.config import ModelConfig
+from reference_engine.kv_cache import KVCache
+from reference_engine.layout import Layer, Layout
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive tokens of one sequence: int32 `tokens`, the first at position `start` of `slot`.
+
+    The keys and values of all earlier positions are in the slot. Logits are wanted for the last `logits`.
+    """
+
+    slot: int
+    start: int
+    tokens: IntArray
+    logits: int
+
+
+class ForwardPass(Protocol):
+    """A model with its KV cache; another device's form of it has the same two methods."""
+
+    def forward(self, segments: Sequence[Segment]) -> FloatArray:
+        """Logits float32 [sum of segments' logits, vocabulary], valid until the next call.
+
+        One segment a slot at most; `max_num_tokens` tokens in all at most.
+        """
+        ...
+
+    def copy_kv(self, source: int, destination: int, tokens: int) -> None:
+        """Copy the keys and values of a slot's first tokens to another slot."""
+        ...
+
+
+class _Buffers:
+    """Activations of a pass of `count` tiles, [count, 8, width], and their views."""
+
+    def __init__(self, config: ModelConfig, count: int) -> None:
+        heads = config.num_heads + 2 * config.num_kv_heads
+        self.x = _zeros(count, config.hidden_size)
+        self.normed = _zeros(count, config.hidden_size)
+        self.qkv = _zeros(count, linear.padded(heads * config.head_dim))
+        self.attended = _zeros(count, config.num_heads * config.head_dim)
+        self.projected = _zeros(count, linear.padded(config.hidden_size))
+        self.gate_up = _zeros(count, 2 * linear.padded(config.intermediate_size))
+        rows = self.qkv.reshape(count * linear.ROWS, -1)[:, : heads * config.head_dim]
+        self.qkv_heads = rows.reshape(count * linear.ROWS, heads, config.head_dim)
+        self.rotated = self.qkv_heads.view(np.complex64)[:, : config.num_heads + config.num_kv_heads]
+        self.gate, self.up = np.split(self.gate_up, 2, axis=-1)
+        self.activated = np.empty(self.gate.shape, np.float32)
+        self.delta = self.projected[..., : config.hidden_size]
+        self.qkv_blocks = linear.blocks_of(self.qkv)
+        self.projected_blocks = linear.blocks_of(self.projected)
+        self.gate_up_blocks = linear.blocks_of(self.gate_up)
+
+
+def _zeros(count: int, width: int) -> FloatArray:
+    return np.zeros((count, linear.ROWS, width), np.float32)
+
+
+class Llama:
+    """A Llama model on the CPU: a `ForwardPass`. Not thread-safe."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, cache: KVCache) -> None:
+        self.config = config
+        self._layout = layout
+        self._cache = cache
+        self._attention = Attention(config, cache)
+        self._buffers: dict[int, _Buffers] = {}
+
+    def copy_kv(self, source: int, destination: int, tokens: int) -> None:
+        """See ForwardPass."""
+        self._cache.copy(source, destination, tokens)
+
+    def forward(self, segments: Sequence[Segment]) -> FloatArray:
+        """See ForwardPass."""
+        spans = [Span(each.slot, each.start, len(each.tokens)) for each in segments]
+        plan = self._attention.begin(spans)
+        count = len(plan.positions)
+        buffers = self._buffers_for(linear.tiles(count))
+        rows = buffers.x.reshape(-1, self.config.hidden_size)
+        ids = np.concatenate([each.tokens for each in segments])
+        np.take(self._layout.embedding, ids, axis=0, out=rows[:count], mode="clip")
+        rotation = self._layout.rotation[plan.positions][:, None]
+        with np.errstate(over="ignore"):  # exp of a large negative gate: the quotient is the zero it should be
+            for index, layer in enumerate(self._layout.layers):
+                self._attend(buffers, layer, plan, index, rotation)
+                self._feed_forward(buffers, layer)
+        return self._logits(rows, segments)
+
+    def _buffers_for(self, tiles: int) -> _Buffers:
+        if tiles not in self._buffers:
+            self._buffers[tiles] = _Buffers(self.config, tiles)
+        return self._buffers[tiles]
+
+    def _attend(
+        self, buffers: _Buffers, layer: Layer, plan: Plan, index: int, rotation: npt.NDArray[np.complex64]
+    ) -> None:
+        count = len(plan.positions)
+        _normalize(buffers.x, self._layout.norm_eps, buffers.normed)
+        linear.apply(buffers.normed, layer.qkv, buffers.qkv_blocks)
+        rotated = buffers.rotated[:count]
+        rotated *= rotation
+        out = buffers.attended.reshape(-1, buffers.attended.shape[-1])
+        self._attention.attend(plan, index, buffers.qkv_heads[:count], out[:count])
+        linear.apply(buffers.attended, layer.o, buffers.projected_blocks)
+        buffers.x += buffers.delta
+
+    def _feed_forward(self, buffers: _Buffers, layer: Layer) -> None:
+        """x += down(silu(gate) * up); signs as `layout` says."""
+        _normalize(buffers.x, self._layout.norm_eps, buffers.normed)
+        linear.apply(buffers.normed, layer.gate_up, buffers.gate_up_blocks)
+        activated = buffers.activated
+        np.exp(buffers.gate, out=activated)
+        activated += 1
+        np.divide(buffers.gate, activated, out=activated)
+        activated *= buffers.up
+        linear.apply(activated, layer.down, buffers.projected_blocks)
+        buffers.x += buffers.delta
+
+    def _logits(self, rows: FloatArray, segments: Sequence[Segment]) -> FloatArray:
+        """Logits of each segment's last rows."""
+        ends = np.cumsum([len(each.tokens) for each in segments])
+        wanted = [np.arange(end - each.logits, end) for end, each in zip(ends, segments, strict=True)]
+        index = np.concatenate(wanted)
+        x = np.zeros((linear.tiles(len(index)), linear.ROWS, rows.shape[1]), np.float32)
+        x.reshape(-1, rows.shape[1])[: len(index)] = rows[index]
+        _normalize(x, self._layout.norm_eps, x)
+        out = np.empty((*x.shape[:2], len(self._layout.lm_head) * linear.COLUMNS), np.float32)
+        linear.apply(x, self._layout.lm_head, linear.blocks_of(out))
+        return out.reshape(-1, out.shape[-1])[: len(index), : self.config.vocab_size]
+
+
+def _normalize(x: FloatArray, eps: float, out: FloatArray) -> None:
+    """x / sqrt(sum(x * x) + eps) of each row; the norm's weight is in the projection that follows."""
+    scale = np.einsum("trd,trd->tr", x, x)
+    scale += np.float32(eps)
+    np.sqrt(scale, out=scale)
+    np.divide(x, scale[..., None], out=out)
