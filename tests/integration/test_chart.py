@@ -81,6 +81,7 @@ class Release:
             assert process.wait(20) == 0, log.read_text(encoding="utf-8")
         finally:
             process.kill()
+            process.wait()
 
     def _kubeconfig(self, folder: Path) -> Path:
         config = yaml.safe_load(self.cluster.kubeconfig.read_text(encoding="utf-8"))

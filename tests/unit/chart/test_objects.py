@@ -48,7 +48,6 @@ def test_the_crd_is_the_one_of_the_repository() -> None:
     ids=["kept at uninstall by default", "deleted with the release when asked for"],
 )
 def test_the_crd_is_rendered_unchanged(helm: Helm, crds: Values, annotations: Any) -> None:
-    """Numbers too: a round trip through Helm's YAML would write 1000000 as 1e+06."""
     rendered = only(helm.template({"crds": crds}), CRD)
     metadata = rendered.pop("metadata")
     source = yaml.safe_load(CRD_FILE.read_text(encoding="utf-8"))
