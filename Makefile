@@ -63,7 +63,7 @@ triton: venv ## The Triton models on a real Triton server (CPU)
 
 .PHONY: integration
 integration: venv binaries ## The operator on a real API server with simulated nodes
-	$(PY) -m pytest tests/integration
+	$(PY) -m pytest tests/integration -n 3 --dist loadfile
 
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)

@@ -49,8 +49,9 @@ def wait_for(what: str, check: Callable[[], Any], seconds: float = 30, log: Path
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Two simulated nodes, the CRD installed; gone afterwards."""
-    made = Cluster("tandem-integration", say=print)
+    """Two simulated nodes, the CRD installed; gone afterwards. Each process that runs tests has its own."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+    made = Cluster(f"tandem-integration-{worker}", say=print)
     made.down()
     stages = made.folder / "stages"
     stages.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,36 @@
+"""The API server away for minutes: the operator says so, comes back by itself, and disturbs no pod."""
+
+import time
+
+from cluster.core import Cluster
+
+from .conftest import Namespace, OperatorProcess, wait_for
+
+OUTAGE_SECONDS = 180
+
+
+def test_the_api_server_away_for_three_minutes(
+    operator: OperatorProcess, cluster: Cluster, namespace: Namespace
+) -> None:
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    pods, pid = namespace.server_pods(), operator.usage.pid
+    cluster.stop("kube-apiserver")
+    try:
+        wait_for("the truth", lambda: operator.probe("/readyz")[0] == 503, 40, operator.log)
+        assert operator.probe("/healthz")[0] == 200, "a restart would not bring the API server back"
+        time.sleep(OUTAGE_SECONDS)
+        assert operator.probe("/readyz")[0] == 503
+        assert "has not answered for" in operator.probe("/readyz")[1]
+        assert operator.probe("/healthz")[0] == 200
+    finally:
+        cluster.start("kube-apiserver")
+    operator.wait_ready(60)
+    assert namespace.server_pods() == pods
+    namespace.run("delete", "service", "svc-triton")
+    wait_for("repair after the outage", lambda: namespace.get("service", "svc-triton"), 20)
+    namespace.apply(speculation__maxDraftLen=3)
+    wait_for("the new revision's preflight", lambda: namespace.items("jobs"), 20)
+    # Kubernetes' own controllers come back from an outage more slowly than the operator.
+    namespace.wait("Ready", "True", 180)
+    assert operator.usage.pid == pid
