@@ -8,14 +8,17 @@ what it said with what the API server lists.
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import logging
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import kopf
+from kopf._cogs.structs.references import Insights  # an argument of kopf.operator(), exported nowhere else
 
 from tandem import names
 from tandem.cluster.kinds import CHILDREN, POD, SERVICES_KIND, WATCHED, Kind
@@ -48,6 +51,7 @@ class EventSource:
         self._stop = threading.Event()
         self._ended = asyncio.Event()
         self._ended.set()
+        self._insights = Insights()
         self.seen: Seen = {}
         """Written by kopf's thread alone; reading one entry from another is atomic."""
 
@@ -56,11 +60,17 @@ class EventSource:
         """Whether kopf runs (its watches may still be dead: see `tandem.resync`)."""
         return not self._ended.is_set()
 
+    @property
+    def watching(self) -> bool:
+        """Whether kopf logged in, found every kind that is watched, and has started their watches."""
+        found = {resource.plural for resource in self._insights.watched_resources}
+        return self.alive and found >= {kind.plural for kind in WATCHED}
+
     async def run(self) -> None:
         """Start kopf's thread, and return when it ended or was given up by `stop()`."""
         self.seen = {}
-        self._stop, self._ended = threading.Event(), asyncio.Event()
-        arguments = (self._stop, self._ended, self.seen)
+        self._stop, self._ended, self._insights = threading.Event(), asyncio.Event(), Insights()
+        arguments = (self._stop, self._ended, self.seen, self._insights)
         threading.Thread(target=self._run, args=arguments, name="kopf", daemon=True).start()
         await self._ended.wait()
 
@@ -73,12 +83,13 @@ class EventSource:
             log.error("kopf does not end: its thread is left behind")
             self._ended.set()
 
-    def _run(self, stop: threading.Event, ended: asyncio.Event, seen: Seen) -> None:
+    def _run(self, stop: threading.Event, ended: asyncio.Event, seen: Seen, insights: Insights) -> None:
         try:
             asyncio.run(
                 kopf.operator(
                     registry=self._registry(stop, seen),
                     settings=_settings(),
+                    insights=insights,
                     clusterwide=not self._namespaces,
                     namespaces=self._namespaces,
                     standalone=True,
@@ -144,4 +155,11 @@ def _settings() -> kopf.OperatorSettings:
 
 async def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
     """The pod's service account, else the kubeconfig; read anew each time, so that rotated tokens are found."""
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    in_cluster = kopf.login_with_service_account(**kwargs)
+    if in_cluster is None:
+        return kopf.login_with_kubeconfig(**kwargs)
+    # kopf takes the name kubernetes.default.svc: the watches would need a DNS that the rest does without.
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    return dataclasses.replace(
+        in_cluster, server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    )

@@ -38,7 +38,7 @@ class Health:
             return self.resync.problem
         if not self.resync.compared_at:
             return "starting: the watches have not been compared with the API server yet"
-        return "" if self.source.alive else "the watches have ended and are being started again"
+        return "" if self.source.watching else "the watches are being started"
 
     def broken(self) -> str:
         """Why the operator should be restarted; empty when that would not help."""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from tandem.api.types import DecodingType, Mode
@@ -36,7 +36,7 @@ class Profile(_Settings):
     """Serving stacks that the image has."""
     decoding_types: list[DecodingType]
     """Decoding types that the image can run."""
-    max_tensor_parallel_size: int = 1
+    max_tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
     """Most GPUs of one model."""
     engine_source: str
     """Folder in the image with the Triton model (`1/model.py`) that is the engine."""
@@ -56,7 +56,15 @@ class LeaseSettings(_Settings):
     duration_seconds: Annotated[float, Field(ge=2)] = 15
     """A leader that has not renewed for so long may be replaced."""
     renew_seconds: Annotated[float, Field(gt=0)] = 5
-    """Time between renewals."""
+    """Time between renewals; at most a third of the duration, so that one may fail."""
+
+    @model_validator(mode="after")
+    def _renews_in_time(self) -> Self:
+        if self.renew_seconds > self.duration_seconds / 3:
+            raise ValueError(
+                f"renewSeconds {self.renew_seconds:g} is above a third of durationSeconds {self.duration_seconds:g}"
+            )
+        return self
 
 
 class Settings(_Settings):

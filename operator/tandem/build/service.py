@@ -19,8 +19,7 @@ def endpoint(service: SpeculativeInferenceService) -> dict[str, Any]:
             "type": "ClusterIP",
             "selector": names.selector(service.name),
             "ports": [
-                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
-                for name, port in PORTS.items()
+                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS.items()
             ],
         },
     }

@@ -62,6 +62,7 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
         ("workers: 0", "workers: Input should be greater"),
         ("profiles: [{name: own}]", "profiles.1.image: Field required"),
         ("profiles: [3]", "profiles.1"),
+        ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),
     ],
 )
 def test_wrong_settings_say_what_is_wrong(text: str, message: str, tmp_path: Path) -> None:
