@@ -72,11 +72,16 @@ def infer_inputs(tensors: dict[str, Array]) -> list[Any]:
 
 @dataclass
 class Stream:
-    """A gRPC stream with one request in it. Use as a context manager; leaving cancels what is not over."""
+    """A gRPC stream with one request in it. Use as a context manager; leaving cancels what is not over.
+
+    What is over is not cancelled: Triton 2.51 then never gives the request up, and waits for it at its
+    shutdown.
+    """
 
     url: str
     model: str = "speculative_bls"
     _answers: "queue.Queue[tuple[Any, Any]]" = field(default_factory=queue.Queue)
+    _over: bool = False
 
     def __enter__(self) -> "Stream":
         self._client = triton.InferenceServerClient(self.url)
@@ -84,7 +89,7 @@ class Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.stop_stream(cancel_requests=True)
+        self._client.stop_stream(cancel_requests=not self._over)
         self._client.close()
 
     def send(self, tensors: dict[str, Array], request_id: str = "") -> None:
@@ -97,10 +102,12 @@ class Stream:
         """The next response and whether it is the last. Raises InferenceServerException."""
         result, error = self._answers.get(timeout=SECONDS)
         if error:
+            self._over = True
             raise error
         answer = result.get_response()
         outputs = {output.name: result.as_numpy(output.name) for output in answer.outputs}
-        return outputs, answer.parameters["triton_final_response"].bool_param
+        self._over = answer.parameters["triton_final_response"].bool_param
+        return outputs, self._over
 
 
 def stream(url: str, tensors: dict[str, Array], model: str = "speculative_bls") -> list[Response]:

@@ -103,7 +103,7 @@ class EngineModel:
         self._numbers = itertools.count()
         # Triton adds this class to pb_utils only once the model is initialized.
         self._memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
-        self._stops = ThreadPoolExecutor(4, thread_name_prefix=f"stop-{role}")
+        self._stops = ThreadPoolExecutor(32, thread_name_prefix=f"stop-{role}")
 
     def next_id(self) -> str:
         """A request id that no other call has."""
@@ -123,20 +123,25 @@ class EngineModel:
         except pb_utils.TritonModelException as error:
             raise EngineError(f"{self.role} engine: {error}") from None
 
-    def stop(self, request_id: str) -> None:
-        """Ask the engine to end a call; returns at once."""
-        self._stops.submit(self._stop, request_id)
+    def stop(self, request_id: str, responses: Iterable[Any] = ()) -> None:
+        """Ask the engine to end a call and read `responses` to their end; returns at once.
+
+        An iterator that is not read to its end waits for it where it is freed, at the latest, and for
+        ever, when the server shuts down.
+        """
+        self._stops.submit(self._stop, request_id, responses)
 
     def close(self) -> None:
         """End the threads."""
         self._stops.shutdown(wait=False, cancel_futures=True)
 
-    def _stop(self, request_id: str) -> None:
+    def _stop(self, request_id: str, responses: Iterable[Any]) -> None:
         one = np.ones((1, 1), np.int32)
         tensors = [pb_utils.Tensor(name, one) for name in ("input_ids", "input_lengths", "request_output_len")]
         tensors.append(pb_utils.Tensor("stop", np.ones((1, 1), np.bool_)))
-        for _ in self.execute(request_id, tensors, _TENSORS):
-            pass  # whatever it says: the call's own responses tell how it ended
+        # Whatever the answer says: the call's own responses tell how it ended.
+        for _ in itertools.chain(self.execute(request_id, tensors, _TENSORS), responses):
+            pass
 
 
 class BoundEngine:
@@ -154,11 +159,13 @@ class BoundEngine:
     def run(self, call: Call) -> Generator[Output, None, None]:
         """Yield the call's responses. Raises EngineError, or the error that the request was stopped with."""
         model, call_id = self._model, self._model.next_id()
+        responses: Iterable[Any] = ()
         ended = False
         with self._control.track(lambda: model.stop(call_id)):
             self._call_id = call_id
             try:
-                for response in model.execute(call_id, self._constants + _tensors(call), self._outputs):
+                responses = model.execute(call_id, self._constants + _tensors(call), self._outputs)
+                for response in responses:
                     self._control.check()
                     if response.has_error():
                         raise plain_error(response.error(), model.role)
@@ -168,7 +175,7 @@ class BoundEngine:
             finally:
                 self._call_id = None
                 if not ended:
-                    model.stop(call_id)
+                    model.stop(call_id, responses)
         self._control.check()
 
     def abort(self) -> None:
