@@ -12,3 +12,7 @@ other sequences only mean more products of the same shapes; sums over key blocks
 keys add exact zeros. So the bits of a position's logits are the same whether it was computed in a prompt, as
 one decoded token, or as a draft token under verification, alone or among others.
 """
+
+from reference_engine import blas
+
+blas.configure()  # here, since it must come before any module of the package loads numpy

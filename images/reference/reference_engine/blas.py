@@ -1,7 +1,6 @@
 """Environment of OpenBLAS, numpy's matrix library. Imports no numpy: OpenBLAS reads it while loading."""
 
 import os
-import sys
 from pathlib import Path
 
 # By x86 features; OpenBLAS before 0.3.24 takes processors it does not know for a Prescott (SSE3).
@@ -14,11 +13,8 @@ _CORES = (
 def configure() -> None:
     """One thread (results depend on the split, and engines share the machine) and the best kernels.
 
-    What the environment already says stays. Raises RuntimeError where numpy was imported before with more
-    than one thread.
+    What the environment already says stays. No effect where numpy is loaded already.
     """
-    if "numpy" in sys.modules and os.environ.get("OPENBLAS_NUM_THREADS") != "1":
-        raise RuntimeError("numpy is loaded already: set OPENBLAS_NUM_THREADS=1 in the environment")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     core = best_core(_cpu_flags())
     if core:

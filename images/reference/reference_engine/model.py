@@ -45,26 +45,36 @@ class ForwardPass(Protocol):
         ...
 
 
-class _Buffers:
-    """Activations of a pass of `count` tiles, [count, 8, width], and their views."""
+class _Store:
+    """Memory for the activations of `tiles` tiles, [tiles, 8, width] each."""
 
-    def __init__(self, config: ModelConfig, count: int) -> None:
-        heads = config.num_heads + 2 * config.num_kv_heads
-        self.x = _zeros(count, config.hidden_size)
-        self.normed = _zeros(count, config.hidden_size)
-        self.qkv = _zeros(count, linear.padded(heads * config.head_dim))
-        self.attended = _zeros(count, config.num_heads * config.head_dim)
-        self.projected = _zeros(count, linear.padded(config.hidden_size))
-        self.gate_up = _zeros(count, 2 * linear.padded(config.intermediate_size))
-        rows = self.qkv.reshape(count * linear.ROWS, -1)[:, : heads * config.head_dim]
-        self.qkv_heads = rows.reshape(count * linear.ROWS, heads, config.head_dim)
+    def __init__(self, config: ModelConfig, tiles: int) -> None:
+        self.heads = config.num_heads + 2 * config.num_kv_heads
+        self.x = _zeros(tiles, config.hidden_size)
+        self.normed = _zeros(tiles, config.hidden_size)
+        self.qkv = _zeros(tiles, linear.padded(self.heads * config.head_dim))
+        self.attended = _zeros(tiles, config.num_heads * config.head_dim)
+        self.projected = _zeros(tiles, linear.padded(config.hidden_size))
+        self.gate_up = _zeros(tiles, 2 * linear.padded(config.intermediate_size))
+        self.activated = _zeros(tiles, linear.padded(config.intermediate_size))
+
+
+class _Buffers:
+    """The first `count` tiles of a store, and the views that the pass needs."""
+
+    def __init__(self, config: ModelConfig, store: _Store, count: int) -> None:
+        self.x, self.normed, self.attended = store.x[:count], store.normed[:count], store.attended[:count]
+        self.activated = store.activated[:count]
+        self.gate, self.up = np.split(store.gate_up[:count], 2, axis=-1)
+        self.delta = store.projected[:count, :, : config.hidden_size]
+        self.qkv_blocks = linear.blocks_of(store.qkv[:count])
+        self.projected_blocks = linear.blocks_of(store.projected[:count])
+        self.gate_up_blocks = linear.blocks_of(store.gate_up[:count])
+        self.x_rows = self.x.reshape(-1, config.hidden_size)
+        self.attended_rows = self.attended.reshape(len(self.x_rows), -1)
+        rows = store.qkv[:count].reshape(len(self.x_rows), -1)[:, : store.heads * config.head_dim]
+        self.qkv_heads = rows.reshape(len(rows), store.heads, config.head_dim)
         self.rotated = self.qkv_heads.view(np.complex64)[:, : config.num_heads + config.num_kv_heads]
-        self.gate, self.up = np.split(self.gate_up, 2, axis=-1)
-        self.activated = np.empty(self.gate.shape, np.float32)
-        self.delta = self.projected[..., : config.hidden_size]
-        self.qkv_blocks = linear.blocks_of(self.qkv)
-        self.projected_blocks = linear.blocks_of(self.projected)
-        self.gate_up_blocks = linear.blocks_of(self.gate_up)
 
 
 def _zeros(count: int, width: int) -> FloatArray:
@@ -74,11 +84,12 @@ def _zeros(count: int, width: int) -> FloatArray:
 class Llama:
     """A Llama model on the CPU: a `ForwardPass`. Not thread-safe."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, cache: KVCache) -> None:
+    def __init__(self, config: ModelConfig, layout: Layout, cache: KVCache, max_num_tokens: int) -> None:
         self.config = config
         self._layout = layout
         self._cache = cache
         self._attention = Attention(config, cache)
+        self._store = _Store(config, linear.tiles(max_num_tokens))
         self._buffers: dict[int, _Buffers] = {}
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
@@ -91,7 +102,7 @@ class Llama:
         plan = self._attention.begin(spans)
         count = len(plan.positions)
         buffers = self._buffers_for(linear.tiles(count))
-        rows = buffers.x.reshape(-1, self.config.hidden_size)
+        rows = buffers.x_rows
         ids = np.concatenate([each.tokens for each in segments])
         np.take(self._layout.embedding, ids, axis=0, out=rows[:count], mode="clip")
         rotation = self._layout.rotation[plan.positions][:, None]
@@ -103,7 +114,7 @@ class Llama:
 
     def _buffers_for(self, tiles: int) -> _Buffers:
         if tiles not in self._buffers:
-            self._buffers[tiles] = _Buffers(self.config, tiles)
+            self._buffers[tiles] = _Buffers(self.config, self._store, tiles)
         return self._buffers[tiles]
 
     def _attend(
@@ -114,8 +125,7 @@ class Llama:
         linear.apply(buffers.normed, layer.qkv, buffers.qkv_blocks)
         rotated = buffers.rotated[:count]
         rotated *= rotation
-        out = buffers.attended.reshape(-1, buffers.attended.shape[-1])
-        self._attention.attend(plan, index, buffers.qkv_heads[:count], out[:count])
+        self._attention.attend(plan, index, buffers.qkv_heads[:count], buffers.attended_rows[:count])
         linear.apply(buffers.attended, layer.o, buffers.projected_blocks)
         buffers.x += buffers.delta
 

@@ -1,0 +1,152 @@
+"""Triton entry of the reference engine: decoupled, tensors of TensorRT-LLM's `tensorrt_llm` model.
+
+Serves as `tensorrt_llm` and as `tensorrt_llm_draft`. Parameters of config.pbtxt: the fields of
+`reference_engine.engine.Settings`, and `cancellation_check_period_ms`.
+"""
+
+import json
+import logging
+import threading
+import time
+from typing import Any
+
+import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
+
+# isort: split
+import triton_python_backend_utils as pb_utils
+
+from reference_engine import engine, tensors
+from reference_engine.request import Finish, Output, RequestError, check
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+log = logging.getLogger(reference_engine.__name__)
+
+
+class Exchange:
+    """One Triton request: its rows in the engine, its responses. Outputs come on the engine's thread."""
+
+    def __init__(self, request: Any) -> None:
+        self.request_id: str = request.request_id()
+        self.calls: list[engine.Call] = []
+        self.closed = False
+        self._sender = request.get_response_sender()
+        self._wanted = set(request.requested_output_names())
+        self._open_rows = 0
+
+    def start(self, rows: list[tensors.Row], runner: engine.Engine) -> None:
+        """Submit all rows. Raises RequestError with no row started, and EngineStopped."""
+        for row in rows:
+            check(row.request, runner.limits)
+        self._open_rows = len(rows)
+        self.calls = [runner.submit(row.request, self._sink(row)) for row in rows]
+
+    def _sink(self, row: tensors.Row) -> Any:
+        responses = tensors.Responses(row)
+
+        def sink(output: Output) -> None:
+            if self.closed:
+                return
+            if output.finish == Finish.CANCELLED:
+                self.fail("the request was cancelled", pb_utils.TritonError.CANCELLED)
+            elif output.finish == Finish.ERROR:
+                self.fail(output.error, pb_utils.TritonError.UNAVAILABLE)
+            else:
+                self._open_rows -= bool(output.finish)
+                self._send(responses.tensors(output), last=self._open_rows == 0)
+
+        return sink
+
+    def _send(self, arrays: dict[str, tensors.Array], last: bool) -> None:
+        self.closed = last
+        outputs = [
+            pb_utils.Tensor(name, array) for name, array in arrays.items() if not self._wanted or name in self._wanted
+        ]
+        self._respond(pb_utils.InferenceResponse(output_tensors=outputs), FINAL if last else 0)
+
+    def fail(self, message: str, code: int) -> None:
+        """End the request with an error."""
+        self.closed = True
+        error = pb_utils.TritonError(message, code)
+        self._respond(pb_utils.InferenceResponse(output_tensors=[], error=error), FINAL)
+
+    def acknowledge(self) -> None:
+        """End the request without a response."""
+        self.closed = True
+        self._sender.send(flags=FINAL)
+
+    def _respond(self, response: Any, flags: int) -> None:
+        """A client that is gone must not stop the engine's thread."""
+        try:
+            self._sender.send(response, flags)
+        except pb_utils.TritonModelException as error:
+            log.warning("request %s: response not sent: %s", self.request_id, error)
+
+    def abandoned(self) -> bool:
+        """Whether the client has cancelled or is gone."""
+        return bool(self._sender.is_cancelled())
+
+
+class TritonPythonModel:
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Load the checkpoint, start the engine and the watch for cancelled requests."""
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        config = json.loads(args["model_config"])
+        parameters = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
+        settings = engine.Settings.parse(parameters)
+        started = time.monotonic()
+        self._engine = engine.Engine(engine.load(settings))
+        log.info("%s: %s loaded in %.1f s", args["model_name"], settings.model_path, time.monotonic() - started)
+        self._period = int(parameters.get("cancellation_check_period_ms") or 100) / 1000
+        self._exchanges: list[Exchange] = []
+        self._lock = threading.Lock()
+        self._finished = threading.Event()
+        threading.Thread(target=self._watch, name="cancellation", daemon=True).start()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Start the requests; their responses come from the engine's thread."""
+        for request in requests:
+            exchange = Exchange(request)
+            inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+            if "stop" in inputs and inputs["stop"].any():
+                self._stop(exchange.request_id)
+                exchange.acknowledge()
+            else:
+                self._start(exchange, inputs)
+
+    def _start(self, exchange: Exchange, inputs: dict[str, tensors.Array]) -> None:
+        with self._lock:
+            self._exchanges.append(exchange)
+        try:
+            exchange.start(tensors.parse(inputs), self._engine)
+        except RequestError as error:
+            exchange.fail(str(error), pb_utils.TritonError.INVALID_ARG)
+        except engine.EngineStopped as error:
+            exchange.fail(str(error), pb_utils.TritonError.UNAVAILABLE)
+
+    def _stop(self, request_id: str) -> None:
+        for exchange in self._open_exchanges():
+            if exchange.request_id == request_id:
+                self._cancel(exchange)
+
+    def _cancel(self, exchange: Exchange) -> None:
+        for call in exchange.calls:
+            self._engine.cancel(call)
+
+    def _open_exchanges(self) -> list[Exchange]:
+        with self._lock:
+            self._exchanges = [each for each in self._exchanges if not each.closed]
+            return list(self._exchanges)
+
+    def _watch(self) -> None:
+        """Cancel what clients have given up, so that its place goes to others."""
+        while not self._finished.wait(self._period):
+            for exchange in self._open_exchanges():
+                if exchange.abandoned():
+                    self._cancel(exchange)
+
+    def finalize(self) -> None:
+        """End all requests and threads."""
+        self._finished.set()
+        self._engine.close()

@@ -1,0 +1,148 @@
+"""The scheduler on a thread of its own: submit from any thread, outputs come on the engine's."""
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reference_engine import config as model_config
+from reference_engine import kv_cache, layout, weights
+from reference_engine.config import CheckpointError
+from reference_engine.kv_cache import KVCache
+from reference_engine.model import Llama
+from reference_engine.request import Limits, Request, Sink, check
+from reference_engine.scheduler import Capacity, Load, Scheduler
+from reference_engine.sequence import Sequence
+
+STOPPED = "the engine has stopped after an internal error: its log says which; restart the server"
+
+
+class EngineStopped(RuntimeError):
+    """The engine's thread has ended."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run a checkpoint.
+
+    `max_seq_len` 0: the model's own limit. `kv_cache_bytes` bounds the cache: as many slots as fit, at most
+    `max_num_sequences`; further requests wait.
+    """
+
+    model_path: Path
+    max_num_sequences: int = 64
+    max_num_tokens: int = 512
+    max_seq_len: int = 0
+    kv_cache_bytes: int = 2 << 30
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, str]) -> "Settings":
+        """From string parameters by these fields' names; others are ignored. Raises CheckpointError."""
+        path = parameters.get("model_path")
+        if not path:
+            raise CheckpointError("the parameter model_path is missing: set it to the checkpoint's folder")
+        numbers = {}
+        for name in ("max_num_sequences", "max_num_tokens", "max_seq_len", "kv_cache_bytes"):
+            text = parameters.get(name, "")
+            if text and not (text.isdecimal() and (int(text) > 0 or name == "max_seq_len")):
+                raise CheckpointError(f"the parameter {name} is {text!r}: set it to a whole number above 0")
+            if text:
+                numbers[name] = int(text)
+        return cls(Path(path), **numbers)
+
+
+class Call:
+    """A submitted request, for cancelling it."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self.sequence: Sequence | None = None
+
+
+def load(settings: Settings) -> Scheduler:
+    """Read a checkpoint and make its scheduler. Raises CheckpointError."""
+    config = model_config.read(settings.model_path)
+    longest = min(settings.max_seq_len or config.max_position_embeddings, config.max_position_embeddings)
+    slot = kv_cache.bytes_per_slot(config, longest)
+    slots = min(settings.max_num_sequences, settings.kv_cache_bytes // slot)
+    if slots < 1:
+        raise CheckpointError(
+            f"kv_cache_bytes is {settings.kv_cache_bytes}, one sequence of {longest} tokens takes {slot}: "
+            "raise it, or lower max_seq_len"
+        )
+    packed = layout.build(weights.read(settings.model_path, config), config, longest)
+    model = Llama(config, packed, KVCache(config, slots, longest), settings.max_num_tokens)
+    return Scheduler(model, Capacity(settings.max_num_tokens, slots, longest), config.vocab_size)
+
+
+class Engine:
+    """Runs a scheduler until `close`. Thread-safe."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.limits: Limits = scheduler.limits
+        self._scheduler = scheduler
+        self._inbox: deque[tuple[Request, Sink, Call]] = deque()
+        self._wake = threading.Condition()
+        self._open = True
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def load(self) -> Load:
+        """Sequences in the model and waiting (read without a lock: a moment's picture)."""
+        load = self._scheduler.load
+        return Load(load.running, load.waiting + len(self._inbox))
+
+    def submit(self, request: Request, sink: Sink) -> Call:
+        """Queue a request; `sink` is called on the engine's thread, must not block long nor raise.
+
+        Raises RequestError (the request is wrong) and EngineStopped.
+        """
+        check(request, self.limits)
+        call = Call()
+        with self._wake:
+            if not self._open:
+                raise EngineStopped(STOPPED)
+            self._inbox.append((request, sink, call))
+            self._wake.notify()
+        return call
+
+    def cancel(self, call: Call) -> None:
+        """End a request at the next pass; its sink gets Finish.CANCELLED. No effect once it has ended."""
+        with self._wake:
+            call.cancelled = True
+            if call.sequence is not None:
+                call.sequence.cancelled = True
+
+    def close(self) -> None:
+        """End all requests with an error, and the thread."""
+        with self._wake:
+            self._open = False
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        """Until closed. An error in a step ends all requests: none is left waiting for ever."""
+        try:
+            while self._receive():
+                self._scheduler.step()
+        finally:
+            with self._wake:
+                self._open = False
+                self._take_inbox()
+            self._scheduler.fail_all(STOPPED)
+
+    def _receive(self) -> bool:
+        """Move submitted requests to the scheduler, waiting for one if idle; False: closed."""
+        with self._wake:
+            while self._open and self._scheduler.idle and not self._inbox:
+                self._wake.wait()
+            self._take_inbox()
+            return self._open
+
+    def _take_inbox(self) -> None:
+        while self._inbox:
+            request, sink, call = self._inbox.popleft()
+            call.sequence = self._scheduler.submit(request, sink)
+            call.sequence.cancelled = call.cancelled

@@ -1,0 +1,120 @@
+"""Which token comes next: TensorRT-LLM's sampling parameters, reproducible by seed and position.
+
+Steps, in this order: embedding bias, temperature, repetition penalty, presence and frequency penalties
+(over prompt and output, as TensorRT-LLM counts them), end_id suppressed below min_tokens, bad words; then
+the highest logit (ties: the lowest id), or top-k, then top-p, then one draw. A draw depends on the
+distribution, the seed and the token's absolute position alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+
+Words = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Defaults are TensorRT-LLM's: without top_k and top_p, or with top_k 1 or temperature 0, greedy.
+
+    `top_k` 0 and `top_p` 0 mean no limit by that rule. `bad_words` are token sequences whose last token is
+    never chosen after the others. `embedding_bias` float32[vocabulary] is added to the logits.
+    """
+
+    top_k: int = 0
+    top_p: float = 0.0
+    temperature: float = 1.0
+    seed: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    bad_words: Words = ()
+    embedding_bias: FloatArray | None = None
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the highest logit wins."""
+        return self.top_k == 1 or self.temperature == 0 or (self.top_k == 0 and self.top_p == 0)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the choice is the argmax of the raw logits, whatever the history."""
+        return self.greedy and not (
+            self.min_tokens or self.bad_words or self._penalized or self.embedding_bias is not None
+        )
+
+    @property
+    def _penalized(self) -> bool:
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+
+def process(logits: FloatArray, params: SamplingParams, history: IntArray, banned: Sequence[int]) -> FloatArray:
+    """Logits float32[V] after bias, temperature, penalties and bans; a new array.
+
+    `history` int32[n] is the sequence so far; `banned` are ids that may not come (end_id below min_tokens).
+    """
+    out = logits.copy()
+    if params.embedding_bias is not None:
+        out += params.embedding_bias
+    if params.temperature not in (0, 1):
+        out /= np.float32(params.temperature)
+    if params._penalized:
+        _penalize(out, params, history)
+    ids = [*banned, *_bad_ends(params.bad_words, history)]
+    if ids:
+        out[ids] = -np.inf
+    return out
+
+
+def choose(logits: FloatArray, params: SamplingParams, position: int) -> int:
+    """The token at absolute `position` for processed logits float32[V]."""
+    if params.greedy:
+        return int(logits.argmax())
+    order = np.argsort(-logits, kind="stable")
+    if params.top_k:
+        order = order[: params.top_k]
+    weights = logits[order].astype(np.float64)
+    weights = np.exp(weights - weights[0])
+    cumulative = np.cumsum(weights)
+    if 0 < params.top_p < 1:
+        kept = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1
+        order, cumulative = order[:kept], cumulative[:kept]
+    drawn = np.searchsorted(cumulative, uniform(params.seed, position) * cumulative[-1], side="right")
+    return int(order[min(int(drawn), len(order) - 1)])
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) from Philox (Salmon et al. 2011), a generator by counter: key seed, counter position."""
+    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
+
+
+def log_prob(logits: FloatArray, token: int) -> float:
+    """Natural log of the token's probability by processed logits, before top-k and top-p."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return float(shifted[token] - np.log(np.exp(shifted).sum()))
+
+
+def _penalize(logits: FloatArray, params: SamplingParams, history: IntArray) -> None:
+    ids, counts = np.unique(history, return_counts=True)
+    seen = logits[ids]
+    penalty = np.float32(params.repetition_penalty)
+    seen = np.where(seen < 0, seen * penalty, seen / penalty)
+    seen -= np.float32(params.presence_penalty)
+    seen -= np.float32(params.frequency_penalty) * counts.astype(np.float32)
+    logits[ids] = seen
+
+
+def _bad_ends(words: Words, history: IntArray) -> list[int]:
+    """Last tokens of the bad words whose other tokens end the history."""
+    ends = []
+    for word in words:
+        before = len(word) - 1
+        if before <= len(history) and tuple(history[len(history) - before :].tolist()) == word[:-1]:
+            ends.append(word[-1])
+    return ends

@@ -1,0 +1,150 @@
+"""Continuous batching: sequences join and leave between any two passes of the model.
+
+A step cancels, admits, packs one pass (decoding and verifying sequences first, then pieces of prompts, in
+order of arrival, `max_num_tokens` in all), runs it, and lets each sequence take its logits.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_engine.model import ForwardPass, Segment
+from reference_engine.request import Finish, Limits, Request, Sink, check
+from reference_engine.sequence import Sequence
+from reference_engine.slots import Slots
+
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """`max_num_tokens` rows a pass, `slots` sequences at a time, `max_seq_len` tokens each."""
+
+    max_num_tokens: int
+    slots: int
+    max_seq_len: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """Sequences in the model and waiting."""
+
+    running: int
+    waiting: int
+
+
+class Scheduler:
+    """Not thread-safe: one thread submits, cancels and steps."""
+
+    def __init__(self, model: ForwardPass, capacity: Capacity, vocab_size: int) -> None:
+        self.limits = Limits(capacity.max_seq_len, vocab_size)
+        self._model = model
+        self._budget = capacity.max_num_tokens
+        self._slots = Slots(capacity.slots, capacity.max_seq_len)
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []
+
+    @property
+    def load(self) -> Load:
+        """Sequences in the model and waiting."""
+        return Load(len(self._running), len(self._waiting))
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self._running or self._waiting)
+
+    def submit(self, request: Request, sink: Sink) -> Sequence:
+        """Queue a request; `sink` gets its outputs during steps. Raises RequestError."""
+        check(request, self.limits)
+        drafted = 0 if request.draft_ids is None else len(request.draft_ids)
+        if drafted >= self._budget:
+            raise ValueError(f"{drafted} draft tokens do not fit max_num_tokens {self._budget}")
+        sequence = Sequence(request, sink)
+        self._waiting.append(sequence)
+        return sequence
+
+    def fail_all(self, error: str) -> None:
+        """End every sequence with an error."""
+        for sequence in [*self._running, *self._waiting]:
+            sequence.finish = Finish.ERROR
+            sequence.flush(error)
+            self._free(sequence)
+        self._running.clear()
+        self._waiting.clear()
+
+    def step(self) -> None:
+        """One iteration."""
+        self._drop_cancelled()
+        self._admit()
+        batch = self._pack()
+        if not batch:
+            return
+        segments = [segment for _, segment in batch]
+        logits = self._model.forward(segments)
+        self._distribute(batch, logits)
+        self._running = [sequence for sequence in self._running if not sequence.finish]
+
+    def _drop_cancelled(self) -> None:
+        for sequence in [*self._running, *self._waiting]:
+            if sequence.cancelled:
+                sequence.finish = Finish.CANCELLED
+                self._end(sequence)
+        self._running = [each for each in self._running if not each.finish]
+        self._waiting = deque(each for each in self._waiting if not each.finish)
+
+    def _admit(self) -> None:
+        while self._waiting:
+            sequence = self._waiting[0]
+            lease = self._slots.acquire(sequence.request.input_ids, sequence.prompt_len - 1)
+            if lease is None:
+                return
+            if lease.source != lease.slot:
+                self._model.copy_kv(lease.source, lease.slot, lease.reused)
+            sequence.slot = lease.slot
+            sequence.computed = sequence.reused = lease.reused
+            self._running.append(self._waiting.popleft())
+
+    def _pack(self) -> list[tuple[Sequence, Segment]]:
+        """The next pass: short pieces first, so that a long prompt holds nobody up."""
+        batch = []
+        room = self._budget
+        for sequence in sorted(self._running, key=lambda each: each.pending > each.wanted_logits):
+            wanted = sequence.wanted_logits
+            count = sequence.pending if sequence.pending <= room else min(room, sequence.pending - wanted)
+            if count > 0:
+                last = count == sequence.pending
+                tokens = sequence.tokens[sequence.computed : sequence.computed + count]
+                batch.append((sequence, Segment(sequence.slot, sequence.computed, tokens, wanted if last else 0)))
+                room -= count
+        return batch
+
+    def _distribute(self, batch: list[tuple[Sequence, Segment]], logits: FloatArray) -> None:
+        top = logits.argmax(axis=1).astype(np.int32)
+        row = 0
+        for sequence, segment in batch:
+            sequence.computed += len(segment.tokens)
+            if not segment.logits:
+                continue
+            rows = slice(row, row + segment.logits)
+            row += segment.logits
+            sequence.take(logits[rows], top[rows] if sequence.request.sampling.plain else None)
+            if sequence.finish:
+                self._end(sequence)
+                continue
+            sequence.flush()
+            if sequence.generated == 1:  # others may copy the prompt from now on
+                self._slots.record(sequence.slot, sequence.tokens[: sequence.computed])
+
+    def _end(self, sequence: Sequence) -> None:
+        """Free first: the client's next request finds the slot."""
+        self._free(sequence)
+        sequence.flush()
+
+    def _free(self, sequence: Sequence) -> None:
+        if sequence.slot >= 0:
+            self._slots.record(sequence.slot, sequence.tokens[: sequence.computed])
+            self._slots.release(sequence.slot)
+            sequence.slot = -1

@@ -1,0 +1,124 @@
+"""One sequence in the scheduler: its tokens, and what each iteration adds to them."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_engine import sampling
+from reference_engine.request import Finish, Output, Request, Sink, Stats
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass
+class _News:
+    """Tokens that were not sent yet."""
+
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    logits: list[FloatArray] = field(default_factory=list)
+
+
+class Sequence:
+    """State of one request. `tokens[:length]` is prompt and output; `computed` of them have keys and values.
+
+    Draft tokens stand behind `length` until they are verified.
+    """
+
+    def __init__(self, request: Request, sink: Sink) -> None:
+        self.request = request
+        self.sink = sink
+        self.slot = -1
+        self.reused = 0
+        self.computed = 0
+        self.cancelled = False
+        self.finish = Finish.NONE
+        draft = request.draft_ids if request.draft_ids is not None else np.empty(0, np.int32)
+        self.drafted = len(draft)
+        self.accepted = 0
+        self.prompt_len = self.length = len(request.input_ids)
+        self.tokens: IntArray = np.empty(self.length + max(request.max_new_tokens, self.drafted + 1), np.int32)
+        self.tokens[: self.length] = request.input_ids
+        self.tokens[self.length : self.length + self.drafted] = draft
+        self._news = _News()
+
+    @property
+    def wanted_logits(self) -> int:
+        """Rows of logits that this pass's last chunk yields: a verification has one a draft token more."""
+        return self.drafted + 1 if self.generated == 0 else 1
+
+    @property
+    def generated(self) -> int:
+        """Tokens of output so far."""
+        return self.length - self.prompt_len
+
+    @property
+    def pending(self) -> int:
+        """Tokens to compute before the next choice."""
+        return self.length + (self.drafted if self.generated == 0 else 0) - self.computed
+
+    def take(self, logits: FloatArray, top: IntArray | None) -> None:
+        """Choose tokens from this pass's logits float32[wanted_logits, V]; `top`: their argmax if known.
+
+        Draft tokens that equal the choice are kept, up to the first that does not.
+        """
+        draft = self.tokens[self.length : self.length + len(logits) - 1].tolist()
+        for row, proposed in enumerate([*draft, -1]):
+            token = self._choose(logits[row], -1 if top is None else int(top[row]))
+            self._add(token, logits[row])
+            if token == proposed and self.finish != Finish.END_ID:
+                self.accepted += 1
+            if self.finish or token != proposed:
+                break
+        # Keys and values of the last token are not there, or a rejected draft token's.
+        self.computed = self.length if self.finish == Finish.END_ID else self.length - 1
+        if self.drafted and not self.finish:
+            self.finish = Finish.LENGTH
+
+    def _choose(self, logits: FloatArray, top: int) -> int:
+        params = self.request.sampling
+        if top >= 0 and not self.request.log_probs:
+            return top
+        processed = sampling.process(logits, params, self.tokens[: self.length], self._banned())
+        token = sampling.choose(processed, params, self.length)
+        if self.request.log_probs:
+            self._news.log_probs.append(sampling.log_prob(processed, token))
+        return token
+
+    def _banned(self) -> list[int]:
+        request = self.request
+        early = self.generated < request.sampling.min_tokens
+        return [request.end_id] if early and request.end_id >= 0 else []
+
+    def _add(self, token: int, logits: FloatArray) -> None:
+        """Add a token to the output and see whether it is the last; end_id itself is not output."""
+        if token == self.request.end_id:
+            self.finish = Finish.END_ID
+            del self._news.log_probs[len(self._news.tokens) :]
+            return
+        self.tokens[self.length] = token
+        self.length += 1
+        self._news.tokens.append(token)
+        if self.request.logits:
+            self._news.logits.append(logits.copy())
+        if self._at_stop_word():
+            self.finish = Finish.STOP
+        elif self.generated == self.request.max_new_tokens:
+            self.finish = Finish.LENGTH
+
+    def _at_stop_word(self) -> bool:
+        """Whether the sequence, prompt included, ends with a stop word."""
+        return any(
+            len(word) <= self.length and tuple(self.tokens[self.length - len(word) : self.length].tolist()) == word
+            for word in self.request.stop_words
+        )
+
+    def flush(self, error: str = "") -> None:
+        """Send what is due: at the end everything, before it only with streaming."""
+        if not (self.finish or self.request.streaming):
+            return
+        news, self._news = self._news, _News()
+        stats = Stats(self.reused, self.drafted, self.accepted)
+        self.sink(Output(news.tokens, news.log_probs, news.logits, self.finish, stats, error))
