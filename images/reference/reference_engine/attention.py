@@ -5,8 +5,10 @@ one block of 64 keys. Units are computed alike wherever they stand; the softmax'
 run in the order of the blocks, where blocks beyond a query add exact zeros.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -31,62 +33,61 @@ class Span:
 
 @dataclass(frozen=True)
 class _Part:
-    """A span's tiles and units in the pass's arrays."""
+    """A span's share of the pass's arrays; T tiles of M rows, N blocks, G kv heads."""
 
-    slot: int
-    blocks: int
-    tiles: slice
-    units: slice
+    queries: FloatArray  # [T, 1, G, M, head_dim]
+    scores: FloatArray  # [T, N, G, M, 64], later the weights
+    folded: FloatArray  # [T, G, M, 64]: scores' maximum, then weights' sum, over the blocks
+    partial: FloatArray  # [T, N, G, M, head_dim]: weighted values of a block
+    summed: FloatArray  # [T, G, M, head_dim]
+    keys: FloatArray  # [layers, N, G, head_dim, 64]
+    values: FloatArray  # [layers, N, G, 64, head_dim]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Of each row of the pass: position; slot, block and offset in the cache; tile and place in the tile."""
+
+    positions: IndexArray
+    slot: IndexArray
+    block: IndexArray
+    offset: IndexArray
+    tile: IndexArray
+    place: IndexArray
 
 
 class Plan:
     """Where the rows of one forward pass go: the same for all layers."""
 
-    def __init__(self, spans: Sequence[Span], config: ModelConfig) -> None:
-        group = config.heads_per_kv
-        self.tile_tokens = max(1, TILE_ROWS // group)
-        self.parts: list[_Part] = []
-        tile = unit = 0
-        for span in spans:
-            count, depth = -(-span.count // self.tile_tokens), blocks(span.start + span.count)
-            units = count * depth
-            self.parts.append(_Part(span.slot, depth, slice(tile, tile + count), slice(unit, unit + units)))
-            tile, unit = tile + count, unit + units
-        self.tiles, self.units = tile, unit
-        self._index_rows(spans)
-        self._index_units()
-        self.mask = _mask(self, spans, group)
+    def __init__(self, spans: Sequence[Span], tile_tokens: int) -> None:
+        self.spans = spans
+        self.tile_tokens = tile_tokens
+        self.tile_counts = [-(-span.count // tile_tokens) for span in spans]
+        self.depths = [blocks(span.start + span.count) for span in spans]
+        self.tiles = sum(self.tile_counts)
+        self.units = sum(count * depth for count, depth in zip(self.tile_counts, self.depths, strict=True))
+        self.rows = self._rows()
 
-    def _index_rows(self, spans: Sequence[Span]) -> None:
-        """Of each row: slot, block and offset in the cache; tile and place in the tile."""
-        offsets = [np.arange(span.count) for span in spans]
-        positions = np.concatenate([span.start + each for span, each in zip(spans, offsets, strict=True)])
-        counts = [span.count for span in spans]
-        within = np.concatenate(offsets)
-        self.positions: IndexArray = positions
-        self.slot: IndexArray = np.repeat([span.slot for span in spans], counts)
-        self.block: IndexArray = positions // BLOCK
-        self.offset: IndexArray = positions % BLOCK
-        self.place: IndexArray = within % self.tile_tokens
-        self.tile: IndexArray = within // self.tile_tokens + np.repeat([p.tiles.start for p in self.parts], counts)
+    def _rows(self) -> _Rows:
+        facts = np.array([(span.slot, span.start, span.count) for span in self.spans], np.intp)
+        counts = facts[:, 2]
+        owner = np.repeat(np.arange(len(facts)), counts)
+        within = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+        positions = facts[owner, 1] + within
+        tile_counts = np.array(self.tile_counts)
+        first_tile = np.cumsum(tile_counts) - tile_counts
+        return _Rows(
+            positions=positions,
+            slot=facts[owner, 0],
+            block=positions // BLOCK,
+            offset=positions % BLOCK,
+            tile=first_tile[owner] + within // self.tile_tokens,
+            place=within % self.tile_tokens,
+        )
 
-    def _index_units(self) -> None:
-        """Of each tile its first unit; of each unit its tile."""
-        depths = np.repeat([p.blocks for p in self.parts], [p.tiles.stop - p.tiles.start for p in self.parts])
-        self.first_unit: IndexArray = np.cumsum(depths) - depths
-        self.tile_of_unit: IndexArray = np.repeat(np.arange(self.tiles), depths)
-
-
-def _mask(plan: Plan, spans: Sequence[Span], group: int) -> FloatArray:
-    """[units, 1, tile_tokens * group, 64]: 0 where a query sees a key, else -inf."""
-    mask = np.empty((plan.units, 1, plan.tile_tokens * group, BLOCK), np.float32)
-    for span, part in zip(spans, plan.parts, strict=True):
-        queries = span.start + np.arange((part.tiles.stop - part.tiles.start) * plan.tile_tokens)
-        keys = np.arange(part.blocks * BLOCK).reshape(1, part.blocks, 1, BLOCK)
-        hidden = keys > queries.reshape(-1, 1, plan.tile_tokens, 1)
-        seen = np.where(hidden, np.float32(-np.inf), np.float32(0))
-        mask[part.units, 0] = seen.repeat(group, axis=2).reshape(-1, plan.tile_tokens * group, BLOCK)
-    return mask
+    def tile_of_unit(self) -> IndexArray:
+        """Of each unit its tile."""
+        return np.repeat(np.arange(self.tiles), np.repeat(self.depths, self.tile_counts))
 
 
 class Attention:
@@ -95,77 +96,101 @@ class Attention:
     def __init__(self, config: ModelConfig, cache: KVCache) -> None:
         self._config = config
         self._cache = cache
+        self._tile_tokens = max(1, TILE_ROWS // config.heads_per_kv)
         self._scratch = np.zeros(0, np.float32)
+        # Apart from the scratch memory: what is left over in a tile's unused places stays finite.
+        self._queries = np.zeros((0, 0, 0, 0), np.float32)
+        # 0 up to the middle, then -inf: a window of it is a query's mask.
+        self._reach = cache.keys.shape[2] * BLOCK + self._tile_tokens
+        self._visible = np.zeros(2 * self._reach, np.float32)
+        self._visible[self._reach + 1 :] = -np.inf
 
     def begin(self, spans: Sequence[Span]) -> Plan:
         """Plan a pass over these spans: one a sequence, their slots all different."""
-        plan = Plan(spans, self._config)
+        plan = Plan(spans, self._tile_tokens)
         self._allocate(plan)
+        self._parts = list(self._split(plan))
+        self._tile_of_unit = plan.tile_of_unit() if plan.units > plan.tiles else None
         return plan
 
     def _allocate(self, plan: Plan) -> None:
-        """Scratch arrays of the pass: queries, scores, products by unit and by tile."""
-        config = self._config
-        rows, kv, width = plan.tile_tokens * config.heads_per_kv, config.num_kv_heads, config.head_dim
+        """Scratch arrays of the pass."""
+        rows, kv, width = self._tile_tokens * self._config.heads_per_kv, *self._cache.keys.shape[3:5]
+        if plan.tiles > len(self._queries):
+            self._queries = np.zeros((2 * plan.tiles, kv, rows, width), np.float32)
         shapes = [
-            (plan.tiles, kv, rows, width),
             (plan.units, kv, rows, BLOCK),
-            (plan.units, kv, rows, width + 1),
-            (plan.tiles, kv, rows, width + 1),
+            (plan.tiles, kv, rows, BLOCK),
+            (plan.units, kv, rows, width),
+            (plan.tiles, kv, rows, width),
+            (plan.units, 1, rows, BLOCK),
         ]
-        sizes = [int(np.prod(shape)) for shape in shapes]
-        if sum(sizes) > self._scratch.size:
-            self._scratch = np.zeros(2 * sum(sizes), np.float32)
-        ends = np.cumsum(sizes)
-        arrays = [
-            self._scratch[end - size : end].reshape(shape)
-            for size, end, shape in zip(sizes, ends, shapes, strict=True)
-        ]
-        self._queries, self._scores, self._partial, self._summed = arrays
+        ends = list(accumulate(map(math.prod, shapes)))
+        if ends[-1] > self._scratch.size:
+            self._scratch = np.zeros(2 * ends[-1], np.float32)
+        arrays = [self._scratch[i:j].reshape(each) for i, j, each in zip([0, *ends], ends, shapes, strict=False)]
+        self._scores, self._folded, self._partial, self._summed, self._mask = arrays
+
+    def _split(self, plan: Plan) -> Iterator[_Part]:
+        """The parts of the spans; fills the mask."""
+        tile = unit = 0
+        for span, count, depth in zip(plan.spans, plan.tile_counts, plan.depths, strict=True):
+            tiles, units = slice(tile, tile + count), slice(unit, unit + count * depth)
+            tile, unit = tiles.stop, units.stop
+            by_block = (count, depth, *self._scores.shape[1:3], -1)
+            self._fill_mask(self._mask[units], span.start, (count, depth))
+            yield _Part(
+                queries=self._queries[tiles, None],
+                scores=self._scores[units].reshape(by_block),
+                folded=self._folded[tiles],
+                partial=self._partial[units].reshape(by_block),
+                summed=self._summed[tiles],
+                keys=self._cache.keys[:, span.slot, :depth],
+                values=self._cache.values[:, span.slot, :depth],
+            )
+
+    def _fill_mask(self, mask: FloatArray, start: int, shape: tuple[int, int]) -> None:
+        """0 where a query sees a key, else -inf: a key at j is seen from a position p >= j."""
+        count, depth = shape
+        places, size = self._tile_tokens, self._visible.itemsize
+        shape5 = (count, depth, places, self._config.heads_per_kv, BLOCK)
+        strides = (-places * size, BLOCK * size, -size, 0, size)
+        first = (self._reach - start) * size
+        mask.reshape(shape5)[...] = np.ndarray(shape5, np.float32, self._visible.data, first, strides)
 
     def attend(self, plan: Plan, layer: int, qkv: FloatArray, out: FloatArray) -> None:
         """Store the rows' keys and values, attend, write [rows, heads * head_dim] to `out`.
 
         `qkv` [rows, heads + 2 * kv heads, head_dim] is rotated and scaled already.
         """
-        config = self._config
-        heads, kv, group = config.num_heads, config.num_kv_heads, config.heads_per_kv
-        keys, values = self._cache.keys[layer], self._cache.values[layer]
-        keys[plan.slot, plan.block, :, :, plan.offset] = qkv[:, heads : heads + kv]
-        values[plan.slot, plan.block, :, plan.offset] = qkv[:, heads + kv :]
-        count = len(qkv)
-        places = (plan.tiles, kv, plan.tile_tokens, group, -1)
-        self._queries.reshape(places)[plan.tile, :, plan.place] = qkv[:, :heads].reshape(count, kv, group, -1)
-        for part in plan.parts:
-            self._score(part, keys)
-        self._weigh(plan)
-        for part in plan.parts:
-            self._sum(part, values)
-        result = self._summed[..., :-1]
-        result /= self._summed[..., -1:]
-        out.reshape(count, kv, group, -1)[...] = self._summed.reshape(places)[plan.tile, :, plan.place, :, :-1]
+        rows, config = plan.rows, self._config
+        heads, kv = config.num_heads, config.num_kv_heads
+        self._cache.keys[layer][rows.slot, rows.block, :, :, rows.offset] = qkv[:, heads : heads + kv]
+        self._cache.values[layer][rows.slot, rows.block, :, rows.offset] = qkv[:, heads + kv :]
+        by_place = (plan.tiles, kv, self._tile_tokens, config.heads_per_kv, config.head_dim)
+        by_group = (len(qkv), kv, config.heads_per_kv, config.head_dim)
+        self._queries[: plan.tiles].reshape(by_place)[rows.tile, :, rows.place] = qkv[:, :heads].reshape(by_group)
+        self._weigh(layer)
+        self._sum(layer)
+        out.reshape(by_group)[...] = self._summed.reshape(by_place)[rows.tile, :, rows.place]
 
-    def _score(self, part: _Part, keys: FloatArray) -> None:
-        """Products of the part's queries with its blocks of keys."""
-        scores = self._scores[part.units]
-        scores = scores.reshape(-1, part.blocks, *scores.shape[1:])
-        np.matmul(self._queries[part.tiles, None], keys[part.slot, : part.blocks], out=scores)
-
-    def _weigh(self, plan: Plan) -> None:
-        """Scores to weights, exp(score - the tile's maximum), and their sums by unit."""
+    def _weigh(self, layer: int) -> None:
+        """Weights of the keys, exp(score - the row's maximum), 0 where masked."""
         scores = self._scores
-        scores += plan.mask
-        top = np.maximum.reduce(scores, axis=-1)
-        if plan.units > plan.tiles:
-            top = np.maximum.reduceat(top, plan.first_unit, axis=0)[plan.tile_of_unit]
-        scores -= top[..., None]
+        for part in self._parts:
+            np.matmul(part.queries, part.keys[layer], out=part.scores)
+        scores += self._mask
+        for part in self._parts:
+            np.maximum.reduce(part.scores, axis=1, out=part.folded)
+        top = np.maximum.reduce(self._folded, axis=-1)
+        scores -= (top if self._tile_of_unit is None else top[self._tile_of_unit])[..., None]
         np.exp(scores, out=scores)
-        np.add.reduce(scores, axis=-1, out=self._partial[..., -1])
 
-    def _sum(self, part: _Part, values: FloatArray) -> None:
-        """Weighted sums of the part's values, block by block, then over the blocks in order."""
-        weights, partial = self._scores[part.units], self._partial[part.units]
-        weights = weights.reshape(-1, part.blocks, *weights.shape[1:])
-        partial = partial.reshape(-1, part.blocks, *partial.shape[1:])
-        np.matmul(weights, values[part.slot, : part.blocks], out=partial[..., :-1])
-        np.add.reduce(partial, axis=1, out=self._summed[part.tiles])
+    def _sum(self, layer: int) -> None:
+        """Weighted means of the values: block by block, then over the blocks in order."""
+        for part in self._parts:
+            np.add.reduce(part.scores, axis=1, out=part.folded)
+            np.matmul(part.scores, part.values[layer], out=part.partial)
+            np.add.reduce(part.partial, axis=1, out=part.summed)
+        total = np.add.reduce(self._folded, axis=-1)
+        self._summed /= total[..., None]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -100,12 +101,12 @@ class Llama:
         """See ForwardPass."""
         spans = [Span(each.slot, each.start, len(each.tokens)) for each in segments]
         plan = self._attention.begin(spans)
-        count = len(plan.positions)
+        count = len(plan.rows.positions)
         buffers = self._buffers_for(linear.tiles(count))
         rows = buffers.x_rows
         ids = np.concatenate([each.tokens for each in segments])
         np.take(self._layout.embedding, ids, axis=0, out=rows[:count], mode="clip")
-        rotation = self._layout.rotation[plan.positions][:, None]
+        rotation = self._layout.rotation[plan.rows.positions][:, None]
         with np.errstate(over="ignore"):  # exp of a large negative gate: the quotient is the zero it should be
             for index, layer in enumerate(self._layout.layers):
                 self._attend(buffers, layer, plan, index, rotation)
@@ -120,7 +121,7 @@ class Llama:
     def _attend(
         self, buffers: _Buffers, layer: Layer, plan: Plan, index: int, rotation: npt.NDArray[np.complex64]
     ) -> None:
-        count = len(plan.positions)
+        count = len(plan.rows.positions)
         _normalize(buffers.x, self._layout.norm_eps, buffers.normed)
         linear.apply(buffers.normed, layer.qkv, buffers.qkv_blocks)
         rotated = buffers.rotated[:count]
@@ -143,9 +144,8 @@ class Llama:
 
     def _logits(self, rows: FloatArray, segments: Sequence[Segment]) -> FloatArray:
         """Logits of each segment's last rows."""
-        ends = np.cumsum([len(each.tokens) for each in segments])
-        wanted = [np.arange(end - each.logits, end) for end, each in zip(ends, segments, strict=True)]
-        index = np.concatenate(wanted)
+        ends = accumulate(len(each.tokens) for each in segments)
+        index = [row for end, each in zip(ends, segments, strict=True) for row in range(end - each.logits, end)]
         x = np.zeros((linear.tiles(len(index)), linear.ROWS, rows.shape[1]), np.float32)
         x.reshape(-1, rows.shape[1])[: len(index)] = rows[index]
         _normalize(x, self._layout.norm_eps, x)
