@@ -70,6 +70,21 @@ def install(cluster: Cluster, images: list[Built]) -> None:
         raise ClusterError(f"helm could not install the chart: {done.stderr.strip()}")
 
 
+def apply(cluster: Cluster, images: list[Built]) -> None:
+    """Apply the example; one that serves older images is made anew, since a service keeps what it started with."""
+    found = cluster.kubectl.get("deployments", "-l", f"serving.tandem.dev/service={SERVICE}")["items"]
+    used = {
+        container["image"]
+        for deployment in found
+        for containers in ("initContainers", "containers")
+        for container in deployment["spec"]["template"]["spec"][containers]
+    }
+    if used - {image.ref for image in images}:
+        say("the images changed: the service is made anew")
+        cluster.kubectl.run("delete", "sis", SERVICE, "--cascade=foreground")
+    cluster.kubectl.run("apply", "-f", str(REPOSITORY / "examples/quickstart.yaml"))
+
+
 def wait_ready(cluster: Cluster) -> None:
     """Show the reason of Ready as it changes, until it is True."""
     said, deadline = "", time.monotonic() + READY_SECONDS
@@ -118,7 +133,7 @@ def demo(name: str = "tandem") -> None:
     with step("The chart: CRD, rights, operator"):
         install(cluster, images)
     with step("examples/quickstart.yaml: a SpeculativeInferenceService"):
-        cluster.kubectl.run("apply", "-f", str(REPOSITORY / "examples/quickstart.yaml"))
+        apply(cluster, images)
         wait_ready(cluster)
     typer.secho(">> Completions: text from accepted draft tokens is green", bold=True)
     code = generate(cluster)

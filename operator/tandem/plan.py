@@ -88,13 +88,16 @@ def _apply(child: Object, observed: Observed, matches: Matches) -> Apply | None:
 
 
 def _record(service: SpeculativeInferenceService, profile: Profile, settings: Settings, observed: Observed) -> Record:
-    """How to render the spec: as the revision that is already there for it was, else with the latest."""
+    """How to render the spec: as the revision of that spec that serves or has passed its preflight, else anew.
+
+    A revision that never passed holds nothing worth keeping, and today's images may be what heals it.
+    """
     fresh = Record(renderer=LATEST, serving_image=settings.serving_image, profile=profile, spec=service.spec)
     known = {digest: r for digest, r in records(observed).items() if r.inputs_hash == fresh.inputs_hash}
-    if not known:
-        return fresh
-    live = observed.live_revision()
-    return known[live] if live in known else next(iter(known.values()))
+    if (live := observed.live_revision() or "") in known:
+        return known[live]
+    passed = (r for r in known.values() if observe_preflight(observed, service.name, render(r)).passed)
+    return next(passed, fresh)
 
 
 def records(observed: Observed) -> Mapping[str, Record]:

@@ -265,6 +265,17 @@ def test_a_new_operator_with_another_serving_image_rolls_nothing(
     assert decision.revision.pod["initContainers"][0]["image"] == "tandem/serving:9"
 
 
+def test_a_revision_that_never_passed_gives_way_to_todays_images(
+    world: World, service: SpeculativeInferenceService
+) -> None:
+    world.step(service)
+    world.settings = world.settings.model_copy(update={"serving_image": "tandem/serving:9"})
+    decision, done = world.step(service)
+    assert done == ["+ConfigMap", "+Job", "-Job"], "the Job of the old images is of no use any more"
+    assert decision.revision is not None
+    assert decision.revision.pod["initContainers"][0]["image"] == "tandem/serving:9"
+
+
 def test_old_revisions_are_kept_for_going_back_and_then_deleted(
     world: World, service: SpeculativeInferenceService
 ) -> None:
