@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import checkpoint, metrics
+from tandem_serving import checkpoint, forward, metrics
 from tandem_serving.chunks import Chunk, Summary
 from tandem_serving.control import Abortable, Control
 from tandem_serving.errors import EngineError, ServingError
@@ -31,7 +31,7 @@ from tandem_serving.settings import Settings
 from tandem_serving.tokenizer import Tokenizer
 
 CODES = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "CANCELLED")
-IN_BAND_ERRORS = "in_band_errors"
+ONE_RESPONSE = "one_response"
 _TENSORS = ("output_ids", "sequence_length")
 
 
@@ -87,10 +87,10 @@ def plain_error(error: Any, role: str = "") -> EngineError:
 
 
 def raise_in_band(tensors: Mapping[str, Array]) -> None:
-    """Raise the EngineError that a response with `IN_BAND_ERRORS` holds, if it holds one."""
-    code = tensors["finish_reason"].item().decode()
+    """Raise the EngineError that a response with `ONE_RESPONSE` holds, if it holds one."""
+    code = tensors["finish_reason"][0, 0].decode()
     if code in CODES:
-        raise EngineError(tensors["text_output"].item().decode(), code)
+        raise EngineError(tensors["text_output"][0, 0].decode(), code)
 
 
 class EngineModel:
@@ -198,8 +198,6 @@ def _tensors(call: Call) -> list[Any]:
         tensors.append(pb_utils.Tensor("min_tokens", lengths[2:3]))
     if call.seed is not None:
         tensors.append(pb_utils.Tensor("seed", np.array([[call.seed]], np.uint64)))
-    if call.streaming:
-        tensors.append(pb_utils.Tensor("streaming", np.ones((1, 1), np.bool_)))
     return tensors
 
 
@@ -250,28 +248,35 @@ class TritonEngines:
 class TritonResponder:
     """A Triton request's response sender; outputs that the client did not ask for are left out.
 
-    With the request parameter `IN_BAND_ERRORS` an error comes as a response: its code as finish_reason, its
-    message as text_output. Triton drops the codes of errors between models, which unary clients should see.
+    With the request parameter `ONE_RESPONSE`, for `tensorrt_llm_bls`, all prompts come in one response, and
+    so does an error: its code as finish_reason, its message as text_output. Triton drops the codes of
+    errors between models; why one response: see loop.py.
     """
 
     def __init__(self, triton_request: Any) -> None:
         self._sender = triton_request.get_response_sender()
         self._wanted = set(triton_request.requested_output_names())
-        self._in_band_errors = IN_BAND_ERRORS in json.loads(triton_request.parameters() or "{}")
+        self._one_response = ONE_RESPONSE in json.loads(triton_request.parameters() or "{}")
+        self._rows: list[dict[str, Array]] = []
 
     def send(self, chunk: Chunk, last: bool) -> None:
         """Send a chunk as [1, ...] tensors."""
+        arrays = chunk_tensors(chunk)
+        if self._one_response:
+            self._rows.append(arrays)
+            if not last:
+                return
+            arrays = forward.merge(self._rows)
         tensors = [
-            pb_utils.Tensor(name, value)
-            for name, value in chunk_tensors(chunk).items()
-            if not self._wanted or name in self._wanted
+            pb_utils.Tensor(name, value) for name, value in arrays.items() if not self._wanted or name in self._wanted
         ]
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0
         self._sender.send(pb_utils.InferenceResponse(output_tensors=tensors), flags)
 
     def fail(self, error: ServingError) -> None:
         """Send an error as the last response."""
-        if self._in_band_errors:
+        if self._one_response:
+            self._rows.clear()
             self.send(Chunk(0, str(error), finish_reason=error.code), last=True)
             return
         response = pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))

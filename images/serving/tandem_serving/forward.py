@@ -1,4 +1,4 @@
-"""From the decoupled model's responses, one a prompt, to the one response of a unary client. Pure."""
+"""From a request's responses, one a prompt, to the one response of a unary client. Pure."""
 
 from __future__ import annotations
 

@@ -9,6 +9,11 @@ End of sequence, as TensorRT-LLM reports it: end_id is not part of the output, s
 returns accepted draft tokens only, without one of the target's own, has reached it. Engines that do
 return end_id are understood too.
 
+Without a draft the target runs in calls of 1, 2, 4, 8, 8, ... tokens: long enough to cost little, short
+enough to stream and to be cancelled; the lengths are fixed so that results do not depend on time. (One
+streaming call would be fewer, but with more than one response to a call Triton's Python backend can
+deadlock its whole process up to 26.06: its iterator waits for the interpreter's lock while it holds its own.)
+
 Penalties and bad words: TensorRT-LLM counts the whole sequence, prompt included, and a later round's
 prompt is exactly the earlier sequence, so they mean the same on each round as in one long call.
 `min_tokens` counts from the client's prompt: each call gets what is still missing.
@@ -17,7 +22,6 @@ prompt is exactly the earlier sequence, so they mean the same on each round as i
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +38,9 @@ FINISH_LENGTH = "length"
 FINISH_END_ID = "end_id"
 FINISH_STOP = "stop"
 
+# Tokens of the target's calls when it runs alone, at most.
+LONGEST_SPAN = 8
+
 _MASK64 = (1 << 64) - 1
 
 
@@ -42,7 +49,7 @@ class Call:
     """One engine call.
 
     `ids` int32[n] is the sequence so far, `draft_ids` int32[k] what to verify (then `output_len` is
-    k + 1 and the engine returns 1..k+1 tokens in one pass). `streaming` asks for a response an iteration.
+    k + 1 and the engine returns 1..k+1 tokens in one pass). The engine answers with one response.
     """
 
     ids: IntArray
@@ -50,7 +57,6 @@ class Call:
     draft_ids: IntArray | None = None
     min_tokens: int = 0
     seed: int | None = None
-    streaming: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,7 @@ class Loop:
     def _remaining(self) -> int:
         return len(self._ids) - self._end
 
-    def _call(self, output_len: int, draft_ids: list[int] | None = None, streaming: bool = False) -> Call:
+    def _call(self, output_len: int, draft_ids: list[int] | None = None) -> Call:
         sequence = self._sequence
         seed = sequence.seed
         if seed is not None and sequence.mix_seed:
@@ -160,7 +166,6 @@ class Loop:
             draft_ids=np.array(draft_ids, np.int32) if draft_ids else None,
             min_tokens=max(0, sequence.min_tokens - (self._end - self._start)),
             seed=seed,
-            streaming=streaming,
         )
 
     def _propose(self) -> list[int] | None:
@@ -181,8 +186,7 @@ class Loop:
 
     def _verify(self, proposal: list[int]) -> Step:
         call = self._call(len(proposal) + 1, draft_ids=proposal)
-        outputs = list(self._target.run(call))
-        ids = [token for output in outputs for token in output.ids][: self._remaining]
+        ids, log_probs, logits = self._read(call)
         cut = self._end_at(ids)
         accepted = common_prefix(ids[:cut], proposal)
         self._length.observe(len(proposal), accepted)
@@ -194,39 +198,37 @@ class Loop:
             accepted=accepted,
             drafted=len(proposal),
             finish=self._finish,
-            log_probs=_join([output.log_probs for output in outputs], cut),
-            logits=_join([output.logits for output in outputs], cut),
+            log_probs=_cut(log_probs, cut),
+            logits=_cut(logits, cut),
         )
 
     def _target_alone(self) -> Generator[Step, None, None]:
-        """One long streaming call for all that is left, instead of a call a token."""
-        with closing(self._target.run(self._call(self._remaining, streaming=True))) as outputs:
-            for output in outputs:
-                step = self._take_alone(output)
-                if self._finish:
-                    break
-                yield step
-            else:
+        span = 1
+        while not self._finish:
+            wanted = min(span, self._remaining)
+            ids, log_probs, logits = self._read(self._call(wanted))
+            cut = self._end_at(ids)
+            self._append(ids[:cut])
+            if cut < wanted:
                 self._finish = FINISH_END_ID
-                step = self._take_alone(Output([]))
-            if self._finish == FINISH_LENGTH:
-                for _ in outputs:  # the engine is done too: read its end instead of cancelling it
-                    pass
-        yield step
+            error, self._draft_error = self._draft_error, ""
+            yield Step(
+                ids[:cut],
+                finish=self._finish,
+                draft_error=error,
+                log_probs=_cut(log_probs, cut),
+                logits=_cut(logits, cut),
+            )
+            span = min(2 * span, LONGEST_SPAN)
 
-    def _take_alone(self, output: Output) -> Step:
-        ids = output.ids[: self._remaining]
-        cut = self._end_at(ids)
-        self._append(ids[:cut])
-        if cut < len(ids):
-            self._finish = FINISH_END_ID
-        error, self._draft_error = self._draft_error, ""
-        return Step(
-            ids[:cut],
-            finish=self._finish,
-            draft_error=error,
-            log_probs=_join([output.log_probs], cut),
-            logits=_join([output.logits], cut),
+    def _read(self, call: Call) -> tuple[list[int], FloatArray | None, FloatArray | None]:
+        """Run a call of the target: tokens, log probs, logits of all its responses."""
+        outputs = list(self._target.run(call))
+        ids = [token for output in outputs for token in output.ids][: self._remaining]
+        return (
+            ids,
+            _join([output.log_probs for output in outputs]),
+            _join([output.logits for output in outputs]),
         )
 
     def _append(self, ids: list[int]) -> None:
@@ -243,6 +245,10 @@ class Loop:
         return len(ids)
 
 
-def _join(parts: list[FloatArray | None], length: int) -> FloatArray | None:
+def _join(parts: list[FloatArray | None]) -> FloatArray | None:
     present = [part for part in parts if part is not None]
-    return np.concatenate(present)[:length] if present else None
+    return np.concatenate(present) if present else None
+
+
+def _cut(values: FloatArray | None, length: int) -> FloatArray | None:
+    return None if values is None else values[:length]

@@ -36,7 +36,6 @@ class MockEngine:
     includes_end: bool = False
     fail_at: int = -1
     calls: list[Call] = field(default_factory=list)
-    closed_early: int = 0
 
     def run(self, call: Call) -> Generator[Output, None, None]:
         """Answer as the contract says: one pass over draft ids, or `output_len` tokens."""
@@ -44,15 +43,7 @@ class MockEngine:
         if len(self.calls) - 1 == self.fail_at:
             raise EngineError("draft engine: out of order")
         tokens = self._verify(call) if call.draft_ids is not None else self._generate(call)
-        if not call.streaming:
-            yield self._output(list(tokens))
-            return
-        try:
-            for token in tokens:
-                yield self._output([token])
-        except GeneratorExit:
-            self.closed_early += 1
-            raise
+        yield self._output(list(tokens))
 
     def abort(self) -> None:
         """Nothing runs in the background."""

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import adapter, forward
+from tandem_serving import adapter
 from tandem_serving.errors import CancelledError, EngineError, RequestError, ServingError
 from tandem_serving.request import Array
 
 CANCEL_POLL_SECONDS = 0.1
 # Outputs that are read here, asked for or not.
-NEEDED = ("batch_index", "finish_reason", "text_output")
+NEEDED = ("finish_reason", "text_output")
 
 
 class TritonPythonModel:
@@ -68,14 +68,14 @@ class TritonPythonModel:
             request_id=call_id,
             requested_output_names=[*{*request.requested_output_names(), *NEEDED}],
             inputs=request.inputs(),
-            parameters={adapter.IN_BAND_ERRORS: True},
+            parameters={adapter.ONE_RESPONSE: True},
         )
         future = self._calls.submit(_collect, call)
         while not wait([future], CANCEL_POLL_SECONDS).done:
             if sender.is_cancelled():
                 self._stop(call_id)
                 raise CancelledError("the client cancelled the request")
-        return forward.merge(future.result())
+        return future.result()
 
     def _stop(self, call_id: str) -> None:
         inputs = [
@@ -89,21 +89,19 @@ class TritonPythonModel:
         self._calls.submit(_collect, stop)
 
 
-def _collect(call: Any) -> list[dict[str, Array]]:
-    """The tensors of each response. Raises EngineError."""
-    rows = []
+def _collect(call: Any) -> dict[str, Array]:
+    """The tensors of the one response; {} for a call that only stops another. Raises EngineError."""
+    row: dict[str, Array] = {}
     try:
         for response in adapter.start(call):
             if response.has_error():
                 raise adapter.plain_error(response.error())
-            tensors = response.output_tensors()
-            if tensors:
-                row = {tensor.name(): tensor.as_numpy().copy() for tensor in tensors}
-                adapter.raise_in_band(row)
-                rows.append(row)
+            row = row or {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}
     except pb_utils.TritonModelException as error:
         raise EngineError(str(error)) from None
-    return rows
+    if row:
+        adapter.raise_in_band(row)
+    return row
 
 
 def _error_response(error: ServingError) -> Any:
