@@ -1,6 +1,6 @@
 """Causal attention over the KV cache, in products of one shape.
 
-A tile is `tile_tokens` queries of one sequence with all query heads of a kv head; a unit is a tile against
+A tile is `tile_tokens` queries of one sequence with all query heads of a kv head (8 rows); a unit is a tile against
 one block of 64 keys. Units are computed alike wherever they stand; the softmax's sums over a tile's blocks
 run in the order of the blocks, where blocks beyond a query add exact zeros.
 """
@@ -90,13 +90,22 @@ class Plan:
         return np.repeat(np.arange(self.tiles), np.repeat(self.depths, self.tile_counts))
 
 
+def _padded_group(heads: int) -> int:
+    """Rows of a tile for the query heads of a kv head: tiles have 8 rows or a multiple.
+
+    BLAS computes rows beyond a multiple of 8 or so with other kernels, whose bits differ.
+    """
+    return next((size for size in (1, 2, 4, 8) if size >= heads), -(-heads // TILE_ROWS) * TILE_ROWS)
+
+
 class Attention:
     """Attention of all layers; keeps scratch memory between passes. Not thread-safe."""
 
     def __init__(self, config: ModelConfig, cache: KVCache) -> None:
         self._config = config
         self._cache = cache
-        self._tile_tokens = max(1, TILE_ROWS // config.heads_per_kv)
+        self._group = _padded_group(config.heads_per_kv)
+        self._tile_tokens = max(1, TILE_ROWS // self._group)
         self._scratch = np.zeros(0, np.float32)
         # Apart from the scratch memory: what is left over in a tile's unused places stays finite.
         self._queries = np.zeros((0, 0, 0, 0), np.float32)
@@ -115,7 +124,7 @@ class Attention:
 
     def _allocate(self, plan: Plan) -> None:
         """Scratch arrays of the pass."""
-        rows, kv, width = self._tile_tokens * self._config.heads_per_kv, *self._cache.keys.shape[3:5]
+        rows, kv, width = self._tile_tokens * self._group, *self._cache.keys.shape[3:5]
         if plan.tiles > len(self._queries):
             self._queries = np.zeros((2 * plan.tiles, kv, rows, width), np.float32)
         shapes = [
@@ -153,7 +162,7 @@ class Attention:
         """0 where a query sees a key, else -inf: a key at j is seen from a position p >= j."""
         count, depth = shape
         places, size = self._tile_tokens, self._visible.itemsize
-        shape5 = (count, depth, places, self._config.heads_per_kv, BLOCK)
+        shape5 = (count, depth, places, self._group, BLOCK)
         strides = (-places * size, BLOCK * size, -size, 0, size)
         first = (self._reach - start) * size
         mask.reshape(shape5)[...] = np.ndarray(shape5, np.float32, self._visible.data, first, strides)
@@ -164,15 +173,17 @@ class Attention:
         `qkv` [rows, heads + 2 * kv heads, head_dim] is rotated and scaled already.
         """
         rows, config = plan.rows, self._config
-        heads, kv = config.num_heads, config.num_kv_heads
+        heads, kv, group = config.num_heads, config.num_kv_heads, config.heads_per_kv
         self._cache.keys[layer][rows.slot, rows.block, :, :, rows.offset] = qkv[:, heads : heads + kv]
         self._cache.values[layer][rows.slot, rows.block, :, rows.offset] = qkv[:, heads + kv :]
-        by_place = (plan.tiles, kv, self._tile_tokens, config.heads_per_kv, config.head_dim)
-        by_group = (len(qkv), kv, config.heads_per_kv, config.head_dim)
-        self._queries[: plan.tiles].reshape(by_place)[rows.tile, :, rows.place] = qkv[:, :heads].reshape(by_group)
+        by_place = (plan.tiles, kv, self._tile_tokens, self._group, config.head_dim)
+        by_group = (len(qkv), kv, group, config.head_dim)
+        self._queries[: plan.tiles].reshape(by_place)[rows.tile, :, rows.place, :group] = qkv[:, :heads].reshape(
+            by_group
+        )
         self._weigh(layer)
         self._sum(layer)
-        out.reshape(by_group)[...] = self._summed.reshape(by_place)[rows.tile, :, rows.place]
+        out.reshape(by_group)[...] = self._summed.reshape(by_place)[rows.tile, :, rows.place, :group]
 
     def _weigh(self, layer: int) -> None:
         """Weights of the keys, exp(score - the row's maximum), 0 where masked."""

@@ -1,0 +1,103 @@
+import queue
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from reference_engine.engine import Engine, EngineStopped
+from reference_engine.model import Segment
+from reference_engine.request import Finish, Output, Request, RequestError
+from reference_engine.scheduler import Capacity, Scheduler
+from unit.reference_engine import tiny_llama
+
+PROMPT = np.arange(20, dtype=np.int32)
+SECONDS = 30
+
+
+def collect(outputs: "queue.Queue[Output]") -> list[Output]:
+    """Outputs up to the last."""
+    result = [outputs.get(timeout=SECONDS)]
+    while not result[-1].finish:
+        result.append(outputs.get(timeout=SECONDS))
+    return result
+
+
+def test_many_threads_get_what_one_would() -> None:
+    engine = Engine(tiny_llama.scheduler(slots=8))
+    results: dict[int, list[int]] = {}
+
+    def ask(start: int) -> None:
+        outputs: queue.Queue[Output] = queue.Queue()
+        engine.submit(Request(PROMPT[start:], 10), outputs.put)
+        results[start] = collect(outputs)[-1].tokens
+
+    threads = [threading.Thread(target=ask, args=(start,)) for start in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    engine.close()
+    alone = tiny_llama.scheduler()
+    for start in range(16):
+        expected: list[Output] = []
+        alone.submit(Request(PROMPT[start:], 10), expected.append)
+        while not alone.idle:
+            alone.step()
+        assert results[start] == expected[0].tokens
+
+
+def test_a_cancelled_request_ends_and_the_engine_goes_on() -> None:
+    engine = Engine(tiny_llama.scheduler())
+    outputs: queue.Queue[Output] = queue.Queue()
+    call = engine.submit(Request(PROMPT, 200, streaming=True), outputs.put)
+    outputs.get(timeout=SECONDS)
+    engine.cancel(call)
+    assert collect(outputs)[-1].finish == Finish.CANCELLED
+    engine.submit(Request(PROMPT, 2), outputs.put)
+    assert collect(outputs)[-1].finish == Finish.LENGTH
+    engine.close()
+
+
+def test_bad_requests_are_told_to_the_caller() -> None:
+    engine = Engine(tiny_llama.scheduler())
+    with pytest.raises(RequestError, match="request_output_len is 0"):
+        engine.submit(Request(PROMPT, 0), lambda _: None)
+    engine.close()
+
+
+def test_closing_ends_what_runs() -> None:
+    engine = Engine(tiny_llama.scheduler())
+    outputs: queue.Queue[Output] = queue.Queue()
+    engine.submit(Request(PROMPT, 230, streaming=True), outputs.put)
+    outputs.get(timeout=SECONDS)
+    engine.close()
+    assert collect(outputs)[-1].finish in (Finish.ERROR, Finish.LENGTH)
+    with pytest.raises(EngineStopped, match="restart the server"):
+        engine.submit(Request(PROMPT, 1), outputs.put)
+
+
+class BrokenModel:
+    """A forward pass that fails."""
+
+    def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
+        raise FloatingPointError("broken")
+
+    def copy_kv(self, source: int, destination: int, tokens: int) -> None:
+        raise AssertionError("nothing to copy")
+
+
+def test_an_error_in_the_model_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", logged.append)
+    engine = Engine(Scheduler(BrokenModel(), Capacity(64, 2, 256), 97))
+    outputs: queue.Queue[Output] = queue.Queue()
+    engine.submit(Request(PROMPT, 5), outputs.put)
+    [output] = collect(outputs)
+    assert output.finish == Finish.ERROR
+    assert "its log says which" in output.error
+    with pytest.raises(EngineStopped, match="restart the server"):
+        engine.submit(Request(PROMPT, 5), outputs.put)
+    engine.close()
+    assert [str(each.exc_value) for each in logged] == ["broken"]

@@ -1,0 +1,71 @@
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from reference_engine.kv_cache import BLOCK
+from reference_engine.slots import Lease, Slots
+
+Ids = npt.NDArray[np.int32]
+
+A: Ids = np.arange(1, 200, dtype=np.int32)
+B: Ids = np.arange(1000, 1200, dtype=np.int32)
+
+
+def joined(*parts: Ids) -> Ids:
+    ids: Ids = np.concatenate(parts)
+    return ids
+
+
+def used(slots: Slots, *texts: Ids) -> None:
+    """Each text in a slot of its own, in this order of use, all free again."""
+    leases = [slots.acquire(text, 0) for text in texts]
+    for lease, text in zip(leases, texts, strict=True):
+        assert lease is not None
+        slots.record(lease.slot, text)
+        slots.release(lease.slot)
+
+
+CASES = [
+    ("nothing in common: the slot used longest ago", [A[:80], B[:80]], B[100:120], Lease(0, 0, 0)),
+    ("continues its own slot", [A[:80], B[:80]], B[:90], Lease(1, 80, 1)),
+    ("a few rejected tokens are given up in place", [A[:80], B[:80]], joined(B[:76], A[:9]), Lease(1, 76, 1)),
+    ("another text's long tail is kept, its head copied", [A[:80], B[:150]], joined(B[:70], A[:9]), Lease(0, 70, 1)),
+    ("the last token is always computed", [A[:80], B[:80]], B[:80], Lease(1, 79, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "texts", "prompt", "expected"), CASES, ids=[row[0] for row in CASES])
+def test_where_a_sequence_goes(reason: str, texts: list[Ids], prompt: Ids, expected: Lease) -> None:
+    slots = Slots(len(texts), 256)
+    used(slots, *texts)
+    assert slots.acquire(prompt, len(prompt) - 1) == expected
+
+
+def test_a_busy_slot_is_copied_never_taken() -> None:
+    slots = Slots(2, 256)
+    first = slots.acquire(A[:70], 69)
+    assert first == Lease(0, 0, 0)
+    slots.record(0, A[:70])
+    assert slots.acquire(A[:75], 74) == Lease(1, 70, 0)
+    assert slots.acquire(A[:75], 74) is None, "both are busy"
+    slots.release(0)
+    assert slots.acquire(B[:5], 4) == Lease(0, 0, 0)
+
+
+def test_what_a_slot_lost_is_not_found_again() -> None:
+    slots = Slots(1, 256)
+    used(slots, A[:150])
+    lease = slots.acquire(joined(A[:20], B[:20]), 39)
+    assert lease == Lease(0, 20, 0), "the only slot is used, whatever it loses"
+    slots.record(0, joined(A[:20], B[:20]))
+    slots.release(0)
+    assert slots.acquire(A[:150], 149) == Lease(0, 20, 0)
+
+
+def test_a_block_is_what_a_tail_is_worth() -> None:
+    for tail, slot in ((BLOCK - 1, 1), (BLOCK, 0)):
+        slots = Slots(2, 256)
+        used(slots, B[:10], A[: 30 + tail])
+        lease = slots.acquire(joined(A[:30], B[50:60]), 39)
+        assert lease is not None
+        assert lease.slot == slot
