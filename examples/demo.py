@@ -81,7 +81,8 @@ def apply(cluster: Cluster, images: list[Built]) -> None:
     }
     if used - {image.ref for image in images}:
         say("the images changed: the service is made anew")
-        cluster.kubectl.run("delete", "sis", SERVICE, "--cascade=foreground")
+        cluster.kubectl.run("delete", "sis", SERVICE)
+        cluster.kubectl.run("wait", "--for=delete", f"deployment/{SERVICE}-server", "--timeout=60s")
     cluster.kubectl.run("apply", "-f", str(REPOSITORY / "examples/quickstart.yaml"))
 
 
