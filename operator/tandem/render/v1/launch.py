@@ -10,6 +10,7 @@ from tandem.render.v1.models import ENGINES, model_names
 MODELS = "/models"
 TANDEM = "/opt/tandem"
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
+BLS_SEQUENCES = 64  # what one instance of speculative_bls runs at once
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def _model(inputs: Inputs, name: str) -> dict[str, str]:
 def _server_command(inputs: Inputs) -> list[str]:
     # The Python backend's pool holds a thread for each engine call until its first response, and for each
     # response sent: below twice the sequences, streaming stalls.
-    threads = 2 * inputs.spec.serving.max_batch_size + 16
+    threads = 2 * max(BLS_SEQUENCES, inputs.spec.serving.max_batch_size) + 32
     return [
         "tritonserver",
         f"--model-repository={MODELS}",
