@@ -29,6 +29,7 @@ class Exchange:
         self.request_id: str = request.request_id()
         self.calls: list[engine.Call] = []
         self.closed = False
+        self._sending = threading.Lock()
         self._sender = request.get_response_sender()
         self._wanted = set(request.requested_output_names())
         self._open_rows = 0
@@ -72,18 +73,24 @@ class Exchange:
     def acknowledge(self) -> None:
         """End the request without a response."""
         self.closed = True
-        self._sender.send(flags=FINAL)
+        with self._sending:
+            self._sender.send(flags=FINAL)
 
     def _respond(self, response: Any, flags: int) -> None:
         """A client that is gone must not stop the engine's thread."""
         try:
-            self._sender.send(response, flags)
+            with self._sending:
+                self._sender.send(response, flags)
         except pb_utils.TritonModelException as error:
             log.warning("request %s: response not sent: %s", self.request_id, error)
 
     def abandoned(self) -> bool:
-        """Whether the client has cancelled or is gone."""
-        return bool(self._sender.is_cancelled())
+        """Whether the client has cancelled or is gone.
+
+        Never asked after the final response: Triton has freed the request then, and would crash.
+        """
+        with self._sending:
+            return not self.closed and bool(self._sender.is_cancelled())
 
 
 class TritonPythonModel:
