@@ -12,6 +12,7 @@ from .conftest import REPOSITORY, AuditLog, Namespace, OperatorProcess, wait_for
 
 Audit = Callable[[], AuditLog]
 
+
 def pods_created(listening: AuditLog, namespace: Namespace) -> int:
     """Server pods that the ReplicaSet controller made."""
     return sum(
