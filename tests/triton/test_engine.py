@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,8 +173,5 @@ def test_slots_of_clients_that_are_gone_serve_others(tmp_path: Path) -> None:
             for call in calls:
                 next(call.responses())
         with open_client(small.grpc_url) as client:
-            started = time.monotonic()
             assert client.send(TARGET, inputs(PROMPT, 3, exclude_input_in_output=True)).tokens() == GREEDY[:3]
-            waited = time.monotonic() - started
-    # The two would have taken 1,900 passes, some 10 s, until the third got a slot.
-    assert waited < 5
+        assert small.log.count("given up by its client") == 2, "the third waited for the end of one of the two"

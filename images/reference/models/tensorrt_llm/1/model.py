@@ -29,6 +29,7 @@ class Exchange:
         self.request_id: str = request.request_id()
         self.calls: list[engine.Call] = []
         self.closed = False
+        self.cancelled = False
         self._sending = threading.Lock()
         self._sender = request.get_response_sender()
         self._wanted = set(request.requested_output_names())
@@ -138,6 +139,7 @@ class TritonPythonModel:
                 self._cancel(exchange)
 
     def _cancel(self, exchange: Exchange) -> None:
+        exchange.cancelled = bool(exchange.calls)
         for call in exchange.calls:
             self._engine.cancel(call)
 
@@ -150,7 +152,8 @@ class TritonPythonModel:
         """Cancel what clients have given up, so that its place goes to others."""
         while not self._finished.wait(self._period):
             for exchange in self._open_exchanges():
-                if exchange.abandoned():
+                if not exchange.cancelled and exchange.abandoned():
+                    log.info("request %r was given up by its client", exchange.request_id)
                     self._cancel(exchange)
 
     def finalize(self) -> None:
