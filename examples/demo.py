@@ -4,7 +4,6 @@ Each step is what a user would do by hand, and is skipped when it is done alread
 """
 
 import json
-import os
 import subprocess
 import sys
 import time
