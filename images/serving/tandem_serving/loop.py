@@ -181,8 +181,7 @@ class Loop:
         except EngineError as error:
             self._draft, self._draft_error = None, str(error)
             return None
-        ids = ids[:k]
-        return ids[: self._end_at(ids)]
+        return ids[:k]
 
     def _verify(self, proposal: list[int]) -> Step:
         call = self._call(len(proposal) + 1, draft_ids=proposal)

@@ -15,7 +15,7 @@ from tandem_serving.control import Abortable, Control
 from tandem_serving.errors import ServingError
 from tandem_serving.loop import Engine
 from tandem_serving.request import Array, Limits, Parser, Prompt, Request
-from tandem_serving.service import Options, Service
+from tandem_serving.service import Job, Options, Service
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.mock_engine import MockEngine, Model, counting, wrong_every
 
@@ -193,6 +193,8 @@ def test_stop_word_ends_the_text_before_it(start: Start) -> None:
             answer = ask(service, tensors("def add(", max_tokens=40, **stop, **how)).wait()
             assert text(answer.chunks) == whole.text[: whole.text.index(word)]
             assert answer.chunks[-1].finish_reason == "stop"
+            log_probs = [chunk.log_probs for chunk in answer.chunks if chunk.log_probs is not None]
+            assert np.concatenate(log_probs).tolist() == [-0.5 * t for chunk in answer.chunks for t in chunk.ids]
 
 
 def test_many_at_once_give_the_same(start: Start) -> None:
@@ -259,6 +261,15 @@ def test_a_request_can_be_ended_from_outside(start: Start, ending: str) -> None:
     answer.wait()
     assert answer.error is not None
     assert answer.error.code == ("UNAVAILABLE" if ending == "time over" else "CANCELLED")
+
+
+def test_a_request_that_is_over_is_never_asked_about(tokenizer: Tokenizer) -> None:
+    request = Parser(tokenizer, Limits(128, 4, 300)).parse(tensors("def add("))
+    answer = Answer()
+    job = Job(request, "", answer, deadline=0)
+    job.send(Chunk(0, finish_reason="length"))
+    answer.gone = True
+    assert not job.cancelled()
 
 
 def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,50 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem_serving import checkpoint
+from tandem_serving.checkpoint import Limits
+from tandem_serving.tokenizer import Tokenizer
+from unit.serving.conftest import ModelFolder, byte_level
+
+LIMITS = [
+    ({"max_position_embeddings": 2048, "vocab_size": 300}, Limits(2048, 300), "Hugging Face"),
+    (
+        {"build_config": {"max_seq_len": 4096}, "pretrained_config": {"vocab_size": 128}},
+        Limits(4096, 128),
+        "a TensorRT-LLM engine",
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "limits", "reason"), LIMITS, ids=[row[2] for row in LIMITS])
+def test_limits(tmp_path: Path, config: dict[str, object], limits: Limits, reason: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert checkpoint.read_limits(tmp_path) == limits, reason
+
+
+END_IDS = [
+    ({"eos_token_id": 5}, None, [5], "config.json alone"),
+    ({"eos_token_id": 5}, {"eos_token_id": [7, 8]}, [7, 8], "generation_config.json comes first, with several"),
+    ({}, None, [0], "else the tokenizer's end token by name"),
+]
+
+
+@pytest.mark.parametrize(("config", "generation", "expected", "reason"), END_IDS, ids=[row[3] for row in END_IDS])
+def test_end_ids(
+    tmp_path: Path, config: dict[str, object], generation: object, expected: list[int], reason: str
+) -> None:
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+    if generation:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    assert Tokenizer(tmp_path).end_ids == expected, reason
+
+
+def test_no_tokenizer_says_so(model_folder: ModelFolder) -> None:
+    folder = model_folder()
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(checkpoint.CheckpointError, match=r"tokenizer\.json is missing"):
+        Tokenizer(folder)

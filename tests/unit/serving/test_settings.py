@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from tandem_serving.settings import SettingsError, read
+
+LEAST = {"tensorrt_llm_model_name": "target", "tokenizer_dir": "/t", "target_model_path": "/m"}
+
+
+def test_defaults_without_a_draft() -> None:
+    settings = read(LEAST)
+    assert (settings.draft_model, settings.draft_path, settings.max_draft_len) == ("", None, 0)
+    assert (settings.request_timeout, settings.draft_timeout) == (600, 10)
+    assert (settings.running, settings.waiting, settings.mix_seed) == (64, 1024, False)
+
+
+def test_all() -> None:
+    draft = {"tensorrt_llm_draft_model_name": "draft", "draft_model_path": "/d", "max_draft_len": "4"}
+    settings = read(LEAST | draft | {"mix_seed": "true", "draft_timeout_seconds": "0.5"})
+    assert (settings.draft_path, settings.max_draft_len) == (Path("/d"), 4)
+    assert (settings.draft_timeout, settings.mix_seed) == (0.5, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer_dir": ""}, "parameter tokenizer_dir is missing"),
+        ({"tensorrt_llm_draft_model_name": "draft"}, "parameter draft_model_path is missing"),
+        ({"max_draft_len": "four"}, "max_draft_len in config.pbtxt is 'four': write a number"),
+        ({"max_draft_len": "-1"}, "max_draft_len in config.pbtxt is -1: write 0 or more"),
+        ({"max_running_sequences": "0"}, "write 1 or more"),
+    ],
+)
+def test_what_is_wrong_is_said(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        read(LEAST | changes)
