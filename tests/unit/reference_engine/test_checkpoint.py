@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from reference_engine import blas, engine, weights
+from reference_engine import blas, engine, layout, weights
 from reference_engine import config as model_config
 from reference_engine.config import CheckpointError
 from unit.reference_engine import tiny_llama
@@ -28,6 +28,37 @@ ROPES: list[tuple[str, dict[str, Any], float, str]] = [
 def test_rope_is_read_as_written(reason: str, changes: dict[str, Any], theta: float, kind: str) -> None:
     config = model_config.parse({**tiny_llama.CONFIG, **changes})
     assert (config.rope_theta, config.rope_scaling.kind) == (theta, kind)
+
+
+def transformers_frequency(i: int, scaling: dict[str, Any]) -> float:
+    """Frequency of the i-th pair of a head of 16, as modeling_rope_utils defines it."""
+    frequency = float(1 / 10000.0 ** (2 * i / 16))
+    if scaling["rope_type"] == "linear":
+        return frequency / float(scaling["factor"])
+    old, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    wavelength = 2 * np.pi / frequency
+    if wavelength < old / high:
+        return frequency
+    if wavelength > old / low:
+        return float(frequency / factor)
+    smooth = (old / wavelength - low) / (high - low)
+    return float((1 - smooth) * frequency / factor + smooth * frequency)
+
+
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+SCALINGS: list[dict[str, Any]] = [{"rope_type": "linear", "factor": 4.0}, {"rope_type": "llama3", **LLAMA3}]
+
+
+@pytest.mark.parametrize(
+    "scaling", [{"rope_type": "linear", "factor": 1.0}, *SCALINGS], ids=["none", "linear", "llama3"]
+)
+def test_rotary_angles_are_transformers(scaling: dict[str, Any]) -> None:
+    config = model_config.parse({**tiny_llama.CONFIG, "rope_scaling": scaling})
+    rotation = layout.rotation(config, 50)
+    for position, i in [(0, 3), (1, 0), (7, 2), (49, 1), (49, 4), (49, 7)]:
+        expected = np.exp(1j * position * transformers_frequency(i, scaling))
+        assert rotation[position, i] == pytest.approx(expected, abs=1e-6)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

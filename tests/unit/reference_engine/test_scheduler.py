@@ -113,6 +113,27 @@ def test_a_verification_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert passes == [[(0, 10)], [(10, 3)], [(13, 9)]]
 
 
+def test_a_short_piece_goes_before_a_long_prompt_that_came_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = tiny_llama.scheduler(max_num_tokens=16)
+    generate(scheduler, PROMPT, 1)
+    passes = watch(scheduler, monkeypatch)
+    run(scheduler, Request(OTHER, 1), Request(PROMPT, 1))
+    assert passes[0] == [(29, 1), (0, 15)]
+
+
+def test_a_common_beginning_is_computed_once_and_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = tiny_llama.scheduler(max_num_tokens=256)
+    beginning = np.random.default_rng(5).integers(0, 97, 100).astype(np.int32)
+    texts = [np.concatenate([beginning, np.full(70, i, np.int32)]) for i in range(4)]
+    expected = [generate(tiny_llama.scheduler(), text, 5, SAMPLED) for text in texts]
+    assert generate(scheduler, texts[0], 5, SAMPLED) == expected[0]
+    passes = watch(scheduler, monkeypatch)
+    outputs = run(scheduler, *(Request(text, 5, sampling=SAMPLED) for text in texts))
+    assert [output.tokens for [output] in outputs] == expected
+    assert passes[0] == [(169, 1), (100, 70), (100, 70), (100, 70)]
+    assert [output.stats.reused_tokens for [output] in outputs] == [169, 100, 100, 100]
+
+
 STREAMS = [True, False]
 
 
@@ -135,6 +156,13 @@ def test_log_probs_and_logits_come_with_their_tokens() -> None:
         log_prob = scaled[output.tokens[0]] - np.log(np.exp(scaled).sum())
         assert output.log_probs == pytest.approx([log_prob], abs=1e-3)
         text = np.concatenate([text, np.array(output.tokens, np.int32)])
+
+
+def test_end_id_has_no_log_prob_and_no_logits() -> None:
+    alone = generate(tiny_llama.scheduler(), OTHER, 4)
+    request = Request(OTHER, 9, end_id=alone[3], log_probs=True, logits=True)
+    [[output]] = run(tiny_llama.scheduler(), request)
+    assert (len(output.tokens), len(output.log_probs), len(output.logits)) == (3, 3, 3)
 
 
 def ends() -> list[tuple[str, dict[str, Any], int, Finish]]:

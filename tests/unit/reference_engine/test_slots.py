@@ -41,6 +41,24 @@ def test_where_a_sequence_goes(reason: str, texts: list[Ids], prompt: Ids, expec
     assert slots.acquire(prompt, len(prompt) - 1) == expected
 
 
+def test_the_slot_used_longest_ago_is_given_away() -> None:
+    slots = Slots(3, 256)
+    leases = [slots.acquire(A[:20], 0) for _ in range(3)]
+    assert [lease and lease.slot for lease in leases] == [0, 1, 2]
+    for slot in (2, 0, 1):
+        slots.release(slot)
+    lease = slots.acquire(B[:20], 19)
+    assert lease is not None
+    assert lease.slot == 2
+
+
+def test_a_text_that_is_being_replaced_is_not_found() -> None:
+    slots = Slots(2, 256)
+    used(slots, A[:40], B[:40])
+    assert slots.acquire(joined(A[:30], B[:9]), 38) == Lease(0, 30, 0)
+    assert slots.acquire(A[:40], 39) == Lease(1, 30, 0), "the other ten are being overwritten"
+
+
 def test_a_busy_slot_is_copied_never_taken() -> None:
     slots = Slots(2, 256)
     first = slots.acquire(A[:70], 69)
