@@ -134,6 +134,20 @@ def test_a_common_beginning_is_computed_once_and_copied(monkeypatch: pytest.Monk
     assert [output.stats.reused_tokens for [output] in outputs] == [169, 100, 100, 100]
 
 
+def test_the_prompt_of_a_running_sequence_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = tiny_llama.scheduler()
+    outputs: list[Output] = []
+    scheduler.submit(Request(PROMPT, 50), outputs.append)
+    scheduler.step()
+    passes = watch(scheduler, monkeypatch)
+    scheduler.submit(Request(np.concatenate([PROMPT, OTHER]), 5), outputs.append)
+    scheduler.step()
+    assert passes == [[(30, 1), (30, 40)]]
+    while not scheduler.idle:
+        scheduler.step()
+    assert outputs[0].tokens == generate(tiny_llama.scheduler(), np.concatenate([PROMPT, OTHER]), 5)
+
+
 STREAMS = [True, False]
 
 
