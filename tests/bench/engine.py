@@ -1,7 +1,7 @@
 """Time of the reference engine's forward passes, against each other and against memory bandwidth.
 
 `python -m bench.engine [--target FOLDER --draft FOLDER]` (tests and images/reference on PYTHONPATH) prints
-medians of interleaved rounds, so that what else the machine does falls on all alike.
+medians of CPU time over interleaved rounds, so that what else the machine does falls on all alike.
 """
 
 import argparse
@@ -71,15 +71,15 @@ def passes(loaded: Loaded, role: str) -> dict[str, Callable[[], object]]:
 
 
 def measure(actions: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, in interleaved rounds of several in a row, as a server runs them."""
+    """Median CPU seconds of each (all are one thread's), in rounds of several in a row, as a server runs them."""
     times: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(rounds):
         for name, action in actions.items():
             action()  # what another pass left in the caches is not this one's time
-            started = time.perf_counter()
+            started = time.thread_time()
             for _ in range(REPEATS):
                 action()
-            times[name].append((time.perf_counter() - started) / REPEATS)
+            times[name].append((time.thread_time() - started) / REPEATS)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -110,10 +110,11 @@ def main() -> None:
     options = parser.parse_args()
     loaded = {"target": load(options.target), "draft": load(options.draft)}
     stream = np.ones(STREAM_BYTES // 4, np.float32)
-    actions: dict[str, Callable[[], object]] = {"memory": stream.max}
+    seconds = measure({"memory": stream.max}, options.rounds)  # apart: it empties the caches
+    actions: dict[str, Callable[[], object]] = {}
     for role, each in loaded.items():
         actions |= passes(each, role)
-    seconds = measure(actions, options.rounds)
+    seconds |= measure(actions, options.rounds)
     lines = report(seconds, {role: each.weight_bytes for role, each in loaded.items()})
     sys.stdout.write("\n".join(lines) + "\n")
 
