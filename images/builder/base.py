@@ -14,7 +14,6 @@ from builder.cache import UNFINISHED
 from builder.errors import BuildError
 
 SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 # Triton's Python backend loads libpython; python3-venv makes the environments that the images copy.
 PACKAGES = ("ca-certificates", "libpython3.11", "python3", "python3-venv")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -28,9 +27,10 @@ def identity() -> str:
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
 
 
-def mirror() -> str:
-    """Return the Debian mirror: ``TANDEM_DEBIAN_MIRROR``, or Debian's own."""
-    return os.environ.get("TANDEM_DEBIAN_MIRROR", MIRROR)
+def mirror() -> list[str]:
+    """Return debootstrap's mirror argument: ``TANDEM_DEBIAN_MIRROR``, or none for Debian's own."""
+    given = os.environ.get("TANDEM_DEBIAN_MIRROR")
+    return [given] if given else []
 
 
 def make(archive: Path, log: Path) -> None:
@@ -47,7 +47,7 @@ def make(archive: Path, log: Path) -> None:
     root, unfinished = work / "root", work / "base.tar"
     include = f"--include={','.join(PACKAGES)}"
     try:
-        progress.run(["debootstrap", "--variant=minbase", include, SUITE, str(root), mirror()], log)
+        progress.run(["debootstrap", "--variant=minbase", include, SUITE, str(root), *mirror()], log)
         trim(root)
         progress.run(["tar", "--numeric-owner", "-C", str(root), "-cf", str(unfinished), "."], log)
         unfinished.replace(archive)

@@ -91,7 +91,7 @@ def _base(cache: Cache, engine: Engine) -> str:
     if engine.has(ref):
         return ref
     if not archive.is_file():
-        with progress.step(f"Debian base from {base.mirror()} (debootstrap, about a minute)"):
+        with progress.step("Debian base (debootstrap, about a minute)"):
             base.make(archive, log)
     with progress.step(f"{ref}"):
         engine.import_base(archive, ref, log)
