@@ -70,7 +70,7 @@ class FakeApi:
 
 
 def resync(api: FakeApi, source: Source) -> Resync:
-    return Resync(api, source, [None])  # type: ignore[arg-type]
+    return Resync(api, source, [None])  # type: ignore[arg-type]  # a fake of the part that is used
 
 
 async def test_told_changes_are_no_news() -> None:

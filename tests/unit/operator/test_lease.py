@@ -56,7 +56,7 @@ def clock() -> Clock:
 
 
 def candidate(api: FakeApi, clock: Clock, name: str) -> Leadership:
-    return Leadership(api, LeaseSettings(duration_seconds=15), "ns", name, clock)  # type: ignore[arg-type]
+    return Leadership(api, LeaseSettings(duration_seconds=15), "ns", name, clock)  # type: ignore[arg-type]  # a fake of the part that is used
 
 
 async def test_one_leads_and_the_other_waits_until_it_is_silent(api: FakeApi, clock: Clock) -> None:

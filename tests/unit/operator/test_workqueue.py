@@ -10,7 +10,7 @@ from tandem.workqueue import WorkQueue
 
 
 async def drain(queue: WorkQueue[str], workers: int, seconds: float = 0.05) -> None:
-    tasks = [asyncio.create_task(queue.work(queue.handle)) for _ in range(workers)]  # type: ignore[attr-defined]
+    tasks = [asyncio.create_task(queue.work(queue.handle)) for _ in range(workers)]  # type: ignore[attr-defined]  # Recorder has it
     await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()
@@ -56,7 +56,7 @@ async def test_a_key_added_while_in_work_comes_again_and_never_at_the_same_time(
             queue.add(key)
             queue.add(key)
 
-    queue.during = during  # type: ignore[method-assign]
+    queue.during = during  # type: ignore[method-assign]  # what happens inside is the test
     queue.add("a")
     await drain(queue, 4)
     assert queue.seen == ["a"] * 4
