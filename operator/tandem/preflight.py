@@ -7,6 +7,7 @@ from enum import Enum
 from pydantic import BaseModel, ValidationError
 
 from tandem import names
+from tandem.api.types import ConditionStatus
 from tandem.build.configmap import VERDICT_KEY
 from tandem.observed import Object, Observed, is_true, label, pod_problem, termination_message
 from tandem.render import Revision
@@ -16,7 +17,7 @@ class Check(BaseModel):
     """One condition that the preflight found; see `entrypoint.py preflight` in images/serving."""
 
     type: str
-    status: str
+    status: ConditionStatus
     reason: str
     message: str
 

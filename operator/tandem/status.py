@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem import names
-from tandem.api.types import Condition, SpeculativeInferenceService
+from tandem.api.types import Condition, ConditionStatus, SpeculativeInferenceService
 from tandem.build.service import url
 from tandem.errors import Refused
 from tandem.observed import Object, Observed, condition, label, pod_problem, pod_ready
@@ -21,7 +21,7 @@ class Finding:
     """A condition without its times."""
 
     type: str
-    status: str
+    status: ConditionStatus
     reason: str
     message: str
 
@@ -84,7 +84,7 @@ def _condition(service: SpeculativeInferenceService, finding: Finding, now: str)
     since = before.last_transition_time if before and before.status == finding.status else now
     return Condition(
         type=finding.type,
-        status=finding.status,  # type: ignore[arg-type]  # checked by pydantic right here
+        status=finding.status,
         reason=finding.reason,
         message=finding.message[:1024],
         observed_generation=service.generation,

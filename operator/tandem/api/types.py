@@ -190,12 +190,15 @@ class ServiceSpec(Model):
     never decides it."""
 
 
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
 class Condition(Model):
     """One aspect of the state, as meta/v1 Condition."""
 
     type: Annotated[str, StringConstraints(max_length=316)]
     """Aspect, in CamelCase."""
-    status: Literal["True", "False", "Unknown"]
+    status: ConditionStatus
     """Whether the aspect holds."""
     reason: Annotated[str, StringConstraints(min_length=1, max_length=1024)]
     """Programmatic cause of the last transition, in CamelCase."""

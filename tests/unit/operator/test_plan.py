@@ -228,11 +228,14 @@ def test_a_lost_verdict_is_asked_for_again(world: World, service: SpeculativeInf
     assert world.step(service)[1] == ["+Job"]
 
 
+@pytest.mark.parametrize(
+    "message", ["Killed", "{}", GOOD.replace('"True"', '"Perhaps"')], ids=["no JSON", "no checks", "no such status"]
+)
 def test_a_verdict_that_is_no_verdict_stalls_and_is_not_repeated(
-    world: World, service: SpeculativeInferenceService
+    world: World, service: SpeculativeInferenceService, message: str
 ) -> None:
     world.step(service)
-    world.finish_preflight("Killed")
+    world.finish_preflight(message)
     decision, done = world.step(service)
     assert done == []
     assert decision.preflight is not None
