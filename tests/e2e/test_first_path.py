@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc as triton
 import yaml
@@ -95,6 +96,32 @@ def test_the_truth_in_columns_and_conditions(site: Site) -> None:
 def operator_pod(site: Site) -> dict[str, Any]:
     (pod,) = site.items("pods", "-n", "tandem-system", "-l", "app.kubernetes.io/component=operator")
     return pod
+
+
+def processes_of(pod: dict[str, Any]) -> list[psutil.Process]:
+    """The processes of a pod, by its control group; the pause process is none of them."""
+    uid = pod["metadata"]["uid"]
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any("tandem" in word for word in process.info["cmdline"] or ())
+        and uid in Path(f"/proc/{process.pid}/cgroup").read_text()
+    ]
+
+
+def test_the_operator_killed_with_kill_9_is_restarted_by_the_kubelet_and_replaces_nothing(site: Site) -> None:
+    pods, before = site.server_pods("quickstart"), operator_pod(site)
+    (process,) = processes_of(before)
+    process.kill()
+
+    def restarted() -> bool:
+        (status,) = operator_pod(site)["status"]["containerStatuses"]
+        return bool(status["ready"] and status["restartCount"] > 0)
+
+    wait_for("the operator to be restarted and Ready", restarted, 90)
+    assert operator_pod(site)["metadata"]["uid"] == before["metadata"]["uid"]
+    assert site.server_pods("quickstart") == pods
+    site.wait_condition("quickstart", "Ready", "True")
 
 
 def test_the_operator_killed_and_restarted_replaces_nothing(site: Site) -> None:
