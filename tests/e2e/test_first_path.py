@@ -99,14 +99,21 @@ def operator_pod(site: Site) -> dict[str, Any]:
 
 
 def processes_of(pod: dict[str, Any]) -> list[psutil.Process]:
-    """The processes of a pod, by its control group; the pause process is none of them."""
-    uid = pod["metadata"]["uid"]
+    """The processes of Tandem in a pod, by its control group."""
     return [
         process
         for process in psutil.process_iter(["cmdline"])
         if any("tandem" in word for word in process.info["cmdline"] or ())
-        and uid in Path(f"/proc/{process.pid}/cgroup").read_text()
+        and pod["metadata"]["uid"] in control_group(process)
     ]
+
+
+def control_group(process: psutil.Process) -> str:
+    """Its control group's path; empty when it ended meanwhile."""
+    try:
+        return Path(f"/proc/{process.pid}/cgroup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_the_operator_killed_with_kill_9_is_restarted_by_the_kubelet_and_replaces_nothing(site: Site) -> None:
