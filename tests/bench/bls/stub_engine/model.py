@@ -1,0 +1,184 @@
+"""A stub for both engines of the benchmark: TensorRT-LLM's tensors, a cost model's times, made-up tokens.
+
+It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls
+with the same request id; `streaming` gives a response a token. Rows of a request answer one by one with
+`batch_index`, or all in one response where the request parameter `one_response` is true. The prompt is
+never repeated. Sampling parameters are taken and mean nothing here.
+
+One thread runs the steps. They begin and end at the cost model's times to the microsecond: a step begins
+when the one before it ended, or when its first request came, not when this process had time for it.
+"""
+
+import ctypes
+import json
+import queue
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from bench.bls.device import Device
+from bench.bls.in_flight import Call, Costs, InFlight
+from bench.bls.stub_calls import Work, WorkMaker
+
+FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
+PR_SET_TIMERSLACK = 29
+ADMISSION_SECONDS = 1e-4  # after a step's end: what an engine needs itself to look for new requests
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request(Call):
+    """A call with its answers and where they go."""
+
+    work: Work
+    sender: Any
+    request_id: str
+    streaming: bool
+    one_response: bool
+    arrived: float
+
+
+class TritonPythonModel:
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the cost model from the configuration and start the engine's thread."""
+        config = json.loads(args["model_config"])
+        given = {key: value["string_value"] for key, value in config["parameters"].items()}
+        self._engine = InFlight(Costs(**json.loads(given["costs"].replace("'", '"'))))
+        self._maker = WorkMaker(given["role"] == "draft", [float(a) for a in given["acceptance"].split(",")])
+        self._device = Device(given["device"])
+        self._arrivals: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._waiting: list[Request] = []
+        self._stopped: set[str] = set()
+        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        self._thread.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Queue the requests for the engine's thread."""
+        arrived = time.monotonic()
+        for request in requests:
+            made = self._parse(request, arrived)
+            if made is not None:
+                self._arrivals.put(made)
+
+    def finalize(self) -> None:
+        """End the engine's thread."""
+        self._arrivals.put(None)
+        self._thread.join()
+
+    def _parse(self, request: Any, arrived: float) -> Request | None:
+        sender = request.get_response_sender()
+        if _flag(request, "stop"):
+            self._stopped.add(request.request_id())
+            sender.send(flags=FINAL)
+            return None
+        names = ("input_ids", "input_lengths", "request_output_len", "draft_input_ids")
+        ids, lengths, output_lens, drafted = (_array(request, name) for name in names)
+        try:
+            work = self._maker.work(ids, lengths.reshape(-1), output_lens.reshape(-1), drafted)
+        except ValueError as error:
+            sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError(str(error))), FINAL)
+            return None
+        return Request(
+            rows=work.rows,
+            draft_tokens=work.draft_tokens,
+            work=work,
+            sender=sender,
+            request_id=request.request_id(),
+            streaming=_flag(request, "streaming"),
+            one_response='"one_response":true' in request.parameters().replace(" ", ""),
+            arrived=arrived,
+        )
+
+    def _serve(self) -> None:
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        end = 0.0
+        while self._fetch():
+            begin = end if self._engine.active else max(end, self._waiting[0].arrived)
+            self._admit(begin + ADMISSION_SECONDS)
+            end = self._device.reserve(begin, self._engine.begin())
+            time.sleep(max(0.0, end - time.monotonic()))
+            for call in self._engine.end():
+                assert isinstance(call, Request)
+                self._answer(call)
+            if self._stopped:
+                self._drop()
+
+    def _fetch(self) -> bool:
+        """Take what has come; wait for it while there is nothing to do. False: the model ends."""
+        idle = not self._engine.active and not self._waiting
+        while idle or not self._arrivals.empty():
+            request = self._arrivals.get()
+            if request is None:
+                return False
+            self._waiting.append(request)
+            idle = False
+        return True
+
+    def _admit(self, until: float) -> None:
+        late = []
+        for request in self._waiting:
+            if request.arrived > until:
+                late.append(request)
+            else:
+                request.prefill = self._maker.prefill(request.work)
+                self._engine.admit(request)
+        self._waiting = late
+
+    def _drop(self) -> None:
+        """End the calls that were asked to stop; ids of calls that were already over are forgotten."""
+        stopped, self._stopped = self._stopped, set()
+        for request in [*self._engine.active, *self._waiting]:
+            assert isinstance(request, Request)
+            if request.request_id in stopped:
+                request.sender.send(flags=FINAL)
+                (self._engine.active if request in self._engine.active else self._waiting).remove(request)
+
+    def _answer(self, request: Request) -> None:
+        """Send what the step that just ended has made ready."""
+        step, work = request.steps, request.work
+        if request.done:
+            self._maker.store(work)
+        if request.streaming:
+            for row in np.flatnonzero(work.counts >= step):
+                self._send(request, int(row), work.ids[row, step - 1 : step])
+        elif request.one_response:
+            if request.done:
+                width = int(work.counts.max())
+                request.sender.send(_response(work.ids[:, None, :width], work.counts[:, None]), FINAL)
+            return
+        elif request.done and len(work.counts) == 1:
+            request.sender.send(_response(work.ids[:, None, : work.counts[0]], work.counts[:, None]), FINAL)
+            return
+        else:
+            for row in np.flatnonzero(work.steps == step):
+                self._send(request, int(row), work.ids[row, : work.counts[row]])
+        if request.done:
+            request.sender.send(flags=FINAL)
+
+    def _send(self, request: Request, row: int, ids: Any) -> None:
+        counts = np.array([[len(ids)]], np.int32)
+        index = row if len(request.work.counts) > 1 else None
+        request.sender.send(_response(ids[None, None], counts, index))
+
+
+def _array(request: Any, name: str) -> Any:
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    return None if tensor is None else tensor.as_numpy()
+
+
+def _flag(request: Any, name: str) -> bool:
+    value = _array(request, name)
+    return value is not None and bool(value.any())
+
+
+def _response(ids: Any, lengths: Any, index: int | None = None) -> Any:
+    ids, lengths = np.ascontiguousarray(ids), np.ascontiguousarray(lengths, np.int32)
+    tensors = [pb_utils.Tensor("output_ids", ids), pb_utils.Tensor("sequence_length", lengths)]
+    if index is not None:
+        tensors.append(pb_utils.Tensor("batch_index", np.array([[index]], np.int32)))
+    return pb_utils.InferenceResponse(tensors)
