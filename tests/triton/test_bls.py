@@ -25,20 +25,20 @@ PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text()
 TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
 
 
-def serve(folder: Any, engine: str) -> Iterator[TritonServer]:
-    made = bls.repository(folder, engine, max_draft_len=MAX_DRAFT, draft_timeout_seconds=0.5)
+def serve(folder: Any, engine: str, rows: int) -> Iterator[TritonServer]:
+    made = bls.repository(folder, engine, max_draft_len=MAX_DRAFT, draft_timeout_seconds=0.5, max_engine_rows=rows)
     with TritonServer(made) as server, log_on_failure(server):
         yield server
 
 
-@pytest.fixture(scope="module", params=["reference", "stand-in"])
+@pytest.fixture(scope="module", params=[("reference", 1), ("reference", 64), ("stand-in", 64)], ids=str)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("repository"), request.param)
+    yield from serve(tmp_path_factory.mktemp("repository"), *request.param)
 
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in")
+    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64)
 
 
 def metric(server: TritonServer, name: str) -> float:

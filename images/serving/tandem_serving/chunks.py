@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -55,31 +54,31 @@ class Writer:
     unless the client excluded it (upstream's `exclude_input_in_output`).
     """
 
-    def __init__(self, prompt: Prompt, text: TextStream, stream: bool, send: Callable[[Chunk], None]) -> None:
+    def __init__(self, prompt: Prompt, text: TextStream, stream: bool) -> None:
+        self.over = False
+        self.stops_on_text = bool(prompt.stop_words)
+        self.prompt_tokens = len(prompt.ids)
         self._prompt = prompt
         self._text = text
         self._stream = stream
-        self._send = send
         self._drafted = self._accepted = 0
         self._output = Chunk(prompt.index)
         self._tokens = 0
         self._cum_log_prob: float | None = None
 
-    def write(self, step: Step) -> bool:
-        """Take a step; True: the sequence is over (its finish, or a stop word in the text)."""
+    def write(self, step: Step) -> list[Chunk]:
+        """Take a step: the chunks to send now. Sets `over` at its finish, or a stop word in the text."""
         text = self._text.push(step.ids, step.accepted, last=bool(step.finish))
         finish = FINISH_STOP if text.stopped else step.finish
         self._drafted += step.drafted
         self._accepted += step.accepted
         self._tokens += text.used
+        self.over = bool(finish)
         chunk = self._chunk(step, text, finish)
-        if self._stream:
-            for piece in text.pieces[:-1]:
-                self._send(Chunk(self._prompt.index, piece.text, draft_length=piece.draft_length))
-            self._send(chunk)
-        else:
-            self._collect(chunk, text.pieces)
-        return bool(finish)
+        if not self._stream:
+            return self._collect(chunk, text.pieces)
+        early = [Chunk(self._prompt.index, p.text, draft_length=p.draft_length) for p in text.pieces[:-1]]
+        return [*early, chunk]
 
     def _chunk(self, step: Step, text: TextStep, finish: str) -> Chunk:
         used = text.used
@@ -102,7 +101,7 @@ class Writer:
     def _summary(self) -> Summary:
         return Summary(self._drafted, self._accepted, len(self._prompt.ids), self._tokens)
 
-    def _collect(self, chunk: Chunk, pieces: list[Piece]) -> None:
+    def _collect(self, chunk: Chunk, pieces: list[Piece]) -> list[Chunk]:
         total = self._output
         self._output = replace(
             chunk,
@@ -113,8 +112,7 @@ class Writer:
             log_probs=_concatenate(total.log_probs, chunk.log_probs),
             logits=_concatenate(total.logits, chunk.logits),
         )
-        if chunk.finish_reason:
-            self._send(self._echoed(self._output))
+        return [self._echoed(self._output)] if chunk.finish_reason else []
 
     def _echoed(self, chunk: Chunk) -> Chunk:
         if not self._prompt.echo:

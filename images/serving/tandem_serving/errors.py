@@ -1,5 +1,8 @@
 """The errors of a request. Each message goes to the client as it stands: it says what to do next."""
 
+# What a client hears of a fault of ours.
+FAILED = "the server failed at this request; its log says why"
+
 
 class ServingError(Exception):
     """Base of all errors that end a request.

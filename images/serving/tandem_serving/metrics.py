@@ -3,14 +3,19 @@ memory, a background thread hands the differences to the server, and a failure t
 
 Gauges are sent as differences too, so that several instances of the model add up. Families and their
 labels follow the names of vLLM's and TensorRT-LLM's speculation metrics; ratios are left to PromQL.
+
+Histograms are sent as their `_bucket`, `_sum` and `_count` series, each a counter of the server's: its own
+histograms take one observation a call, a round trip of about 0.1 ms for every token.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Protocol
 
 log = logging.getLogger("tandem.metrics")
@@ -48,6 +53,9 @@ GENERATION_TOKENS = Family("tandem_generation_tokens_total", "counter", "Tokens 
 DRAFT_LENGTH = Family("tandem_draft_length", "gauge", "Draft length of the latest round")
 RUNNING = Family("tandem_requests_running", "gauge", "Sequences being generated")
 WAITING = Family("tandem_requests_waiting", "gauge", "Sequences waiting for a place")
+INTER_TOKEN = Family(
+    "tandem_inter_token_latency_seconds", "histogram", "Between tokens: a step's time over its tokens", _SECONDS
+)
 FIRST_TOKEN = Family(
     "tandem_time_to_first_token_seconds", "histogram", "From a request's arrival to its first token", _SECONDS
 )
@@ -56,6 +64,7 @@ LATENCY = Family(
 )
 _SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
 _ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, RUNNING, WAITING)
+_POSITION = tuple((("position", str(position)),) for position in range(1024))
 
 
 class SinkError(Exception):
@@ -63,31 +72,49 @@ class SinkError(Exception):
 
 
 class Sink(Protocol):
-    """Where metrics go. Both methods raise SinkError."""
+    """Where metrics go."""
 
     def add(self, family: Family, labels: Labels, value: float) -> None:
-        """Add to a counter or gauge."""
-        ...
-
-    def observe(self, family: Family, labels: Labels, value: float) -> None:
-        """Add an observation to a histogram."""
+        """Add to a counter or gauge. Raises SinkError."""
         ...
 
 
+@dataclass
+class _Histogram:
+    counts: list[int]
+    sum: float = 0.0
+
+    def series(self, family: Family) -> dict[tuple[Family, Labels], float]:
+        """Values of the family's `_bucket` (cumulative), `_sum` and `_count` series."""
+        bounds = [f"{bound:g}" for bound in family.buckets] + ["+Inf"]
+        bucket, total, count = (
+            replace(family, name=f"{family.name}_{part}", kind="counter", buckets=())
+            for part in ("bucket", "sum", "count")
+        )
+        values: dict[tuple[Family, Labels], float] = {
+            (bucket, (("le", bound),)): number for bound, number in zip(bounds, accumulate(self.counts), strict=True)
+        }
+        return values | {(total, ()): self.sum, (count, ()): sum(self.counts)}
+
+
+@dataclass
 class Metrics:
     """Counts in memory until `flush` sends the differences to the sink. Thread-safe.
 
     Counters start at 0; those of speculation are absent from a service that cannot speculate.
     """
 
-    def __init__(self, speculates: bool = True) -> None:
-        self._lock = threading.Lock()
-        self._values: dict[tuple[Family, Labels], float] = defaultdict(float)
-        for family in _ALWAYS + (_SPECULATION if speculates else ()):
+    speculates: bool = True
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _values: dict[tuple[Family, Labels], float] = field(default_factory=lambda: defaultdict(float))
+    _histograms: dict[Family, _Histogram] = field(default_factory=dict)
+    _sent: dict[tuple[Family, Labels], float] = field(default_factory=dict)
+    _failed: bool = False
+
+    def __post_init__(self) -> None:
+        """Start the counters."""
+        for family in _ALWAYS + (_SPECULATION if self.speculates else ()):
             self._values[family, ()] = 0
-        self._sent: dict[tuple[Family, Labels], float] = {}
-        self._observations: list[tuple[Family, float]] = []
-        self._failed = False
 
     def add(self, family: Family, value: float, labels: Labels = ()) -> None:
         """Add to a counter."""
@@ -99,10 +126,14 @@ class Metrics:
         with self._lock:
             self._values[family, ()] = value
 
-    def observe(self, family: Family, value: float) -> None:
-        """Add an observation to a histogram."""
+    def observe(self, family: Family, value: float, times: int = 1) -> None:
+        """Add `times` equal observations to a histogram."""
         with self._lock:
-            self._observations.append((family, value))
+            histogram = self._histograms.get(family)
+            if histogram is None:
+                histogram = self._histograms[family] = _Histogram([0] * (len(family.buckets) + 1))
+            histogram.counts[bisect_left(family.buckets, value)] += times
+            histogram.sum += value * times
 
     def round(self, drafted: int, accepted: int) -> None:
         """Count one draft-and-verify round."""
@@ -112,19 +143,19 @@ class Metrics:
             self._values[ACCEPTED, ()] += accepted
             self._values[DRAFT_LENGTH, ()] = drafted
             for position in range(accepted):
-                self._values[ACCEPTED_PER_POS, (("position", str(position)),)] += 1
+                self._values[ACCEPTED_PER_POS, _POSITION[position]] += 1
 
     def flush(self, sink: Sink) -> None:
         """Send what changed. A sink that fails is logged once and tried again at the next flush."""
         with self._lock:
-            changed = {key: value for key, value in self._values.items() if value != self._sent.get(key)}
-            observations, self._observations = self._observations, []
+            values = dict(self._values)
+            for family, histogram in self._histograms.items():
+                values |= histogram.series(family)
         try:
-            for (family, labels), value in changed.items():
-                sink.add(family, labels, value - self._sent.get((family, labels), 0))
-                self._sent[family, labels] = value
-            for family, value in observations:
-                sink.observe(family, (), value)
+            for (family, labels), value in values.items():
+                if value != self._sent.get((family, labels)):
+                    sink.add(family, labels, value - self._sent.get((family, labels), 0))
+                    self._sent[family, labels] = value
         except SinkError as error:
             if not self._failed:
                 log.warning("metrics cannot be reported: %s; requests are not affected", error)

@@ -1,85 +1,91 @@
-"""Policies, pure: how many tokens to draft, and how many sequences run at once."""
+"""The policy of speculation: how many tokens to draft, and how many waves are in flight.
+
+`Fixed` keeps to what the service and the request say. The protocol is what the runner asks and tells;
+it calls under its lock, so policies need none.
+"""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from tandem_serving.errors import QueueFullError
-
-log = logging.getLogger("tandem.policy")
+from tandem_serving.loop import Role
 
 
-class DraftLength(Protocol):
-    """Chooses a sequence's draft length, round by round."""
+class Estimate(Protocol):
+    """What is known of one sequence's acceptance; made by its policy."""
 
-    def next(self) -> int:
-        """Tokens to draft in the next round; 0 or less: the target alone."""
+    def observe(self, drafted: int, accepted: int) -> None:
+        """Learn what a round gave."""
+        ...
+
+
+class Policy(Protocol):
+    """Chooses draft lengths for all sequences of a service."""
+
+    def estimate(self) -> Estimate:
+        """A new sequence's estimate."""
+        ...
+
+    def enter(self, estimate: Estimate) -> None:
+        """A sequence starts to run."""
+        ...
+
+    def leave(self, estimate: Estimate) -> None:
+        """A sequence is over."""
+        ...
+
+    def length(self, estimate: Estimate) -> int:
+        """Tokens to draft in a sequence's next round; 0: the target alone."""
+        ...
+
+    def slots(self, sequences: int) -> int:
+        """Waves in flight: 1 (lock-step) or 2 (alternating cohorts)."""
         ...
 
     def observe(self, drafted: int, accepted: int) -> None:
-        """Learn what the last round gave."""
+        """Learn what a round gave."""
+        ...
+
+    def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
+        """Learn how long an engine call took: `rows` sequences, `length` draft tokens each."""
         ...
 
 
-class FixedDraftLength:
-    """The same length on every round."""
+class _Nothing:
+    def observe(self, drafted: int, accepted: int) -> None:
+        """A fixed length needs no estimate."""
 
-    def __init__(self, length: int) -> None:
+
+class Fixed:
+    """Always `length` tokens. Two waves from `alternate` sequences on, if the engines' devices are separate."""
+
+    # Half a cohort a wave pays a step's fixed cost twice as often: with few sequences it is not worth it.
+    ALTERNATE = 24
+
+    def __init__(self, length: int, separate_devices: bool) -> None:
         self._length = length
+        self._separate = separate_devices
 
-    def next(self) -> int:
-        """Tokens to draft in the next round."""
+    def estimate(self) -> Estimate:
+        """Nothing is estimated."""
+        return _Nothing()
+
+    def enter(self, estimate: Estimate) -> None:
+        """Who runs does not matter."""
+
+    def leave(self, estimate: Estimate) -> None:
+        """Who runs does not matter."""
+
+    def length(self, estimate: Estimate) -> int:
+        """The same for all."""
         return self._length
+
+    def slots(self, sequences: int) -> int:
+        """By the number of sequences alone."""
+        return 2 if self._separate and sequences >= self.ALTERNATE else 1
 
     def observe(self, drafted: int, accepted: int) -> None:
         """A fixed length learns nothing."""
 
-
-class SequencePool:
-    """The schedule: each sequence on a thread of its own, at most `running` at once, `waiting` in line.
-
-    Engine calls of different sequences are then in flight together, which is what an engine's in-flight
-    batching merges; a late sequence holds up no other.
-    """
-
-    def __init__(self, running: int, waiting: int) -> None:
-        self._limit = running + waiting
-        self._running = running
-        self._admitted = 0
-        self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(running, thread_name_prefix="sequence")
-
-    def admit(self, count: int) -> None:
-        """Reserve places for `count` sequences, all or none. Raises QueueFullError."""
-        with self._lock:
-            if self._admitted + count > self._limit:
-                raise QueueFullError(
-                    f"{self._admitted} sequences are running or waiting and the limit is {self._limit}: "
-                    f"no room for {count} more; send the request again later or to another replica"
-                )
-            self._admitted += count
-
-    def submit(self, work: Callable[[], None]) -> Future[None]:
-        """Run `work` on an admitted place, which is free again when it ends."""
-        future = self._threads.submit(work)
-        future.add_done_callback(self._leave)
-        return future
-
-    def load(self) -> tuple[int, int]:
-        """Sequences (running, waiting) now."""
-        running = min(self._admitted, self._running)
-        return running, self._admitted - running
-
-    def shutdown(self) -> None:
-        """Wait for the running sequences and end the threads; those in line are dropped."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-
-    def _leave(self, done: Future[None]) -> None:
-        with self._lock:
-            self._admitted -= 1
-        if not done.cancelled() and (error := done.exception()) is not None:
-            log.error("a sequence broke off", exc_info=error)
+    def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
+        """A fixed length learns nothing."""

@@ -41,7 +41,6 @@ UNSUPPORTED = {
 UNSUPPORTED_TRUE = {
     "return_context_logits": "context logits are not returned; ask the tensorrt_llm model for them",
     "return_perf_metrics": "performance figures of a request are not returned; see the metrics endpoint",
-    "use_draft_logits": "acceptance by logits is not supported, draft tokens are matched; leave it out",
 }
 UNSUPPORTED_ABOVE_ONE = {
     "beam_width": "beam search does not go together with speculation; send 1",
@@ -105,6 +104,7 @@ class Request:
     stream: bool
     log_probs: bool = False
     generation_logits: bool = False
+    use_draft_logits: bool = False
 
 
 class Inputs:
@@ -184,6 +184,7 @@ class Parser:
             stream=inputs.flag("stream"),
             log_probs=inputs.flag("return_log_probs"),
             generation_logits=inputs.flag("return_generation_logits"),
+            use_draft_logits=inputs.flag("use_draft_logits"),
         )
 
     def _prompt(self, inputs: Inputs, i: int) -> Prompt:

@@ -18,7 +18,8 @@ class SettingsError(Exception):
 class Settings:
     """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
 
-    `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance.
+    `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance, `rows` those of
+    one engine call (1: each sequence's calls by themselves). `separate_devices`: the engines run side by side.
     """
 
     target_model: str
@@ -31,6 +32,8 @@ class Settings:
     draft_timeout: float
     running: int
     waiting: int
+    rows: int
+    separate_devices: bool
     mix_seed: bool
 
 
@@ -48,6 +51,8 @@ def read(parameters: Mapping[str, str]) -> Settings:
         draft_timeout=_number(parameters, "draft_timeout_seconds", float, "10", 0.001),
         running=_number(parameters, "max_running_sequences", int, "64", 1),
         waiting=_number(parameters, "max_waiting_sequences", int, "1024", 0),
+        rows=_number(parameters, "max_engine_rows", int, "1", 1),
+        separate_devices=parameters.get("separate_devices", "false").lower() == "true",
         mix_seed=parameters.get("mix_seed", "false").lower() == "true",
     )
 

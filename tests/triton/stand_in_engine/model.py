@@ -35,47 +35,49 @@ class TritonPythonModel:
             self._threads.submit(self._answer, request, request.get_response_sender())
 
     def _answer(self, request: Any, sender: Any) -> None:
-        tensors = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
+        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         if tensors.get("stop", np.zeros(1)).any():
             with self._lock:
                 self._active.discard(request.request_id())
             sender.send(flags=FINAL)
             return
-        seed = int(tensors.get("seed", [0])[0])
-        if seed == COUNT_CALLS:
-            sender.send(_response([len(self._active)]), FINAL)
-        elif seed == (DRAFT_FAILS if self._draft else TARGET_FAILS):
+        seeds = tensors.get("seed", np.zeros(1)).reshape(-1).tolist()
+        if seeds[0] == COUNT_CALLS:
+            sender.send(_response([[len(self._active)]]), FINAL)
+        elif (DRAFT_FAILS if self._draft else TARGET_FAILS) in seeds:
             error = pb_utils.TritonError("the stand-in fails on demand")
             sender.send(pb_utils.InferenceResponse([], error), FINAL)
         else:
-            self._generate(request.request_id(), tensors, seed, sender)
+            self._generate(request.request_id(), tensors, seeds, sender)
 
-    def _generate(self, call_id: str, tensors: dict[str, Any], seed: int, sender: Any) -> None:
+    def _generate(self, call_id: str, tensors: dict[str, Any], seeds: list[int], sender: Any) -> None:
+        """All rows in one response, as a caller of several rows must ask for."""
         with self._lock:
             self._active.add(call_id)
-        if self._draft and seed == DRAFT_HANGS:
+        if self._draft and DRAFT_HANGS in seeds:
             time.sleep(5)
-        streaming = bool(tensors.get("streaming", [False])[0])
-        tokens = []
-        for token in self._tokens(tensors):
-            if call_id not in self._active:
-                break
-            if seed == SLOW_TOKENS and not self._draft:
-                time.sleep(0.005)
-            tokens.append(token)
-            if streaming:
-                sender.send(_response([token]))
+        rows = [
+            self._row(call_id, {name: value[i : i + 1].reshape(-1) for name, value in tensors.items()})
+            for i in range(len(tensors["input_ids"]))
+        ]
         with self._lock:
             self._active.discard(call_id)
-        if streaming:
-            sender.send(flags=FINAL)
-        else:
-            prompt = [] if tensors.get("exclude_input_in_output", [False])[0] else tensors["input_ids"].tolist()
-            sender.send(_response(prompt + tokens), FINAL)
+        sender.send(_response(rows), FINAL)
 
-    def _tokens(self, tensors: dict[str, Any]) -> Any:
+    def _row(self, call_id: str, tensors: dict[str, Any]) -> list[int]:
+        slow = int(tensors.get("seed", [0])[0]) == SLOW_TOKENS and not self._draft
+        prompt = tensors["input_ids"][: int(tensors["input_lengths"][0])].tolist()
+        tokens = []
+        for token in self._tokens(prompt[:], tensors):
+            if call_id not in self._active:
+                break
+            if slow:
+                time.sleep(0.005)
+            tokens.append(token)
+        return tokens if tensors.get("exclude_input_in_output", [False])[0] else prompt + tokens
+
+    def _tokens(self, ids: list[int], tensors: dict[str, Any]) -> Any:
         """The call's new tokens; with draft tokens up to the first that the model would not have chosen."""
-        ids = tensors["input_ids"].tolist()
         drafted = [*tensors.get("draft_input_ids", [])]
         end_id = int(tensors.get("end_id", [-1])[0])
         for i in range(int(tensors["request_output_len"][0])):
@@ -95,6 +97,11 @@ class TritonPythonModel:
         return FIRST + (mixed * 2654435761 + wrong) % (LAST - FIRST)
 
 
-def _response(ids: list[int]) -> Any:
-    tensors = {"output_ids": np.array([[ids]], np.int32), "sequence_length": np.array([[len(ids)]], np.int32)}
-    return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in tensors.items()])
+def _response(rows: list[list[int]]) -> Any:
+    ids = np.zeros((len(rows), 1, max(map(len, rows))), np.int32)
+    for filled, row in zip(ids, rows, strict=True):
+        filled[0, : len(row)] = row
+    lengths = np.array([[len(row)] for row in rows], np.int32)
+    return pb_utils.InferenceResponse(
+        [pb_utils.Tensor("output_ids", ids), pb_utils.Tensor("sequence_length", lengths)]
+    )

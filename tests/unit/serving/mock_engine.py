@@ -1,12 +1,12 @@
 """A mock engine: a deterministic "model" over token ids that counts its calls and keeps to the contract."""
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tandem_serving.errors import EngineError
-from tandem_serving.loop import Call, Output
+from tandem_serving.loop import Call, Loop, Output, Step
 
 Model = Callable[[list[int]], int]
 END = 0
@@ -37,16 +37,13 @@ class MockEngine:
     fail_at: int = -1
     calls: list[Call] = field(default_factory=list)
 
-    def run(self, call: Call) -> Generator[Output, None, None]:
+    def run(self, call: Call) -> Output:
         """Answer as the contract says: one pass over draft ids, or `output_len` tokens."""
-        self.calls.append(Call(call.ids.copy(), call.output_len, call.draft_ids, call.min_tokens, call.seed))
+        self.calls.append(replace(call, ids=call.ids.copy()))
         if len(self.calls) - 1 == self.fail_at:
             raise EngineError("draft engine: out of order")
-        tokens = self._verify(call) if call.draft_ids is not None else self._generate(call)
-        yield self._output(list(tokens))
-
-    def abort(self) -> None:
-        """Nothing runs in the background."""
+        tokens = self._verify(call) if call.draft_ids else self._generate(call)
+        return self._output(list(tokens))
 
     def _output(self, ids: list[int]) -> Output:
         return Output(ids, log_probs=np.array([-0.5 * t for t in ids], np.float32))
@@ -67,9 +64,20 @@ class MockEngine:
                 return
 
     def _verify(self, call: Call) -> Generator[int, None, None]:
-        assert call.draft_ids is not None
         assert call.output_len == len(call.draft_ids) + 1
-        for token, drafted in zip(self._generate(call), [*call.draft_ids.tolist(), None], strict=False):
+        for token, drafted in zip(self._generate(call), [*call.draft_ids, None], strict=False):
             yield token
             if token != drafted:
                 return
+
+
+def run_loop(loop: Loop, target: MockEngine, draft: MockEngine | None, k: int) -> Iterator[Step]:
+    """A sequence from its beginning to its end, drafting `k` tokens a round; without its draft once that fails."""
+    while not loop.finish:
+        call = loop.begin(k if draft else 0)
+        if call.role == "draft" and draft:
+            try:
+                call = loop.drafted(draft.run(call))
+            except EngineError:
+                draft, call = None, loop.begin(0)
+        yield loop.verified(target.run(call))

@@ -4,9 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_serving.loop import Loop, Sequence, Step, mix
-from tandem_serving.policy import FixedDraftLength
-from unit.serving.mock_engine import END, MockEngine, Model, counting, ending_after, wrong_every
+from tandem_serving.loop import Loop, Output, Sequence, Step, mix
+from unit.serving.mock_engine import END, MockEngine, Model, counting, ending_after, run_loop, wrong_every
 
 PROMPT = np.arange(1, 11, dtype=np.int32)
 
@@ -26,7 +25,7 @@ def generate(
     target: MockEngine, draft: MockEngine | None, k: int, max_tokens: int = 24, **settings: Any
 ) -> list[Step]:
     sequence = Sequence(PROMPT, max_tokens, frozenset({END}), **settings)
-    return list(Loop(sequence, target, draft, FixedDraftLength(k)).steps())
+    return list(run_loop(Loop(sequence), target, draft, k))
 
 
 def tokens(steps: Seq[Step]) -> list[int]:
@@ -94,7 +93,6 @@ def test_draft_failure_goes_on_with_target_alone() -> None:
     target, draft = MockEngine(counting), MockEngine(counting, fail_at=2)
     steps = generate(target, draft, 4)
     assert tokens(steps) == alone(counting, 24)
-    assert [step.draft_error for step in steps if step.draft_error] == ["draft engine: out of order"]
     assert [call.output_len for call in target.calls] == [5, 5, 1, 2, 4, 7]
 
 
@@ -125,9 +123,34 @@ def test_log_probs_of_all_steps_are_those_of_the_tokens() -> None:
     assert log_probs.tolist() == [-0.5 * token for token in alone(counting, 24)]
 
 
-def test_closing_makes_no_further_call() -> None:
-    target = MockEngine(counting)
-    steps = Loop(Sequence(PROMPT, 24), target, None, FixedDraftLength(0)).steps()
-    next(steps)
-    steps.close()
-    assert len(target.calls) == 1
+@pytest.mark.parametrize("longer", [1, 3])
+@pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
+def test_made_up_draft_tokens_change_nothing(draft: Model, longer: int) -> None:
+    target, drafter, loop = MockEngine(counting), MockEngine(draft), Loop(Sequence(PROMPT, 24, frozenset({END})))
+    steps = []
+    while not loop.finish:
+        call = loop.begin(3)
+        if call.role == "draft":
+            call = loop.drafted(drafter.run(call))
+            wide = loop.pad_to(call, 3 + longer)
+            assert wide is not None
+            assert (len(wide.draft_ids), wide.output_len) == (3 + longer, 4 + longer)
+            call = wide
+        steps.append(loop.verified(target.run(call)))
+    assert tokens(steps) == alone(counting, 24)
+    assert all(step.accepted <= step.drafted <= 3 for step in steps), "they are not counted"
+
+
+def test_no_made_up_tokens_beyond_the_target_s_limit_nor_beside_logits() -> None:
+    for limit, logits in [(len(PROMPT) + 4, None), (100, np.zeros((2, 8), np.float32))]:
+        loop = Loop(Sequence(PROMPT, 24, target_limit=limit))
+        loop.begin(2)
+        assert loop.pad_to(loop.drafted(Output([1, 2], logits=logits)), 4) is None
+
+
+def test_draft_and_target_share_a_seed_unless_they_must_be_independent() -> None:
+    for logits in (False, True):
+        loop = Loop(Sequence(PROMPT, 24, seed=7, mix_seed=True, use_draft_logits=logits))
+        draft = loop.begin(2)
+        target = loop.drafted(Output([1, 2]))
+        assert (draft.seed == target.seed) is not logits

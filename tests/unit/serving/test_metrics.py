@@ -10,16 +10,12 @@ class Sink:
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, m.Labels], float] = {}
-        self.observed: list[float] = []
         self.broken = False
 
     def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
         if self.broken:
             raise m.SinkError("no metrics here")
         self.values[family.name, labels] = self.values.get((family.name, labels), 0) + value
-
-    def observe(self, family: m.Family, labels: m.Labels, value: float) -> None:
-        self.observed.append(value)
 
 
 def test_names_are_families_of_their_own() -> None:
@@ -67,9 +63,13 @@ def test_counters_start_at_zero_where_they_mean_something() -> None:
         assert any("spec_decode" in name for name in names) == speculates
 
 
-def test_observations_are_sent_once() -> None:
+def test_a_histogram_is_its_prometheus_series() -> None:
     metrics, sink = m.Metrics(), Sink()
-    metrics.observe(m.LATENCY, 0.5)
-    metrics.flush(sink)
-    metrics.flush(sink)
-    assert sink.observed == [0.5]
+    for value, times in [(0.001, 1), (0.02, 3), (99.0, 1)]:
+        metrics.observe(m.INTER_TOKEN, value, times)
+        metrics.flush(sink)
+        metrics.flush(sink)
+    name = m.INTER_TOKEN.name
+    buckets = [sink.values.get((f"{name}_bucket", (("le", le),)), 0) for le in ("0.005", "0.01", "0.025", "60", "+Inf")]
+    assert buckets == [1, 1, 4, 4, 5], "cumulative"
+    assert (sink.values[f"{name}_count", ()], sink.values[f"{name}_sum", ()]) == (5, pytest.approx(99.061))

@@ -55,7 +55,6 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"prompt_embedding_table": np.zeros((1, 1, 4), np.float16)}, "prompt tuning is not supported"),
     ({"guided_decoding_guide": strings(["{}"])}, "guided decoding is not supported"),
     ({"return_context_logits": YES}, "return_context_logits is not supported"),
-    ({"use_draft_logits": YES}, "use_draft_logits is not supported"),
     ({"embedding_bias_words": strings(["a", "b"])}, "holds 2 words and embedding_bias_weights 0 weights"),
 ]
 

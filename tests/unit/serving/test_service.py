@@ -1,8 +1,7 @@
 """The service with mock engines: many requests on real threads, no Triton."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +10,14 @@ import pytest
 
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
-from tandem_serving.control import Abortable, Control
-from tandem_serving.errors import ServingError
-from tandem_serving.loop import Engine
-from tandem_serving.request import Array, Limits, Parser, Prompt, Request
-from tandem_serving.service import Job, Options, Service
+from tandem_serving.errors import EngineError, ServingError
+from tandem_serving.generation import Binding, Generation, Job
+from tandem_serving.loop import Output, Role
+from tandem_serving.policy import Fixed
+from tandem_serving.request import Array, Limits, Parser
+from tandem_serving.runner import Engine
+from tandem_serving.schedule import Turn
+from tandem_serving.service import Options, Service
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.mock_engine import MockEngine, Model, counting, wrong_every
 
@@ -56,28 +58,48 @@ OFTEN_RIGHT = wrong_every(3)
 
 
 @dataclass
+class MockModel:
+    """An engine of the runner: rows of a call are answered together, by a mock engine each."""
+
+    role: Role
+    model: Model
+    before: Callable[[str, "MockCall"], object]
+    calls: list["MockCall"] = field(default_factory=list)
+
+    def call(self, turns: Sequence[Turn[Generation]]) -> "MockCall":
+        self.calls.append(MockCall(self, turns))
+        return self.calls[-1]
+
+
+@dataclass
+class MockCall:
+    engine: MockModel
+    turns: Sequence[Turn[Generation]]
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+        self.engine.before(self.engine.role, self)
+        engine = MockEngine(self.engine.model, end_ids=())
+        yield [(row, engine.run(turn.call)) for row, turn in enumerate(self.turns)]
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
 class MockEngines:
-    """A fresh pair of mock engines for each sequence."""
+    """Both engines; `before` runs at each call."""
 
-    target_model: Model = counting
-    draft_model: Model = OFTEN_RIGHT
-    before: Callable[[str, Control], object] = lambda role, control: None
-    made: list[MockEngine] = field(default_factory=list)
+    def __init__(
+        self,
+        target_model: Model = counting,
+        draft_model: Model = OFTEN_RIGHT,
+        before: Callable[[str, MockCall], object] = lambda role, call: None,
+    ) -> None:
+        self.target = MockModel("target", target_model, before)
+        self.draft = MockModel("draft", draft_model, before)
 
-    def target(self, prompt: Prompt, request: Request, control: Control) -> Engine:
-        return self._make("target", self.target_model, control)
 
-    def draft(self, prompt: Prompt, control: Control) -> Abortable | None:
-        return self._make("draft", self.draft_model, control)
-
-    def _make(self, role: str, model: Model, control: Control) -> MockEngine:
-        def run(ids: list[int]) -> int:
-            self.before(role, control)
-            return model(ids)
-
-        self.made.append(MockEngine(run, end_ids=()))
-        return self.made[-1]
-
+NO_TENSORS: dict[Role, Binding] = {"target": Binding({}), "draft": Binding({})}
 
 Start = Callable[..., Service]
 
@@ -90,7 +112,9 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
     def make(engines: MockEngines, **options: Any) -> Service:
         parser = Parser(tokenizer, Limits(128, 4, 300))
         settings = Options(**{"request_timeout": 10, "draft_timeout": 5, **options})
-        services.append(Service(parser, tokenizer, engines, settings))
+        both: dict[Role, Engine] = {"target": engines.target, "draft": engines.draft}
+        policy = Fixed(4, separate_devices=True)
+        services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, policy, settings))
         threading.Thread(target=services[-1].watch, args=(Sink(),), daemon=True).start()
         return services[-1]
 
@@ -105,9 +129,6 @@ class Sink:
 
     def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
         self.values[family.name] = self.values.get(family.name, 0) + value
-
-    def observe(self, family: m.Family, labels: m.Labels, value: float) -> None:
-        self.add(family, labels, 1)
 
 
 def tensors(*prompts: str, max_tokens: int = 20, **more: Array) -> dict[str, Array]:
@@ -210,12 +231,12 @@ def test_a_bad_prompt_refuses_its_request_before_any_work(start: Start) -> None:
     answer = ask(start(engines), tensors("def add(", "")).wait()
     assert answer.error is not None
     assert answer.error.code == "INVALID_ARG"
-    assert not engines.made
+    assert not engines.target.calls + engines.draft.calls
 
 
 def test_full_queue_is_refused(start: Start) -> None:
     held = threading.Event()
-    service = start(MockEngines(before=lambda role, control: held.wait(10)), running=2, waiting=1)
+    service = start(MockEngines(before=lambda role, call: held.wait(10)), running=2, waiting=1)
     running = [ask(service, tensors("a")) for _ in range(3)]
     refused = ask(service, tensors("b")).wait()
     assert refused.error is not None
@@ -227,7 +248,7 @@ def test_full_queue_is_refused(start: Start) -> None:
 
 def test_slow_draft_is_given_up_and_counted(start: Start) -> None:
     held = threading.Event()
-    engines = MockEngines(before=lambda role, control: role == "draft" and held.wait(10))
+    engines = MockEngines(before=lambda role, call: role == "draft" and held.wait(10))
     service = start(engines, draft_timeout=0.05)
     (chunk,) = ask(service, tensors("def add(")).wait().chunks
     held.set()
@@ -238,9 +259,9 @@ def test_slow_draft_is_given_up_and_counted(start: Start) -> None:
     assert sink.values[m.DRAFT_FAILURES.name] == 1
 
 
-def ends_with(control: Control) -> None:
-    time.sleep(0.01)
-    control.check()
+def until_stopped(role: str, call: MockCall) -> None:
+    assert call.stopped.wait(10), "the engine call was never stopped"
+    raise EngineError("stopped")
 
 
 ENDINGS = ["client gone", "stop request", "time over", "server closes"]
@@ -248,7 +269,7 @@ ENDINGS = ["client gone", "stop request", "time over", "server closes"]
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_request_can_be_ended_from_outside(start: Start, ending: str) -> None:
-    engines = MockEngines(before=lambda role, control: ends_with(control))
+    engines = MockEngines(before=until_stopped)
     service = start(engines, request_timeout=0.3 if ending == "time over" else 60)
     answer = ask(service, tensors("def add(", "for", max_tokens=100, **ALONE_ROWS), "request-1")
     if ending == "client gone":
@@ -273,7 +294,7 @@ def test_a_request_that_is_over_is_never_asked_about(tokenizer: Tokenizer) -> No
 
 
 def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(role: str, control: Control) -> None:
+    def broken(role: str, call: MockCall) -> None:
         raise ZeroDivisionError
 
     service = start(MockEngines(before=broken))

@@ -6,6 +6,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving import adapter, pipeline
+from tandem_serving.adapter.errors import triton_error
 from tandem_serving.errors import ServingError
 from tandem_serving.tokenizer import Tokenizer
 
@@ -26,5 +27,5 @@ class TritonPythonModel:
         try:
             texts = pipeline.decode_batch(self._tokenizer, tensors["TOKENS_BATCH"], tensors["SEQUENCE_LENGTH"])
         except ServingError as error:
-            return pb_utils.InferenceResponse(output_tensors=[], error=adapter.triton_error(error))
+            return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", texts)])

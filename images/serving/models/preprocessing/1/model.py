@@ -6,6 +6,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving import adapter, checkpoint, pipeline
+from tandem_serving.adapter.errors import triton_error
 from tandem_serving.errors import ServingError
 from tandem_serving.tokenizer import Tokenizer
 
@@ -28,5 +29,5 @@ class TritonPythonModel:
         try:
             outputs = self._pre.run(adapter.tensors_of(request))
         except ServingError as error:
-            return pb_utils.InferenceResponse(output_tensors=[], error=adapter.triton_error(error))
+            return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items()])

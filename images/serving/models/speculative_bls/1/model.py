@@ -5,6 +5,8 @@ import threading
 from typing import Any
 
 from tandem_serving import adapter, settings
+from tandem_serving.adapter.metrics import TritonSink
+from tandem_serving.adapter.response import TritonResponder
 
 
 class TritonPythonModel:
@@ -14,13 +16,13 @@ class TritonPythonModel:
         """Build the service from config.pbtxt's parameters."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         self._service, self._engines = adapter.build_service(settings.read(adapter.parameters(args)))
-        watch = threading.Thread(target=self._service.watch, args=(adapter.TritonSink(),), name="watch", daemon=True)
+        watch = threading.Thread(target=self._service.watch, args=(TritonSink(),), name="watch", daemon=True)
         watch.start()
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            responder = adapter.TritonResponder(request)
+            responder = TritonResponder(request)
             tensors = adapter.tensors_of(request)
             if "stop" in tensors and tensors["stop"].any():
                 self._service.cancel(request.request_id())
@@ -31,4 +33,5 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """End all requests and threads."""
         self._service.close()
-        self._engines.close()
+        for engine in self._engines:
+            engine.close()

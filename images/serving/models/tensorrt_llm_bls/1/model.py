@@ -14,7 +14,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving import adapter
-from tandem_serving.errors import CancelledError, EngineError, RequestError, ServingError
+from tandem_serving.adapter.engine import start
+from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
+from tandem_serving.adapter.response import ONE_RESPONSE
+from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestError, ServingError
 from tandem_serving.request import Array
 
 CANCEL_POLL_SECONDS = 0.1
@@ -55,7 +58,7 @@ class TritonPythonModel:
         except ServingError as error:
             response = _error_response(error)
         finally:
-            failed = EngineError("the server failed at this request; its log says why")
+            failed = EngineError(FAILED)
             sender.send(response or _error_response(failed), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _run(self, request: Any, sender: Any) -> dict[str, Array]:
@@ -68,7 +71,7 @@ class TritonPythonModel:
             request_id=call_id,
             requested_output_names=[*{*request.requested_output_names(), *NEEDED}],
             inputs=request.inputs(),
-            parameters={adapter.ONE_RESPONSE: True},
+            parameters={ONE_RESPONSE: True},
         )
         future = self._calls.submit(_collect, call)
         while not wait([future], CANCEL_POLL_SECONDS).done:
@@ -93,19 +96,19 @@ def _collect(call: Any) -> dict[str, Array]:
     """The tensors of the one response; {} for a call that only stops another. Raises EngineError."""
     row: dict[str, Array] = {}
     try:
-        for response in adapter.start(call):
+        for response in start(call):
             if response.has_error():
-                raise adapter.plain_error(response.error())
+                raise plain_error(response.error())
             row = row or {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}
     except pb_utils.TritonModelException as error:
         raise EngineError(str(error)) from None
     if row:
-        adapter.raise_in_band(row)
+        raise_in_band(row)
     return row
 
 
 def _error_response(error: ServingError) -> Any:
-    return pb_utils.InferenceResponse(output_tensors=[], error=adapter.triton_error(error))
+    return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
 
 
 def _log_failure(done: Any) -> None:

@@ -1,0 +1,54 @@
+"""Between the service and Triton: engine calls, responses, metrics. The only modules with `pb_utils`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tandem_serving import checkpoint
+from tandem_serving.adapter.engine import EngineModel, bind
+from tandem_serving.loop import Role
+from tandem_serving.policy import Fixed
+from tandem_serving.request import Array, Limits, Parser
+from tandem_serving.runner import Engine
+from tandem_serving.service import Options, Service
+from tandem_serving.settings import Settings
+from tandem_serving.tokenizer import Tokenizer
+
+
+def parameters(args: Mapping[str, str]) -> dict[str, str]:
+    """The string parameters of the model configuration that Triton passes to `initialize`."""
+    config = json.loads(args["model_config"])
+    return {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
+
+
+def tensors_of(triton_request: Any) -> dict[str, Array]:
+    """A Triton request's input tensors by name."""
+    return {tensor.name(): tensor.as_numpy() for tensor in triton_request.inputs()}
+
+
+def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
+    """The service that a model configuration describes. Raises settings and checkpoint errors."""
+    tokenizer = Tokenizer(config.tokenizer_dir)
+    limits = checkpoint.read_limits(config.target_path)
+    draft_limits = checkpoint.read_limits(config.draft_path) if config.draft_path else None
+    target = EngineModel(config.target_model, "target")
+    draft = EngineModel(config.draft_model, "draft") if draft_limits else None
+    engines: dict[Role, Engine] = {"target": target}
+    if draft:
+        engines["draft"] = draft
+    parser = Parser(tokenizer, Limits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size))
+    options = Options(
+        request_timeout=config.request_timeout,
+        draft_timeout=config.draft_timeout,
+        running=config.running,
+        waiting=config.waiting,
+        rows=config.rows,
+        target_limit=limits.max_sequence_len,
+        draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
+        mix_seed=config.mix_seed,
+    )
+    policy = Fixed(config.max_draft_len, config.separate_devices)
+    service = Service(parser, tokenizer, engines, bind, policy, options)
+    return service, [target, *([draft] if draft else [])]

@@ -1,0 +1,219 @@
+"""Engine calls: Triton models with TensorRT-LLM's tensors, called from inside the server.
+
+Calls are plain `exec(decoupled=True)` on threads of ours: `async_exec` is known to fail under concurrency
+before 26.07. Each call has a request id of its own and is cancelled as TensorRT-LLM's backend defines it, by
+a request with the same id and `stop` set, which every version of Triton can send.
+
+A call holds a row for each sequence: `input_ids` int32[B, n], filled up to the longest (`input_lengths` says
+where a row ends), `draft_input_ids` int32[B, k], the rest int32/float32[B, 1]. The request parameter
+`one_response` asks for all rows in one response: several to a call can deadlock the Python backend up to
+26.06. Engines that do not know it (TensorRT-LLM's) answer each row by itself, with `batch_index`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from tandem_serving.adapter.errors import plain_error
+from tandem_serving.adapter.response import ONE_RESPONSE
+from tandem_serving.errors import EngineError
+from tandem_serving.generation import Binding, Generation
+from tandem_serving.loop import Output, Role
+from tandem_serving.request import Array, Prompt, Request
+from tandem_serving.schedule import Turn
+
+_TOKENS = ("output_ids", "sequence_length")
+_ROW = "batch_index"
+_LOG_PROBS, _LOGITS = "output_log_probs", "generation_logits"
+
+
+class _Recent:
+    """Keeps response iterators for a while after their calls.
+
+    Triton's stub drops its own reference on a C++ thread when a call ends. Were that the last one, Python
+    objects would be freed there: without the interpreter's lock up to 24.11, which corrupts the heap and
+    crashes the model; with it, but in an order that can deadlock, up to 26.06.
+    """
+
+    SECONDS = 2.0
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, Any]] = deque()
+        self._lock = threading.Lock()
+
+    def keep(self, responses: Any) -> None:
+        """Keep an iterator and let go of old ones."""
+        now = time.monotonic()
+        with self._lock:
+            self._kept.append((now, responses))
+            while self._kept[0][0] < now - self.SECONDS:
+                self._kept.popleft()
+
+
+_recent = _Recent()
+
+
+def start(call: Any) -> Iterable[Any]:
+    """Execute a pb_utils.InferenceRequest of a decoupled model: its responses, as they come."""
+    responses: Iterable[Any] = call.exec(decoupled=True)
+    _recent.keep(responses)
+    return responses
+
+
+def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
+    """A prompt's tensors for both engines, and what `request` wants from the target beside tokens."""
+    asked = {_LOG_PROBS: request.log_probs, _LOGITS: request.generation_logits}
+    flags = {_LOG_PROBS: "return_log_probs", _LOGITS: "return_generation_logits"}
+    outputs = tuple(name for name, wanted in asked.items() if wanted)
+    true = np.ones((1, 1), np.bool_)
+    always = {**prompt.tensors, "exclude_input_in_output": true}
+    draft = {**always, flags[_LOGITS]: true} if request.use_draft_logits else always
+    seeded = prompt.seed is not None
+    return {
+        "target": Binding({**always, **{flags[name]: true for name in outputs}}, outputs, seeded),
+        "draft": Binding(draft, (_LOGITS,) if request.use_draft_logits else (), seeded),
+    }
+
+
+class EngineModel:
+    """A Triton model with TensorRT-LLM's tensors: an `Engine` of the runner."""
+
+    def __init__(self, name: str, role: Role) -> None:
+        self.name = name
+        self.role: Role = role
+        self._prefix = f"{role}-{uuid.uuid4().hex[:12]}"
+        self._numbers = itertools.count()
+        # Triton adds this class to pb_utils only once the model is initialized.
+        self._memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
+        self._stops = ThreadPoolExecutor(32, thread_name_prefix=f"stop-{role}")
+
+    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
+        """An engine call with a row for each turn; it starts when it is read."""
+        return Answers(self, f"{self._prefix}-{next(self._numbers)}", turns)
+
+    def execute(self, request_id: str, tensors: list[Any], outputs: Iterable[str], rows: int = 1) -> Iterable[Any]:
+        """Start a call; returns its responses' iterator. Raises EngineError."""
+        more = {"parameters": {ONE_RESPONSE: True}} if rows > 1 else {}
+        call = pb_utils.InferenceRequest(
+            model_name=self.name,
+            request_id=request_id,
+            requested_output_names=list(outputs),
+            inputs=tensors,
+            preferred_memory=self._memory,
+            **more,
+        )
+        try:
+            return start(call)
+        except pb_utils.TritonModelException as error:
+            raise EngineError(f"{self.role} engine: {error}") from None
+
+    def stop(self, request_id: str) -> None:
+        """Ask the engine to end a call; returns at once."""
+        self._stops.submit(self._stop, request_id)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._stops.shutdown(wait=False, cancel_futures=True)
+
+    def _stop(self, request_id: str) -> None:
+        one = np.ones((1, 1), np.int32)
+        tensors = [pb_utils.Tensor(name, one) for name in ("input_ids", "input_lengths", "request_output_len")]
+        tensors.append(pb_utils.Tensor("stop", np.ones((1, 1), np.bool_)))
+        # Whatever the answer says: the call's own responses tell how it ended.
+        for _ in self.execute(request_id, tensors, _TOKENS):
+            pass
+
+
+class Answers:
+    """One engine call: the `Answers` of the runner."""
+
+    def __init__(self, model: EngineModel, request_id: str, turns: Sequence[Turn[Generation]]) -> None:
+        self._model = model
+        self._id = request_id
+        self._turns = turns
+        self._outputs = turns[0].sequence.bindings[model.role].outputs
+
+    def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+        """Outputs with their rows, a list a response. Raises EngineError."""
+        turns, model = self._turns, self._model
+        wanted = [*_TOKENS, *self._outputs, *([_ROW] if len(turns) > 1 else [])]
+        error: EngineError | None = None
+        # Read to its end, come what may: an iterator that is not waits for it where it is freed.
+        for response in model.execute(self._id, _tensors(model.role, turns), wanted, len(turns)):
+            if response.has_error():
+                error = plain_error(response.error(), model.role)
+            elif response.output_tensors():
+                yield _outputs(response, len(turns), self._outputs)
+        if error is not None:
+            raise error
+
+    def stop(self) -> None:
+        """Ask the engine to end the call; returns at once."""
+        self._model.stop(self._id)
+
+
+def _tensors(role: Role, turns: Sequence[Turn[Generation]]) -> list[Any]:
+    """The input tensors of a call."""
+    calls = [turn.call for turn in turns]
+    arrays = _constants([turn.sequence.bindings[role] for turn in turns])
+    lengths = [len(call.ids) for call in calls]
+    arrays["input_ids"] = ids = np.zeros((len(calls), max(lengths)), np.int32)
+    for row, call, length in zip(ids, calls, lengths, strict=True):
+        row[:length] = call.ids
+    arrays["input_lengths"] = np.array(lengths, np.int32)[:, None]
+    arrays["request_output_len"] = np.array([call.output_len for call in calls], np.int32)[:, None]
+    if calls[0].draft_ids:
+        arrays["draft_input_ids"] = np.array([call.draft_ids for call in calls], np.int32)
+    if any(call.min_tokens for call in calls):
+        arrays["min_tokens"] = np.array([call.min_tokens for call in calls], np.int32)[:, None]
+    if calls[0].seed is not None:
+        arrays["seed"] = np.array([call.seed for call in calls], np.uint64)[:, None]
+    logits = [call.draft_logits for call in calls if call.draft_logits is not None]
+    if logits:
+        arrays["draft_logits"] = np.stack(logits)
+    return [pb_utils.Tensor(name, array) for name, array in arrays.items()]
+
+
+def _constants(bindings: list[Binding]) -> dict[str, Array]:
+    if len(bindings) == 1:
+        return dict(bindings[0].tensors)
+    return {name: np.concatenate([each.tensors[name] for each in bindings]) for name in bindings[0].tensors}
+
+
+def _array(response: Any, name: str) -> Array | None:
+    tensor = pb_utils.get_output_tensor_by_name(response, name)
+    return None if tensor is None else tensor.as_numpy()
+
+
+def _outputs(response: Any, rows: int, wanted: tuple[str, ...]) -> list[tuple[int, Output]]:
+    """The rows of a response: all of the call, or the one that batch_index names. Raises EngineError."""
+    ids, lengths = _array(response, "output_ids"), _array(response, "sequence_length")
+    if ids is None or lengths is None:
+        raise EngineError("the engine's response lacks output_ids or sequence_length: check the engine model")
+    tokens, counts = ids.reshape(len(ids), -1).tolist(), lengths.reshape(-1).tolist()
+    index: Array | None = np.arange(rows) if len(tokens) == rows else _array(response, _ROW)
+    if index is None:
+        raise EngineError("the engine's response lacks batch_index: check the engine model")
+    log_probs = _array(response, _LOG_PROBS) if _LOG_PROBS in wanted else None
+    logits = _array(response, _LOGITS) if _LOGITS in wanted else None
+    return [
+        (
+            int(row),
+            Output(
+                tokens[i][:count],
+                None if log_probs is None else log_probs[i].reshape(-1)[:count].copy(),
+                None if logits is None else logits[i].reshape(-1, logits.shape[-1])[:count].copy(),
+            ),
+        )
+        for i, (row, count) in enumerate(zip(index.reshape(-1), counts, strict=False))
+    ]

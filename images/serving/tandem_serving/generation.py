@@ -1,0 +1,155 @@
+"""One sequence while it runs: its loop, its text, the request that it belongs to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tandem_serving import metrics as m
+from tandem_serving.chunks import Chunk, Writer
+from tandem_serving.errors import FAILED, EngineError, ServingError
+from tandem_serving.loop import Loop, Role, Step
+from tandem_serving.policy import Estimate
+from tandem_serving.request import Array, Request
+
+log = logging.getLogger("tandem.generation")
+
+
+class Responder(Protocol):
+    """A request's way back to its client. Methods are called by one thread at a time."""
+
+    def send(self, chunk: Chunk, last: bool) -> None:
+        """Send a chunk; `last` ends the request."""
+        ...
+
+    def fail(self, error: ServingError) -> None:
+        """Send an error, which ends the request."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether the client is gone."""
+        ...
+
+
+@dataclass
+class Job:
+    """A request while it runs. Sending stops at its end, whoever brings it about."""
+
+    request: Request
+    request_id: str
+    responder: Responder
+    deadline: float
+    arrived: float = field(default_factory=time.monotonic)
+    over: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _finished: int = 0
+
+    def send(self, chunk: Chunk) -> None:
+        """Send a chunk unless the request is over; its last prompt's last chunk ends it."""
+        with self._lock:
+            if self.over:
+                return
+            self._finished += bool(chunk.finish_reason)
+            self.over = self._finished == len(self.request.prompts)
+            self.responder.send(chunk, last=self.over)
+
+    def fail(self, error: ServingError) -> None:
+        """End the request with an error, unless it is over."""
+        with self._lock:
+            if not self.over:
+                self.over = True
+                self.responder.fail(error)
+
+    def cancelled(self) -> bool:
+        """Whether the client is gone. Never asked once the request is over: Triton has freed it then."""
+        with self._lock:
+            return not self.over and self.responder.cancelled()
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What goes with each of a sequence's calls to one engine.
+
+    `tensors` by name, shapes with batch 1; `outputs` are wanted beside the tokens; `seeded`: calls bring a
+    seed of their own. Calls of sequences with equal `key` can share an engine call.
+    """
+
+    tensors: Mapping[str, Array]
+    outputs: tuple[str, ...] = ()
+    seeded: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """Names, types and shapes."""
+        shapes = sorted((name, value.dtype.char, value.shape) for name, value in self.tensors.items())
+        return tuple(shapes), self.outputs, self.seeded
+
+
+@dataclass(eq=False)
+class Generation:
+    """A sequence of a job. `draft_length` is the request's; 0 once the draft engine is given up.
+
+    `reproducible`: its calls must not depend on what else runs. `isolated`: its calls failed together with
+    others', so they go by themselves.
+    """
+
+    job: Job
+    loop: Loop
+    writer: Writer
+    bindings: Mapping[Role, Binding]
+    estimate: Estimate
+    metrics: m.Metrics
+    draft_length: int
+    reproducible: bool = False
+    isolated: bool = False
+    over: bool = False
+    key: Hashable = ()
+    _told: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Compute the key once: it is compared at every call."""
+        self.key = tuple((role, binding.key) for role, binding in self.bindings.items()), self.reproducible
+
+    @property
+    def alive(self) -> bool:
+        """Whether anybody waits for more of it."""
+        return not self.over and not self.job.over
+
+    def take(self, step: Step, later: Callable[[Callable[[], None]], None]) -> None:
+        """Take a step; sending, and what need not be known now, is left for `later`."""
+        self.over = bool(step.finish)
+        if not self.writer.stops_on_text:
+            later(lambda: self._deliver(lambda: self.writer.write(step), step))
+            return
+        chunks = self.writer.write(step)
+        self.over = self.writer.over
+        later(lambda: self._deliver(lambda: chunks, step))
+
+    def _deliver(self, write: Callable[[], list[Chunk]], step: Step) -> None:
+        try:
+            chunks = write()
+            self._count(step)
+            for chunk in chunks:
+                self.job.send(chunk)
+        except Exception:  # whatever it is, the client must hear of it, and nobody else
+            log.exception("a response could not be made")
+            self.over = True
+            self.job.fail(EngineError(FAILED))
+
+    def _count(self, step: Step) -> None:
+        now, metrics = time.monotonic(), self.metrics
+        if not self._told:
+            metrics.observe(m.FIRST_TOKEN, now - self.job.arrived)
+        elif step.ids:
+            metrics.observe(m.INTER_TOKEN, (now - self._told) / len(step.ids), len(step.ids))
+        self._told = now
+        if step.drafted:
+            metrics.round(step.drafted, step.accepted)
+        metrics.add(m.GENERATION_TOKENS, len(step.ids))
+        if self.writer.over:
+            metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
+            metrics.observe(m.LATENCY, now - self.job.arrived)

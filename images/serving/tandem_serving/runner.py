@@ -1,0 +1,336 @@
+"""Runs sequences: engine calls on threads, answers into loops, the schedule in between.
+
+Whoever completes an engine call settles it under the lock (answers into the loops, next calls to the
+schedule), and goes on with the first batch that can start; no hand-over between threads lies between a
+verification and the next draft. Text and sending happen on delivery threads, while the engines work.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tandem_serving import metrics as m
+from tandem_serving.delivery import Delivery
+from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError
+from tandem_serving.generation import Generation
+from tandem_serving.loop import Call, Output, Role
+from tandem_serving.policy import Policy
+from tandem_serving.schedule import Batch, Schedule, Turn
+
+log = logging.getLogger("tandem.runner")
+
+
+class Answers(Protocol):
+    """One engine call in flight."""
+
+    def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+        """Outputs with their rows, as they come; raises EngineError."""
+        ...
+
+    def stop(self) -> None:
+        """Ask the engine to end the call; returns at once."""
+        ...
+
+
+class Engine(Protocol):
+    """The target or the draft engine."""
+
+    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
+        """An engine call with a row for each turn; it starts when it is read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call."""
+
+    running: int
+    waiting: int
+    rows: int
+    draft_timeout: float
+
+
+@dataclass
+class _Flight:
+    answers: Answers
+    started: float
+    left: dict[int, Turn[Generation]] = field(default_factory=dict)
+    given_up: bool = False
+
+
+class Runner:
+    """Thread-safe. `metrics` gets what is not of one request."""
+
+    def __init__(self, engines: Mapping[Role, Engine], policy: Policy, limits: Limits, metrics: m.Metrics) -> None:
+        self._engines = engines
+        self._policy = policy
+        self._limits = limits
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._schedule: Schedule[Generation] = Schedule(limits.rows, policy.slots)
+        self._running: dict[Generation, None] = {}
+        self._waiting: deque[Generation] = deque()
+        self._flights: dict[Batch[Generation], _Flight] = {}
+        self._breaker = Breaker()
+        self._delivery = Delivery()
+        # A call that never returns keeps its thread: leave some for the others.
+        self._threads = ThreadPoolExecutor(3 * limits.running, thread_name_prefix="engine")
+
+    def add(self, generations: list[Generation]) -> None:
+        """Run sequences when there is room, all or none. Raises QueueFullError."""
+        with self._lock:
+            self._forget_dead()
+            admitted = len(self._running) + len(self._waiting)
+            limit = self._limits.running + self._limits.waiting
+            if admitted + len(generations) > limit:
+                raise QueueFullError(
+                    f"{admitted} sequences are running or waiting and the limit is {limit}: "
+                    f"no room for {len(generations)} more; send the request again later or to another replica"
+                )
+            self._waiting += generations
+            self._fill()
+            ready = self._start()
+        self._submit(ready)
+
+    def settle_ended(self) -> None:
+        """Let go of sequences whose requests are over: places become free, engine calls are stopped."""
+        with self._lock:
+            self._forget_dead()
+            useless = [
+                batch
+                for batch, flight in self._flights.items()
+                if not flight.given_up and not any(turn.sequence.alive for turn in flight.left.values())
+            ]
+            stops = [self._give_up(batch).answers for batch in useless]
+            ready = self._start()
+        for answers in stops:
+            answers.stop()
+        self._submit(ready)
+
+    def watch(self, now: float) -> None:
+        """Give up drafts that are late: their sequences go on with the target alone."""
+        with self._lock:
+            late = [
+                batch
+                for batch, flight in self._flights.items()
+                if batch.role == "draft" and not flight.given_up and now - flight.started > self._limits.draft_timeout
+            ]
+            stops = [self._give_up(batch).answers for batch in late]
+            error = EngineError(f"draft engine: no answer within {self._limits.draft_timeout:g} s")
+            for batch in late:
+                self._fail_rows(batch, self._flights[batch], error)
+            ready = self._start()
+        for answers in stops:
+            answers.stop()
+        self._submit(ready)
+
+    def load(self) -> tuple[int, int]:
+        """Sequences (running, waiting) now."""
+        with self._lock:
+            return len(self._running), len(self._waiting)
+
+    def close(self) -> None:
+        """End the threads. The sequences' requests are over already."""
+        self.settle_ended()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._delivery.close()
+
+    # --- under the lock ---------------------------------------------------------------------------
+    def _give_up(self, batch: Batch[Generation]) -> _Flight:
+        """Wait for an engine call no longer: its lane is free, what it still says is not heard."""
+        flight = self._flights[batch]
+        flight.given_up = True
+        self._schedule.finish(batch)
+        return flight
+
+    def _forget_dead(self) -> None:
+        for generation in [g for g in self._running if not g.alive]:
+            self._leave(generation)
+        if any(not g.alive for g in self._waiting):
+            self._waiting = deque(g for g in self._waiting if g.alive)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self._limits.running:
+            generation = self._waiting.popleft()
+            self._running[generation] = None
+            self._schedule.enter(generation.key)
+            self._policy.enter(generation.estimate)
+            # A prompt's first token should not wait for a draft of others; with nobody else there is none.
+            busy = len(self._running) > 1 and not generation.reproducible
+            self._begin(generation, first=busy)
+
+    def _leave(self, generation: Generation) -> None:
+        if generation in self._running:
+            del self._running[generation]
+            self._schedule.leave(generation.key)
+            self._policy.leave(generation.estimate)
+
+    def _begin(self, generation: Generation, first: bool = False) -> None:
+        """A sequence's next round."""
+        k = 0
+        if generation.draft_length and not first and self._breaker.closed(time.monotonic()):
+            k = generation.draft_length
+            if not generation.reproducible:
+                k = min(k, self._policy.length(generation.estimate))
+        self._ask(generation, generation.loop.begin(k))
+
+    def _ask(self, generation: Generation, call: Call, own: bool = False) -> None:
+        alone = call.role == "target" and not call.draft_ids
+        own = own or alone or call.first or generation.isolated
+        self._schedule.ask(Turn(generation, call, generation.key, own))
+
+    def _start(self) -> list[Batch[Generation]]:
+        batches = self._schedule.start(lambda generation: generation.alive)
+        return [part for batch in batches for part in self._fit(batch)]
+
+    def _fit(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+        """One verification needs equal draft lengths: pad the shorter ones, leave out what can't be."""
+        if batch.role == "draft" or len(batch.turns) == 1:
+            return [batch]
+        longest = max(len(turn.call.draft_ids) for turn in batch.turns)
+        together, apart = [], []
+        for turn in batch.turns:
+            call: Call | None = turn.call
+            if len(turn.call.draft_ids) < longest:
+                call = None if turn.sequence.reproducible else turn.sequence.loop.pad_to(turn.call, longest)
+            if call is None:
+                apart.append(turn)
+            else:
+                together.append(Turn(turn.sequence, call, turn.key))
+        batch.turns = together
+        return [batch, *(Batch(batch.role, [turn], wave=False) for turn in apart)]
+
+    def _answer(self, turn: Turn[Generation], output: Output) -> None:
+        generation = turn.sequence
+        if not generation.alive:
+            return
+        if turn.call.role == "draft":
+            self._breaker.worked()
+            self._ask(generation, generation.loop.drafted(output))
+            return
+        step = generation.loop.verified(output)
+        if step.drafted:
+            generation.estimate.observe(step.drafted, step.accepted)
+            self._policy.observe(step.drafted, step.accepted)
+        generation.take(step, lambda work: self._delivery.put(generation, work))
+        if generation.over:
+            self._leave(generation)
+        else:
+            self._begin(generation)
+
+    def _fail_rows(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> None:
+        """Rows without an answer. What failed together with others is tried again by itself."""
+        rows, flight.left = list(flight.left.values()), {}
+        if rows and batch.role == "draft":
+            self._breaker.failed(time.monotonic())
+        for turn in rows:
+            generation = turn.sequence
+            if not generation.alive:
+                continue
+            generation.isolated |= len(batch.turns) > 1
+            if len(batch.turns) > 1 and not flight.given_up:
+                self._ask(generation, turn.call)
+            elif batch.role == "draft":
+                self._without_draft(generation, error, for_good=len(batch.turns) == 1)
+            else:
+                generation.job.fail(error)
+                self._leave(generation)
+
+    def _without_draft(self, generation: Generation, error: ServingError, for_good: bool) -> None:
+        if for_good:
+            generation.draft_length = 0
+            self._metrics.add(m.DRAFT_FAILURES, 1)
+            log.warning("a sequence goes on with the target alone: %s", error)
+        self._ask(generation, generation.loop.begin(0))
+
+    # --- on the engine threads --------------------------------------------------------------------
+    def _submit(self, batches: Iterable[Batch[Generation]]) -> None:
+        for batch in batches:
+            self._threads.submit(self._drive, batch)
+
+    def _drive(self, batch: Batch[Generation]) -> None:
+        following: Batch[Generation] | None = batch
+        while following is not None:
+            following = self._run(following)
+
+    def _run(self, batch: Batch[Generation]) -> Batch[Generation] | None:
+        """Run an engine call and settle it; a batch that can start now."""
+        answers = self._engines[batch.role].call(batch.turns)
+        flight = _Flight(answers, time.monotonic(), dict(enumerate(batch.turns)))
+        with self._lock:
+            self._flights[batch] = flight
+        error: ServingError = EngineError(f"{batch.role} engine: the call ended without an answer")
+        try:
+            for outputs in answers:
+                self._take(flight, outputs)
+        except ServingError as raised:
+            error = raised
+        except Exception:  # whatever it is, the sequences of this call must end, and the others go on
+            log.exception("an engine call broke off")
+            error = EngineError(FAILED)
+        return self._settle(batch, flight, error)
+
+    def _take(self, flight: _Flight, outputs: list[tuple[int, Output]]) -> None:
+        with self._lock:
+            for row, output in outputs:
+                if row in flight.left:
+                    self._answer(flight.left[row], output)
+                    del flight.left[row]
+
+    def _settle(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> Batch[Generation] | None:
+        with self._lock:
+            del self._flights[batch]
+            if not flight.given_up:
+                self._schedule.finish(batch)
+                self._time(batch, flight)
+                self._fail_rows(batch, flight, error)
+            self._fill()
+            ready = self._start()
+        self._submit(ready[1:])
+        return ready[0] if ready else None
+
+    def _time(self, batch: Batch[Generation], flight: _Flight) -> None:
+        if batch.wave and not flight.left:
+            call = batch.turns[0].call
+            length = call.output_len if batch.role == "draft" else len(call.draft_ids)
+            self._policy.timed(batch.role, len(batch.turns), length, time.monotonic() - flight.started)
+
+
+class Breaker:
+    """Keeps sequences from waiting for a draft engine that is down: no drafts for a while after `FAILURES`
+    calls in a row (one bad request is not an engine that is down).
+
+    The pause doubles, from `FIRST` to `LONGEST` seconds, until a call works.
+    """
+
+    FAILURES = 3
+    FIRST, LONGEST = 0.5, 30.0
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._pause = 0.0
+        self._until = 0.0
+
+    def closed(self, now: float) -> bool:
+        """Whether drafts may be asked for."""
+        return now >= self._until
+
+    def failed(self, now: float) -> None:
+        """The draft engine failed a call, or was late."""
+        self._failures += 1
+        if self._failures >= self.FAILURES and now >= self._until:
+            self._pause = min(max(self.FIRST, 2 * self._pause), self.LONGEST)
+            self._until = now + self._pause
+
+    def worked(self) -> None:
+        """The draft engine answered."""
+        self._failures = 0
+        self._pause = 0.0

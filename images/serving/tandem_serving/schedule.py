@@ -1,0 +1,116 @@
+"""The schedule: which waiting engine calls start now, and which of them together. Pure.
+
+Calls that an engine can take together (equal tensor names and shapes: `key`) form a cohort. A *wave* is one
+engine call with a row for each of a cohort's waiting sequences: the call's overhead is then paid once, and
+the engine sees its batch at one step's beginning. How many waves are in flight is the policy:
+
+- one (lock-step): all sequences draft, then all are verified; engines that share a device, or few sequences;
+- two (alternating cohorts): one half drafts while the other is verified; engines on devices of their own;
+- none: `rows` is 1, each sequence goes on its own and the engine's in-flight batching merges what it can.
+
+What could be late never joins a wave: a sequence's first call to an engine (its prefill), the target alone
+(several steps), and calls that failed or timed out with others. They start at once, by themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tandem_serving.loop import Call, Role
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Turn(Generic[S]):
+    """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`."""
+
+    sequence: S
+    call: Call
+    key: Hashable
+    own: bool = False
+
+
+@dataclass(eq=False)
+class Batch(Generic[S]):
+    """One engine call: a row a turn. `wave`: it holds a place in its cohort's lane."""
+
+    role: Role
+    turns: list[Turn[S]]
+    wave: bool
+
+
+@dataclass
+class _Cohort(Generic[S]):
+    members: int = 0
+    waiting: dict[Role, list[Turn[S]]] = field(default_factory=lambda: {"draft": [], "target": []})
+    flying: dict[Role, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
+
+
+class Schedule(Generic[S]):
+    """Not thread-safe. `slots(n)` says how many waves a cohort of n sequences has in flight: 1 or 2."""
+
+    def __init__(self, rows: int, slots: Callable[[int], int]) -> None:
+        self._rows = rows
+        self._slots = slots
+        self._cohorts: dict[Hashable, _Cohort[S]] = defaultdict(_Cohort)
+        self._own: list[Turn[S]] = []
+
+    def ask(self, turn: Turn[S]) -> None:
+        """Put a call in line."""
+        if turn.own or self._rows == 1:
+            self._own.append(turn)
+        else:
+            self._cohorts[turn.key].waiting[turn.call.role].append(turn)
+
+    def enter(self, key: Hashable) -> None:
+        """A sequence with calls of this key has begun."""
+        self._cohorts[key].members += 1
+
+    def leave(self, key: Hashable) -> None:
+        """A sequence of this key is over."""
+        cohort = self._cohorts[key]
+        cohort.members -= 1
+        self._forget(key, cohort)
+
+    def finish(self, batch: Batch[S]) -> None:
+        """A batch is over, or given up: its lane is free."""
+        if batch.wave:
+            key = batch.turns[0].key
+            self._cohorts[key].flying[batch.role] -= 1
+            self._forget(key, self._cohorts[key])
+
+    def start(self, alive: Callable[[S], bool]) -> list[Batch[S]]:
+        """The batches that start now; turns of sequences that are not `alive` are dropped."""
+        own = [turn for turn in self._own if alive(turn.sequence)]
+        self._own.clear()
+        batches = [Batch(turn.call.role, [turn], wave=False) for turn in own]
+        for cohort in self._cohorts.values():
+            for role, turns in cohort.waiting.items():
+                cohort.waiting[role] = [turn for turn in turns if alive(turn.sequence)]
+            batches += self._waves(cohort)
+        return batches
+
+    def _waves(self, cohort: _Cohort[S]) -> list[Batch[S]]:
+        waiting, flying = cohort.waiting, cohort.flying
+        slots = self._slots(cohort.members)
+        roles: list[Role] = sorted(waiting, key=lambda role: -len(waiting[role]))
+        if slots == 1:
+            # The phase in which more sequences wait goes first; the others join them in the next.
+            return self._take(cohort, roles[0], len(waiting[roles[0]])) if not any(flying.values()) else []
+        half = -(-cohort.members // 2)
+        return [batch for role in roles if not flying[role] for batch in self._take(cohort, role, half)]
+
+    def _take(self, cohort: _Cohort[S], role: Role, most: int) -> list[Batch[S]]:
+        """A wave of at most `most` turns; more than one engine call where the engine takes fewer rows."""
+        turns, cohort.waiting[role] = cohort.waiting[role][:most], cohort.waiting[role][most:]
+        parts = [turns[i : i + self._rows] for i in range(0, len(turns), self._rows)]
+        cohort.flying[role] += len(parts)
+        return [Batch(role, part, wave=True) for part in parts]
+
+    def _forget(self, key: Hashable, cohort: _Cohort[S]) -> None:
+        if not cohort.members and not any(cohort.flying.values()) and not any(cohort.waiting.values()):
+            del self._cohorts[key]
