@@ -2,9 +2,9 @@
 
 Where things are: `blas` (environment of the matrix library), `config` and `weights` (a checkpoint from
 disk), `layout` (weights as the forward pass wants them), `linear`, `attention`, `kv_cache` and `model` (the
-forward pass), `sampling` and `stopping` (which token, when to end), `slots` (KV reuse across requests),
-`sequence` and `scheduler` (continuous batching, a step at a time), `engine` (the scheduler on a thread).
-Nothing here knows Triton.
+forward pass), `sampling` and `acceptance` (which token, after a draft token too), `slots` (KV reuse across
+requests), `sequence` and `scheduler` (continuous batching, a step at a time), `engine` (the scheduler on a
+thread), `tensors` and `responses` (TensorRT-LLM's tensors). Nothing here knows Triton.
 
 Invariance: every product of matrices has a shape that depends on the model alone: 8 rows by 64 columns in
 linear layers, a fixed tile of queries by a fixed block of keys in attention. More rows, longer prompts and

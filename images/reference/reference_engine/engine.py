@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from reference_engine import kv_cache, layout, weights
 from reference_engine.config import CheckpointError
 from reference_engine.kv_cache import KVCache
 from reference_engine.model import Llama
-from reference_engine.request import Limits, Request, Sink, check
+from reference_engine.request import Limits, Request, RequestError, Sink, check
 from reference_engine.scheduler import Capacity, Load, Scheduler
 from reference_engine.sequence import Sequence
 
@@ -99,14 +99,23 @@ class Engine:
 
         Raises RequestError (the request is wrong) and EngineStopped.
         """
-        check(request, self.limits)
-        call = Call()
+        [call] = self.submit_all([(request, sink)])
+        return call
+
+    def submit_all(self, rows: Iterable[tuple[Request, Sink]]) -> list[Call]:
+        """Queue requests for the same pass: all or, when it raises as `submit`, none."""
+        queued = [(request, sink, Call()) for request, sink in rows]
+        for index, (request, _, _) in enumerate(queued):
+            try:
+                check(request, self.limits)
+            except RequestError as error:
+                raise error if len(queued) == 1 else RequestError(f"row {index}: {error}") from error
         with self._wake:
             if not self._open:
                 raise EngineStopped(STOPPED)
-            self._inbox.append((request, sink, call))
+            self._inbox.extend(queued)
             self._wake.notify()
-        return call
+        return [call for _, _, call in queued]
 
     def cancel(self, call: Call) -> None:
         """End a request at the next pass; its sink gets Finish.CANCELLED. No effect once it has ended."""
@@ -144,5 +153,5 @@ class Engine:
     def _take_inbox(self) -> None:
         while self._inbox:
             request, sink, call = self._inbox.popleft()
-            call.sequence = self._scheduler.submit(request, sink)
+            call.sequence = self._scheduler.queue(request, sink)
             call.sequence.cancelled = call.cancelled

@@ -1,5 +1,6 @@
 """What the engine is asked for, and what it answers."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -33,13 +34,16 @@ class Request:
     """One sequence to generate.
 
     `input_ids` int32[n]. Without `draft_ids`: at most `max_new_tokens` tokens. With int32[k] draft tokens:
-    one verification pass, which yields the accepted ones and one more, then the request ends. `end_id` -1:
-    none. `log_probs` and `logits` ask for these outputs, `streaming` for an output at each iteration.
+    one verification pass, which yields the accepted ones and one more, then the request ends. They are
+    accepted where they equal the target's choice; with `draft_logits` float32[k, V], the raw logits that
+    the draft chose them from, as `acceptance` says. `end_id` -1: none. `log_probs` and `logits` ask for
+    these outputs, `streaming` for an output at each iteration.
     """
 
     input_ids: IntArray
     max_new_tokens: int
     draft_ids: IntArray | None = None
+    draft_logits: FloatArray | None = None
     end_id: int = -1
     stop_words: Words = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -78,10 +82,22 @@ Sink = Callable[[Output], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What an engine takes: tokens of a sequence (prompt, draft and output), size of the vocabulary."""
+    """What an engine takes: tokens of a sequence (prompt, draft and output), of a draft, of the vocabulary."""
 
     max_seq_len: int
+    max_draft_len: int
     vocab_size: int
+
+
+_RULES: tuple[tuple[str, str, Callable[[float], bool], str], ...] = (
+    ("runtime_top_k", "top_k", lambda value: value >= 0, "0 (no limit) or more"),
+    ("runtime_top_p", "top_p", lambda value: 0 <= value <= 1, "0 to 1"),
+    ("temperature", "temperature", lambda value: 0 <= value < math.inf, "0 or more"),
+    ("repetition_penalty", "repetition_penalty", lambda value: 0 < value < math.inf, "more than 0"),
+    ("presence_penalty", "presence_penalty", math.isfinite, "a finite number"),
+    ("frequency_penalty", "frequency_penalty", math.isfinite, "a finite number"),
+    ("min_tokens", "min_tokens", lambda value: value >= 0, "0 or more"),
+)
 
 
 def check(request: Request, limits: Limits) -> None:
@@ -92,9 +108,7 @@ def check(request: Request, limits: Limits) -> None:
     if request.max_new_tokens <= 0:
         raise RequestError(f"request_output_len is {request.max_new_tokens}: send 1 or more")
     _check_ids("input_ids", request.input_ids, limits)
-    if request.draft_ids is not None:
-        _check_ids("draft_input_ids", request.draft_ids, limits)
-    drafted = 0 if request.draft_ids is None else len(request.draft_ids)
+    drafted = _check_draft(request, limits)
     longest = prompt + max(request.max_new_tokens, drafted)
     if longest > limits.max_seq_len:
         what = f"{prompt} prompt tokens and {longest - prompt} to generate"
@@ -102,28 +116,33 @@ def check(request: Request, limits: Limits) -> None:
     _check_sampling(request.sampling, limits)
 
 
+def _check_draft(request: Request, limits: Limits) -> int:
+    """The number of draft tokens."""
+    ids, logits = request.draft_ids, request.draft_logits
+    drafted = 0 if ids is None else len(ids)
+    if ids is not None:
+        _check_ids("draft_input_ids", ids, limits)
+    if drafted > limits.max_draft_len:
+        raise RequestError(f"draft_input_ids has {drafted} tokens: send {limits.max_draft_len} at most")
+    if logits is not None:
+        if logits.shape != (drafted, limits.vocab_size):
+            wanted = f"[{drafted}, {limits.vocab_size}], the draft's generation_logits of draft_input_ids"
+            raise RequestError(f"draft_logits has shape {list(logits.shape)} in a row: send {wanted}")
+        if not np.isfinite(logits.max(axis=1)).all():  # one token is possible at least
+            raise RequestError("draft_logits holds NaN or infinity: send the draft's generation_logits as they are")
+    return drafted
+
+
 def _check_ids(name: str, ids: IntArray, limits: Limits) -> None:
-    if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < limits.vocab_size):
+    if len(ids) and int(ids.view(np.uint32).max()) >= limits.vocab_size:  # negative ones are large without a sign
         raise RequestError(f"{name} holds ids outside 0..{limits.vocab_size - 1}: use this model's tokenizer")
 
 
 def _check_sampling(params: SamplingParams, limits: Limits) -> None:
-    rules = {
-        f"runtime_top_k is {params.top_k}: send 0 (no limit) or more": params.top_k >= 0,
-        f"runtime_top_p is {params.top_p}: send 0 to 1": 0 <= params.top_p <= 1,
-        f"temperature is {params.temperature}: send 0 or more": 0 <= params.temperature < np.inf,
-        f"repetition_penalty is {params.repetition_penalty}: send more than 0": (
-            0 < params.repetition_penalty < np.inf
-        ),
-        f"presence_penalty is {params.presence_penalty}: send a finite number": np.isfinite(params.presence_penalty),
-        f"frequency_penalty is {params.frequency_penalty}: send a finite number": (
-            np.isfinite(params.frequency_penalty)
-        ),
-        f"min_tokens is {params.min_tokens}: send 0 or more": params.min_tokens >= 0,
-    }
-    for message, holds in rules.items():
-        if not holds:
-            raise RequestError(message)
+    for name, attribute, holds, wanted in _RULES:
+        value = getattr(params, attribute)
+        if not holds(value):
+            raise RequestError(f"{name} is {value}: send {wanted}")
     bias = params.embedding_bias
     if bias is not None and (bias.shape != (limits.vocab_size,) or np.isnan(bias).any()):
         raise RequestError(f"embedding_bias has shape {list(bias.shape)}: send {limits.vocab_size} numbers")

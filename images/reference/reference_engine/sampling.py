@@ -8,14 +8,24 @@ distribution, the seed and the token's absolute position alone.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float32]
+DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 
 Words = tuple[tuple[int, ...], ...]
+
+
+class Stream(IntEnum):
+    """What a random number is for: numbers of different streams are independent."""
+
+    DRAW = 0
+    ACCEPT = 1
+    RESIDUAL = 2
 
 
 @dataclass(frozen=True)
@@ -76,22 +86,45 @@ def choose(logits: FloatArray, params: SamplingParams, position: int) -> int:
     """The token at absolute `position` for processed logits float32[V]."""
     if params.greedy:
         return int(logits.argmax())
+    order, weights = _nucleus(logits, params)
+    return int(order[draw(weights, uniform(params.seed, position, Stream.DRAW))])
+
+
+def probabilities(logits: FloatArray, params: SamplingParams) -> DoubleArray:
+    """The distribution float64[V] that `choose` draws from (not greedy), for processed logits float32[V]."""
+    order, weights = _nucleus(logits, params)
+    out = np.zeros(len(logits))
+    out[order] = weights / weights.sum()
+    return out
+
+
+def draw(weights: DoubleArray, number: float) -> int:
+    """The index that a number in [0, 1) picks by weights float64[n] of any sum; never one of weight 0."""
+    cumulative = np.cumsum(weights)
+    last = np.searchsorted(cumulative, cumulative[-1])  # the product below may round up to the sum
+    return int(min(np.searchsorted(cumulative, number * cumulative[-1], side="right"), last))
+
+
+def uniform(seed: int, position: int, stream: Stream) -> float:
+    """A number in [0, 1) from Philox (Salmon et al. 2011), a generator by counter.
+
+    Seed and stream are its key, the position its counter.
+    """
+    return float(np.random.Generator(np.random.Philox(key=stream << 64 | seed, counter=position)).random())
+
+
+def _nucleus(logits: FloatArray, params: SamplingParams) -> tuple[npt.NDArray[np.intp], DoubleArray]:
+    """Ids that top-k and top-p keep, best first, and their weights."""
     order = np.argsort(-logits, kind="stable")
     if params.top_k:
         order = order[: params.top_k]
     weights = logits[order].astype(np.float64)
     weights = np.exp(weights - weights[0])
-    cumulative = np.cumsum(weights)
     if 0 < params.top_p < 1:
+        cumulative = np.cumsum(weights)
         kept = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1
-        order, cumulative = order[:kept], cumulative[:kept]
-    drawn = np.searchsorted(cumulative, uniform(params.seed, position) * cumulative[-1], side="right")
-    return int(order[min(int(drawn), len(order) - 1)])
-
-
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) from Philox (Salmon et al. 2011), a generator by counter: key seed, counter position."""
-    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
+        order, weights = order[:kept], weights[:kept]
+    return order, weights
 
 
 def log_prob(logits: FloatArray, token: int) -> float:

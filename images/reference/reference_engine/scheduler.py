@@ -39,7 +39,8 @@ class Scheduler:
     """Not thread-safe: one thread submits, cancels and steps."""
 
     def __init__(self, model: ForwardPass, capacity: Capacity, vocab_size: int) -> None:
-        self.limits = Limits(capacity.max_seq_len, vocab_size)
+        # A verification is never cut: all its tokens, and the one before them, are in one pass.
+        self.limits = Limits(capacity.max_seq_len, capacity.max_num_tokens - 1, vocab_size)
         self._model = model
         self._budget = capacity.max_num_tokens
         self._slots = Slots(capacity.slots, capacity.max_seq_len)
@@ -59,9 +60,10 @@ class Scheduler:
     def submit(self, request: Request, sink: Sink) -> Sequence:
         """Queue a request; `sink` gets its outputs during steps. Raises RequestError."""
         check(request, self.limits)
-        drafted = 0 if request.draft_ids is None else len(request.draft_ids)
-        if drafted >= self._budget:
-            raise ValueError(f"{drafted} draft tokens do not fit max_num_tokens {self._budget}")
+        return self.queue(request, sink)
+
+    def queue(self, request: Request, sink: Sink) -> Sequence:
+        """As `submit`, for a request that `check` has passed."""
         sequence = Sequence(request, sink)
         self._waiting.append(sequence)
         return sequence

@@ -5,11 +5,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reference_engine import sampling
+from reference_engine import acceptance, sampling
 from reference_engine.request import Finish, Output, Request, Sink, Stats
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """A draft token and the draft's raw logits float32[V] for it."""
+
+    token: int
+    logits: FloatArray
 
 
 @dataclass
@@ -60,13 +68,17 @@ class Sequence:
         return self.length + (self.drafted if self.generated == 0 else 0) - self.computed
 
     def take(self, logits: FloatArray, top: IntArray | None) -> None:
-        """Choose tokens from this pass's logits float32[wanted_logits, V]; `top`: their argmax if known.
+        """Choose tokens from this pass's logits float32[wanted_logits, V].
 
-        Draft tokens that equal the choice are kept, up to the first that does not.
+        `top` int32[wanted_logits] is their argmax, given where it is the choice. Draft tokens that equal the
+        choice are kept, up to the first that does not.
         """
         draft = self.tokens[self.length : self.length + len(logits) - 1].tolist()
         for row, proposed in enumerate([*draft, -1]):
-            token = self._choose(logits[row], -1 if top is None else int(top[row]))
+            if top is None or self.request.log_probs:
+                token = self._choose(logits[row], self._proposal(row, proposed))
+            else:
+                token = int(top[row])
             self._add(token, logits[row])
             if token == proposed and self.finish != Finish.END_ID:
                 self.accepted += 1
@@ -77,12 +89,19 @@ class Sequence:
         if self.drafted and not self.finish:
             self.finish = Finish.LENGTH
 
-    def _choose(self, logits: FloatArray, top: int) -> int:
-        params = self.request.sampling
-        if top >= 0 and not self.request.log_probs:
-            return top
-        processed = sampling.process(logits, params, self.tokens[: self.length], self._banned())
-        token = sampling.choose(processed, params, self.length)
+    def _proposal(self, row: int, token: int) -> _Proposal | None:
+        """The draft token of a row of logits, None where there is none or its logits are not known."""
+        logits = self.request.draft_logits
+        return None if logits is None or row == len(logits) else _Proposal(token, logits[row])
+
+    def _choose(self, logits: FloatArray, proposal: _Proposal | None) -> int:
+        params, history = self.request.sampling, self.tokens[: self.length]
+        processed = sampling.process(logits, params, history, self._banned())
+        if proposal is None:
+            token = sampling.choose(processed, params, self.length)
+        else:
+            drafted = sampling.process(proposal.logits, params, history, ())
+            token = acceptance.verify(processed, drafted, params, proposal.token, self.length)
         if self.request.log_probs:
             self._news.log_probs.append(sampling.log_prob(processed, token))
         return token

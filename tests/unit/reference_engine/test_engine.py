@@ -67,6 +67,17 @@ def test_bad_requests_are_told_to_the_caller() -> None:
     engine.close()
 
 
+def test_rows_are_taken_all_or_none() -> None:
+    engine = Engine(tiny_llama.scheduler())
+    outputs: queue.Queue[Output] = queue.Queue()
+    with pytest.raises(RequestError, match="row 1: request_output_len is 0"):
+        engine.submit_all([(Request(PROMPT, 2), outputs.put), (Request(PROMPT, 0), outputs.put)])
+    engine.submit_all([(Request(PROMPT, 1), outputs.put), (Request(PROMPT[1:], 3), outputs.put)])
+    assert sorted(len(outputs.get(timeout=SECONDS).tokens) for _ in range(2)) == [1, 3]
+    engine.close()
+    assert outputs.empty()
+
+
 def test_closing_ends_what_runs() -> None:
     engine = Engine(tiny_llama.scheduler())
     outputs: queue.Queue[Output] = queue.Queue()

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from reference_engine import sampling
-from reference_engine.sampling import SamplingParams
+from reference_engine.sampling import SamplingParams, Stream
 
 HISTORY = np.array([1, 2, 2, 5], np.int32)
 LOGITS = np.array([0.0, 2.0, -1.0, 3.0, 1.0, 0.5], np.float32)
@@ -75,13 +75,18 @@ def test_draws_follow_the_distribution() -> None:
     assert 0.5 * np.abs(drawn - expected).sum() < 0.03  # total variation; 0.01 is usual for 4,000 draws
 
 
-def test_a_draw_depends_on_seed_and_position_alone() -> None:
-    numbers = {
-        (seed, position): sampling.uniform(seed, position) for seed in (0, 1, 2**64 - 1) for position in (0, 1, 900)
-    }
+def test_a_number_depends_on_seed_position_and_stream_alone() -> None:
+    keys = [(seed, position, stream) for seed in (0, 1, 2**64 - 1) for position in (0, 1, 900) for stream in Stream]
+    numbers = {key: sampling.uniform(*key) for key in keys}
     assert len(set(numbers.values())) == len(numbers)
-    for (seed, position), number in reversed(numbers.items()):
-        assert sampling.uniform(seed, position) == number
+    for key, number in reversed(numbers.items()):
+        assert sampling.uniform(*key) == number
+
+
+def test_nothing_of_weight_0_is_drawn() -> None:
+    weights = np.array([0, 0.1, 0, 0.2, 0])
+    largest = np.nextafter(1, 0)
+    assert [sampling.draw(weights, number) for number in (0.0, 0.3, 0.34, largest)] == [1, 1, 3, 3]
 
 
 def test_log_probs_are_of_the_whole_vocabulary() -> None:

@@ -269,6 +269,31 @@ REFUSED: list[tuple[str, Request, str]] = [
         Request(PROMPT, 5, draft_ids=np.array([-1], np.int32)),
         "draft_input_ids holds ids outside",
     ),
+    (
+        "a draft that no pass holds",
+        Request(PROMPT, 5, draft_ids=np.zeros(512, np.int32)),
+        "draft_input_ids has 512 tokens: send 511 at most",
+    ),
+    (
+        "draft logits without draft tokens",
+        Request(PROMPT, 5, draft_logits=np.zeros((1, 97), np.float32)),
+        "draft_logits has shape [1, 97] in a row: send [0, 97], the draft's generation_logits",
+    ),
+    (
+        "draft logits of another vocabulary",
+        Request(PROMPT, 5, draft_ids=OTHER[:2], draft_logits=np.zeros((2, 96), np.float32)),
+        "draft_logits has shape [2, 96] in a row: send [2, 97]",
+    ),
+    (
+        "draft logits that are no numbers",
+        Request(PROMPT, 5, draft_ids=OTHER[:1], draft_logits=np.full((1, 97), np.nan, np.float32)),
+        "draft_logits holds NaN or infinity",
+    ),
+    (
+        "draft logits that allow no token",
+        Request(PROMPT, 5, draft_ids=OTHER[:1], draft_logits=np.full((1, 97), -np.inf, np.float32)),
+        "draft_logits holds NaN or infinity",
+    ),
     ("top_k", Request(PROMPT, 5, sampling=SamplingParams(top_k=-1)), "runtime_top_k is -1"),
     ("top_p", Request(PROMPT, 5, sampling=SamplingParams(top_p=1.5)), "runtime_top_p is 1.5"),
     ("temperature", Request(PROMPT, 5, sampling=SamplingParams(temperature=float("nan"))), "temperature is nan"),

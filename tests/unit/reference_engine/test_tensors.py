@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from reference_engine import tensors
-from reference_engine.request import Finish, Output, RequestError, Stats
+from reference_engine.request import RequestError
 
 Array = npt.NDArray[Any]
 
@@ -44,10 +44,39 @@ def test_rows_are_cut_to_their_lengths() -> None:
         )
     )
     assert [row.request.input_ids.tolist() for row in rows] == [[5, 6, 7], [8]]
-    assert [(row.index, row.rows, row.request.max_new_tokens, row.request.sampling.seed) for row in rows] == [
-        (0, 2, 4, 1),
-        (1, 2, 9, 2),
-    ]
+    assert [(row.request.max_new_tokens, row.request.sampling.seed) for row in rows] == [(4, 1), (9, 2)]
+
+
+def test_draft_tokens_and_their_logits() -> None:
+    draft = {"draft_input_ids": [[1, 2], [3, 4]], "draft_logits": [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]}
+    two = {"input_ids": [[5], [6]], "input_lengths": [[1]] * 2, "request_output_len": [[3]] * 2}
+    rows = tensors.parse(inputs(**two, **draft))
+    for i, row in enumerate(rows):
+        assert row.request.draft_ids is not None
+        assert row.request.draft_ids.tolist() == draft["draft_input_ids"][i]
+        assert row.request.draft_logits is not None
+        assert row.request.draft_logits.tolist() == draft["draft_logits"][i]
+        assert (row.request.draft_ids.dtype, row.request.draft_logits.dtype) == (np.int32, np.float32)
+
+
+def test_rows_outlive_the_tensors() -> None:
+    given = inputs(draft_input_ids=[[1]], draft_logits=[[[0.5, 1]]], embedding_bias=[[1.0, 2]])
+    given = {name: np.array(array, np.int32 if "ids" in name else None) for name, array in given.items()}
+    [row] = tensors.parse(given)
+    for array in given.values():
+        array[...] = 99
+    assert (row.request.draft_ids, row.request.input_ids.tolist()) == ([1], [5, 6, 7])
+    assert row.request.draft_logits is not None
+    assert row.request.draft_logits.tolist() == [[0.5, 1]]
+    assert row.request.sampling.embedding_bias is not None
+    assert row.request.sampling.embedding_bias.tolist() == [1, 2]
+
+
+def test_rows_that_sample_differently() -> None:
+    rows = tensors.parse(
+        inputs(input_ids=[[5]] * 3, input_lengths=[[1]] * 3, request_output_len=[[1]] * 3, seed=[[1], [2], [1]])
+    )
+    assert [row.request.sampling.seed for row in rows] == [1, 2, 1]
 
 
 WORDS = [
@@ -72,9 +101,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("several sequences", {"num_return_sequences": [[3]]}, "num_return_sequences is 3"),
     ("context logits", {"return_context_logits": [[True]]}, "return_context_logits is not supported"),
     (
-        "draft logits",
-        {"draft_logits": [[[1.0]]]},
-        "draft_logits is not supported: draft tokens are accepted by exact",
+        "lossy acceptance",
+        {"draft_acceptance_threshold": [[0.9]]},
+        "draft_acceptance_threshold is not supported: it would change the target's distribution",
     ),
     ("LoRA", {"lora_task_id": [[1]]}, "lora_task_id is not supported: there is no LoRA"),
     ("images", {"prompt_embedding_table": [[[1.0]]]}, "prompt_embedding_table is not supported"),
@@ -90,74 +119,3 @@ def test_wrong_tensors_are_refused(reason: str, changes: dict[str, Any], message
     with pytest.raises(RequestError) as error:
         tensors.parse(inputs(**changes))
     assert message in str(error.value)
-
-
-def output(tokens: list[int], finish: Finish = Finish.NONE) -> Output:
-    logits = [np.full(4, token, np.float32) for token in tokens]
-    return Output(tokens, [-0.5] * len(tokens), logits, finish, Stats(130, 4, 3))
-
-
-RESPONSES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("the input comes first", {}, {"output_ids": [[[5, 6, 7, 1, 2]]], "sequence_length": [[5]]}),
-    ("unless excluded", {"exclude_input_in_output": [[True]]}, {"output_ids": [[[1, 2]]], "sequence_length": [[2]]}),
-    ("or streaming", {"streaming": [[True]]}, {"output_ids": [[[1, 2]]], "sequence_length": [[2]]}),
-    (
-        "log probs",
-        {"streaming": [[True]], "return_log_probs": [[True]]},
-        {
-            "output_ids": [[[1, 2]]],
-            "sequence_length": [[2]],
-            "output_log_probs": [[[-0.5, -0.5]]],
-            "cum_log_probs": [[-1.0]],
-        },
-    ),
-    (
-        "counts and figures",
-        {
-            "streaming": [[True]],
-            "return_num_input_tokens": [[True]],
-            "return_num_output_tokens": [[True]],
-            "return_perf_metrics": [[True]],
-        },
-        {
-            "output_ids": [[[1, 2]]],
-            "sequence_length": [[2]],
-            "num_input_tokens": [[3]],
-            "num_output_tokens": [[2]],
-            "kv_cache_reused_blocks": [[2]],
-            "acceptance_rate": [[0.75]],
-            "total_accepted_draft_tokens": [[3]],
-            "total_draft_tokens": [[4]],
-        },
-    ),
-]
-
-
-@pytest.mark.parametrize(("reason", "flags", "expected"), RESPONSES, ids=[row[0] for row in RESPONSES])
-def test_response_tensors(reason: str, flags: dict[str, Any], expected: dict[str, Any]) -> None:
-    [row] = tensors.parse(inputs(**flags))
-    result = tensors.Responses(row).tensors(output([1, 2]))
-    assert {name: array.tolist() for name, array in result.items()} == expected
-
-
-def test_responses_add_up() -> None:
-    flags = {"streaming": [[True]], "return_log_probs": [[True]], "return_num_output_tokens": [[True]]}
-    [row] = tensors.parse(inputs(**flags))
-    responses = tensors.Responses(row)
-    responses.tensors(output([1]))
-    last = responses.tensors(output([2, 3], Finish.LENGTH))
-    assert (last["cum_log_probs"].item(), last["num_output_tokens"].item()) == (-1.5, 3)
-
-
-def test_logits_and_the_row_are_told() -> None:
-    rows = tensors.parse(
-        inputs(
-            input_ids=[[1], [2]],
-            input_lengths=[[1], [1]],
-            request_output_len=[[1], [1]],
-            return_generation_logits=[[True], [True]],
-        )
-    )
-    result = tensors.Responses(rows[1]).tensors(output([3, 4]))
-    assert result["batch_index"].item() == 1
-    assert result["generation_logits"].shape == (1, 1, 2, 4)

@@ -2,6 +2,9 @@
 
 Serves as `tensorrt_llm` and as `tensorrt_llm_draft`. Parameters of config.pbtxt: the fields of
 `reference_engine.engine.Settings`, and `cancellation_check_period_ms`.
+
+Beyond TensorRT-LLM: a request whose Triton parameter `one_response` is true gets one response with all its
+rows (see `reference_engine.responses`), when the last of them has ended.
 """
 
 import json
@@ -15,8 +18,8 @@ import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
 # isort: split
 import triton_python_backend_utils as pb_utils
 
-from reference_engine import engine, tensors
-from reference_engine.request import Finish, Output, RequestError, check
+from reference_engine import engine, responses, tensors
+from reference_engine.request import Finish, Output, RequestError, Sink
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 log = logging.getLogger(reference_engine.__name__)
@@ -33,18 +36,18 @@ class Exchange:
         self._sending = threading.Lock()
         self._sender = request.get_response_sender()
         self._wanted = set(request.requested_output_names())
+        self._together = bool(json.loads(request.parameters() or "{}").get("one_response"))
         self._open_rows = 0
 
     def start(self, rows: list[tensors.Row], runner: engine.Engine) -> None:
         """Submit all rows. Raises RequestError with no row started, and EngineStopped."""
-        for row in rows:
-            check(row.request, runner.limits)
+        if self._together and any(row.request.streaming for row in rows):
+            raise RequestError("one_response is true, but streaming is too: leave one of them out")
+        answers = responses.Together(rows) if self._together else responses.EachRow(rows)
         self._open_rows = len(rows)
-        self.calls = [runner.submit(row.request, self._sink(row)) for row in rows]
+        self.calls = runner.submit_all((row.request, self._sink(answers, i)) for i, row in enumerate(rows))
 
-    def _sink(self, row: tensors.Row) -> Any:
-        responses = tensors.Responses(row)
-
+    def _sink(self, answers: responses.Responses, index: int) -> Sink:
         def sink(output: Output) -> None:
             if self.closed:
                 return
@@ -54,7 +57,9 @@ class Exchange:
                 self.fail(output.error, pb_utils.TritonError.UNAVAILABLE)
             else:
                 self._open_rows -= bool(output.finish)
-                self._send(responses.tensors(output), last=self._open_rows == 0)
+                arrays = answers.add(index, output)
+                if arrays is not None:
+                    self._send(arrays, last=self._open_rows == 0)
 
         return sink
 
