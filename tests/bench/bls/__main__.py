@@ -23,7 +23,7 @@ def point(
 ) -> None:
     """Measure one point and print all of it."""
     with serve(Setup(Pair(), (acceptance,))) as bench:
-        load = Load("", streams, seconds, 2.0, 1, draft_len=None if draft_len < 0 else draft_len)
+        load = Load(streams, seconds, draft_len=None if draft_len < 0 else draft_len)
         measured = bench.run(load)
     console.print(f"{measured.speed:.0f} tokens/s", dataclasses.asdict(measured))
 

@@ -1,42 +1,45 @@
 """The load: closed-loop streams over gRPC, in a process of its own so that its CPU time is its own.
 
-Run by `measure`: takes a `Load` as JSON on its standard input, writes a line "begin" and a line "end"
-when the window does, then a line of JSON, a `Result`. Each stream sends its next request when one ends.
-All that can wait until after the window does: responses are kept as they came.
+`load/` (Go: a Python client takes several times the CPU) plays prepared requests and keeps the responses as
+they came; here the requests are made, and the responses read when the window is over.
 """
 
-import asyncio
-import dataclasses
+import base64
 import itertools
 import json
+import os
 import random
+import shutil
 import statistics
-import sys
-import time
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from bench.bls import prompts, tokens
 from bench.bls.prompts import Prompt
 
-METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
-FINAL = "triton_final_response"
-PROMPTS_A_SECOND = 120  # more than any stub reaches
+SOURCE = Path(__file__).with_name("load")
+CHEAP = {"GOMAXPROCS": "1", "GOGC": "off"}  # no idle thread that spins, no collector
+PROMPTS_A_SECOND = 120  # more than any stub engine ends
+
+
+class LoadError(RuntimeError):
+    """The load could not be run, or the server failed it; the message says how."""
 
 
 @dataclass(frozen=True)
 class Load:
     """What to send: `draft_len` None leaves num_draft_tokens out; `group` of `groups`: see prompts.make."""
 
-    url: str
     streams: int
-    seconds: float
-    warm_up: float
-    seed: int
+    seconds: float = 6.0
+    warm_up: float = 3.0
+    seed: int = 1
     max_tokens: int = 128
     draft_len: int | None = None
     group: int = 0
@@ -45,9 +48,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Result:
-    """Of the window: seconds, tokens/s, TTFT of requests begun in it, chunks, the client's CPU seconds.
+    """Of the window: seconds, tokens, responses with tokens, TTFT of requests begun in it, the client's CPU seconds.
 
-    `wrong`: finished requests whose tokens were not the target's.
+    `wrong`: requests of the whole run whose tokens were not the target's.
     """
 
     seconds: float
@@ -60,24 +63,54 @@ class Result:
     cpu: float
 
 
-@dataclass
-class Answer:
-    """A request's responses as they came, with their times (perf_counter)."""
-
-    prompt: Prompt
-    max_tokens: int
-    sent: float
-    chunks: list[tuple[float, pb.ModelInferResponse]] = dataclasses.field(default_factory=list)
-    ended: bool = False
+def build(folder: Path) -> Path:
+    """Build the load's program into `folder`. Raises LoadError."""
+    if shutil.which("go") is None:
+        raise LoadError("go is not on PATH: install Go 1.26 or newer, the load is written in it")
+    subprocess.run(["go", "build", "-o", str(folder / "load"), "."], cwd=SOURCE, check=True)
+    return folder / "load"
 
 
-def stagger(streams: int, max_tokens: int, seed: int) -> list[int]:
+def choose(load: Load) -> list[Prompt]:
+    """The prompts of a load, in the order in which they are sent."""
+    count = int(load.streams + PROMPTS_A_SECOND * (load.warm_up + load.seconds))
+    return prompts.make(load.seed, count, load.group, load.groups)
+
+
+def lengths(load: Load) -> list[int]:
     """Lengths of the streams' first requests: spread, so that requests do not all end together."""
-    rng = random.Random(seed)
-    return [rng.randint(1, max_tokens) for _ in range(streams)]
+    rng = random.Random(load.seed)
+    return [rng.randint(1, load.max_tokens) for _ in range(load.streams)]
 
 
-def message(prompt: Prompt, max_tokens: int, draft_len: int | None) -> bytes:
+def run(program: Path, url: str, load: Load, at_window: Callable[[], None]) -> Result:
+    """Play a load; `at_window` is called when the window begins and when it ends. Raises LoadError."""
+    chosen = choose(load)
+    wanted = list(itertools.islice(itertools.chain(lengths(load), itertools.repeat(load.max_tokens)), len(chosen)))
+    messages = [_message(*pair, load.draft_len) for pair in zip(chosen, wanted, strict=True)]
+    plan = {
+        "url": url,
+        "streams": load.streams,
+        "warm_up": load.warm_up,
+        "seconds": load.seconds,
+        "requests": [base64.b64encode(message).decode() for message in messages],
+    }
+    with subprocess.Popen(
+        [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | CHEAP
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(plan))
+        process.stdin.close()
+        for expected in ("begin\n", "end\n"):
+            if process.stdout.readline() == expected:
+                at_window()
+        record = process.stdout.read()
+    if process.returncode:
+        raise LoadError(f"the load ended with {process.returncode}: see its message above")
+    return _result(json.loads(record), list(zip(chosen, wanted, strict=True)))
+
+
+def _message(prompt: Prompt, max_tokens: int, draft_len: int | None) -> bytes:
     """A serialised ModelInferRequest for one greedy streamed completion."""
     request = pb.ModelInferRequest(model_name="speculative_bls")
     request.parameters["triton_enable_empty_final_response"].bool_param = True
@@ -97,104 +130,40 @@ def message(prompt: Prompt, max_tokens: int, draft_len: int | None) -> bytes:
     return serialised
 
 
-class Client:
-    """All streams of a load."""
-
-    def __init__(self, load: Load) -> None:
-        self._load = load
-        self._answers: list[Answer] = []
-        count = int(load.streams + PROMPTS_A_SECOND * (load.warm_up + load.seconds))
-        self._prompts = iter(prompts.make(load.seed, count, load.group, load.groups))
-        self._over = False
-
-    async def run(self) -> Result:
-        """Warm up, measure, stop."""
-        load = self._load
-        async with grpc.aio.insecure_channel(load.url) as channel:
-            first = stagger(load.streams, load.max_tokens, load.seed)
-            tasks = [asyncio.create_task(self._stream(channel, length)) for length in first]
-            await _watch(tasks, load.warm_up)
-            begin, cpu = time.perf_counter(), time.process_time()
-            print("begin", flush=True)
-            await _watch(tasks, load.seconds)
-            end, cpu = time.perf_counter(), time.process_time() - cpu
-            print("end", flush=True)
-            self._over = True
-            await asyncio.gather(*tasks)
-        return self._result(begin, end, cpu)
-
-    async def _stream(self, channel: grpc.aio.Channel, first: int) -> None:
-        call = channel.stream_stream(METHOD)()
-        length = first
-        while not self._over:
-            await self._request(call, next(self._prompts), length)
-            length = self._load.max_tokens
-        await call.done_writing()
-        await call.read()
-
-    async def _request(self, call: grpc.aio.StreamStreamCall, prompt: Prompt, length: int) -> None:
-        request = message(prompt, length, self._load.draft_len)
-        answer = Answer(prompt, length, time.perf_counter())
-        self._answers.append(answer)
-        await call.write(request)
-        while not answer.ended:
-            raw = await call.read()
-            now = time.perf_counter()
-            if raw is grpc.aio.EOF:
-                raise RuntimeError("the server closed the stream: see its log")
-            response = pb.ModelStreamInferResponse.FromString(raw)
-            if response.error_message:
-                raise RuntimeError(f"the server refused a request: {response.error_message}")
-            answer.chunks.append((now, response.infer_response))
-            answer.ended = response.infer_response.parameters[FINAL].bool_param
-
-    def _result(self, begin: float, end: float, cpu: float) -> Result:
-        times = [moment for moment, _ in self._chunks()]
-        counts = [len(ids) for _, ids in self._chunks()]
-        inside = [begin <= moment < end for moment in times]
-        ttft = [a.chunks[0][0] - a.sent for a in self._answers if begin <= a.sent < end and a.chunks]
-        return Result(
-            seconds=end - begin,
-            tokens=sum(itertools.compress(counts, inside)),
-            chunks=sum(inside),
-            requests=len(ttft),
-            wrong=sum(_is_wrong(answer) for answer in self._answers if answer.ended),
-            ttft_mean=statistics.fmean(ttft) if ttft else 0.0,
-            ttft_median=statistics.median(ttft) if ttft else 0.0,
-            cpu=cpu,
-        )
-
-    def _chunks(self) -> Iterator[tuple[float, list[int]]]:
-        for answer in self._answers:
-            for moment, response in answer.chunks:
-                ids = _ids(response)
-                if ids:
-                    yield moment, ids
+def _result(record: dict[str, Any], sent: list[tuple[Prompt, int]]) -> Result:
+    begin, end = record["begin"], record["end"]
+    tokens_seen = chunks = wrong = 0
+    waits = []
+    for answer in record["answers"]:
+        got: list[int] = []
+        for chunk in answer["chunks"] or []:
+            ids = _ids(base64.b64decode(chunk["raw"]))
+            got += ids
+            if ids and begin <= chunk["at"] < end:
+                chunks += 1
+                tokens_seen += len(ids)
+        wrong += got != _expected(*sent[answer["index"]])
+        if begin <= answer["sent"] < end:
+            waits.append(answer["chunks"][0]["at"] - answer["sent"])
+    mean, median = (statistics.fmean(waits), statistics.median(waits)) if waits else (0.0, 0.0)
+    return Result(end - begin, tokens_seen, chunks, len(waits), wrong, mean, median, record["cpu"])
 
 
-def _ids(response: pb.ModelInferResponse) -> list[int]:
-    """The response's token ids."""
-    for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+def _ids(raw: bytes) -> list[int]:
+    """A serialised response's token ids. Raises LoadError for an error."""
+    message = pb.ModelStreamInferResponse.FromString(raw)
+    if message.error_message:
+        raise LoadError(f"the server refused a request: {message.error_message}")
+    response = message.infer_response
+    for output, content in zip(response.outputs, response.raw_output_contents, strict=True):
         if output.name == "output_ids":
-            ids: list[int] = np.frombuffer(raw, np.int32).tolist()
+            ids: list[int] = np.frombuffer(content, np.int32).tolist()
             return ids
     return []
 
 
-def _is_wrong(answer: Answer) -> bool:
-    got = [token for _, response in answer.chunks for token in _ids(response)]
-    positions = np.arange(answer.prompt.length, answer.prompt.length + answer.max_tokens)[None]
-    expected: list[int] = tokens.true_tokens(np.array([answer.prompt.key], np.uint64), positions)[0].tolist()
-    return got != expected
-
-
-async def _watch(tasks: list[asyncio.Task[None]], seconds: float) -> None:
-    """Wait; a stream that ends meanwhile has failed: raise its error."""
-    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-
-
-if __name__ == "__main__":
-    result = asyncio.run(Client(Load(**json.load(sys.stdin))).run())
-    print(json.dumps(dataclasses.asdict(result)), flush=True)
+def _expected(prompt: Prompt, count: int) -> list[int]:
+    """The target's tokens."""
+    positions = np.arange(prompt.length, prompt.length + count)[None]
+    expected: list[int] = tokens.true_tokens(np.array([prompt.key], np.uint64), positions)[0].tolist()
+    return expected

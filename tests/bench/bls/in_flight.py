@@ -31,8 +31,8 @@ class Costs:
 class Pair:
     """Both engines' costs, and whether they share one device (then their steps exclude each other)."""
 
-    draft: Costs = field(default_factory=lambda: Costs(2.0, per_prefill_token=0.002))
-    target: Costs = field(default_factory=lambda: Costs(12.0, per_prefill_token=0.01))
+    draft: Costs = field(default_factory=lambda: Costs(2.0, per_prefill_token=0.0007))
+    target: Costs = field(default_factory=lambda: Costs(12.0, per_prefill_token=0.0035))
     shared: bool = False
 
     def verification_per_token(self) -> "Pair":

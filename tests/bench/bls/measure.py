@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from pathlib import Path
 import jinja2
 import psutil
 
+from bench.bls import client
 from bench.bls.client import Load, Result
 from bench.bls.in_flight import Costs, Pair
 from triton import bls_client
@@ -21,7 +20,6 @@ from triton.harness import TritonServer
 
 HERE = Path(__file__).parent
 ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
-SLACK_SECONDS = 120.0  # what the client may take beyond its window
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,10 @@ class Point:
 class Bench:
     """A running server; `run` measures points on it."""
 
-    def __init__(self, server: TritonServer) -> None:
+    def __init__(self, server: TritonServer, program: Path) -> None:
+        """`program`: the load's, from `client.build`."""
         self._server = server
+        self._program = program
         self._processes = _processes(server)
 
     @property
@@ -65,24 +65,12 @@ class Bench:
         return self._processes["bls"].pid
 
     def run(self, load: Load) -> Point:
-        """Run a client. Raises CalledProcessError when it fails, with its message above."""
-        command = [sys.executable, "-m", "bench.bls.client"]
-        load = dataclasses.replace(load, url=self._server.grpc_url)
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
-            assert client.stdin is not None and client.stdout is not None
-            client.stdin.write(json.dumps(dataclasses.asdict(load)))
-            client.stdin.close()
-            lines = iter(client.stdout.readline, "")
-            next(lines, "")
-            before = self._cpu()
-            next(lines, "")
-            after = self._cpu()
-            result = next(lines, "")
-        if client.returncode or not result:
-            raise subprocess.CalledProcessError(client.returncode, command)
-        outcome = Result(**json.loads(result))
-        cpu = {name: after[name] - before[name] for name in before} | {"client": outcome.cpu}
-        return Point(outcome, cpu, _peak_rss(self.bls_pid))
+        """Play a load. Raises LoadError."""
+        samples: list[dict[str, float]] = []
+        result = client.run(self._program, self._server.grpc_url, load, lambda: samples.append(self._cpu()))
+        before, after = samples
+        cpu = {name: after[name] - before[name] for name in before} | {"client": result.cpu}
+        return Point(result, cpu, _peak_rss(self.bls_pid))
 
     def _cpu(self) -> dict[str, float]:
         return {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
@@ -91,8 +79,11 @@ class Bench:
 @contextmanager
 def serve(setup: Setup) -> Iterator[Bench]:
     """Start Triton with this setup."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository(Path(folder), setup)) as server:
-        yield Bench(server)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = client.build(folder)
+        with TritonServer(repository(folder, setup)) as server:
+            yield Bench(server, program)
 
 
 def repository(folder: Path, setup: Setup) -> Path:
