@@ -48,28 +48,25 @@ def test_rows_are_cut_to_their_lengths() -> None:
 
 
 def test_draft_tokens_and_their_logits() -> None:
-    draft = {"draft_input_ids": [[1, 2], [3, 4]], "draft_logits": [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]}
     two = {"input_ids": [[5], [6]], "input_lengths": [[1]] * 2, "request_output_len": [[3]] * 2}
-    rows = tensors.parse(inputs(**two, **draft))
-    for i, row in enumerate(rows):
+    ids, logits = [[1, 2], [3, 4]], [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+    for i, row in enumerate(tensors.parse(inputs(**two, draft_input_ids=ids, draft_logits=logits))):
         assert row.request.draft_ids is not None
-        assert row.request.draft_ids.tolist() == draft["draft_input_ids"][i]
+        assert (row.request.draft_ids.dtype.name, row.request.draft_ids.tolist()) == ("int32", ids[i])
         assert row.request.draft_logits is not None
-        assert row.request.draft_logits.tolist() == draft["draft_logits"][i]
-        assert (row.request.draft_ids.dtype, row.request.draft_logits.dtype) == (np.int32, np.float32)
+        assert (row.request.draft_logits.dtype.name, row.request.draft_logits.tolist()) == ("float32", logits[i])
 
 
 def test_rows_outlive_the_tensors() -> None:
     given = inputs(draft_input_ids=[[1]], draft_logits=[[[0.5, 1]]], embedding_bias=[[1.0, 2]])
-    given = {name: np.array(array, np.int32 if "ids" in name else None) for name, array in given.items()}
+    given = {name: np.array(array, np.int32 if "ids" in name else np.float32) for name, array in given.items()}
+    given |= {name: given[name].astype(np.int32) for name in ("input_lengths", "request_output_len")}
     [row] = tensors.parse(given)
     for array in given.values():
         array[...] = 99
-    assert (row.request.draft_ids, row.request.input_ids.tolist()) == ([1], [5, 6, 7])
-    assert row.request.draft_logits is not None
-    assert row.request.draft_logits.tolist() == [[0.5, 1]]
-    assert row.request.sampling.embedding_bias is not None
-    assert row.request.sampling.embedding_bias.tolist() == [1, 2]
+    request = row.request
+    kept = (request.input_ids, request.draft_ids, request.draft_logits, request.sampling.embedding_bias)
+    assert [array.tolist() for array in kept if array is not None] == [[5, 6, 7], [1], [[0.5, 1]], [1, 2]]
 
 
 def test_rows_that_sample_differently() -> None:
