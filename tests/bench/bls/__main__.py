@@ -1,36 +1,223 @@
-"""The command."""
+"""The speculative BLS on the real Triton server with stub engines that cost what a cost model says.
+
+Every figure stands beside the ideal: the same requests in virtual time, without overhead, under the best
+schedule. Needs the Python environment of `make venv`, and Go.
+"""
 
 import dataclasses
+import os
+import shlex
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
+from bench.bls import report, simulate
 from bench.bls.client import Load
-from bench.bls.in_flight import Pair
-from bench.bls.measure import Setup, serve
+from bench.bls.in_flight import Costs, Pair
+from bench.bls.measure import Bench, Profile, Setup, serve
+from bench.bls.report import Run
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
-console = Console()
+console = Console(width=200 if not sys.stdout.isatty() else None)
+
+Streams = Annotated[list[int], typer.Option(help="Requests at once; may be given several times.")]
+Seconds = Annotated[float, typer.Option(help="Length of a run's measured window.")]
+WarmUp = Annotated[float, typer.Option(help="Seconds of load before the window.")]
+Repeats = Annotated[int, typer.Option(help="Runs behind each median.")]
+DeviceOption = Annotated[str, typer.Option(help="separate or shared: do the engines' steps exclude each other?")]
+DraftLen = Annotated[int, typer.Option(help="num_draft_tokens of the requests; 0: the target alone.")]
+Acceptance = Annotated[float, typer.Option(help="Probability that a draft token is accepted, at each position.")]
+PerToken = Annotated[
+    bool, typer.Option(help="A verification costs v1 for each of the k + 1 tokens, not each sequence.")
+]
+Parameter = Annotated[list[str], typer.Option(help="key=value of the BLS's config.pbtxt; several times.")]
+Write = Annotated[Path | None, typer.Option(help="The document whose section this command writes.")]
+Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token costs: draft, target.")]
+PREFILL = (0.0007, 0.0035)
+LOADS, ADAPTIVE_LOADS = [1, 4, 16, 32, 64], [1, 8, 32, 64]
+ACCEPTANCES, FIXED = [0.3, 0.6, 0.8, 0.95], [0, 1, 2, 4, 6, 8]
+NO_PARAMETERS: list[str] = []
 
 
 @app.command()
 def point(
-    streams: Annotated[int, typer.Option(help="requests at once")] = 1,
-    seconds: Annotated[float, typer.Option(help="the measured window")] = 6.0,
-    draft_len: Annotated[int, typer.Option(help="num_draft_tokens of the requests; -1: left out")] = 4,
-    acceptance: Annotated[float, typer.Option()] = 0.8,
+    streams: Annotated[int, typer.Option(help="Requests at once.")] = 1,
+    seconds: Seconds = 5.0,
+    warm_up: WarmUp = 2.0,
+    draft_len: Annotated[int, typer.Option(help="num_draft_tokens; 0: the target alone; -1: not sent.")] = 4,
+    acceptance: Acceptance = 0.8,
+    device: DeviceOption = "separate",
+    per_token: PerToken = False,
+    prefill: Prefill = PREFILL,
+    parameter: Parameter = NO_PARAMETERS,
+    seed: Annotated[int, typer.Option(help="Other seeds send other prompts.")] = 1,
+    profile: Annotated[Path | None, typer.Option(help="Write a flame graph of the BLS here, by py-spy.")] = None,
 ) -> None:
-    """Measure one point and print all of it."""
-    with serve(Setup(Pair(), (acceptance,))) as bench:
-        load = Load(streams, seconds, draft_len=None if draft_len < 0 else draft_len)
-        measured = bench.run(load)
-    console.print(f"{measured.speed:.0f} tokens/s", dataclasses.asdict(measured))
+    """One load, once, with everything that was measured."""
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter)
+    load = Load(streams, seconds, warm_up, seed, draft_len=None if draft_len < 0 else draft_len)
+    console.print("starting Triton")
+    with serve(setup) as bench:
+        console.print(f"measuring for {warm_up + seconds:g} s")
+        measured = bench.run(load, Profile(profile, seconds) if profile else None)
+    console.print(dataclasses.asdict(measured))
+    work = report.workload(load, setup.acceptance)
+    for outcome in (
+        *simulate.schedules(setup.pair, work, draft_len if draft_len > 0 else 4),
+        simulate.target_only(setup.pair, work),
+    ):
+        console.print(
+            f"{outcome.schedule:16} {outcome.speed:6.0f} tokens/s  TTFT {outcome.ttft * 1e3:5.1f} ms"
+            f"  round {outcome.round_time * 1e3:5.1f} ms  measured / this {measured.speed / outcome.speed:.3f}"
+        )
+    _warn(measured.result.wrong)
 
 
-@app.callback()
-def main() -> None:
-    """What the speculative BLS makes of two engines."""
+@app.command()
+def table(
+    streams: Streams = LOADS,
+    seconds: Seconds = 6.0,
+    warm_up: WarmUp = 3.0,
+    repeats: Repeats = 3,
+    draft_len: DraftLen = 4,
+    acceptance: Acceptance = 0.8,
+    device: DeviceOption = "separate",
+    per_token: PerToken = False,
+    prefill: Prefill = PREFILL,
+    parameter: Parameter = NO_PARAMETERS,
+    write: Write = None,
+) -> None:
+    """Loads from one stream to many, with speculation and without, beside the ideal."""
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter)
+    rows, wrong = [], 0
+    console.print("starting Triton")
+    with serve(setup) as bench:
+        for count in streams:
+            loads = [Load(count, seconds, warm_up, seed, draft_len=draft_len) for seed in range(1, repeats + 1)]
+            pairs = [(load, dataclasses.replace(load, draft_len=0)) for load in loads]
+            runs = list(_runs(bench, setup, [load for pair in pairs for load in pair], f"{count} streams"))
+            wrong += sum(run.point.result.wrong for run in runs)
+            rows.append(report.row(setup.pair, runs[0::2], runs[1::2]))
+            console.print(report.markdown(report.HEADER, rows[-1:]))
+    _publish(write, f"Speed, engines on {device} devices", _about(setup) + report.markdown(report.HEADER, rows))
+    _warn(wrong)
+
+
+@app.command()
+def adaptive(
+    streams: Streams = ADAPTIVE_LOADS,
+    acceptance: Annotated[list[float], typer.Option(help="Several times.")] = ACCEPTANCES,
+    fixed: Annotated[list[int], typer.Option(help="Fixed draft lengths to compare with.")] = FIXED,
+    seconds: Seconds = 5.0,
+    warm_up: WarmUp = 3.0,
+    repeats: Repeats = 1,
+    device: DeviceOption = "separate",
+    per_token: PerToken = False,
+    prefill: Prefill = PREFILL,
+    write: Write = None,
+) -> None:
+    """The adaptive draft length against fixed ones, for each acceptance and load."""
+    rows = []
+    with ExitStack() as stack:
+        console.print("starting two Triton servers: adaptive and fixed draft lengths")
+        setups = [
+            _setup(device, per_token, prefill, tuple(acceptance), [f"adaptive={value}"])
+            for value in ("true", "false")
+        ]
+        chosen, given = (stack.enter_context(serve(setup)) for setup in setups)
+        for group, alpha in enumerate(acceptance):
+            for count in streams:
+                speeds = _adaptive_point(
+                    (chosen, given),
+                    setups[0],
+                    [
+                        Load(count, seconds, warm_up, seed, 128, None, group, len(acceptance))
+                        for seed in range(repeats)
+                    ],
+                    fixed,
+                )
+                rows.append([f"{alpha:g}", str(count), *report.adaptive_cells(speeds)])
+                console.print(report.markdown(report.adaptive_header(fixed), rows[-1:]))
+    text = _about(setups[0]) + report.markdown(report.adaptive_header(fixed), rows)
+    _publish(write, f"Adaptive draft length, engines on {device} devices", text)
+
+
+def _adaptive_point(
+    benches: tuple[Bench, Bench], setup: Setup, loads: list[Load], fixed: list[int]
+) -> dict[int | None, float]:
+    """Median tokens/s of each fixed draft length, and under None of the adaptive one."""
+    chosen, given = benches
+    speeds: dict[int | None, list[float]] = {}
+    name = f"acceptance {setup.acceptance[loads[0].group]:g}, {loads[0].streams} streams"
+    for load in loads:
+        for k in (*fixed, None):
+            bench = chosen if k is None else given
+            (run,) = _runs(bench, setup, [dataclasses.replace(load, draft_len=k)], f"{name}, draft length {k}", False)
+            _warn(run.point.result.wrong)
+            speeds.setdefault(k, []).append(run.point.speed)
+    return {k: statistics.median(values) for k, values in speeds.items()}
+
+
+def _runs(bench: Bench, setup: Setup, loads: list[Load], name: str, ideal: bool = True) -> Iterator[Run]:
+    with Progress(console=console, transient=True) as progress:
+        for load in progress.track(loads, description=name):
+            measured = bench.run(load)
+            work = report.workload(load, setup.acceptance)
+            best = simulate.ideal(setup.pair, work, load.draft_len or 0) if ideal else simulate.Outcome("", 0, 0, 0)
+            yield Run(load, measured, best)
+
+
+def _setup(
+    device: str, per_token: bool, prefill: tuple[float, float], alphas: tuple[float, ...], parameters: list[str]
+) -> Setup:
+    if device not in ("separate", "shared"):
+        raise typer.BadParameter(f"--device {device}: write separate or shared")
+    pair = Pair(
+        Costs(2.0, per_prefill_token=prefill[0]), Costs(12.0, per_prefill_token=prefill[1]), device == "shared"
+    )
+    pairs = [tuple(text.split("=", 1)) for text in parameters]
+    if any(len(each) != 2 for each in pairs):
+        raise typer.BadParameter("--parameter: write key=value")
+    return Setup(
+        pair.verification_per_token() if per_token else pair, alphas, parameters=tuple((p[0], p[1]) for p in pairs)
+    )
+
+
+def _about(setup: Setup) -> str:
+    command = shlex.join(["python", "-m", "bench.bls", *sys.argv[1:]])
+    return (
+        f"`{command}` on {os.cpu_count()} cores, which carry Triton, the BLS, both stub engines and the client.\n\n"
+        f"A step of the draft takes {_costs(setup.pair.draft)}; of the target {_costs(setup.pair.target)}.\n"
+        "Greedy requests of 64 to 128 tokens of prompt and 128 of output, in a closed loop.\n\n"
+    )
+
+
+def _costs(costs: Costs) -> str:
+    text = (
+        f"{costs.fixed:g} ms, {costs.per_sequence:g} ms a sequence, {costs.per_prefill_token:g} ms a prefilled token"
+    )
+    return text + (f", {costs.per_draft_token:g} ms a draft token" if costs.per_draft_token else "")
+
+
+def _publish(write: Path | None, title: str, text: str) -> None:
+    console.print(text)
+    if write:
+        report.write_section(write, title, text)
+        console.print(f"written to {write}: section {title!r}")
+
+
+def _warn(wrong: int) -> None:
+    """Output that is not the target's makes all figures worthless."""
+    if wrong:
+        console.print(f"[red]{wrong} requests got other tokens than the target's[/red]")
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 
 import dataclasses
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +54,24 @@ class Point:
         return self.cpu[process] / max(1, self.result.chunks)
 
 
+class Profile:
+    """A flame graph of a process by py-spy (`pip install py-spy`), of `seconds`; it costs CPU itself."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self._arguments = ["--duration", str(int(seconds)), "--output", str(path), "--threads", "--nonblocking"]
+
+    def start(self, pid: int) -> None:
+        """Begin. Raises LoadError."""
+        program = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        if program is None:
+            raise client.LoadError("py-spy is not installed: pip install py-spy")
+        self._process = subprocess.Popen([program, "record", "--pid", str(pid), *self._arguments])
+
+    def wait(self) -> None:
+        """Wait until it is written."""
+        self._process.wait()
+
+
 class Bench:
     """A running server; `run` measures points on it."""
 
@@ -59,18 +81,21 @@ class Bench:
         self._program = program
         self._processes = _processes(server)
 
-    @property
-    def bls_pid(self) -> int:
-        """Process id of the speculative BLS, e.g. for a profiler."""
-        return self._processes["bls"].pid
-
-    def run(self, load: Load) -> Point:
+    def run(self, load: Load, profile: Profile | None = None) -> Point:
         """Play a load. Raises LoadError."""
         samples: list[dict[str, float]] = []
-        result = client.run(self._program, self._server.grpc_url, load, lambda: samples.append(self._cpu()))
+
+        def at_window() -> None:
+            samples.append(self._cpu())
+            if profile and len(samples) == 1:
+                profile.start(self._processes["bls"].pid)
+
+        result = client.run(self._program, self._server.grpc_url, load, at_window)
+        if profile:
+            profile.wait()
         before, after = samples
         cpu = {name: after[name] - before[name] for name in before} | {"client": result.cpu}
-        return Point(result, cpu, _peak_rss(self.bls_pid))
+        return Point(result, cpu, _peak_rss(self._processes["bls"].pid))
 
     def _cpu(self) -> dict[str, float]:
         return {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}

@@ -1,0 +1,119 @@
+"""Figures to tables: what was measured beside what is ideal, as markdown."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.bls import client
+from bench.bls.client import Load
+from bench.bls.in_flight import Pair
+from bench.bls.measure import Point
+from bench.bls.simulate import Job, Outcome, Window, Workload
+
+ENGINES = ("draft", "target")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A measured point beside the ideal for the very same requests."""
+
+    load: Load
+    point: Point
+    ideal: Outcome
+
+
+def workload(load: Load, alphas: Sequence[float]) -> Workload:
+    """What a load's client sends, for the simulator."""
+    chosen, first = client.choose(load), client.lengths(load)
+    jobs = [Job(prompt.key, prompt.length, load.max_tokens) for prompt in chosen]
+    begun = [Job(job.key, job.length, length) for job, length in zip(jobs, first, strict=False)]
+    return Workload(begun, jobs[load.streams :], alphas, Window(load.warm_up, load.seconds))
+
+
+def first_round(pair: Pair, load: Load, schedule: str) -> float:
+    """Seconds from a request to its first tokens in the cost model: prefill and one round with its cohort."""
+    rows = load.streams if schedule == "lock-step" else -(-load.streams // 2)
+    chosen = client.choose(load)
+    prompt = statistics.fmean(prompt.length for prompt in chosen) - 1
+    prefill = prompt * (pair.draft.per_prefill_token + pair.target.per_prefill_token) * 1e-3
+    k = load.draft_len or 0
+    return prefill + k * pair.draft.step(rows) + pair.target.step(rows, rows * k)
+
+
+HEADER = (
+    "streams",
+    "ideal",
+    "best schedule",
+    "measured",
+    "of ideal",
+    "target only",
+    "speed-up",
+    "TTFT ms",
+    "of first round",
+    "BLS µs",
+    "server µs",
+    "engines µs",
+    "client µs",
+    "BLS MB",
+)
+
+
+def row(pair: Pair, runs: Sequence[Run], alone: Sequence[Run]) -> list[str]:
+    """One load's line: medians over its runs with speculation and without."""
+    speed, base = _median(r.point.speed for r in runs), _median(r.point.speed for r in alone)
+    schedule = max(runs, key=lambda r: r.ideal.speed).ideal.schedule
+    rounds = [r.point.result.ttft_mean / first_round(pair, r.load, r.ideal.schedule) for r in runs]
+    engines = [sum(r.point.per_chunk(name) for name in ENGINES) for r in runs]
+    return [
+        str(runs[0].load.streams),
+        f"{_median(r.ideal.speed for r in runs):.0f}",
+        schedule,
+        f"{speed:.0f}",
+        f"{_median(r.point.speed / r.ideal.speed for r in runs):.2f}",
+        f"{base:.0f} ({_median(r.point.speed / r.ideal.speed for r in alone):.2f} of ideal)",
+        f"{speed / base:.2f}",
+        f"{_median(r.point.result.ttft_mean for r in runs) * 1e3:.1f}",
+        f"{_median(rounds):.2f}",
+        *(f"{_median(r.point.per_chunk(name) for r in runs) * 1e6:.0f}" for name in ("bls", "server")),
+        f"{_median(engines) * 1e6:.0f}",
+        f"{_median(r.point.per_chunk('client') for r in runs) * 1e6:.0f}",
+        f"{max(r.point.rss for r in (*runs, *alone)) / 1e6:.0f}",
+    ]
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown table."""
+    lines = [header, ["---:"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+TITLE = "# The speculative BLS, measured\n\nWritten by the commands that each section names; see [bls.md](bls.md).\n"
+
+
+def write_section(path: Path, title: str, text: str) -> None:
+    """Put a section into a document, in the place of the one with the same title if there is one."""
+    document = path.read_text() if path.exists() else TITLE
+    head, *sections = document.split("\n## ")
+    kept = [section.strip() for section in sections if not section.startswith(f"{title}\n")]
+    place = [i for i, section in enumerate(sections) if section.startswith(f"{title}\n")]
+    kept.insert(place[0] if place else len(kept), f"{title}\n\n{text.strip()}")
+    path.write_text("\n\n## ".join([head.strip(), *kept]) + "\n")
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def adaptive_header(fixed: Sequence[int]) -> list[str]:
+    """Columns of the adaptive matrix."""
+    return ["acceptance", "streams", *(f"k = {k}" for k in fixed), "adaptive", "of best fixed", "of target only"]
+
+
+def adaptive_cells(speeds: dict[int | None, float]) -> list[str]:
+    """A line of the adaptive matrix: tokens/s by draft length, None the adaptive one."""
+    own = speeds[None]
+    fixed = {k: speed for k, speed in speeds.items() if k is not None}
+    cells = [f"{speed:.0f}" for speed in (*fixed.values(), own)]
+    alone = f"{own / fixed[0]:.3f}" if 0 in fixed else "-"
+    return [*cells, f"{own / max(fixed.values()):.3f}", alone]
