@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 Array = npt.NDArray[Any]
 Response = dict[str, Array]
 SECONDS = 60.0
+NAMED = "[request id: "
 TRUE = np.ones((1, 1), np.bool_)
 
 
@@ -56,15 +57,19 @@ class Client:
         self._client.stop_stream(cancel_requests=cancel)
         self._client.close()
 
-    def send(self, model: str, tensors: dict[str, Array], request_id: str = "") -> Call:
-        """Start a request; all outputs that the model sends are wanted."""
+    def send(self, model: str, tensors: dict[str, Array], request_id: str = "", **parameters: bool) -> Call:
+        """Start a request with Triton request parameters; all outputs that the model sends are wanted."""
         with self._lock:
             self._count += 1
             call = Call(request_id or f"call-{self._count}")
             self._calls[call.request_id] = call
             inputs = [_input(name, array) for name, array in tensors.items()]
             self._client.async_stream_infer(
-                model, inputs, request_id=call.request_id, enable_empty_final_response=True
+                model,
+                inputs,
+                request_id=call.request_id,
+                enable_empty_final_response=True,
+                parameters=parameters or None,
             )
         return call
 
@@ -79,10 +84,11 @@ class Client:
 
     def _fail(self, error: InferenceServerException) -> None:
         """Give the error to its call, or to all where it names none (the stream has ended)."""
-        name, _, message = str(error.message()).partition("] ")
-        call = self._calls.get(name.removeprefix("[request id: "))
+        text = str(error.message())
+        name, _, message = text.removeprefix(NAMED).partition("] ") if text.startswith(NAMED) else ("", "", text)
+        call = self._calls.get(name)
         for each in [call] if call else self._calls.values():
-            each._arrived.put(InferenceServerException(message or name, error.status()))
+            each._arrived.put(InferenceServerException(message, error.status()))
 
 
 @contextmanager

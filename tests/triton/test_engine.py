@@ -101,6 +101,71 @@ def test_rows_of_one_request_have_their_own_ends(client: Client) -> None:
     }
 
 
+def together(*rows: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """One request of requests of one row each, input_ids filled up to the longest."""
+    longest = max(row["input_ids"].shape[1] for row in rows)
+    padded = [
+        row | {"input_ids": np.pad(row["input_ids"], ((0, 0), (0, longest - row["input_ids"].shape[1])))}
+        for row in rows
+    ]
+    return {name: np.concatenate([row[name] for row in padded]) for name in rows[0]}
+
+
+def test_one_response_holds_what_single_requests_get(client: Client) -> None:
+    draft = np.array([GREEDY[:4]], np.int32)
+    flags = {"exclude_input_in_output": True, "return_log_probs": True, "return_generation_logits": True}
+    rows = [
+        inputs(PROMPT, 5, draft_input_ids=draft, seed=1, runtime_top_p=0.0, **flags),
+        inputs(prompts(2)[1], 5, draft_input_ids=draft + 1, seed=2, runtime_top_p=0.9, **flags),
+        inputs(PROMPT[:9], 5, draft_input_ids=draft, seed=3, runtime_top_p=0.95, **flags),
+    ]
+    singles = [next(client.send(TARGET, row).responses()) for row in rows]
+    [response] = client.send(TARGET, together(*rows), one_response=True).responses()
+    lengths = [single["sequence_length"].item() for single in singles]
+    assert response["sequence_length"].reshape(-1).tolist() == lengths
+    assert lengths[0] == 5 != lengths[1], "the table needs rows of different lengths"
+    assert response["output_ids"].shape == (3, 1, 5)
+    for i, single in enumerate(singles):
+        for name in ("output_ids", "output_log_probs", "generation_logits"):
+            assert np.array_equal(response[name][i, :, : lengths[i]], single[name][0]), name
+            assert not response[name][i, :, lengths[i] :].any(), f"{name} is not filled up with zeros"
+        assert response["cum_log_probs"][i] == single["cum_log_probs"][0]
+
+
+def test_one_bad_row_is_named_and_none_is_run(client: Client) -> None:
+    rows = together(inputs(PROMPT, 3), inputs(np.array([9999], np.int32), 3))
+    with pytest.raises(InferenceServerException, match=re.escape("row 1: input_ids holds ids outside 0..2047")):
+        client.send(TARGET, rows, one_response=True).tokens()
+
+
+def test_one_response_cannot_stream(client: Client) -> None:
+    with pytest.raises(InferenceServerException, match="one_response is true, but streaming is too"):
+        client.send(TARGET, inputs(PROMPT, 3, streaming=True), one_response=True).tokens()
+
+
+def test_rounds_by_draft_logits(client: Client) -> None:
+    """As a client runs them: the draft's generation_logits are the target's draft_logits."""
+    settings = {"runtime_top_p": 0.9, "temperature": 0.7, "seed": 11, "exclude_input_in_output": True}
+    texts, accepted = prompts(3), 0
+    for _ in range(4):
+        drafts = together(*(inputs(text, 4, return_generation_logits=True, **settings) for text in texts))
+        [drafted] = client.send(DRAFT, drafts, one_response=True).responses()
+        assert drafted["generation_logits"].shape == (3, 1, 4, 2048)
+        targets = together(*(inputs(text, 5, return_perf_metrics=True, **settings) for text in texts)) | {
+            "draft_input_ids": drafted["output_ids"][:, 0],
+            "draft_logits": drafted["generation_logits"][:, 0],
+        }
+        [checked] = client.send(TARGET, targets, one_response=True).responses()
+        kept = checked["total_accepted_draft_tokens"].reshape(-1).tolist()
+        for i, length in enumerate(checked["sequence_length"].reshape(-1).tolist()):
+            new = checked["output_ids"][i, 0, :length]
+            assert length == kept[i] + 1
+            assert np.array_equal(new[: kept[i]], drafted["output_ids"][i, 0, : kept[i]])
+            texts[i] = np.concatenate([texts[i], new])
+        accepted += sum(kept)
+    assert 12 < accepted < 48, f"{accepted} of 48 draft tokens were accepted: the pair's draft is better and worse"
+
+
 def test_end_id_and_stop_words(client: Client) -> None:
     stop = np.array([[[GREEDY[1], GREEDY[2], 0], [2, -1, -1]]], np.int32)
     assert client.send(TARGET, inputs(PROMPT, 9, streaming=True, stop_words_list=stop)).tokens() == GREEDY[:3]
@@ -125,6 +190,16 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("no prompt", inputs(PROMPT[:1], 5) | {"input_lengths": np.zeros((1, 1), np.int32)}, "input_ids is empty"),
     ("nothing to generate", inputs(PROMPT, 0), "request_output_len is 0: send 1 or more"),
     ("too long", inputs(np.ones(LIMIT, np.int32), 9), f"{LIMIT} prompt tokens and 9 to generate are {LIMIT + 9}"),
+    (
+        "draft logits of another vocabulary",
+        inputs(PROMPT, 5, draft_input_ids=PROMPT[None, :2], draft_logits=np.zeros((1, 2, 5), np.float32)),
+        "draft_logits has shape [2, 5] in a row: send [2, 2048]",
+    ),
+    (
+        "a draft that no pass holds",
+        inputs(PROMPT, 5, draft_input_ids=np.ones((1, 512), np.int32)),
+        "send 511 at most",
+    ),
     ("two beams", inputs(PROMPT, 5, beam_width=2), "beam_width is 2"),
     ("LoRA", inputs(PROMPT, 5, lora_config=np.zeros((1, 1, 3), np.int32)), "lora_config is not supported"),
     ("ids of another tokenizer", inputs(np.array([9999], np.int32), 5), "input_ids holds ids outside 0..2047"),
