@@ -22,6 +22,7 @@ from bench.bls.in_flight import Costs, Pair
 from triton import bls_client
 from triton.harness import TritonServer
 
+_COUNTERS = ("nv_inference_request_success", "nv_inference_count")
 HERE = Path(__file__).parent
 ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 
@@ -38,11 +39,16 @@ class Setup:
 
 @dataclass(frozen=True)
 class Point:
-    """A client's result with the CPU seconds of its window, by process, and the BLS's largest memory (bytes)."""
+    """A client's result with the CPU seconds of its window by process, and the BLS's largest memory (bytes).
+
+    `calls` and `rows`: engine calls in the window and the sequences in them, by engine.
+    """
 
     result: Result
     cpu: dict[str, float]
     rss: int
+    calls: dict[str, int]
+    rows: dict[str, int]
 
     @property
     def speed(self) -> float:
@@ -52,6 +58,15 @@ class Point:
     def per_chunk(self, process: str) -> float:
         """CPU seconds of a process per step and sequence."""
         return self.cpu[process] / max(1, self.result.chunks)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What counts up: CPU seconds by process, engine calls and their rows."""
+
+    cpu: dict[str, float]
+    calls: dict[str, int]
+    rows: dict[str, int]
 
 
 class Profile:
@@ -83,22 +98,30 @@ class Bench:
 
     def run(self, load: Load, profile: Profile | None = None) -> Point:
         """Play a load. Raises LoadError."""
-        samples: list[dict[str, float]] = []
+        samples: list[_Sample] = []
 
         def at_window() -> None:
-            samples.append(self._cpu())
+            samples.append(self._sample())
             if profile and len(samples) == 1:
                 profile.start(self._processes["bls"].pid)
 
         result = client.run(self._program, self._server.grpc_url, load, at_window)
         if profile:
             profile.wait()
-        before, after = samples
-        cpu = {name: after[name] - before[name] for name in before} | {"client": result.cpu}
-        return Point(result, cpu, _peak_rss(self._processes["bls"].pid))
+        first, last = samples
+        return Point(
+            result,
+            {name: last.cpu[name] - first.cpu[name] for name in first.cpu} | {"client": result.cpu},
+            _peak_rss(self._processes["bls"].pid),
+            {role: last.calls[role] - first.calls[role] for role in ROLES.values()},
+            {role: last.rows[role] - first.rows[role] for role in ROLES.values()},
+        )
 
-    def _cpu(self) -> dict[str, float]:
-        return {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
+    def _sample(self) -> "_Sample":
+        text = self._server.metrics()
+        calls, rows = ({role: _counter(text, name, model) for model, role in ROLES.items()} for name in _COUNTERS)
+        cpu = {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
+        return _Sample(cpu, calls, rows)
 
 
 @contextmanager
@@ -161,3 +184,9 @@ def _processes(server: TritonServer) -> dict[str, psutil.Process]:
 def _peak_rss(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def _counter(text: str, name: str, model: str) -> int:
+    """The value of one of Triton's counters for a model."""
+    found = re.search(rf'^{name}{{model="{model}",.*}} (\S+)$', text, re.MULTILINE)
+    return int(float(found[1])) if found else 0
