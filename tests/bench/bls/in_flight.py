@@ -7,6 +7,7 @@ a verification is one step. What a call's prompt has beyond full cached blocks i
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 BLOCK = 32
 CACHED_SEQUENCES = 4096
@@ -80,14 +81,17 @@ def rows_at(lengths: Iterable[int]) -> list[int]:
     return [sum(length > step for length in ordered) for step in range(ordered[-1])]
 
 
-class InFlight:
+C = TypeVar("C", bound=Call)
+
+
+class InFlight(Generic[C]):
     """The calls in an engine: alternate `begin` and `end`, and `admit` between `end` and `begin`."""
 
     def __init__(self, costs: Costs) -> None:
-        self.active: list[Call] = []
+        self.active: list[C] = []
         self._costs = costs
 
-    def admit(self, call: Call) -> None:
+    def admit(self, call: C) -> None:
         """Let a call take part in the next step."""
         self.active.append(call)
 
@@ -101,7 +105,7 @@ class InFlight:
                 prefill += call.prefill
         return self._costs.step(sequences, draft_tokens, prefill)
 
-    def end(self) -> list[Call]:
+    def end(self) -> list[C]:
         """Finish the step: the calls that took part. Those that are done leave."""
         took_part = self.active
         for call in took_part:

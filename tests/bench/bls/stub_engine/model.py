@@ -48,7 +48,7 @@ class TritonPythonModel:
         """Read the cost model from the configuration and start the engine's thread."""
         config = json.loads(args["model_config"])
         given = {key: value["string_value"] for key, value in config["parameters"].items()}
-        self._engine = InFlight(Costs(**json.loads(given["costs"].replace("'", '"'))))
+        self._engine: InFlight[Request] = InFlight(Costs(**json.loads(given["costs"].replace("'", '"'))))
         self._maker = WorkMaker(given["role"] == "draft", [float(a) for a in given["acceptance"].split(",")])
         self._device = Device(given["device"])
         self._arrivals: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
@@ -101,10 +101,14 @@ class TritonPythonModel:
             begin = end if self._engine.active else max(end, self._waiting[0].arrived)
             self._admit(begin + ADMISSION_SECONDS)
             end = self._device.reserve(begin, self._engine.begin())
+            answers = [(request.sender, _answers(request)) for request in self._engine.active]
             time.sleep(max(0.0, end - time.monotonic()))
-            for call in self._engine.end():
-                assert isinstance(call, Request)
-                self._answer(call)
+            for sender, responses in answers:
+                for response, flags in responses:
+                    sender.send(response, flags)
+            for request in self._engine.end():
+                if request.done:
+                    self._maker.store(request.work)
             if self._stopped:
                 self._drop()
 
@@ -133,37 +137,28 @@ class TritonPythonModel:
         """End the calls that were asked to stop; ids of calls that were already over are forgotten."""
         stopped, self._stopped = self._stopped, set()
         for request in [*self._engine.active, *self._waiting]:
-            assert isinstance(request, Request)
             if request.request_id in stopped:
                 request.sender.send(flags=FINAL)
                 (self._engine.active if request in self._engine.active else self._waiting).remove(request)
 
-    def _answer(self, request: Request) -> None:
-        """Send what the step that just ended has made ready."""
-        step, work = request.steps, request.work
-        if request.done:
-            self._maker.store(work)
-        if request.streaming:
-            for row in np.flatnonzero(work.counts >= step):
-                self._send(request, int(row), work.ids[row, step - 1 : step])
-        elif request.one_response:
-            if request.done:
-                width = int(work.counts.max())
-                request.sender.send(_response(work.ids[:, None, :width], work.counts[:, None]), FINAL)
-            return
-        elif request.done and len(work.counts) == 1:
-            request.sender.send(_response(work.ids[:, None, : work.counts[0]], work.counts[:, None]), FINAL)
-            return
-        else:
-            for row in np.flatnonzero(work.steps == step):
-                self._send(request, int(row), work.ids[row, : work.counts[row]])
-        if request.done:
-            request.sender.send(flags=FINAL)
 
-    def _send(self, request: Request, row: int, ids: Any) -> None:
-        counts = np.array([[len(ids)]], np.int32)
-        index = row if len(request.work.counts) > 1 else None
-        request.sender.send(_response(ids[None, None], counts, index))
+def _answers(request: Request) -> list[tuple[Any, int]]:
+    """Responses, with flags, that the step which begins now makes ready."""
+    work, step = request.work, request.steps + 1
+    last = step == len(request.rows)
+    if not request.streaming and (len(work.counts) == 1 or request.one_response):
+        width = int(work.counts.max())
+        return [(_response(work.ids[:, None, :width], work.counts[:, None]), FINAL)] if last else []
+    ready = work.counts >= step if request.streaming else work.steps == step
+    first = step - 1 if request.streaming else 0
+    ends = np.minimum(step, work.counts) if request.streaming else work.counts
+    answers = [_row(request, int(row), work.ids[row, first : ends[row]]) for row in np.flatnonzero(ready)]
+    return [*((answer, 0) for answer in answers), *([(None, FINAL)] if last else [])]
+
+
+def _row(request: Request, row: int, ids: Any) -> Any:
+    index = row if len(request.work.counts) > 1 else None
+    return _response(ids[None, None], np.array([[len(ids)]], np.int32), index)
 
 
 def _array(request: Any, name: str) -> Any:
