@@ -42,8 +42,10 @@ PATIENCE = 0.1
 DECIDE_EVERY = 16
 # Share of the time that trials of other lengths may lose; after fruitless ones it falls to a quarter.
 PROBE_SHARE = 0.006
-# A sequence leaves the cohort when it is faster alone by this share.
+# A sequence leaves the cohort when it is faster alone by this share and, over this many rounds of its own,
+# has had less than half of the cohort's accepted tokens: what holds for all is decided by the length.
 ALONE_GAIN = 0.05
+ALONE_ROUNDS = 16
 
 
 class Acceptance:
@@ -83,7 +85,7 @@ class Acceptance:
 
     def fade(self) -> None:
         """Let what is known weigh little, for it may be out of date: a sequence falls back to the server's."""
-        rounds = self._trials[0] / self._weight
+        rounds = self.rounds()
         keep = FADED_ROUNDS if self._prior is None else 0
         if rounds > keep:
             self._scale(keep / rounds)
@@ -104,6 +106,10 @@ class Acceptance:
     def expected(self, k: int) -> float:
         """Expected tokens of a round with `k` draft tokens, 1 + sum over i <= k of p_1 ... p_i."""
         return self.yields()[k]
+
+    def rounds(self) -> float:
+        """Drafted rounds that were observed, the older ones discounted."""
+        return self._trials[0] / self._weight
 
     def _scale(self, factor: float) -> None:
         self._trials = [value * factor for value in self._trials]
@@ -184,6 +190,7 @@ class DraftLength:
         self._urge = 0.0
         self._rounds = self._decided = self._changed = 0
         self._slots = 1
+        self._mean = 1.0  # expected tokens of a round of the cohort
         self._budget = Budget(0.0)
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
         self._decision = Decision(self._k, 0, {}, ())
@@ -214,13 +221,15 @@ class DraftLength:
         """
         if not self._k or self._candidates[0] or not self._decision.rows:
             return False
+        tokens = sequence.expected(self._k)
         period = self._period(self._decision.rows, self._k)
-        loss = period - sequence.expected(self._k) * self._costs.target(rows, 0)
+        loss = period - tokens * self._costs.target(rows, 0)
         budget = self._apart.get(sequence)
         if budget is None:
-            if loss > ALONE_GAIN * period:
+            poor = 2 * (tokens - 1) < self._mean - 1 and sequence.rounds() >= ALONE_ROUNDS
+            if leaves := poor and loss > ALONE_GAIN * period:
                 self._apart[sequence] = Budget(now)
-            return loss > ALONE_GAIN * period
+            return leaves
         if loss <= 0:
             del self._apart[sequence]
             return False
@@ -271,8 +280,8 @@ class DraftLength:
 
     def _decide(self, rows: int, sequences: Collection[Acceptance]) -> None:
         yields = [sequence.yields() for sequence in sequences] or [self.server.yields()]
-        tau = [rows * sum(column) / len(yields) for column in zip(*yields, strict=True)]
-        goodput = {k: tau[k] / self._period(rows, k) for k in self._candidates}
+        tau = [sum(column) / len(yields) for column in zip(*yields, strict=True)]
+        goodput = {k: rows * tau[k] / self._period(rows, k) for k in self._candidates}
         best = max(goodput, key=goodput.__getitem__)
         gain = goodput[best] / goodput[self._k] - 1
         self._urge = self._urge + gain * (self._rounds - self._decided) if gain > MIN_GAIN else 0.0
@@ -280,6 +289,7 @@ class DraftLength:
         if self._urge >= PATIENCE:
             self._k, self._changed, self._urge = best, self._rounds, 0.0
             self._budget.refresh()
+        self._mean = tau[self._k]
         self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
 
     def _probe(self, rows: int) -> int | None:
