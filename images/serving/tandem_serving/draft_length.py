@@ -24,8 +24,10 @@ from tandem_serving.call_costs import Costs
 
 Devices = Literal["separate", "shared"]
 
-# Acceptance assumed at the first position before anything was drafted, worth PRIOR_ROUNDS rounds.
+# Acceptance of the first position assumed at the start, and the rounds that count as observed so.
 FIRST_GUESS = 0.7
+FIRST_ROUNDS = 4.0
+# Rounds that the server's estimate weighs in a sequence's, and a position's in that of the next.
 PRIOR_ROUNDS = 8
 # Drafted rounds after which an observation counts half: of one sequence, and of all (its rows add up).
 SEQUENCE_HALF_LIFE = 64
@@ -63,6 +65,8 @@ class Acceptance:
         self._weight = 1.0  # of the next observation: it grows, which is the same as that all others fade
         self._trials = [0.0] * depth
         self._hits = [0.0] * depth
+        if prior is None:
+            self._trials[0], self._hits[0] = FIRST_ROUNDS, FIRST_ROUNDS * FIRST_GUESS
         self._p: list[float] = []
         self._tau: list[float] = []
 
@@ -119,7 +123,7 @@ class Acceptance:
     def _estimate(self) -> None:
         prior = None if self._prior is None else self._prior.positions()
         pseudo = PRIOR_ROUNDS * self._weight
-        p, reach, tokens = FIRST_GUESS, 1.0, 1.0
+        p, reach, tokens = self._hits[0] / max(self._trials[0], 1e-9), 1.0, 1.0
         self._p, self._tau = [], [1.0]
         for j, trials in enumerate(self._trials):
             start = p if prior is None else prior[j]
