@@ -12,6 +12,7 @@ when the one before it ended, or when its first request came, not when this proc
 import ctypes
 import json
 import queue
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read the cost model from the configuration and start the engine's thread."""
+        sys.setswitchinterval(1e-4)  # the engine's thread must not wait for requests that are being read
         config = json.loads(args["model_config"])
         given = {key: value["string_value"] for key, value in config["parameters"].items()}
         self._engine: InFlight[Request] = InFlight(Costs(**json.loads(given["costs"].replace("'", '"'))))
