@@ -9,13 +9,14 @@ That needs the q that was drawn from: the client passes on the draft's raw gener
 and the target's get the request's bias, temperature, penalties, bad words, top-k and top-p. (TensorRT-LLM 1.2
 takes the softmax of the draft's logits as they come: its output is the target's only where the draft samples
 without any of these.) So both calls carry the same sampling parameters, but the draft's has neither end_id
-nor min_tokens: it proposes k tokens always, end_id like any other. An end that the draft drew and did not tell
-would be a choice by the draft's number, and the tokens that remain no longer distributed as q.
+nor min_tokens: it proposes k tokens always, end_id like any other. A draft that ends at an end_id that it
+drew, and does not tell, leaves proposals that are not distributed as q.
 
 The numbers are of three streams, all keyed by seed and position (`sampling.Stream`): the draft draws x with
 DRAW, the target accepts with ACCEPT, replaces with RESIDUAL, and draws with DRAW the token after the last
 accepted one, for which the draft drew none. Numbers for a position decide nothing before it, so that those of
-a draft's rejected tokens may serve again.
+a draft's rejected tokens may serve again. Which token is drawn for a seed depends on the draft lengths before
+it (only the distribution does not); without draft_logits it does not.
 """
 
 import numpy as np

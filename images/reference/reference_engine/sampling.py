@@ -4,11 +4,17 @@ Steps, in this order: embedding bias, temperature, repetition penalty, presence 
 (over prompt and output, as TensorRT-LLM counts them), end_id suppressed below min_tokens, bad words; then
 the highest logit (ties: the lowest id), or top-k, then top-p, then one draw. A draw depends on the
 distribution, the seed and the token's absolute position alone.
+
+A draw is a race: each id has a clock, an exponential number by seed and position, and the id with the largest
+weight over clock wins; that is id i with probability w_i / sum(w). Draft and target with the same seed race by
+the same clocks, so that similar distributions mostly choose the same token and a draft's tokens match more
+often than by one common number (Daliri et al. 2024, https://arxiv.org/abs/2408.07978).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +24,8 @@ DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 
 Words = tuple[tuple[int, ...], ...]
+
+_FEW = 64  # mostly enough for a nucleus: the rest is not sorted
 
 
 class Stream(IntEnum):
@@ -86,15 +94,16 @@ def choose(logits: FloatArray, params: SamplingParams, position: int) -> int:
     """The token at absolute `position` for processed logits float32[V]."""
     if params.greedy:
         return int(logits.argmax())
-    order, weights = _nucleus(logits, params)
-    return int(order[draw(weights, uniform(params.seed, position, Stream.DRAW))])
+    ids, weights = _nucleus(logits, params)
+    clocks = _generator(params.seed, position, Stream.DRAW).standard_exponential(len(logits))[ids]
+    return int(ids[np.argmax(weights / (clocks + np.finfo(np.float64).tiny))])
 
 
 def probabilities(logits: FloatArray, params: SamplingParams) -> DoubleArray:
     """The distribution float64[V] that `choose` draws from (not greedy), for processed logits float32[V]."""
-    order, weights = _nucleus(logits, params)
+    ids, weights = _nucleus(logits, params)
     out = np.zeros(len(logits))
-    out[order] = weights / weights.sum()
+    out[ids] = weights / weights.sum()
     return out
 
 
@@ -106,25 +115,45 @@ def draw(weights: DoubleArray, number: float) -> int:
 
 
 def uniform(seed: int, position: int, stream: Stream) -> float:
-    """A number in [0, 1) from Philox (Salmon et al. 2011), a generator by counter.
+    """A number in [0, 1)."""
+    return float(_generator(seed, position, stream).random())
 
-    Seed and stream are its key, the position its counter.
+
+def _generator(seed: int, position: int, stream: Stream) -> np.random.Generator:
+    """Numbers by Philox (Salmon et al. 2011): seed and stream are its key, the position its counter.
+
+    The counter's lowest word counts within the position.
     """
-    return float(np.random.Generator(np.random.Philox(key=stream << 64 | seed, counter=position)).random())
+    return np.random.Generator(np.random.Philox(key=stream << 64 | seed, counter=position << 64))
 
 
 def _nucleus(logits: FloatArray, params: SamplingParams) -> tuple[npt.NDArray[np.intp], DoubleArray]:
-    """Ids that top-k and top-p keep, best first, and their weights."""
-    order = np.argsort(-logits, kind="stable")
-    if params.top_k:
-        order = order[: params.top_k]
-    weights = logits[order].astype(np.float64)
-    weights = np.exp(weights - weights[0])
+    """Ids that top-k and top-p keep, and their weights."""
+    ids = _largest(logits, params.top_k) if params.top_k else np.arange(len(logits))
+    weights = logits[ids].astype(np.float64)
+    weights = np.exp(weights - weights.max())
     if 0 < params.top_p < 1:
-        cumulative = np.cumsum(weights)
-        kept = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1
-        order, weights = order[:kept], weights[:kept]
-    return order, weights
+        kept = _heaviest(weights, params.top_p)
+        ids, weights = ids[kept], weights[kept]
+    return ids, weights
+
+
+def _heaviest(weights: DoubleArray, share: float) -> npt.NDArray[np.intp]:
+    """Indices of the fewest weights that sum up to a share of all."""
+    wanted = share * weights.sum()
+    best = _largest(weights, _FEW)
+    cumulative = np.cumsum(weights[best])
+    if cumulative[-1] < wanted:
+        best = _largest(weights, len(weights))
+        cumulative = np.cumsum(weights[best])
+    return best[: int(np.searchsorted(cumulative, wanted)) + 1]
+
+
+def _largest(values: npt.NDArray[np.floating[Any]], count: int) -> npt.NDArray[np.intp]:
+    """Indices of the `count` largest values, largest first (ties: the lowest index)."""
+    rest = len(values) - count
+    ids = np.flatnonzero(values >= np.partition(values, rest)[rest]) if rest > 0 else np.arange(len(values))
+    return ids[np.argsort(-values[ids], kind="stable")][:count]
 
 
 def log_prob(logits: FloatArray, token: int) -> float:

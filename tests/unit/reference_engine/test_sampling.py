@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,6 +75,43 @@ def test_draws_follow_the_distribution() -> None:
     drawn = np.bincount([sampling.choose(LOGITS, params, position) for position in range(4000)], minlength=6) / 4000
     expected = np.exp(LOGITS) / np.exp(LOGITS).sum()
     assert 0.5 * np.abs(drawn - expected).sum() < 0.03  # total variation; 0.01 is usual for 4,000 draws
+
+
+KEPT: list[tuple[str, SamplingParams]] = [
+    ("a nucleus of few", SamplingParams(top_p=0.5)),
+    ("a nucleus beyond the first try", SamplingParams(top_p=0.97, temperature=9)),
+    ("a nucleus of almost all", SamplingParams(top_p=0.9999, temperature=50)),
+    ("top-k", SamplingParams(top_k=100)),
+    ("top-k and top-p", SamplingParams(top_k=100, top_p=0.9, temperature=3)),
+    ("top-k beyond the vocabulary", SamplingParams(top_k=5000)),
+    ("everything", SamplingParams(top_p=1.0)),
+]
+
+
+@pytest.mark.parametrize(("reason", "params"), KEPT, ids=[row[0] for row in KEPT])
+def test_probabilities_are_those_of_a_full_sort(reason: str, params: SamplingParams) -> None:
+    raw = np.random.default_rng(4).integers(-20, 20, 2000).astype(np.float32) / 2  # many ties
+    logits = sampling.process(raw, params, HISTORY, [])
+    order = np.argsort(-logits, kind="stable")[: params.top_k or len(logits)]
+    weights = np.exp(logits[order].astype(np.float64))
+    if 0 < params.top_p < 1:
+        weights = weights[: int((np.cumsum(weights) < params.top_p * weights.sum()).sum()) + 1]
+    expected = np.zeros(len(logits))
+    expected[order[: len(weights)]] = weights / weights.sum()
+    np.testing.assert_allclose(sampling.probabilities(logits, params), expected, rtol=1e-9)
+
+
+def test_similar_distributions_choose_the_same_token_mostly() -> None:
+    params = SamplingParams(top_p=1.0)
+    other = np.roll(LOGITS, 1)
+    same, different = 0, 0
+    for seed in range(1000):
+        seeded = replace(params, seed=seed)
+        token = sampling.choose(LOGITS, seeded, 0)
+        same += token == sampling.choose(LOGITS + np.float32(0.2) * (other > 0), seeded, 0)
+        different += token == sampling.choose(other, seeded, 0)
+    assert same > 900
+    assert different < 400
 
 
 def test_a_number_depends_on_seed_position_and_stream_alone() -> None:
