@@ -42,6 +42,9 @@ class Profile(_Settings):
     """Folder in the image with the Triton model (`1/model.py`) that is the engine."""
     engine_env: dict[str, str] = Field(default_factory=dict)
     """Environment that the engine's model needs."""
+    batched_engine_calls: bool = False
+    """Whether the BLS may send several sequences in one engine call. It must not where the engine answers each
+    row by itself and Triton is older than 26.07: its Python backend can deadlock then."""
     resources: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Resource requests and limits of the server container."""
 

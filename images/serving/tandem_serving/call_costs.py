@@ -72,7 +72,7 @@ class LinearTime:
         self._theta = self._theta * (seconds * (1 - share) / self.predict(rows, k))
         self._theta[2] = seconds * share / features[2]
         self._start = np.diag((0.5 * seconds / np.array(self._features(rows + 8, k))) ** 2)
-        self._covariance = self._start.copy()
+        self._covariance = self._start + np.outer(self._theta, self._theta)  # the first call may be off as a whole
 
 
 class Costs:

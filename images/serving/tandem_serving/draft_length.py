@@ -31,7 +31,7 @@ FIRST_ROUNDS = 4.0
 PRIOR_ROUNDS = 8
 # Drafted rounds after which an observation counts half: of one sequence, and of all (its rows add up).
 SEQUENCE_HALF_LIFE = 64
-SERVER_HALF_LIFE = 256
+SERVER_HALF_LIFE = 128
 # Rounds that the server's estimate still weighs when it may be out of date.
 FADED_ROUNDS = 32
 # Draft length of the first rounds, while no cost is known.
@@ -42,8 +42,11 @@ MIN_GAIN = 0.015
 PATIENCE = 0.1
 # Rounds between decisions, at most; fewer after a change.
 DECIDE_EVERY = 16
-# Share of the time that trials of other lengths may lose; after fruitless ones it falls to a quarter.
-PROBE_SHARE = 0.006
+# Share of the time that trials of other lengths may lose; fruitless ones halve it step by step.
+PROBE_SHARE = 0.008
+# A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
+LEAST_LOSS = 0.02
+REGROUP_ROUNDS = 4
 # A sequence leaves the cohort when it is faster alone by this share and, over this many rounds of its own,
 # has had less than half of the cohort's accepted tokens: what holds for all is decided by the length.
 ALONE_GAIN = 0.05
@@ -87,10 +90,9 @@ class Acceptance:
         if self._prior is not None:
             self._prior.observe(drafted, accepted)
 
-    def fade(self) -> None:
-        """Let what is known weigh little, for it may be out of date: a sequence falls back to the server's."""
+    def fade(self, keep: float) -> None:
+        """Let what is known weigh `keep` rounds at most: it may be out of date."""
         rounds = self.rounds()
-        keep = FADED_ROUNDS if self._prior is None else 0
         if rounds > keep:
             self._scale(keep / rounds)
         self._p = []
@@ -123,10 +125,12 @@ class Acceptance:
     def _estimate(self) -> None:
         prior = None if self._prior is None else self._prior.positions()
         pseudo = PRIOR_ROUNDS * self._weight
-        p, reach, tokens = self._hits[0] / max(self._trials[0], 1e-9), 1.0, 1.0
+        p = start = self._hits[0] / self._trials[0] if prior is None else prior[0]
+        reach = tokens = 1.0
         self._p, self._tau = [], [1.0]
         for j, trials in enumerate(self._trials):
-            start = p if prior is None else prior[j]
+            if j:  # as much better or worse than the server's as at the position before
+                start = p if prior is None else min(prior[j] * p / prior[j - 1], 1.0)
             p = (self._hits[j] + pseudo * start) / (trials + pseudo)
             reach *= p
             tokens += reach
@@ -154,7 +158,7 @@ class Budget:
         if self._credit < loss:
             return False
         self._credit = min(self._credit - loss, loss)
-        self._share = max(self._share / 1.5, PROBE_SHARE / 4)
+        self._share = max(self._share / 1.5, PROBE_SHARE / 2)
         return True
 
     def charge(self, seconds: float) -> None:
@@ -191,6 +195,7 @@ class DraftLength:
         self._k = min(max(minimum, FIRST_LENGTH), maximum)
         self._trial: int | None = None
         self._trials = 0
+        self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0
         self._rounds = self._decided = self._changed = 0
         self._slots = 1
@@ -208,13 +213,15 @@ class DraftLength:
         if rows < 1 or not self._costs.known:
             return self._k
         self._rounds += 1
+        self._regroup = max(0, self._regroup - 1)
         self._settle(now, rows)
         if self._due(rows):
             self._decide(rows, sequences)
         self._trial = self._probe(rows)
         if self._trial and not self._k:
-            for acceptance in (self.server, *sequences):
-                acceptance.fade()
+            self.server.fade(FADED_ROUNDS)
+            for sequence in sequences:
+                sequence.fade(0)
         return self._k if self._trial is None else self._trial
 
     def alone(self, now: float, sequence: Acceptance, rows: int) -> bool:
@@ -239,7 +246,7 @@ class DraftLength:
             return False
         budget.earn(now, DECIDE_EVERY * period)
         if budget.afford(loss):
-            sequence.fade()
+            sequence.fade(PRIOR_ROUNDS)
             return False
         return True
 
@@ -250,7 +257,7 @@ class DraftLength:
         one, two = self._lock_step(rows, k), self._alternating(rows, k)
         if two < one * (1 - MIN_GAIN) if self._slots == 1 else one < two * (1 - MIN_GAIN):
             self._slots = 3 - self._slots
-        return self._slots
+        return 3 - self._slots if self._regroup else self._slots
 
     def explain(self) -> Decision:
         """The latest decision, for logs and metrics."""
@@ -297,15 +304,26 @@ class DraftLength:
         self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
 
     def _probe(self, rows: int) -> int | None:
-        """Another length to try in this round, in turn, when the budget allows; else None."""
+        """Another length to try in this round, in turn, when the budget allows; else None.
+
+        Its own length has a turn too, with the other number of cohorts.
+        """
         goodput = self._decision.goodput
-        turns = [k for k in ((self._k + 1, self._k + 2, 0) if self._k else (1,)) if k in goodput]
-        if not turns or self._trial is not None:
+        lengths = (self._k + 1, self._k, self._k + 2, 0) if self._k else (1,)
+        turns = [k for k in lengths if k in goodput and (k != self._k or (self._separate and rows > 1))]
+        if not turns or self._trial is not None or self._regroup:
             return None
         k = turns[self._trials % len(turns)]
-        period = self._period(rows, k)
-        loss = period * max(0.02, 1 - goodput.get(k, 0.0) / goodput[self._k])
+        if k == self._k:
+            self._regroup = REGROUP_ROUNDS if self._budget.afford(self._regroup_loss(rows)) else 0
+            self._trials += self._regroup > 0
+            return None
+        loss = self._period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
         if not self._budget.afford(loss):
             return None
         self._trials += 1
         return k
+
+    def _regroup_loss(self, rows: int) -> float:
+        periods = self._lock_step(rows, self._k), self._alternating(rows, self._k)
+        return REGROUP_ROUNDS * max(LEAST_LOSS * periods[0], periods[2 - self._slots] - periods[self._slots - 1])

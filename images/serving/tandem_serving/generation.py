@@ -11,9 +11,9 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk, Writer
+from tandem_serving.draft_length import Acceptance
 from tandem_serving.errors import FAILED, EngineError, ServingError
 from tandem_serving.loop import Loop, Role, Step
-from tandem_serving.policy import Estimate
 from tandem_serving.request import Array, Request
 
 log = logging.getLogger("tandem.generation")
@@ -101,7 +101,7 @@ class Generation:
     loop: Loop
     writer: Writer
     bindings: Mapping[Role, Binding]
-    estimate: Estimate
+    acceptance: Acceptance
     metrics: m.Metrics
     draft_length: int
     reproducible: bool = False

@@ -50,7 +50,7 @@ class Call:
 
     `ids` int32[n] is the sequence so far. A target's call with `draft_ids` (k of them) is a verification:
     `output_len` is k + 1 and the engine returns 1..k+1 tokens in one pass; `draft_logits` float[k, V] are
-    those that the draft chose from. `first`: the engine has not seen this sequence before.
+    those that the draft chose from.
     """
 
     role: Role
@@ -60,7 +60,6 @@ class Call:
     draft_logits: FloatArray | None = None
     min_tokens: int = 0
     seed: int | None = None
-    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,6 @@ class Loop:
         self._end = self._start
         self._proposal: list[int] = []
         self._span = 1
-        self._seen: set[Role] = set()
 
     def begin(self, draft_length: int) -> Call:
         """The first call of the next round: to the draft, or to the target alone where k comes to 0."""
@@ -208,8 +206,6 @@ class Loop:
             # should be as alike as can be.
             stream = role == "draft" and sequence.use_draft_logits
             seed = mix(mix(seed, -1) if stream else seed, self._end)
-        first = role not in self._seen
-        self._seen.add(role)
         self._wanted = output_len
         return Call(
             role=role,
@@ -217,7 +213,6 @@ class Loop:
             output_len=output_len,
             min_tokens=max(0, sequence.min_tokens - (self._end - self._start)),
             seed=seed,
-            first=first,
         )
 
     def _is_short(self, length: int, accepted: int, drafted: int) -> bool:

@@ -1,40 +1,35 @@
 """The policy of speculation: how many tokens to draft, and how many waves are in flight.
 
-`Fixed` keeps to what the service and the request say. The protocol is what the runner asks and tells;
-it calls under its lock, so policies need none.
+The runner asks and tells under its lock, so policies need none.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Protocol
 
+from tandem_serving.call_costs import Costs
+from tandem_serving.draft_length import Acceptance, DraftLength
 from tandem_serving.loop import Role
-
-
-class Estimate(Protocol):
-    """What is known of one sequence's acceptance; made by its policy."""
-
-    def observe(self, drafted: int, accepted: int) -> None:
-        """Learn what a round gave."""
-        ...
 
 
 class Policy(Protocol):
     """Chooses draft lengths for all sequences of a service."""
 
-    def estimate(self) -> Estimate:
-        """A new sequence's estimate."""
+    def estimate(self) -> Acceptance:
+        """What will be known of a new sequence."""
         ...
 
-    def enter(self, estimate: Estimate) -> None:
-        """A sequence starts to run."""
+    def enter(self, estimate: Acceptance) -> None:
+        """A sequence that speculates starts to run."""
         ...
 
-    def leave(self, estimate: Estimate) -> None:
-        """A sequence is over."""
+    def leave(self, estimate: Acceptance) -> None:
+        """It is over, or speculates no longer."""
         ...
 
-    def length(self, estimate: Estimate) -> int:
+    def length(self, estimate: Acceptance) -> int:
         """Tokens to draft in a sequence's next round; 0: the target alone."""
         ...
 
@@ -42,22 +37,16 @@ class Policy(Protocol):
         """Waves in flight: 1 (lock-step) or 2 (alternating cohorts)."""
         ...
 
-    def observe(self, drafted: int, accepted: int) -> None:
-        """Learn what a round gave."""
-        ...
-
     def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
-        """Learn how long an engine call took: `rows` sequences, `length` draft tokens each."""
+        """An engine call for `rows` sequences took so long: `length` draft tokens each, made or verified.
+
+        A target's `length` of 0: one step of it alone while `rows` sequences run.
+        """
         ...
-
-
-class _Nothing:
-    def observe(self, drafted: int, accepted: int) -> None:
-        """A fixed length needs no estimate."""
 
 
 class Fixed:
-    """Always `length` tokens. Two waves from `alternate` sequences on, if the engines' devices are separate."""
+    """Always `length` tokens."""
 
     # Half a cohort a wave pays a step's fixed cost twice as often: with few sequences it is not worth it.
     ALTERNATE = 24
@@ -66,26 +55,70 @@ class Fixed:
         self._length = length
         self._separate = separate_devices
 
-    def estimate(self) -> Estimate:
-        """Nothing is estimated."""
-        return _Nothing()
+    def estimate(self) -> Acceptance:
+        """Nothing comes of it."""
+        return Acceptance(self._length)
 
-    def enter(self, estimate: Estimate) -> None:
+    def enter(self, estimate: Acceptance) -> None:
         """Who runs does not matter."""
 
-    def leave(self, estimate: Estimate) -> None:
+    def leave(self, estimate: Acceptance) -> None:
         """Who runs does not matter."""
 
-    def length(self, estimate: Estimate) -> int:
+    def length(self, estimate: Acceptance) -> int:
         """The same for all."""
         return self._length
 
     def slots(self, sequences: int) -> int:
-        """By the number of sequences alone."""
+        """Two from `ALTERNATE` sequences on, where the engines run side by side."""
         return 2 if self._separate and sequences >= self.ALTERNATE else 1
-
-    def observe(self, drafted: int, accepted: int) -> None:
-        """A fixed length learns nothing."""
 
     def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
         """A fixed length learns nothing."""
+
+
+class Adaptive:
+    """The length with the most tokens a second, see draft_length.py; decided anew when all had their turn."""
+
+    def __init__(
+        self, minimum: int, maximum: int, separate_devices: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._maximum = maximum
+        self._clock = clock
+        self._costs = Costs()
+        self._lengths = DraftLength(minimum, maximum, self._costs, "separate" if separate_devices else "shared")
+        self._running: dict[Acceptance, None] = {}
+        self._turns = 0
+        self._k = maximum
+
+    def estimate(self) -> Acceptance:
+        """A sequence's own acceptance, which starts as the server's."""
+        return Acceptance(self._maximum, self._lengths.server)
+
+    def enter(self, estimate: Acceptance) -> None:
+        """A sequence that speculates starts to run."""
+        self._running[estimate] = None
+
+    def leave(self, estimate: Acceptance) -> None:
+        """It is over."""
+        self._running.pop(estimate, None)
+
+    def length(self, estimate: Acceptance) -> int:
+        """The cohort's length, or 0 for a sequence that is better off alone."""
+        now, rows = self._clock(), max(1, len(self._running))
+        if self._turns <= 0:
+            self._k = self._lengths.choose(now, rows, self._running)
+            self._turns = rows
+        self._turns -= 1
+        return 0 if self._lengths.alone(now, estimate, rows) else self._k
+
+    def slots(self, sequences: int) -> int:
+        """By the time that a round would take."""
+        return self._lengths.slots(sequences, self._k)
+
+    def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
+        """Learn what calls cost."""
+        if role == "draft":
+            self._costs.observe_draft(rows, length, seconds)
+        else:
+            self._costs.observe_target(rows, length, seconds)

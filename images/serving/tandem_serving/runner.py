@@ -20,7 +20,7 @@ from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery
 from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError
 from tandem_serving.generation import Generation
-from tandem_serving.loop import Call, Output, Role
+from tandem_serving.loop import LONGEST_SPAN, Call, Output, Role
 from tandem_serving.policy import Policy
 from tandem_serving.schedule import Batch, Schedule, Turn
 
@@ -162,7 +162,8 @@ class Runner:
             generation = self._waiting.popleft()
             self._running[generation] = None
             self._schedule.enter(generation.key)
-            self._policy.enter(generation.estimate)
+            if generation.draft_length:
+                self._policy.enter(generation.acceptance)
             # A prompt's first token should not wait for a draft of others; with nobody else there is none.
             busy = len(self._running) > 1 and not generation.reproducible
             self._begin(generation, first=busy)
@@ -171,7 +172,7 @@ class Runner:
         if generation in self._running:
             del self._running[generation]
             self._schedule.leave(generation.key)
-            self._policy.leave(generation.estimate)
+            self._policy.leave(generation.acceptance)
 
     def _begin(self, generation: Generation, first: bool = False) -> None:
         """A sequence's next round."""
@@ -179,12 +180,13 @@ class Runner:
         if generation.draft_length and not first and self._breaker.closed(time.monotonic()):
             k = generation.draft_length
             if not generation.reproducible:
-                k = min(k, self._policy.length(generation.estimate))
+                k = min(k, self._policy.length(generation.acceptance))
         self._ask(generation, generation.loop.begin(k))
 
-    def _ask(self, generation: Generation, call: Call, own: bool = False) -> None:
+    def _ask(self, generation: Generation, call: Call) -> None:
+        # One token of the target fits into a verification of others; several are a call of their own.
         alone = call.role == "target" and not call.draft_ids
-        own = own or alone or call.first or generation.isolated
+        own = generation.isolated or (alone and (call.output_len > 1 or not generation.draft_length))
         self._schedule.ask(Turn(generation, call, generation.key, own))
 
     def _start(self) -> list[Batch[Generation]]:
@@ -218,8 +220,7 @@ class Runner:
             return
         step = generation.loop.verified(output)
         if step.drafted:
-            generation.estimate.observe(step.drafted, step.accepted)
-            self._policy.observe(step.drafted, step.accepted)
+            generation.acceptance.observe(step.drafted, step.accepted)
         generation.take(step, lambda work: self._delivery.put(generation, work))
         if generation.over:
             self._leave(generation)
@@ -247,6 +248,7 @@ class Runner:
     def _without_draft(self, generation: Generation, error: ServingError, for_good: bool) -> None:
         if for_good:
             generation.draft_length = 0
+            self._policy.leave(generation.acceptance)
             self._metrics.add(m.DRAFT_FAILURES, 1)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(generation, generation.loop.begin(0))
@@ -298,10 +300,19 @@ class Runner:
         return ready[0] if ready else None
 
     def _time(self, batch: Batch[Generation], flight: _Flight) -> None:
-        if batch.wave and not flight.left:
-            call = batch.turns[0].call
-            length = call.output_len if batch.role == "draft" else len(call.draft_ids)
-            self._policy.timed(batch.role, len(batch.turns), length, time.monotonic() - flight.started)
+        """Tell the policy what a call took that is like others of its kind."""
+        seconds, first = time.monotonic() - flight.started, batch.turns[0].call
+        if flight.left:
+            return
+        if batch.role == "draft":
+            if batch.wave and all(turn.call.output_len == first.output_len for turn in batch.turns):
+                self._policy.timed("draft", len(batch.turns), first.output_len, seconds)
+        elif first.draft_ids:
+            if batch.wave:
+                self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds)
+        elif first.output_len >= LONGEST_SPAN:
+            # Half a step goes by, on average, until the engine takes a call in.
+            self._policy.timed("target", len(self._running), 0, seconds / (first.output_len + 0.5))
 
 
 class Breaker:

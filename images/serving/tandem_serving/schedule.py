@@ -8,8 +8,8 @@ the engine sees its batch at one step's beginning. How many waves are in flight 
 - two (alternating cohorts): one half drafts while the other is verified; engines on devices of their own;
 - none: `rows` is 1, each sequence goes on its own and the engine's in-flight batching merges what it can.
 
-What could be late never joins a wave: a sequence's first call to an engine (its prefill), the target alone
-(several steps), and calls that failed or timed out with others. They start at once, by themselves.
+What would hold up the others never joins a wave: the target alone for several tokens, and calls that failed
+or timed out with others. They start at once, by themselves.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tandem_serving.runner import Engine, Limits, Runner
 from tandem_serving.text import Detokenizer, StopText, TextStream
 from tandem_serving.tokenizer import Tokenizer
 
-WATCH_SECONDS = 0.05
+WATCH_SECONDS = 0.1
 METRICS_SECONDS = 0.5
 
 
@@ -149,7 +149,7 @@ class Service:
             loop=Loop(sequence),
             writer=Writer(prompt, text, job.request.stream),
             bindings=self._bind(prompt, job.request),
-            estimate=self._policy.estimate(),
+            acceptance=self._policy.estimate(),
             metrics=self.metrics,
             draft_length=prompt.num_draft_tokens if options.draft_limit else 0,
             reproducible=options.mix_seed and prompt.seed is not None,

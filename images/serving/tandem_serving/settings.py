@@ -28,6 +28,8 @@ class Settings:
     target_path: Path
     draft_path: Path | None
     max_draft_len: int
+    min_draft_len: int
+    adaptive: bool
     request_timeout: float
     draft_timeout: float
     running: int
@@ -47,13 +49,15 @@ def read(parameters: Mapping[str, str]) -> Settings:
         target_path=Path(_text(parameters, "target_model_path")),
         draft_path=Path(_text(parameters, "draft_model_path")) if draft_model else None,
         max_draft_len=_number(parameters, "max_draft_len", int, "0", 0),
+        min_draft_len=_number(parameters, "min_draft_len", int, "0", 0),
+        adaptive=_flag(parameters, "adaptive"),
         request_timeout=_number(parameters, "request_timeout_seconds", float, "600", 0.001),
         draft_timeout=_number(parameters, "draft_timeout_seconds", float, "10", 0.001),
         running=_number(parameters, "max_running_sequences", int, "64", 1),
         waiting=_number(parameters, "max_waiting_sequences", int, "1024", 0),
         rows=_number(parameters, "max_engine_rows", int, "1", 1),
-        separate_devices=parameters.get("separate_devices", "false").lower() == "true",
-        mix_seed=parameters.get("mix_seed", "false").lower() == "true",
+        separate_devices=_flag(parameters, "separate_devices"),
+        mix_seed=_flag(parameters, "mix_seed"),
     )
 
 
@@ -62,6 +66,10 @@ def _text(parameters: Mapping[str, str], name: str) -> str:
     if not value:
         raise SettingsError(f"parameter {name} is missing in config.pbtxt")
     return value
+
+
+def _flag(parameters: Mapping[str, str], name: str) -> bool:
+    return parameters.get(name, "").lower() == "true"
 
 
 def _number(parameters: Mapping[str, str], name: str, kind: Callable[[str], T], default: str, least: float) -> T:

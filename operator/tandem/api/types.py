@@ -112,13 +112,30 @@ class Draft(Model):
     """GPUs that share each layer of the draft."""
 
 
+class Adaptive(Model):
+    """Draft length by what it is worth: acceptance, and what draft and verification cost at the load."""
+
+    enabled: bool = True
+    """false: always `maxDraftLen`, or what the request asks for."""
+    min_draft_len: Annotated[int, Field(ge=0, le=32)] = 0
+    """Fewest draft tokens a step; 0 lets speculation turn itself off where the target alone is faster."""
+
+
 class Speculation(Model):
     """How tokens are guessed and accepted."""
 
+    cel = (
+        Rule(
+            "self.adaptive.minDraftLen <= self.maxDraftLen",
+            "adaptive.minDraftLen must not be above maxDraftLen: lower it or raise maxDraftLen",
+        ),
+    )
     decoding_type: DecodingType
     """DraftTarget: a draft model proposes, the target verifies. None: the target alone."""
     max_draft_len: Annotated[int, Field(ge=1, le=32)] = 4
     """Draft tokens a step: the default, and the upper bound, of every request's `num_draft_tokens`."""
+    adaptive: Adaptive = Field(default_factory=Adaptive)
+    """BLS: the draft length follows acceptance and load, between `minDraftLen` and `maxDraftLen`."""
 
 
 NodeLabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]

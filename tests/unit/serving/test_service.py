@@ -101,11 +101,25 @@ class MockEngines:
 
 NO_TENSORS: dict[Role, Binding] = {"target": Binding({}), "draft": Binding({})}
 
+
+@dataclass
+class Sink:
+    values: dict[str, float] = field(default_factory=dict)
+
+    def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
+        self.values[family.name] = self.values.get(family.name, 0) + value
+
+
 Start = Callable[..., Service]
 
 
 @pytest.fixture
-def start(tokenizer: Tokenizer) -> Iterator[Start]:
+def sink() -> Sink:
+    return Sink()
+
+
+@pytest.fixture
+def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
     """Starts services, with their watchdogs, and closes them."""
     services: list[Service] = []
 
@@ -115,20 +129,12 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
         both: dict[Role, Engine] = {"target": engines.target, "draft": engines.draft}
         policy = Fixed(4, separate_devices=True)
         services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, policy, settings))
-        threading.Thread(target=services[-1].watch, args=(Sink(),), daemon=True).start()
+        threading.Thread(target=services[-1].watch, args=(sink,), daemon=True).start()
         return services[-1]
 
     yield make
     for service in services:
         service.close()
-
-
-@dataclass
-class Sink:
-    values: dict[str, float] = field(default_factory=dict)
-
-    def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
-        self.values[family.name] = self.values.get(family.name, 0) + value
 
 
 def tensors(*prompts: str, max_tokens: int = 20, **more: Array) -> dict[str, Array]:
@@ -246,7 +252,7 @@ def test_full_queue_is_refused(start: Start) -> None:
     assert ask(service, tensors("b")).wait().error is None
 
 
-def test_slow_draft_is_given_up_and_counted(start: Start) -> None:
+def test_slow_draft_is_given_up_and_counted(start: Start, sink: Sink) -> None:
     held = threading.Event()
     engines = MockEngines(before=lambda role, call: role == "draft" and held.wait(10))
     service = start(engines, draft_timeout=0.05)
@@ -254,7 +260,6 @@ def test_slow_draft_is_given_up_and_counted(start: Start) -> None:
     held.set()
     (alone,) = ask(service, tensors("def add(", **ALONE)).wait().chunks
     assert chunk.ids == alone.ids
-    sink = Sink()
     service.metrics.flush(sink)
     assert sink.values[m.DRAFT_FAILURES.name] == 1
 
@@ -304,10 +309,9 @@ def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.Log
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_metrics_count_rounds_tokens_and_positions(start: Start) -> None:
+def test_metrics_count_rounds_tokens_and_positions(start: Start, sink: Sink) -> None:
     service = start(MockEngines(draft_model=counting))
     ask(service, tensors("def add(", max_tokens=10)).wait()
-    sink = Sink()
     service.metrics.flush(sink)
     rounds = {name: value for name, value in sink.values.items() if "spec_decode" in name}
     assert rounds == {

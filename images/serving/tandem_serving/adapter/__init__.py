@@ -9,7 +9,7 @@ from typing import Any
 from tandem_serving import checkpoint
 from tandem_serving.adapter.engine import EngineModel, bind
 from tandem_serving.loop import Role
-from tandem_serving.policy import Fixed
+from tandem_serving.policy import Adaptive, Fixed, Policy
 from tandem_serving.request import Array, Limits, Parser
 from tandem_serving.runner import Engine
 from tandem_serving.service import Options, Service
@@ -49,6 +49,8 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
         mix_seed=config.mix_seed,
     )
-    policy = Fixed(config.max_draft_len, config.separate_devices)
+    policy: Policy = Fixed(config.max_draft_len, config.separate_devices)
+    if config.adaptive and config.max_draft_len:
+        policy = Adaptive(config.min_draft_len, config.max_draft_len, config.separate_devices)
     service = Service(parser, tokenizer, engines, bind, policy, options)
     return service, [target, *([draft] if draft else [])]

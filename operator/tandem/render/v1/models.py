@@ -23,6 +23,10 @@ def model_configs(inputs: Inputs) -> dict[str, str]:
     variables = {
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": spec.speculation.max_draft_len if spec.draft else 0,
+        "min_draft_len": spec.speculation.adaptive.min_draft_len,
+        "adaptive": spec.speculation.adaptive.enabled,
+        "max_engine_rows": spec.serving.max_batch_size if inputs.profile.batched_engine_calls else 1,
+        "separate_devices": False,  # one GPU, or the same CPUs, for both engines
         "decoupled": True,
         "target": target,
         "draft": draft,

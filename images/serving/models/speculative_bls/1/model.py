@@ -1,6 +1,7 @@
 """Triton entry of the speculative BLS: decoupled, streams and batches, tensors of `tensorrt_llm_bls`."""
 
 import logging
+import sys
 import threading
 from typing import Any
 
@@ -14,6 +15,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Build the service from config.pbtxt's parameters."""
+        # An engine's answer must not wait 5 ms for the interpreter's lock while text is made for others.
+        sys.setswitchinterval(0.0002)
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         self._service, self._engines = adapter.build_service(settings.read(adapter.parameters(args)))
         watch = threading.Thread(target=self._service.watch, args=(TritonSink(),), name="watch", daemon=True)
