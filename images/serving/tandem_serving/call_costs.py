@@ -55,10 +55,18 @@ class LinearTime:
         variance = float(x @ spread) + (NOISE * (expected + seconds) / 2) ** 2
         limit = CUT * variance**0.5
         error = min(max(seconds - expected, -limit), limit)
-        self._theta = np.maximum(self._theta + spread * (error / variance), 0.0)
+        self._theta = self._theta + spread * (error / variance)
         self._covariance -= np.outer(spread, spread) / variance
+        self._project()
         a, b, c = self._theta.tolist()
         self._coefficients = a, b, c
+
+    def _project(self) -> None:
+        """Move negative coefficients to 0, and with them the others as far as what was observed ties them."""
+        for j in range(3):
+            if self._theta[j] < 0:
+                self._theta = self._theta - self._covariance[j] * (self._theta[j] / self._covariance[j, j])
+        self._theta = np.maximum(self._theta, 0.0)
 
     def _begin(self, rows: float, k: int, seconds: float) -> None:
         """Scale the guess to the first call.

@@ -194,7 +194,8 @@ class DraftLength:
         self._candidates = [*([0] if minimum < 1 else []), *range(max(1, minimum), maximum + 1)]
         self._k = min(max(minimum, FIRST_LENGTH), maximum)
         self._trial: int | None = None
-        self._trials = 0
+        self._trials = self._free = 0
+        self._explored = 0.5  # rows up to which all lengths around were tried
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0
         self._rounds = self._decided = self._changed = 0
@@ -311,18 +312,24 @@ class DraftLength:
         goodput = self._decision.goodput
         lengths = (self._k + 1, self._k, self._k + 2, 0) if self._k else (1,)
         turns = [k for k in lengths if k in goodput and (k != self._k or (self._separate and rows > 1))]
+        if rows >= 2 * self._explored:  # more load than ever: a trial of each is worth what it loses
+            self._explored, self._free = rows, len(lengths)
         if not turns or self._trial is not None or self._regroup:
             return None
         k = turns[self._trials % len(turns)]
         if k == self._k:
-            self._regroup = REGROUP_ROUNDS if self._budget.afford(self._regroup_loss(rows)) else 0
+            self._regroup = REGROUP_ROUNDS if self._afford(self._regroup_loss(rows)) else 0
             self._trials += self._regroup > 0
             return None
         loss = self._period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
-        if not self._budget.afford(loss):
+        if not self._afford(loss):
             return None
         self._trials += 1
         return k
+
+    def _afford(self, loss: float) -> bool:
+        self._free -= 1
+        return self._free >= 0 or self._budget.afford(loss)
 
     def _regroup_loss(self, rows: int) -> float:
         periods = self._lock_step(rows, self._k), self._alternating(rows, self._k)
