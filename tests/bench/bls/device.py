@@ -1,4 +1,4 @@
-"""The device under the engines: where they share one, a step begins when the other's has ended."""
+"""The devices under the engines: where they share one, a step begins when the other's has ended."""
 
 import fcntl
 import mmap
@@ -6,6 +6,31 @@ import os
 import struct
 
 _TIME = struct.Struct("d")
+_USE = struct.Struct("dq")
+
+
+def _map(path: str, size: int) -> tuple[int, mmap.mmap]:
+    """A file of this size in memory, and its descriptor."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.truncate(file, size)
+    return file, mmap.mmap(file, size)
+
+
+class Meter:
+    """How much an engine has worked: seconds in steps and steps, in a file that other processes read."""
+
+    def __init__(self, path: str) -> None:
+        _, self._map = _map(path, _USE.size)
+
+    def add(self, seconds: float) -> None:
+        """Count a step."""
+        total, steps = self.read()
+        self._map[:] = _USE.pack(total + seconds, steps + 1)
+
+    def read(self) -> tuple[float, int]:
+        """(seconds in steps, steps) so far."""
+        seconds, steps = _USE.unpack(self._map[:])
+        return seconds, steps
 
 
 class Device:
@@ -15,9 +40,7 @@ class Device:
         """Without a path the device is the engine's own."""
         self._shared = bool(path)
         if self._shared:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT)
-            os.truncate(self._file, _TIME.size)
-            self._busy = mmap.mmap(self._file, _TIME.size)
+            self._file, self._busy = _map(path, _TIME.size)
 
     def reserve(self, begin: float, seconds: float) -> float:
         """Reserve `seconds` from `begin` on, or from when the device is free; the end (monotonic clock)."""

@@ -18,6 +18,7 @@ import psutil
 
 from bench.bls import client
 from bench.bls.client import Load, Result
+from bench.bls.device import Meter
 from bench.bls.in_flight import Costs, Pair
 from triton import bls_client
 from triton.harness import TritonServer
@@ -41,7 +42,7 @@ class Setup:
 class Point:
     """A client's result with the CPU seconds of its window by process, and the BLS's largest memory (bytes).
 
-    `calls` and `rows`: engine calls in the window and the sequences in them, by engine.
+    By engine: `calls` in the window, `rows` (sequences) in them, and the share of the window spent in steps.
     """
 
     result: Result
@@ -49,6 +50,7 @@ class Point:
     rss: int
     calls: dict[str, int]
     rows: dict[str, int]
+    busy: dict[str, float]
 
     @property
     def speed(self) -> float:
@@ -62,11 +64,12 @@ class Point:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What counts up: CPU seconds by process, engine calls and their rows."""
+    """What counts up: CPU seconds by process; engine calls, their rows, and seconds in steps."""
 
     cpu: dict[str, float]
     calls: dict[str, int]
     rows: dict[str, int]
+    busy: dict[str, float]
 
 
 class Profile:
@@ -91,10 +94,11 @@ class Bench:
     """A running server; `run` measures points on it."""
 
     def __init__(self, server: TritonServer, program: Path) -> None:
-        """`program`: the load's, from `client.build`."""
+        """`program`: the load's, from `client.build`, in the folder where the meters are."""
         self._server = server
         self._program = program
         self._processes = _processes(server)
+        self._meters = {role: Meter(_meter(program.parent, role)) for role in ROLES.values()}
 
     def run(self, load: Load, profile: Profile | None = None) -> Point:
         """Play a load. Raises LoadError."""
@@ -115,13 +119,14 @@ class Bench:
             _peak_rss(self._processes["bls"].pid),
             {role: last.calls[role] - first.calls[role] for role in ROLES.values()},
             {role: last.rows[role] - first.rows[role] for role in ROLES.values()},
+            {role: (last.busy[role] - first.busy[role]) / result.seconds for role in ROLES.values()},
         )
 
     def _sample(self) -> "_Sample":
         text = self._server.metrics()
         calls, rows = ({role: _counter(text, name, model) for model, role in ROLES.items()} for name in _COUNTERS)
         cpu = {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
-        return _Sample(cpu, calls, rows)
+        return _Sample(cpu, calls, rows, {role: meter.read()[0] for role, meter in self._meters.items()})
 
 
 @contextmanager
@@ -151,6 +156,7 @@ def repository(folder: Path, setup: Setup) -> Path:
             "costs": json.dumps(dataclasses.asdict(costs)).replace('"', "'"),
             "acceptance": ",".join(map(str, setup.acceptance)),
             "device": device,
+            "meter": _meter(folder, role),
         }
         version = models / name / "1"
         version.mkdir(parents=True)
@@ -158,6 +164,10 @@ def repository(folder: Path, setup: Setup) -> Path:
         (version / "model.py").symlink_to(HERE / "stub_engine/model.py")
         (version / "bench").symlink_to(HERE.parent)  # Triton puts the folder on the model's path
     return models
+
+
+def _meter(folder: Path, role: str) -> str:
+    return str(folder / f"{role}.meter")
 
 
 def _set_parameters(config: Path, values: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ PAIR = Pair(Costs(2.0), Costs(12.0))
 def run(tokens: int, ideal: float, load: Load, ttft: float = 0.03) -> Run:
     result = Result(2.0, tokens, 100, 10, 0, ttft, ttft, 0.01)
     cpu = {"bls": 0.02, "server": 0.03, "draft": 0.001, "target": 0.002, "client": 0.01}
-    return Run(load, Point(result, cpu, 50_000_000, {}, {}), Outcome("lock-step", ideal, 0.02, 0.02))
+    return Run(load, Point(result, cpu, 50_000_000, {}, {}, {}), Outcome("lock-step", ideal, 0.02, 0.02))
 
 
 def test_row_is_of_medians() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.bls import tokens
-from bench.bls.device import Device
+from bench.bls.device import Device, Meter
 from bench.bls.in_flight import Call, Costs, InFlight, PrefixCache, rows_at
 from bench.bls.stub_calls import WorkMaker
 
@@ -132,3 +132,10 @@ def test_a_shared_device_serves_one_step_at_a_time(tmp_path: object) -> None:
     assert two.reserve(1.2, 0.5) == 2.0
     assert one.reserve(3.0, 0.5) == 3.5
     assert Device().reserve(1.0, 0.5) == 1.5, "a device of its own"
+
+
+def test_a_meter_is_read_by_others(tmp_path: object) -> None:
+    meter, reader = Meter(f"{tmp_path}/meter"), Meter(f"{tmp_path}/meter")
+    meter.add(0.5)
+    meter.add(0.25)
+    assert reader.read() == (0.75, 2)

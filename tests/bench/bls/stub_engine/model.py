@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from bench.bls.device import Device
+from bench.bls.device import Device, Meter
 from bench.bls.in_flight import Call, Costs, InFlight
 from bench.bls.stub_calls import Work, WorkMaker
 
@@ -53,6 +53,7 @@ class TritonPythonModel:
         self._engine: InFlight[Request] = InFlight(Costs(**json.loads(given["costs"].replace("'", '"'))))
         self._maker = WorkMaker(given["role"] == "draft", [float(a) for a in given["acceptance"].split(",")])
         self._device = Device(given["device"])
+        self._meter = Meter(given["meter"])
         self._arrivals: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._waiting: list[Request] = []
         self._stopped: set[str] = set()
@@ -102,12 +103,14 @@ class TritonPythonModel:
         while self._fetch():
             begin = end if self._engine.active else max(end, self._waiting[0].arrived)
             self._admit(begin + ADMISSION_SECONDS)
-            end = self._device.reserve(begin, self._engine.begin())
+            seconds = self._engine.begin()
+            end = self._device.reserve(begin, seconds)
             answers = [(request.sender, _answers(request)) for request in self._engine.active]
             time.sleep(max(0.0, end - time.monotonic()))
             for sender, responses in answers:
                 for response, flags in responses:
                     sender.send(response, flags)
+            self._meter.add(seconds)
             for request in self._engine.end():
                 if request.done:
                     self._maker.store(request.work)
