@@ -185,7 +185,9 @@ def _setup(
     options = [text.split("=", 1) for text in parameters]
     if any(len(each) != 2 for each in options):
         raise typer.BadParameter("--parameter: write key=value")
-    given = {"max_engine_rows": "64"} | dict(options)  # the stub answers all rows at once
+    # The stub answers all rows at once.
+    standard = {"max_engine_rows": "64", "separate_devices": str(device == "separate").lower()}
+    given = standard | dict(options)
     return Setup(pair.verification_per_token() if per_token else pair, alphas, parameters=tuple(given.items()))
 
 
