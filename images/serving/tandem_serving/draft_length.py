@@ -208,16 +208,17 @@ class DraftLength:
     def choose(self, now: float, rows: int, sequences: Collection[Acceptance]) -> int:
         """The draft length of the next round; call it once a round (with 0, once a target step or call).
 
-        `now` in seconds, `rows` how many sequences speculate (all cohorts), `sequences` their acceptances
-        (read only now and then).
+        `now` in seconds, `rows` how many sequences run and may speculate (all cohorts), `sequences` their
+        acceptances (read only now and then). Those that are better off alone are left out of account.
         """
-        if rows < 1 or not self._costs.known:
+        rows = max(1, rows - len(self._apart))
+        if not self._costs.known:
             return self._k
         self._rounds += 1
         self._regroup = max(0, self._regroup - 1)
         self._settle(now, rows)
         if self._due(rows):
-            self._decide(rows, sequences)
+            self._decide(rows, [sequence for sequence in sequences if sequence not in self._apart])
         self._trial = self._probe(rows)
         if self._trial and not self._k:
             self.server.fade(FADED_ROUNDS)
@@ -301,6 +302,8 @@ class DraftLength:
         if self._urge >= PATIENCE:
             self._k, self._changed, self._urge = best, self._rounds, 0.0
             self._budget.refresh()
+            if not best:
+                self._apart.clear()  # all run alone now, and are tried together
         self._mean = tau[self._k]
         self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
 
