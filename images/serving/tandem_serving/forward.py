@@ -24,6 +24,6 @@ def _stack(arrays: list[Array]) -> Array:
     shape = np.max([array.shape for array in arrays], axis=0)
     fill: Any = b"" if arrays[0].dtype == np.object_ else 0
     stacked = np.full((len(arrays), *shape[1:]), fill, arrays[0].dtype)
-    for row, array in zip(stacked, arrays, strict=True):
-        row[tuple(slice(size) for size in array.shape[1:])] = array[0]
+    for i, array in enumerate(arrays):
+        stacked[(i, *(slice(size) for size in array.shape[1:]))] = array[0]
     return stacked

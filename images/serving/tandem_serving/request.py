@@ -20,6 +20,7 @@ from tandem_serving.tokenizer import Tokenizer
 
 Array = npt.NDArray[Any]
 
+_TEXT, _IDS = "text_input", "input_ids"
 _MULTIMODAL = "this service takes text only; leave it out"
 _LORA = "LoRA adapters are not supported; serve the merged model instead"
 UNSUPPORTED = {
@@ -176,8 +177,14 @@ class Parser:
         self._limits = limits
 
     def parse(self, tensors: Mapping[str, Array]) -> Request:
-        """Check everything and tokenize. Raises RequestError."""
-        inputs = Inputs(tensors)
+        """Check everything and tokenize. Raises RequestError.
+
+        Prompts are `text_input` object[n, 1], or `input_ids` int32[n, m] filled up behind `input_lengths`
+        int32[n, 1] tokens.
+        """
+        inputs = Inputs(tensors, "input_ids" if _IDS in tensors and _TEXT not in tensors else _TEXT)
+        if _IDS in tensors and _TEXT in tensors:
+            raise RequestError("both text_input and input_ids hold prompts: send one of them")
         _refuse_unsupported(inputs)
         return Request(
             prompts=tuple(self._prompt(inputs, i) for i in range(inputs.count)),
@@ -188,9 +195,9 @@ class Parser:
         )
 
     def _prompt(self, inputs: Inputs, i: int) -> Prompt:
-        text = _text("text_input", inputs.scalar("text_input", i))
         max_tokens = inputs.scalar("max_tokens", i)
-        ids = self._tokenize(text, max_tokens)
+        text, ids = self._token_ids(inputs, i) if _IDS in inputs.tensors else self._tokenize(inputs, i)
+        self._check_lengths(len(ids), max_tokens)
         seed = inputs.scalar("seed", i)
         end_id = inputs.scalar("end_id", i)
         ends = self._tokenizer.end_ids if end_id is None else [end_id]
@@ -208,21 +215,35 @@ class Parser:
             tensors=self._engine_tensors(inputs, i, ends),
         )
 
-    def _tokenize(self, text: str, max_tokens: int | None) -> list[int]:
+    def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+        text = _text(_TEXT, inputs.scalar(_TEXT, i))
         if not text:
             raise RequestError("the prompt is empty: send at least one character in text_input")
-        if max_tokens is None or max_tokens <= 0:
-            raise RequestError(f"max_tokens is {max_tokens}: send the number of tokens wanted, 1 or more")
         ids = self._tokenizer.encode(text)
-        limit = self._limits.max_sequence_len
         if not ids:
             raise RequestError("the prompt has no tokens: send some text")
-        if len(ids) + max_tokens > limit:
+        return text, ids
+
+    def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+        ids = inputs.row(_IDS, i) or []
+        length = inputs.scalar("input_lengths", i, len(ids))
+        if not 0 < length <= len(ids):
+            raise RequestError(f"input_lengths is {length}, input_ids holds {len(ids)}: send 1 token or more")
+        ids = ids[:length]
+        wrong = [token for token in ids if not 0 <= token < self._limits.vocab_size]
+        if wrong:
+            raise RequestError(f"input_ids holds {wrong[0]}: the vocabulary ends at {self._limits.vocab_size - 1}")
+        return self._tokenizer.decode(ids), ids
+
+    def _check_lengths(self, length: int, max_tokens: int | None) -> None:
+        limit = self._limits.max_sequence_len
+        if max_tokens is None or max_tokens <= 0:
+            raise RequestError(f"max_tokens is {max_tokens}: send the number of tokens wanted, 1 or more")
+        if length + max_tokens > limit:
             raise RequestError(
-                f"the prompt's {len(ids)} tokens and max_tokens {max_tokens} make {len(ids) + max_tokens}, "
+                f"the prompt's {length} tokens and max_tokens {max_tokens} make {length + max_tokens}, "
                 f"more than the model's limit of {limit}: shorten the prompt or ask for fewer tokens"
             )
-        return ids
 
     def _draft_tokens(self, wanted: int | None) -> int:
         if wanted is None:

@@ -34,6 +34,11 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"text_input": np.empty((0, 1), np.object_)}, "send at least one prompt"),
     ({"text_input": strings(["a", "b"])}, "text_input holds 2 values a prompt: send one"),
     ({"text_input": np.array([[b"\xff\xfe"]], np.object_)}, "text_input is not valid UTF-8"),
+    ({"input_ids": np.array([[5, 6]], np.int32)}, "both text_input and input_ids hold prompts"),
+    ({"text_input": None, "input_ids": np.array([[5, 300]], np.int32)}, "input_ids holds 300"),
+    ({"text_input": None, "input_ids": np.array([[5, -1]], np.int32)}, "input_ids holds -1"),
+    ({"text_input": None, "input_ids": np.array([[5]], np.int32), "input_lengths": integer(2)}, "input_lengths is 2"),
+    ({"text_input": None, "input_ids": np.array([[5]], np.int32), "input_lengths": integer(0)}, "input_lengths is 0"),
     ({"max_tokens": None}, "max_tokens is None"),
     ({"max_tokens": integer(0)}, "max_tokens is 0: send the number of tokens wanted, 1 or more"),
     ({"max_tokens": integer(-3)}, "max_tokens is -3"),
@@ -148,3 +153,15 @@ def test_word_lists_and_bias(tokenizer: Tokenizer) -> None:
     bias = prompt.tensors["embedding_bias"]
     assert bias.shape == (1, LIMITS.vocab_size)
     assert bias.sum() == pytest.approx(2.0 * len(first) - len(second))
+
+
+def test_token_ids_instead_of_text(tokenizer: Tokenizer) -> None:
+    parser = Parser(tokenizer, LIMITS)
+    text = parser.parse(request()).prompts[0]
+    ids = np.pad(text.ids[None], ((0, 1), (0, 3)))
+    ids[1, :2] = [5, 6]
+    lengths = np.array([[len(text.ids)], [2]], np.int32)
+    tensors = {"input_ids": ids, "input_lengths": lengths, "max_tokens": np.array([[8], [8]], np.int32)}
+    first, second = parser.parse(tensors).prompts
+    assert (first.ids.tolist(), first.text) == (text.ids.tolist(), "def add(")
+    assert second.ids.tolist() == [5, 6]

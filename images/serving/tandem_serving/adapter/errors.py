@@ -29,4 +29,4 @@ def raise_in_band(tensors: Mapping[str, Array]) -> None:
     """Raise the EngineError that a response with `ONE_RESPONSE` holds, if it holds one."""
     code = tensors["finish_reason"][0, 0].decode()
     if code in CODES:
-        raise EngineError(tensors["text_output"][0, 0].decode(), code)
+        raise EngineError(tensors["text_output"][0].decode(), code)

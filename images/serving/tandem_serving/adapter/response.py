@@ -66,7 +66,8 @@ class TritonResponder:
 def chunk_tensors(chunk: Chunk) -> dict[str, Array]:
     """A chunk's output tensors by name, batch dimension 1."""
     tensors: dict[str, Array] = {
-        "text_output": np.array([[chunk.text.encode()]], np.object_),
+        # One dimension, as upstream's: its clients take the first element for a text.
+        "text_output": np.array([chunk.text.encode()], np.object_),
         "output_ids": np.array([chunk.ids], np.int32),
         "num_accepted_draft_tokens": _int(chunk.accepted),
         "draft_text_length": _int(chunk.draft_length),
