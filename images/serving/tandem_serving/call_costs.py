@@ -16,6 +16,8 @@ DRIFT = 0.02
 RELAX = 1e-4
 # Innovations beyond this many standard deviations are cut: a stalled machine is no slow engine.
 CUT = 3.0
+# A call that takes so many times the expected counts only if the next one does too.
+SURPRISE = 2.0
 
 
 class LinearTime:
@@ -29,7 +31,7 @@ class LinearTime:
         self._features = features
         self._theta: npt.NDArray[np.float64] = np.array(guess)
         self._coefficients = guess
-        self._known = False
+        self._known = self._surprised = False
         self._start: npt.NDArray[np.float64] = np.zeros((3, 3))
         self._covariance = self._start
 
@@ -48,6 +50,9 @@ class LinearTime:
         """Learn what a call took."""
         if not self._known:
             self._begin(rows, k, seconds)
+        surprised, self._surprised = self._surprised, seconds > SURPRISE * self.predict(rows, k)
+        if self._surprised and not surprised:
+            return
         x = np.array(self._features(rows, k))
         self._covariance += DRIFT**2 * np.outer(self._theta, self._theta) + RELAX * (self._start - self._covariance)
         expected = float(x @ self._theta)

@@ -40,7 +40,7 @@ FIRST_LENGTH = 4
 # what staying loses reaches PATIENCE rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
 MIN_GAIN = 0.015
 PATIENCE = 0.1
-# Rounds between decisions, at most; fewer after a change.
+# Rounds between decisions; fewer at the start, and at once when the load changes or after a trial.
 DECIDE_EVERY = 16
 # Share of the time that trials of other lengths may lose; fruitless ones halve it step by step.
 PROBE_SHARE = 0.008
@@ -198,7 +198,7 @@ class DraftLength:
         self._explored = 0.5  # rows up to which all lengths around were tried
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0
-        self._rounds = self._decided = self._changed = 0
+        self._rounds = self._decided = 0
         self._slots = 1
         self._mean = 1.0  # expected tokens of a round of the cohort
         self._budget = Budget(0.0)
@@ -287,7 +287,7 @@ class DraftLength:
 
     def _due(self, rows: int) -> bool:
         last = self._decision.rows
-        wait = min(DECIDE_EVERY, 1 + (self._rounds - self._changed) // 8)
+        wait = min(DECIDE_EVERY, 1 + self._rounds // 8)
         moved = abs(rows - last) * 4 > last
         return moved or self._trial is not None or self._rounds - self._decided >= wait
 
@@ -300,7 +300,7 @@ class DraftLength:
         self._urge = self._urge + gain * (self._rounds - self._decided) if gain > MIN_GAIN else 0.0
         self._decided = self._rounds
         if self._urge >= PATIENCE:
-            self._k, self._changed, self._urge = best, self._rounds, 0.0
+            self._k, self._urge = best, 0.0
             self._budget.refresh()
             if not best:
                 self._apart.clear()  # all run alone now, and are tried together
@@ -315,8 +315,8 @@ class DraftLength:
         goodput = self._decision.goodput
         lengths = (self._k + 1, self._k, self._k + 2, 0) if self._k else (1,)
         turns = [k for k in lengths if k in goodput and (k != self._k or (self._separate and rows > 1))]
-        if rows >= 2 * self._explored:  # more load than ever: a trial of each is worth what it loses
-            self._explored, self._free = rows, len(lengths)
+        if rows >= 2 * self._explored:  # more load than ever: two trials of each are worth it
+            self._explored, self._free = rows, 2 * len(lengths)
         if not turns or self._trial is not None or self._regroup:
             return None
         k = turns[self._trials % len(turns)]

@@ -1,0 +1,93 @@
+"""Costs of engine calls: what few, one-sided, noisy and changing observations lead to."""
+
+import random
+
+import pytest
+
+from tandem_serving.call_costs import Costs
+
+ROWS_AND_LENGTHS = [(1, 4), (8, 4), (32, 2), (64, 4), (16, 6), (64, 1)]
+
+
+def draft(rows: float, k: int) -> float:
+    return k * (0.002 + 0.00005 * rows)
+
+
+def target(rows: float, k: int) -> float:
+    return 0.012 + 0.00005 * rows + 0.0001 * rows * (k + 1)
+
+
+def fitted(observations: int, noise: float, stalls: float = 0.0, slower: float = 1.0) -> Costs:
+    """Costs that saw `observations` calls of either engine over all loads, `stalls` of them 10 times as long."""
+    costs, rng = Costs(), random.Random(1)
+    for i in range(observations):
+        rows, k = ROWS_AND_LENGTHS[i % len(ROWS_AND_LENGTHS)]
+        factor = slower * max(0.2, rng.gauss(1, noise)) * (10 if rng.random() < stalls else 1)
+        costs.observe_draft(rows, k, factor * draft(rows, k))
+        costs.observe_target(rows, k, factor * target(rows, k))
+        costs.observe_target(rows, 0, factor * target(rows, 0))
+    return costs
+
+
+@pytest.mark.parametrize(
+    ("observations", "noise", "stalls", "tolerance", "reason"),
+    [
+        (60, 0.0, 0.0, 0.03, "exact times: the formula itself"),
+        (300, 0.05, 0.0, 0.10, "a quiet machine"),
+        (300, 0.20, 0.0, 0.25, "a noisy machine"),
+        (300, 0.05, 0.01, 0.10, "calls that stall for ten times as long are no slow engine"),
+    ],
+)
+def test_fit(observations: int, noise: float, stalls: float, tolerance: float, reason: str) -> None:
+    costs = fitted(observations, noise, stalls)
+    for rows, k in [(1, 4), (32, 4), (64, 8), (48, 2)]:
+        assert costs.draft(rows, k) == pytest.approx(draft(rows, k), rel=tolerance), reason
+        assert costs.target(rows, k) == pytest.approx(target(rows, k), rel=tolerance), reason
+        assert costs.target(rows, 0) == pytest.approx(target(rows, 0), rel=tolerance), reason
+
+
+@pytest.mark.parametrize(("rows", "k"), [(1, 1), (64, 4), (1, 8), (64, 1)])
+def test_one_load_alone_is_known_and_others_are_sensible(rows: int, k: int) -> None:
+    costs = Costs()
+    assert not costs.known
+    for _ in range(200):
+        costs.observe_draft(rows, k, draft(rows, k))
+        costs.observe_target(rows, k, target(rows, k))
+    assert costs.known
+    assert costs.draft(rows, k) == pytest.approx(draft(rows, k), rel=0.01)
+    assert costs.target(rows, k) == pytest.approx(target(rows, k), rel=0.01)
+    for other in (1, 8, 64):
+        times = [costs.draft(other, length) for length in range(1, 9)]
+        assert times == sorted(times), "more tokens never take less time"
+        assert 0 <= costs.target(other, 0) <= costs.target(other, 8)
+
+
+def test_what_is_not_seen_any_more_keeps_its_share_when_the_engine_slows_down() -> None:
+    costs = fitted(300, noise=0.05)
+    for _ in range(100):  # another load on the device: all takes three times as long, seen at one load only
+        costs.observe_target(64, 4, 3 * target(64, 4))
+    assert costs.target(64, 4) == pytest.approx(3 * target(64, 4), rel=0.05)
+    assert costs.target(64, 0) == pytest.approx(3 * target(64, 0), rel=0.25)
+
+
+def test_one_stalled_first_call_is_forgotten() -> None:
+    costs = Costs()
+    costs.observe_target(32, 4, 20 * target(32, 4))
+    for _ in range(10):
+        costs.observe_target(32, 4, target(32, 4))
+    assert costs.target(32, 4) == pytest.approx(target(32, 4), rel=0.1)
+
+
+def test_a_single_stall_moves_nothing() -> None:
+    costs = fitted(100, noise=0.0)
+    before = costs.target(64, 0)
+    costs.observe_target(64, 0, 50 * before)
+    assert costs.target(64, 0) == before
+
+
+@pytest.mark.parametrize(("rows", "k", "seconds"), [(0, 4, 1.0), (4, -1, 1.0), (4, 4, 0.0), (4, 4, -1.0)])
+def test_impossible_observations_are_left_out(rows: int, k: int, seconds: float) -> None:
+    costs = Costs()
+    costs.observe_draft(rows, k, seconds)
+    costs.observe_target(rows, k, seconds)
+    assert not costs.known
