@@ -15,7 +15,7 @@ Work = Callable[[], None]
 class Delivery:
     """Work of one key is done in order, of different ones side by side."""
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 2) -> None:
         # Sending waits for the server, without the interpreter's lock: a few threads overlap that.
         self._queues: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in range(threads)]
         self._threads = [

@@ -147,9 +147,7 @@ class Generation:
         elif step.ids:
             metrics.observe(m.INTER_TOKEN, (now - self._told) / len(step.ids), len(step.ids))
         self._told = now
-        if step.drafted:
-            metrics.round(step.drafted, step.accepted)
-        metrics.add(m.GENERATION_TOKENS, len(step.ids))
+        metrics.step(len(step.ids), step.drafted, step.accepted)
         if self.writer.over:
             metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
             metrics.observe(m.LATENCY, now - self.job.arrived)

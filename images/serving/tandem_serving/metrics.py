@@ -135,9 +135,12 @@ class Metrics:
             histogram.counts[bisect_left(family.buckets, value)] += times
             histogram.sum += value * times
 
-    def round(self, drafted: int, accepted: int) -> None:
-        """Count one draft-and-verify round."""
+    def step(self, tokens: int, drafted: int, accepted: int) -> None:
+        """Count what a call of the target gave, and its draft-and-verify round if it was one."""
         with self._lock:
+            self._values[GENERATION_TOKENS, ()] += tokens
+            if not drafted:
+                return
             self._values[DRAFTS, ()] += 1
             self._values[DRAFT_TOKENS, ()] += drafted
             self._values[ACCEPTED, ()] += accepted

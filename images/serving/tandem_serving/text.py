@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 # What decoders write for bytes that are no complete character (yet).
@@ -32,9 +32,9 @@ class Detokenizer:
         self._sent = len(self._decode(prompt[start:end]))
         self._safe = end - start
 
-    def push(self, token: int) -> str:
-        """The text that `token` completes; "" while a character is incomplete."""
-        self._window.append(token)
+    def push(self, tokens: list[int]) -> str:
+        """The text that `tokens` complete; "" while a character is incomplete."""
+        self._window += tokens
         text = self._decode(self._window)
         complete = text.rstrip(REPLACEMENT)
         delta = complete[self._sent :]
@@ -74,20 +74,20 @@ class StopText:
     """
 
     def __init__(self, words: Iterable[str]) -> None:
-        self._words = sorted({word for word in words if word}, key=len, reverse=True)
+        self.words = sorted({word for word in words if word}, key=len, reverse=True)
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
         """Return (text that may be sent, whether a stop word was found)."""
-        if not self._words:
+        if not self.words:
             return text, False
         text = self._held + text
-        found = [(text.find(word) + len(word), -len(word)) for word in self._words if word in text]
+        found = [(text.find(word) + len(word), -len(word)) for word in self.words if word in text]
         if found:
             end, length = min(found)
             self._held = ""
             return text[: end + length], True
-        hold = max(_overlap(text, word) for word in self._words)
+        hold = max(_overlap(text, word) for word in self.words)
         self._held = text[len(text) - hold :]
         return text[: len(text) - hold], False
 
@@ -137,13 +137,24 @@ class TextStream:
     def push(self, ids: list[int], accepted: int, last: bool) -> TextStep:
         """Add a step's tokens, the first `accepted` of them drafted; `last` flushes what is held."""
         runs: list[tuple[str, bool]] = []
-        for i, token in enumerate(ids):
-            if self._add(self.detokenizer.push(token), i < accepted, runs):
-                return TextStep(_pieces(runs), i + 1, stopped=True)
+        end = 0
+        for tokens, drafted in self._parts(ids, accepted):
+            end += len(tokens)
+            if self._add(self.detokenizer.push(tokens), drafted, runs):
+                return TextStep(_pieces(runs), end, stopped=True)
         stopped = last and self._add(self.detokenizer.flush(), False, runs)
         if last and not stopped:
             self._emit(self.stop.flush(), runs)
         return TextStep(_pieces(runs), len(ids), stopped)
+
+    def _parts(self, ids: list[int], accepted: int) -> Iterator[tuple[list[int], bool]]:
+        """Tokens to decode together: one by one where a stop word may end them, else by who chose them."""
+        if self.stop.words:
+            yield from (([token], i < accepted) for i, token in enumerate(ids))
+            return
+        for tokens, drafted in ((ids[:accepted], True), (ids[accepted:], False)):
+            if tokens:
+                yield tokens, drafted
 
     def _add(self, text: str, drafted: bool, runs: list[tuple[str, bool]]) -> bool:
         if text:

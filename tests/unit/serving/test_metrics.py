@@ -30,7 +30,7 @@ def test_differences_add_up_to_the_values() -> None:
     metrics, sink = m.Metrics(), Sink()
     for gauge, drafted, accepted in [(5, 4, 2), (3, 4, 4), (7, 2, 0)]:
         metrics.set(m.RUNNING, gauge)
-        metrics.round(drafted, accepted)
+        metrics.step(accepted + 1, drafted, accepted)
         metrics.flush(sink)
         metrics.flush(sink)
     assert sink.values[m.RUNNING.name, ()] == 7

@@ -30,7 +30,7 @@ def test_deltas_are_whole_characters_and_add_up(
     starts = [tokenizer.decode(prompt[: split - cut]) for cut in range(min(split, 4) + 1)]
     before = next(start for start in starts if not start.endswith("\ufffd"))
     detokenizer = Detokenizer(tokenizer.decode, prompt)
-    deltas = [detokenizer.push(token) for token in rest]
+    deltas = [detokenizer.push([token]) for token in rest]
     assert detokenizer.flush() == ""
     assert before + "".join(deltas) == whole, reason
     assert not any("\ufffd" in delta for delta in deltas)
@@ -40,7 +40,7 @@ def test_incomplete_character_comes_with_the_flush_as_replacement() -> None:
     tokenizer = byte_level(258)
     ids = tokenizer.encode("ab🗼").ids
     detokenizer = Detokenizer(tokenizer.decode, [])
-    assert [detokenizer.push(token) for token in ids[:-1]] == ["a", "b", "", "", ""]
+    assert [detokenizer.push([token]) for token in ids[:-1]] == ["a", "b", "", "", ""]
     assert detokenizer.flush() == "\ufffd"
     assert detokenizer.flush() == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,19 @@ class TritonResponder:
 
     def send(self, chunk: Chunk, last: bool) -> None:
         """Send a chunk as [1, ...] tensors."""
-        arrays = chunk_tensors(chunk)
+        wanted = self._wanted
         if self._one_response:
-            self._rows.append(arrays)
+            self._rows.append(
+                chunk_arrays(chunk) | {name: small(value) for name, value in chunk_numbers(chunk).items()}
+            )
             if not last:
                 return
-            arrays = forward.merge(self._rows)
-        tensors = [
-            pb_utils.Tensor(name, value) for name, value in arrays.items() if not self._wanted or name in self._wanted
-        ]
+            tensors = [pb_utils.Tensor(name, value) for name, value in forward.merge(self._rows).items()]
+        else:
+            tensors = [pb_utils.Tensor(name, value) for name, value in chunk_arrays(chunk).items()]
+            tensors += [_constants.tensor(name, value) for name, value in chunk_numbers(chunk).items()]
+        if wanted:
+            tensors = [tensor for tensor in tensors if tensor.name() in wanted]
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0
         self._sender.send(pb_utils.InferenceResponse(output_tensors=tensors), flags)
 
@@ -63,35 +68,66 @@ class TritonResponder:
         return bool(self._sender.is_cancelled())
 
 
-def chunk_tensors(chunk: Chunk) -> dict[str, Array]:
-    """A chunk's output tensors by name, batch dimension 1."""
-    tensors: dict[str, Array] = {
+class _Constants(threading.local):
+    """Tensors of a thread's small numbers and finish reasons, made once: most of a chunk's are the same."""
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self._tensors: dict[tuple[str, int | str], Any] = {}
+
+    def tensor(self, name: str, value: int | str) -> Any:
+        """The pb_utils.Tensor of a value."""
+        key = (name, value)
+        tensor = self._tensors.get(key)
+        if tensor is None:
+            tensor = pb_utils.Tensor(name, small(value))
+            if len(self._tensors) < self.MOST:
+                self._tensors[key] = tensor
+        return tensor
+
+
+_constants = _Constants()
+
+
+def small(value: int | str) -> Array:
+    """A number as int32[1, 1], a word as object[1, 1]."""
+    return np.array([[value]], np.int32) if isinstance(value, int) else np.array([[value.encode()]], np.object_)
+
+
+def chunk_numbers(chunk: Chunk) -> dict[str, int | str]:
+    """A chunk's outputs that are one number or word, by name."""
+    numbers: dict[str, int | str] = {
+        "num_accepted_draft_tokens": chunk.accepted,
+        "draft_text_length": chunk.draft_length,
+        "finish_reason": chunk.finish_reason,
+        "batch_index": chunk.batch_index,
+    }
+    return numbers | (_summary_numbers(chunk.summary) if chunk.summary else {})
+
+
+def chunk_arrays(chunk: Chunk) -> dict[str, Array]:
+    """A chunk's other outputs by name, batch dimension 1."""
+    arrays: dict[str, Array] = {
         # One dimension, as upstream's: its clients take the first element for a text.
         "text_output": np.array([chunk.text.encode()], np.object_),
         "output_ids": np.array([chunk.ids], np.int32),
-        "num_accepted_draft_tokens": _int(chunk.accepted),
-        "draft_text_length": _int(chunk.draft_length),
-        "finish_reason": np.array([[chunk.finish_reason.encode()]], np.object_),
-        "batch_index": _int(chunk.batch_index),
     }
     if chunk.cum_log_prob is not None:
-        tensors["cum_log_probs"] = np.array([[chunk.cum_log_prob]], np.float32)
+        arrays["cum_log_probs"] = np.array([[chunk.cum_log_prob]], np.float32)
     if chunk.log_probs is not None:
-        tensors["output_log_probs"] = chunk.log_probs[None, None]
+        arrays["output_log_probs"] = chunk.log_probs[None, None]
     if chunk.logits is not None:
-        tensors["generation_logits"] = chunk.logits[None, None]
-    return tensors | (_summary_tensors(chunk.summary) if chunk.summary else {})
+        arrays["generation_logits"] = chunk.logits[None, None]
+    if chunk.summary:
+        arrays["acceptance_rate"] = np.array([[chunk.summary.acceptance_rate]], np.float32)
+    return arrays
 
 
-def _summary_tensors(summary: Summary) -> dict[str, Array]:
+def _summary_numbers(summary: Summary) -> dict[str, int | str]:
     return {
-        "acceptance_rate": np.array([[summary.acceptance_rate]], np.float32),
-        "total_accepted_draft_tokens": _int(summary.accepted_draft_tokens),
-        "total_draft_tokens": _int(summary.draft_tokens),
-        "num_input_tokens": _int(summary.input_tokens),
-        "num_output_tokens": _int(summary.output_tokens),
+        "total_accepted_draft_tokens": summary.accepted_draft_tokens,
+        "total_draft_tokens": summary.draft_tokens,
+        "num_input_tokens": summary.input_tokens,
+        "num_output_tokens": summary.output_tokens,
     }
-
-
-def _int(value: int) -> Array:
-    return np.array([[value]], np.int32)

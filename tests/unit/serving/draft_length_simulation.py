@@ -1,0 +1,136 @@
+"""A server in closed loop, simulated round by round: closed-form engine times, seeded acceptance and noise.
+
+Throughput counts expected tokens and times without noise, so that only the choices differ from run to run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from tandem_serving.call_costs import Costs
+from tandem_serving.draft_length import Acceptance, Devices, DraftLength
+
+MAXIMUM = 8
+
+
+@dataclass(frozen=True)
+class Engines:
+    """A draft step of 2 ms and a target step of 12 ms, 0.05 ms more a row, and `position` a row and token."""
+
+    position: float = 0.0
+    devices: Devices = "separate"
+
+    def draft(self, rows: float, k: int) -> float:
+        return k * (2e-3 + 0.05e-3 * rows)
+
+    def target(self, rows: float, k: int) -> float:
+        return 12e-3 + 0.05e-3 * rows + self.position * rows * (k + 1)
+
+    def period(self, rows: float, k: int, slots: int) -> float:
+        if k == 0:
+            return self.target(rows, 0)
+        draft, target = self.draft(rows / slots, k), self.target(rows / slots, k)
+        return draft + target if slots == 1 else 2 * max(draft, target)
+
+    def shortest(self, rows: int, k: int) -> float:
+        counts = (1,) if self.devices == "shared" or rows < 2 else (1, 2)
+        return min(self.period(rows, k, slots) for slots in counts)
+
+
+def tokens(acceptance: float, k: int) -> float:
+    return sum(acceptance**i for i in range(k + 1))
+
+
+def fixed(engines: Engines, acceptances: list[float], k: int) -> float:
+    """Tokens a second with the same length for all, in the better of lock-step and two cohorts."""
+    return sum(tokens(a, k) for a in acceptances) / engines.shortest(len(acceptances), k)
+
+
+@dataclass
+class User:
+    """A stream of sequences of 64..512 tokens, one after the other, of the same acceptance."""
+
+    acceptance: float
+    estimate: Acceptance
+    left: float = 0.0
+
+
+@dataclass
+class Server:
+    """The policy under test in front of `engines`; the times that it sees have noise of 5% and stalls."""
+
+    engines: Engines
+    acceptances: list[float]
+    seed: int = 0
+    minimum: int = 0
+    lengths: list[int] = field(default_factory=list)
+    alone: int = 0
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.costs = Costs()
+        self.policy = DraftLength(self.minimum, MAXIMUM, self.costs, self.engines.devices)
+        self.users = [User(a, Acceptance(MAXIMUM, self.policy.server), self._life()) for a in self.acceptances]
+
+    def run(self, rounds: int) -> float:
+        """Tokens a second over so many rounds."""
+        begin, made = self.now, 0.0
+        for _ in range(rounds):
+            made += self._round()
+        return made / (self.now - begin)
+
+    def become(self, acceptance: float) -> None:
+        for user in self.users:
+            user.acceptance = acceptance
+
+    def _life(self) -> float:
+        return self.rng.uniform(64, 512)
+
+    def _noisy(self, seconds: float) -> float:
+        return seconds * max(0.3, self.rng.gauss(1, 0.05)) * (5 if self.rng.random() < 0.003 else 1)
+
+    def _round(self) -> float:
+        rows = len(self.users)
+        k = self.policy.choose(self.now, rows, [user.estimate for user in self.users])
+        apart = [user for user in self.users if self.policy.alone(self.now, user.estimate, rows)]
+        together = [user for user in self.users if user not in apart] if apart else self.users
+        if not together:
+            k = 0
+        self.lengths.append(k)
+        self.alone += len(apart)
+        step = self.engines.target(rows, 0)
+        period = self._speculate(together, len(apart), k) if k else step
+        if not k:
+            self.costs.observe_target(rows, 0, self._noisy(step))
+        made = sum(self._advance(user, k) for user in together)
+        made += sum(self._advance(user, 0, period / step) for user in apart)
+        self.now += period
+        return made
+
+    def _speculate(self, together: list[User], apart: int, k: int) -> float:
+        """The cohort's round; those apart make steps of the target meanwhile, merged with its verifications."""
+        slots = self.policy.slots(len(together), k)
+        rows = len(together) / slots
+        draft = self.engines.draft(rows, k)
+        target = self.engines.target(rows, k) + self.engines.target(apart, 0) - self.engines.target(0, 0)
+        for _ in range(slots):
+            self.costs.observe_draft(len(together) // slots, k, self._noisy(draft))
+            self.costs.observe_target(len(together) // slots, k, self._noisy(target))
+        if apart:
+            self.costs.observe_target(apart, 0, self._noisy(self.engines.target(apart, 0)))
+        return draft + target if slots == 1 else 2 * max(draft, target)
+
+    def _advance(self, user: User, k: int, steps: float = 1.0) -> float:
+        """Expected tokens of a user's round, or of `steps` without a draft; a finished sequence is replaced."""
+        expected = tokens(user.acceptance, k) * steps
+        if k:
+            accepted = 0
+            while accepted < k and self.rng.random() < user.acceptance:
+                accepted += 1
+            user.estimate.observe(k, accepted)
+        user.left -= expected
+        if user.left <= 0:
+            user.estimate, user.left = Acceptance(MAXIMUM, self.policy.server), self._life()
+        return expected

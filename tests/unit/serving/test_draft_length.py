@@ -1,0 +1,208 @@
+"""The draft length policy: estimates by table, decisions in a simulated server against the best fixed length."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandem_serving.call_costs import Costs
+from tandem_serving.draft_length import Acceptance, Budget, Decision, Devices, DraftLength
+from unit.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
+
+CHEAP = Engines()
+SHARED = Engines(devices="shared")
+# Verified positions cost as much as on a busy device: the target alone wins at load.
+COSTLY = Engines(position=0.1e-3)
+COSTLIER = Engines(position=0.4e-3)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected", "reason"),
+    [
+        ([(4, 4)] * 100, [1.0, 1.0, 1.0, 1.0], "all accepted: also where it was never tried"),
+        ([(4, 0)] * 100, [0.0], "none accepted: later positions had no trial"),
+        ([(2, 1)] * 100, [1.0, 0.0], "position 2 is tried only where 1 was accepted, and always fails"),
+        ([(1, 1), (1, 0)] * 100, [0.5, 0.5, 0.5], "depths not drafted look like the last one that was"),
+        ([(4, 4)] * 500 + [(4, 0)] * 1500, [0.0], "what was is forgotten"),
+        ([(20, 20)] * 100, [1.0] * 4, "more drafted than the depth: the rest does not matter"),
+        ([(0, 0)] * 100, [0.7], "nothing drafted, nothing learnt"),
+    ],
+)
+def test_acceptance_by_position(rounds: list[tuple[int, int]], expected: list[float], reason: str) -> None:
+    acceptance = Acceptance(4)
+    for drafted, accepted in rounds:
+        acceptance.observe(drafted, accepted)
+    assert list(acceptance.positions())[: len(expected)] == pytest.approx(expected, abs=0.04), reason
+
+
+def test_expected_tokens_follow_the_formula() -> None:
+    acceptance = Acceptance(3)
+    for _ in range(2000):
+        for accepted in (0, 1, 1, 3):  # p = 3/4, 1/3, 1
+            acceptance.observe(3, accepted)
+    assert [acceptance.expected(k) for k in range(4)] == pytest.approx([1, 1.75, 2.0, 2.25], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "low", "high", "reason"),
+    [
+        (0, 0.89, 1.0, "no data: the server's"),
+        (2, 0.6, 0.85, "few rounds: towards the server's"),
+        (100, 0.0, 0.15, "many: its own, at each depth"),
+    ],
+)
+def test_a_sequence_starts_as_the_server(rounds: int, low: float, high: float, reason: str) -> None:
+    server = Acceptance(MAXIMUM)
+    for _ in range(300):
+        Acceptance(MAXIMUM, server).observe(10, 8)
+    sequence = Acceptance(MAXIMUM, server)
+    for _ in range(rounds):
+        sequence.observe(MAXIMUM, 0)
+    assert all(low <= p <= high for p in sequence.positions()), reason
+
+
+def test_fading_keeps_the_estimate_and_lets_it_move() -> None:
+    kept, faded = Acceptance(2), Acceptance(2)
+    for acceptance in (kept, faded):
+        for _ in range(200):
+            acceptance.observe(2, 0)
+    faded.fade(8)
+    assert faded.positions()[0] == pytest.approx(kept.positions()[0])
+    for acceptance in (kept, faded):
+        for _ in range(8):
+            acceptance.observe(2, 2)
+    assert faded.positions()[0] > 0.45 > 0.15 > kept.positions()[0]
+
+
+def test_estimates_survive_any_number_of_rounds() -> None:
+    acceptance = Acceptance(2, Acceptance(2))
+    for _ in range(20_000):
+        acceptance.observe(2, 1)
+    assert list(acceptance.positions()) == pytest.approx([1.0, 0.0], abs=0.01)
+
+
+def test_budget_pays_for_trials_from_the_time_passed() -> None:
+    budget = Budget(0.0)
+    assert not budget.afford(0.001), "nothing earned yet"
+    paid = 0
+    for second in range(1, 1001):
+        budget.earn(float(second), longest=2.0)
+        paid += budget.afford(0.5)
+    assert 5 <= paid <= 16, "at most 0.8% of 1000 s, at least half of that"
+    budget.earn(1e6, longest=2.0)
+    assert not budget.afford(5.0), "idle time earns nothing"
+
+
+@pytest.mark.parametrize("rows", [1, 8, 32, 64])
+@pytest.mark.parametrize("acceptance", [0.1, 0.3, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("engines", [CHEAP, SHARED, COSTLY, COSTLIER])
+def test_close_to_the_best_fixed_length(engines: Engines, acceptance: float, rows: int) -> None:
+    """The learning included; a single row learns slowly, so it gets as long in time."""
+    acceptances = [acceptance] * rows
+    reached = Server(engines, acceptances).run(3000 if rows == 1 else 1000)
+    best = max(fixed(engines, acceptances, k) for k in range(MAXIMUM + 1))
+    assert reached >= 0.97 * best
+    assert reached >= 0.98 * fixed(engines, acceptances, 0)
+
+
+def settled(lengths: list[int], off: bool) -> int:
+    """Rounds until 9 of 10 are without a draft (`off`) or with one."""
+    for i in range(len(lengths) - 10):
+        if sum((k == 0) == off for k in lengths[i : i + 10]) >= 9:
+            return i
+    return len(lengths)
+
+
+@pytest.mark.parametrize(
+    ("rows", "off", "on"),
+    [(1, 300, 80), (8, 160, 60), (32, 120, 100), (64, 90, 120)],
+)
+@pytest.mark.parametrize("engines", [CHEAP, COSTLY])
+def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int) -> None:
+    server = Server(engines, [0.8] * rows)
+    server.run(400)
+    server.become(0.1)
+    server.run(800)
+    assert settled(server.lengths[400:], off=True) <= off
+    server.become(0.8)
+    server.run(800)
+    assert settled(server.lengths[1200:], off=False) <= on
+    assert server.run(400) >= 0.97 * max(fixed(engines, [0.8] * rows, k) for k in range(MAXIMUM + 1))
+
+
+@pytest.mark.parametrize("rows", [8, 32, 64])
+@pytest.mark.parametrize("engines", [CHEAP, SHARED, COSTLY])
+def test_in_mixed_traffic_poor_sequences_leave_the_cohort(engines: Engines, rows: int) -> None:
+    acceptances = [0.9, 0.1] * (rows // 2)
+    server = Server(engines, acceptances)
+    server.run(400)
+    server.alone = 0
+    reached = server.run(600)
+    assert reached >= 1.1 * max(fixed(engines, acceptances, k) for k in range(MAXIMUM + 1))
+    assert 0.3 <= server.alone / 600 / rows <= 0.5, "the poor half, but for its first rounds"
+
+
+def test_the_same_for_all_is_no_reason_to_leave() -> None:
+    server = Server(CHEAP, [0.3] * 64)
+    server.run(500)
+    assert server.alone < 0.02 * 500 * 64
+
+
+def test_load_that_grows_is_learnt() -> None:
+    """Of one row no time says what 64 take."""
+    few = Server(COSTLIER, [0.6])
+    few.run(1000)
+    many = Server(COSTLIER, [0.6] * 64)
+    many.costs, many.policy = few.costs, few.policy
+    many.now = few.now
+    many.run(150)
+    assert many.run(600) >= 0.97 * fixed(COSTLIER, [0.6] * 64, 0)
+
+
+def test_minimum_of_one_never_turns_off() -> None:
+    server = Server(COSTLIER, [0.1] * 32, minimum=2)
+    server.run(300)
+    assert min(server.lengths) >= 2
+    assert not server.alone
+
+
+def test_maximum_of_zero_is_the_target_alone() -> None:
+    policy = DraftLength(0, 0, Costs(), "shared")
+    assert policy.choose(0.0, 4, []) == 0
+
+
+@pytest.mark.parametrize(
+    ("devices", "rows", "k", "slots", "reason"),
+    [
+        ("separate", 64, 4, 2, "draft and verification take as long: side by side they save a fifth"),
+        ("separate", 64, 1, 1, "the verification takes most: half of the rows take nearly as long as all"),
+        ("separate", 1, 4, 1, "one row cannot be halved"),
+        ("separate", 64, 0, 1, "no draft, no cohorts"),
+        ("shared", 64, 4, 1, "on one device steps exclude each other"),
+    ],
+)
+def test_cohorts_by_the_shorter_period(devices: Devices, rows: int, k: int, slots: int, reason: str) -> None:
+    costs = Costs()
+    for _ in range(50):
+        for size, length in [(64, 4), (32, 4), (64, 1), (1, 2)]:
+            costs.observe_draft(size, length, CHEAP.draft(size, length))
+            costs.observe_target(size, length, CHEAP.target(size, length))
+    assert DraftLength(0, 8, costs, devices).slots(rows, k) == slots, reason
+
+
+def test_trials_lose_less_than_a_hundredth() -> None:
+    """Long after the start, against the same server's own best."""
+    server = Server(CHEAP, [0.1] * 8)
+    server.run(1000)
+    assert server.run(3000) >= 0.99 * fixed(CHEAP, [0.1] * 8, 0)
+    assert any(server.lengths[1000:]), "it does try"
+
+
+def test_decision_is_explained() -> None:
+    server = Server(CHEAP, [0.8] * 8)
+    server.run(300)
+    decision = server.policy.explain()
+    assert isinstance(decision, Decision)
+    assert decision.rows == 8
+    assert decision.acceptance[0] == pytest.approx(0.8, abs=0.1)
+    assert decision.goodput[decision.k] >= 0.97 * max(decision.goodput.values())
+    assert decision.goodput[4] == pytest.approx(8 * tokens(0.8, 4) / CHEAP.shortest(8, 4), rel=0.15)
