@@ -5,12 +5,12 @@ schedule. Needs the Python environment of `make venv`, and Go.
 """
 
 import dataclasses
+import itertools
 import os
 import shlex
 import statistics
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +43,7 @@ Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token
 PREFILL = (0.0007, 0.0035)
 LOADS, ADAPTIVE_LOADS = [1, 4, 16, 32, 64], [1, 8, 32, 64]
 ACCEPTANCES, FIXED = [0.3, 0.6, 0.8, 0.95], [0, 1, 2, 4, 6, 8]
+PHASES = [0.8, 0.8, 0.1, 0.1, 0.8, 0.8, 0.8]
 NO_PARAMETERS: list[str] = []
 
 
@@ -123,50 +124,59 @@ def adaptive(
     prefill: Prefill = PREFILL,
     write: Write = None,
 ) -> None:
-    """The adaptive draft length against fixed ones, for each acceptance and load."""
-    rows = []
-    with ExitStack() as stack:
-        console.print("starting two Triton servers: adaptive and fixed draft lengths")
-        setups = [
-            _setup(device, per_token, prefill, tuple(acceptance), [f"adaptive={value}"])
-            for value in ("true", "false")
-        ]
-        chosen, given = (stack.enter_context(serve(setup)) for setup in setups)
-        for group, alpha in enumerate(acceptance):
-            for count in streams:
-                speeds = _adaptive_point(
-                    (chosen, given),
-                    setups[0],
-                    [
-                        Load(count, seconds, warm_up, seed, 128, None, group, len(acceptance))
-                        for seed in range(repeats)
-                    ],
-                    fixed,
-                )
-                rows.append([f"{alpha:g}", str(count), *report.adaptive_cells(speeds)])
-                console.print(report.markdown(report.adaptive_header(fixed), rows[-1:]))
-    text = _about(setups[0]) + report.markdown(report.adaptive_header(fixed), rows)
+    """The adaptive draft length against fixed ones, for each acceptance and load.
+
+    The adaptive BLS is a fresh one at each point: it has learnt nothing from another acceptance or load.
+    """
+    rows, alphas = [], tuple(acceptance)
+    fresh, standing = (_setup(device, per_token, prefill, alphas, [f"adaptive={v}"]) for v in ("true", "false"))
+    console.print("starting Triton")
+    with serve(standing) as bench:
+        for group, count in itertools.product(range(len(alphas)), streams):
+            first = Load(count, seconds, warm_up, group=group, groups=len(alphas))
+            loads = [dataclasses.replace(first, seed=seed) for seed in range(repeats)]
+            name = f"acceptance {alphas[group]:g}, {count} streams, draft length"
+            speeds: dict[int | None, float] = {}
+            for k in fixed:
+                given = [dataclasses.replace(load, draft_len=k) for load in loads]
+                speeds[k] = _speed(bench, standing, given, f"{name} {k}")
+            with serve(fresh) as own:
+                speeds[None] = _speed(own, fresh, loads, f"{name} adaptive")
+            rows.append([f"{alphas[group]:g}", str(count), *report.adaptive_cells(speeds)])
+            console.print(report.markdown(report.adaptive_header(fixed), rows[-1:]))
+    text = _about(fresh) + report.markdown(report.adaptive_header(fixed), rows)
     _publish(write, f"Adaptive draft length, engines on {device} devices", text)
 
 
-def _adaptive_point(
-    benches: tuple[Bench, Bench], setup: Setup, loads: list[Load], fixed: list[int]
-) -> dict[int | None, float]:
-    """Median tokens/s of each fixed draft length, and under None of the adaptive one."""
-    chosen, given = benches
-    speeds: dict[int | None, list[float]] = {}
-    name = f"acceptance {setup.acceptance[loads[0].group]:g}, {loads[0].streams} streams"
-    for load in loads:
-        for k in (*fixed, None):
-            bench = chosen if k is None else given
-            (run,) = _runs(bench, setup, [dataclasses.replace(load, draft_len=k)], f"{name}, draft length {k}", False)
-            _warn(run.point.result.wrong)
-            speeds.setdefault(k, []).append(run.point.speed)
-    return {k: statistics.median(values) for k, values in speeds.items()}
+@app.command()
+def phases(
+    acceptance: Annotated[list[float], typer.Option(help="One after the other; several times.")] = PHASES,
+    streams: Annotated[int, typer.Option(help="Requests at once.")] = 8,
+    seconds: Seconds = 5.0,
+    device: DeviceOption = "separate",
+    per_token: PerToken = False,
+    prefill: Prefill = PREFILL,
+) -> None:
+    """An adaptive BLS whose traffic's acceptance changes: tokens/s in each phase, in windows with no warm-up."""
+    alphas = tuple(sorted(set(acceptance)))
+    setup = _setup(device, per_token, prefill, alphas, ["adaptive=true"])
+    console.print("starting Triton")
+    with serve(setup) as bench:
+        for seed, alpha in enumerate(acceptance):
+            load = Load(streams, seconds, 0.0, seed, group=alphas.index(alpha), groups=len(alphas))
+            speed = _speed(bench, setup, [load], f"acceptance {alpha:g}")
+            console.print(f"acceptance {alpha:<5g} {speed:6.0f} tokens/s")
+
+
+def _speed(bench: Bench, setup: Setup, loads: list[Load], name: str) -> float:
+    """Median tokens/s."""
+    runs = list(_runs(bench, setup, loads, name, ideal=False))
+    _warn(sum(run.point.result.wrong for run in runs))
+    return statistics.median(run.point.speed for run in runs)
 
 
 def _runs(bench: Bench, setup: Setup, loads: list[Load], name: str, ideal: bool = True) -> Iterator[Run]:
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for load in progress.track(loads, description=name):
             measured = bench.run(load)
             work = report.workload(load, setup.acceptance)
