@@ -66,8 +66,8 @@ class Acceptance:
         self._prior = prior
         self._growth = 2.0 ** (1 / (SERVER_HALF_LIFE if prior is None else SEQUENCE_HALF_LIFE))
         self._weight = 1.0  # of the next observation: it grows, which is the same as that all others fade
-        self._trials = [0.0] * depth
-        self._hits = [0.0] * depth
+        self._trials = [0.0] * max(1, depth)
+        self._hits = [0.0] * max(1, depth)
         if prior is None:
             self._trials[0], self._hits[0] = FIRST_ROUNDS, FIRST_ROUNDS * FIRST_GUESS
         self._p: list[float] = []
