@@ -1,6 +1,7 @@
 """The service with mock engines: many requests on real threads, no Triton."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -322,3 +323,75 @@ def test_metrics_count_rounds_tokens_and_positions(start: Start, sink: Sink) -> 
         m.DRAFT_FAILURES.name: 0,
     }
     assert sink.values[m.GENERATION_TOKENS.name] == 10
+
+
+def marked(call: MockCall) -> bool:
+    """Whether a row of the call is of the prompt `MARKED`."""
+    return any(turn.call.ids[: len(mark)].tolist() == mark for turn in call.turns for mark in MARKS)
+
+
+MARKED = "class Tree"
+MARKS: list[list[int]] = []
+
+
+@pytest.fixture(autouse=True)
+def marks(tokenizer: Tokenizer) -> Iterator[None]:
+    MARKS.append(tokenizer.encode(MARKED))
+    yield
+    MARKS.clear()
+
+
+GOOD = [f"def f{i}(" for i in range(12)]
+
+
+def test_sequences_share_engine_calls(start: Start) -> None:
+    engines = MockEngines(before=lambda role, call: time.sleep(0.005))
+    service = start(engines)
+    for answer in [ask(service, tensors(prompt, max_tokens=40)) for prompt in GOOD]:
+        answer.wait()
+    rows = [len(call.turns) for call in engines.draft.calls]
+    assert max(rows) == len(GOOD)
+    assert sum(rows) / len(rows) > len(GOOD) / 2, "most calls are of the whole cohort"
+
+
+@pytest.mark.parametrize("role", ["draft", "target"])
+def test_a_sequence_that_fails_fails_alone(start: Start, role: str) -> None:
+    def refuse(called: str, call: MockCall) -> None:
+        time.sleep(0.002)
+        if called == role and marked(call):
+            raise EngineError(f"{role} engine: not this one")
+
+    service = start(MockEngines(before=refuse))
+    expected = [ask(service, tensors(prompt)).wait().chunks[0].text for prompt in GOOD]
+    answers = [ask(service, tensors(prompt)) for prompt in [*GOOD[:6], MARKED, *GOOD[6:]]]
+    bad = answers.pop(6).wait()
+    assert [answer.wait().chunks[0].text for answer in answers] == expected
+    if role == "target":
+        assert str(bad.error) == "target engine: not this one"
+    else:
+        (alone,) = ask(service, tensors(MARKED, **ALONE)).wait().chunks
+        assert bad.chunks[0].ids == alone.ids, "it goes on with the target alone"
+
+
+def test_a_draft_that_hangs_for_one_sequence_is_not_waited_for(start: Start, sink: Sink) -> None:
+    held = threading.Event()
+    service = start(
+        MockEngines(before=lambda role, call: role == "draft" and marked(call) and held.wait(10)), draft_timeout=0.1
+    )
+    answers = [ask(service, tensors(prompt)) for prompt in [*GOOD, MARKED]]
+    assert all(answer.wait().error is None for answer in answers)
+    held.set()
+    service.metrics.flush(sink)
+    assert sink.values[m.DRAFT_FAILURES.name] <= 1, "only the one that hung by itself is given up for good"
+
+
+def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start) -> None:
+    def down(role: str, call: MockCall) -> None:
+        if role == "draft":
+            raise EngineError("draft engine: down")
+
+    engines = MockEngines(before=down)
+    service = start(engines)
+    for prompt in GOOD:
+        assert ask(service, tensors(prompt)).wait().error is None
+    assert len(engines.draft.calls) < len(GOOD)

@@ -1,0 +1,125 @@
+"""The schedule: who may start with whom, as tables."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from tandem_serving.loop import Call, Role
+from tandem_serving.schedule import Batch, Schedule, Turn
+
+IDS = np.arange(4, dtype=np.int32)
+
+
+def turn(name: str, role: Role, key: str = "k", own: bool = False) -> Turn[str]:
+    return Turn(name, Call(role, IDS, 4), key, own)
+
+
+def schedule(members: int, rows: int = 64, slots: int = 1) -> Schedule[str]:
+    made: Schedule[str] = Schedule(rows, lambda sequences: slots)
+    for _ in range(members):
+        made.enter("k")
+    return made
+
+
+def start(made: Schedule[str], dead: str = "") -> list[Batch[str]]:
+    return made.start(lambda name: name not in dead)
+
+
+def names(batches: Iterable[Batch[str]]) -> list[str]:
+    return ["".join(turn.sequence for turn in batch.turns) for batch in batches]
+
+
+def ask(made: Schedule[str], drafts: str = "", targets: str = "") -> None:
+    for name in drafts:
+        made.ask(turn(name, "draft"))
+    for name in targets:
+        made.ask(turn(name, "target"))
+
+
+STARTS = [
+    # members, rows, slots, drafts, targets, started, reason
+    (4, 64, 1, "abcd", "", ["abcd"], "lock-step: all that wait, in one call"),
+    (4, 64, 1, "abc", "d", ["abc"], "lock-step: the phase of more first, the other joins the next"),
+    (4, 64, 1, "a", "bcd", ["bcd"], "lock-step: the phase of more first, the other joins the next"),
+    (4, 64, 2, "abcd", "", ["ab"], "two cohorts: half of the sequences, the others in the next wave"),
+    (5, 64, 2, "abcde", "", ["abc"], "two cohorts: the larger half"),
+    (4, 64, 2, "ab", "cd", ["ab", "cd"], "two cohorts: one drafts while the other is verified"),
+    (4, 3, 1, "abcd", "", ["abc", "d"], "as many rows as the engine takes, the rest beside them"),
+    (4, 1, 1, "abcd", "", ["a", "b", "c", "d"], "an engine that takes no batches: each on its own"),
+]
+
+
+@pytest.mark.parametrize(("members", "rows", "slots", "drafts", "targets", "started", "reason"), STARTS)
+def test_what_starts(
+    members: int, rows: int, slots: int, drafts: str, targets: str, started: list[str], reason: str
+) -> None:
+    made = schedule(members, rows, slots)
+    ask(made, drafts, targets)
+    assert names(start(made)) == started, reason
+    assert start(made) == [], "nothing starts twice"
+
+
+def test_a_wave_waits_for_the_one_in_flight_and_takes_all_that_came() -> None:
+    made = schedule(4)
+    ask(made, "ab")
+    (first,) = start(made)
+    ask(made, "c")
+    ask(made, targets="d")
+    assert start(made) == []
+    made.finish(first)
+    ask(made, targets="ab")
+    assert names(start(made)) == ["dab"]
+
+
+def test_two_cohorts_balance_themselves() -> None:
+    made = schedule(4, slots=2)
+    ask(made, "abcd")
+    (first,) = start(made)
+    made.finish(first)
+    ask(made, targets="ab")
+    both = start(made)
+    assert names(both) == ["cd", "ab"] or names(both) == ["ab", "cd"]
+    assert {batch.role for batch in both} == {"draft", "target"}
+
+
+def test_calls_of_their_own_start_at_once_and_hold_nobody() -> None:
+    made = schedule(3)
+    ask(made, "a")
+    (wave,) = start(made)
+    made.ask(turn("b", "target", own=True))
+    (own,) = start(made)
+    assert (names([own]), own.wave) == (["b"], False)
+    made.finish(own)
+    ask(made, "c")
+    assert start(made) == [], "the wave is still in flight"
+    made.finish(wave)
+    assert names(start(made)) == ["c"]
+
+
+def test_only_calls_of_equal_shape_share_a_wave_and_cohorts_do_not_wait_for_each_other() -> None:
+    made = schedule(1)
+    made.enter("other")
+    ask(made, "a")
+    made.ask(turn("b", "draft", key="other"))
+    first, second = start(made)
+    assert sorted(names([first, second])) == ["a", "b"]
+    made.finish(first)
+    ask(made, targets="a")
+    assert names(start(made)) == ["a"], "while the other cohort's wave is in flight"
+
+
+def test_ended_sequences_are_dropped() -> None:
+    made = schedule(3)
+    ask(made, "abc")
+    made.ask(turn("d", "target", own=True))
+    assert names(start(made, dead="bd")) == ["ac"]
+
+
+def test_a_cohort_is_forgotten_with_its_last_sequence() -> None:
+    made = schedule(1)
+    ask(made, "a")
+    (wave,) = start(made)
+    made.leave("k")
+    made.finish(wave)
+    assert not made._cohorts  # memory of a server that runs for months
