@@ -59,7 +59,9 @@ def point(
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
     seed: Annotated[int, typer.Option(help="Other seeds send other prompts.")] = 1,
-    profile: Annotated[Path | None, typer.Option(help="Write a flame graph of the BLS here, by py-spy.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Write a profile of the BLS here, by py-spy: *.svg, *.txt.")
+    ] = None,
 ) -> None:
     """One load, once, with everything that was measured."""
     setup = _setup(device, per_token, prefill, (acceptance,), parameter)

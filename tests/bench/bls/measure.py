@@ -73,10 +73,15 @@ class _Sample:
 
 
 class Profile:
-    """A flame graph of a process by py-spy (`pip install py-spy`), of `seconds`; it costs CPU itself."""
+    """A profile of a process by py-spy (`pip install py-spy`), of `seconds`; it costs CPU itself.
+
+    `path`: stacks and their counts for *.txt, else a flame graph (SVG).
+    """
 
     def __init__(self, path: Path, seconds: float) -> None:
-        self._arguments = ["--duration", str(int(seconds)), "--output", str(path), "--threads", "--nonblocking"]
+        kind = "raw" if path.suffix == ".txt" else "flamegraph"
+        self._arguments = ["--duration", str(int(seconds)), "--output", str(path), "--format", kind]
+        self._arguments += ["--rate", "500", "--nonblocking"]
 
     def start(self, pid: int) -> None:
         """Begin. Raises LoadError."""
