@@ -141,8 +141,11 @@ def _obsolete(decision: Decision, observed: Observed, settings: Settings) -> lis
     mounted = {label(pod, names.LABEL_REVISION) for pod in observed.pods}
     needed = {decision.revision.digest, observed.live_revision() or "", *mounted}
     old = [c for c in _newest_first(observed, names.REVISION) if label(c, names.LABEL_REVISION) not in needed]
+    known = records(observed)
+    # With its verdict, going back to what serves asks nothing, however many edits failed in between.
+    verdicts = (current, *(render(known[digest]).preflight_digest for digest in needed if digest in known))
     results = [
-        c for c in _newest_first(observed, names.PREFLIGHT_RESULT) if not c["metadata"]["name"].endswith(current)
+        c for c in _newest_first(observed, names.PREFLIGHT_RESULT) if not c["metadata"]["name"].endswith(verdicts)
     ]
     limit = settings.revision_history_limit
     return [*jobs, *old[limit:], *results[limit:]]

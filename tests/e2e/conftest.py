@@ -1,6 +1,7 @@
 """A one-node Kubernetes of the tests' own, with Tandem installed as users install it and a service Ready."""
 
 import importlib.util
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +11,14 @@ from typing import Any
 
 import pytest
 import tritonclient.grpc as triton
+import yaml
 
+from builder.build import Built
 from cluster.core import Cluster
 
 REPOSITORY = Path(__file__).parents[2]
+QUICKSTART = REPOSITORY / "examples/quickstart.yaml"
+NUMBERS = itertools.count()
 
 
 def load_demo() -> ModuleType:
@@ -41,12 +46,21 @@ class Site:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.undisturbed: dict[str, Any] = {}
+        """State of a service that came up without a fault; see `state`."""
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         return self.cluster.kubectl.run(*arguments, stdin=stdin)
 
     def items(self, *arguments: str) -> list[dict[str, Any]]:
         return list(json.loads(self.run("get", *arguments, "-o", "json"))["items"])
+
+    def apply(self, name: str = "quickstart", **spec: Any) -> None:
+        """Apply the quickstart under a name, with other fields of its spec; None takes one away."""
+        raw = yaml.safe_load(QUICKSTART.read_text())
+        raw["metadata"]["name"] = name
+        raw["spec"] = {key: value for key, value in (raw["spec"] | spec).items() if value is not None}
+        self.run("apply", "-f", "-", stdin=json.dumps(raw))
 
     def conditions(self, name: str) -> dict[str, dict[str, Any]]:
         """Conditions of the current generation by type; empty when there are none yet."""
@@ -64,12 +78,32 @@ class Site:
         found: dict[str, Any] = wait_for(f"{name}: {kind}={status}", check, seconds)
         return found
 
+    def wait_reconciled(self, name: str) -> None:
+        """Make the operator reconcile once more: it repairs a child that is deleted, one that no request needs."""
+        self.run("delete", "serviceaccount", f"{name}-server")
+        wait_for(f"{name}-server to be repaired", lambda: self.items("serviceaccounts", "-l", self.label(name)))
+
+    def state(self, name: str) -> dict[str, Any]:
+        """The service's status and children, without what differs between equal services: compare two."""
+        status = json.loads(self.run("get", "sis", name, "-o", "json"))["status"]
+        for condition in status["conditions"]:
+            del condition["lastTransitionTime"]
+        kinds = "deployments,jobs,services,serviceaccounts,configmaps"
+        children = [essence(child) for child in self.items(kinds, "-l", self.label(name))]
+        seen = {"status": status, "children": {f"{c['kind']}/{c['metadata']['name']}": c for c in children}}
+        renamed: dict[str, Any] = json.loads(json.dumps(seen).replace(name, "NAME"))
+        return renamed
+
+    def label(self, name: str, component: str = "") -> str:
+        """Selector of what belongs to a service, or of one component of it."""
+        of_component = f",serving.tandem.dev/component={component}" if component else ""
+        return f"serving.tandem.dev/service={name}{of_component}"
+
     def server_pods(self, name: str) -> dict[str, int]:
         """UID to restarts of the server pods."""
-        selector = f"serving.tandem.dev/service={name},serving.tandem.dev/component=server"
         return {
             pod["metadata"]["uid"]: sum(c["restartCount"] for c in pod["status"].get("containerStatuses", []))
-            for pod in self.items("pods", "-l", selector)
+            for pod in self.items("pods", "-l", self.label(name, "server"))
         }
 
     def address(self, name: str) -> str:
@@ -77,22 +111,63 @@ class Site:
         service = json.loads(self.run("get", "service", f"{name}-triton", "-o", "json"))
         return f"{service['spec']['clusterIP']}:8001"
 
+    def pods_made(self) -> Callable[[str], int]:
+        """Begin to count: tells how many pods a controller has made in `default` since now."""
+        log = self.cluster.audit_log
+        start = log.stat().st_size
+
+        def count(controller: str) -> int:
+            with log.open("rb") as file:
+                file.seek(start)
+                entries = [json.loads(line) for line in file if line.endswith(b"\n")]
+            return sum(made_pod(entry, controller) for entry in entries)
+
+        return count
+
+
+def essence(child: dict[str, Any]) -> dict[str, Any]:
+    """A child as it was asked for, its generation included: more than 1 means that it was changed."""
+    metadata, spec = child["metadata"], child.get("spec", {})
+    unlike = {"uid", "resourceVersion", "creationTimestamp", "managedFields"}
+    owners = [{key: value for key, value in owner.items() if key != "uid"} for owner in metadata["ownerReferences"]]
+    kept = {key: value for key, value in metadata.items() if key not in unlike} | {"ownerReferences": owners}
+    asked = {key: value for key, value in spec.items() if key not in ("clusterIP", "clusterIPs")}
+    return {**child, "metadata": kept, "spec": asked, "status": None}
+
+
+def made_pod(entry: dict[str, Any], controller: str) -> bool:
+    """Whether an entry of the audit log is a pod that `controller` made in `default`."""
+    pods = {"resource": "pods", "namespace": "default"}
+    return (
+        entry["verb"] == "create"
+        and pods.items() <= entry.get("objectRef", {}).items()
+        and "subresource" not in entry["objectRef"]
+        and entry["user"]["username"] == f"system:serviceaccount:kube-system:{controller}"
+        and entry.get("responseStatus", {}).get("code") == 201
+    )
+
 
 @pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
-    demo = load_demo()
+def images() -> list[Built]:
+    """The images as `make images` builds them."""
+    made: list[Built] = load_demo().built_images()
+    return made
+
+
+@pytest.fixture(scope="session")
+def site(images: list[Built]) -> Iterator[Site]:
     cluster = Cluster("tandem-e2e", say=print)
     cluster.down()
-    images = demo.built_images()
     cluster.up(["real"])
     for image in images:
         cluster.import_image(image.archive)
-    demo.install(cluster, images)
+    load_demo().install(cluster, images)
     made = Site(cluster)
     # The real admission plugin holds the serving pods to the strictest standard.
     made.run("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
-    made.run("apply", "-f", str(REPOSITORY / "examples/quickstart.yaml"))
+    made.run("apply", "-f", str(QUICKSTART))
     made.wait_condition("quickstart", "Ready", "True", 240)
+    made.undisturbed = made.state("quickstart")
     yield made
     cluster.down()
 
@@ -101,3 +176,11 @@ def site() -> Iterator[Site]:
 def client(site: Site) -> Iterator[triton.InferenceServerClient]:
     with triton.InferenceServerClient(site.address("quickstart")) as made:
         yield made
+
+
+@pytest.fixture
+def another(site: Site) -> Iterator[str]:
+    """The name, new to the cluster, of a service that the test may make; it is deleted afterwards."""
+    name = f"another-{next(NUMBERS)}"
+    yield name
+    site.run("delete", "sis", name, "--ignore-not-found")

@@ -197,6 +197,25 @@ def test_a_bad_pair_stalls_and_going_back_heals_without_touching_pods(
     assert findings(world, service, decision)["Ready"] == "True/ServersAnswer"
 
 
+def test_the_verdict_of_what_serves_is_kept_however_many_edits_are_bad(
+    world: World, service: SpeculativeInferenceService
+) -> None:
+    bring_up(world, service)
+    pods = list(world.pods)
+    for number in range(2 * world.settings.revision_history_limit):
+        bad = parse(QUICKSTART, draft__model__uri=f"file:///other/{number}")
+        world.step(bad)
+        world.finish_preflight(BAD)
+        world.step(bad)
+        world.pods = list(pods)
+    observed = world.observed()
+    verdicts = observed.component(observed.configmaps, names.PREFLIGHT_RESULT)
+    assert len(verdicts) == 2 + world.settings.revision_history_limit, "the last one's, what serves, and the history"
+    decision, done = world.step(service)
+    assert "+Job" not in done
+    assert findings(world, service, decision)["Ready"] == "True/ServersAnswer"
+
+
 def test_scaling_works_while_a_new_revision_is_held_back(world: World, service: SpeculativeInferenceService) -> None:
     bring_up(world, service)
     for edit in ({"draft__model__uri": "file:///other"}, {"runtime__profile": "nope"}):
