@@ -40,7 +40,7 @@ FIRST_LENGTH = 4
 # what staying loses reaches PATIENCE rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
 MIN_GAIN = 0.015
 PATIENCE = 0.1
-# Rounds between decisions; fewer at the start, and at once when the load changes or after a trial.
+# Rounds between decisions; fewer at the start, and at once when the load changes, or after a trial while off.
 DECIDE_EVERY = 16
 # Share of the time that trials of other lengths may lose; fruitless ones halve it step by step.
 PROBE_SHARE = 0.008
@@ -130,7 +130,7 @@ class Acceptance:
         self._p, self._tau = [], [1.0]
         for j, trials in enumerate(self._trials):
             if j:  # as much better or worse than the server's as at the position before
-                start = p if prior is None else min(prior[j] * p / prior[j - 1], 1.0)
+                start = p if prior is None else min(prior[j] * p / max(prior[j - 1], 1e-6), 1.0)
             p = (self._hits[j] + pseudo * start) / (trials + pseudo)
             reach *= p
             tokens += reach
@@ -196,6 +196,7 @@ class DraftLength:
         self._trial: int | None = None
         self._trials = self._free = 0
         self._explored = 0.5  # rows up to which all lengths around were tried
+        self._longest = 1.0  # seconds between two rounds that count, at most
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0
         self._rounds = self._decided = 0
@@ -279,17 +280,17 @@ class DraftLength:
         return min(lock_step, self._alternating(rows, k)) if self._separate and rows > 1 else lock_step
 
     def _settle(self, now: float, rows: int) -> None:
-        """Book the time of the last round; a trial that took longer than expected pays for it."""
-        expected = self._period(rows, self._k if self._trial is None else self._trial)
-        passed = self._budget.earn(now, DECIDE_EVERY * expected)
+        """Book the time of the last round; a trial that took far longer than expected pays for it."""
+        passed = self._budget.earn(now, self._longest)
         if self._trial is not None:
-            self._budget.charge(passed - 2 * expected)
+            self._budget.charge(passed - 2 * self._period(rows, self._trial))
 
     def _due(self, rows: int) -> bool:
         last = self._decision.rows
         wait = min(DECIDE_EVERY, 1 + self._rounds // 8)
         moved = abs(rows - last) * 4 > last
-        return moved or self._trial is not None or self._rounds - self._decided >= wait
+        back = self._trial is not None and not self._k  # it pays to come back at once
+        return moved or back or self._rounds - self._decided >= wait
 
     def _decide(self, rows: int, sequences: Collection[Acceptance]) -> None:
         yields = [sequence.yields() for sequence in sequences] or [self.server.yields()]
@@ -305,6 +306,7 @@ class DraftLength:
             if not best:
                 self._apart.clear()  # all run alone now, and are tried together
         self._mean = tau[self._k]
+        self._longest = DECIDE_EVERY * self._period(rows, self._k)
         self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
 
     def _probe(self, rows: int) -> int | None:
