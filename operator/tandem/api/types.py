@@ -134,7 +134,7 @@ class Speculation(Model):
     """DraftTarget: a draft model proposes, the target verifies. None: the target alone."""
     max_draft_len: Annotated[int, Field(ge=1, le=32)] = 4
     """Draft tokens a step: the default, and the upper bound, of every request's `num_draft_tokens`."""
-    adaptive: Adaptive = Field(default_factory=Adaptive)
+    adaptive: Adaptive = Field(default_factory=Adaptive, json_schema_extra={"default": {}})
     """BLS: the draft length follows acceptance and load, between `minDraftLen` and `maxDraftLen`."""
 
 
