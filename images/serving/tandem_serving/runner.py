@@ -272,7 +272,7 @@ class Runner:
         error: ServingError = EngineError(f"{batch.role} engine: the call ended without an answer")
         try:
             for outputs in answers:
-                self._take(flight, outputs)
+                self._take(batch, flight, outputs)
         except ServingError as raised:
             error = raised
         except Exception:  # whatever it is, the sequences of this call must end, and the others go on
@@ -280,7 +280,17 @@ class Runner:
             error = EngineError(FAILED)
         return self._settle(batch, flight, error)
 
-    def _take(self, flight: _Flight, outputs: list[tuple[int, Output]]) -> None:
+    def _release(self, batch: Batch[Generation]) -> None:
+        """All is answered: let the engine go on with others before this batch is settled."""
+        if batch.wave:
+            with self._lock:
+                self._schedule.release(batch)
+                ready = self._start() if batch.released else []
+            self._submit(ready)
+
+    def _take(self, batch: Batch[Generation], flight: _Flight, outputs: list[tuple[int, Output]]) -> None:
+        if len(outputs) == len(flight.left):
+            self._release(batch)
         with self._lock:
             for row, output in outputs:
                 if row in flight.left:

@@ -41,6 +41,7 @@ class Batch(Generic[S]):
     role: Role
     turns: list[Turn[S]]
     wave: bool
+    released: bool = False
 
 
 @dataclass
@@ -76,12 +77,24 @@ class Schedule(Generic[S]):
         cohort.members -= 1
         self._forget(key, cohort)
 
+    def release(self, batch: Batch[S]) -> None:
+        """A batch is answered but not settled: with two cohorts the other one's wave can start now.
+
+        In lock-step it cannot: the sequences of this batch are to be in the next wave.
+        """
+        if batch.wave and self._slots(self._cohorts[batch.turns[0].key].members) > 1:
+            self._land(batch)
+
     def finish(self, batch: Batch[S]) -> None:
         """A batch is over, or given up: its lane is free."""
-        if batch.wave:
-            key = batch.turns[0].key
-            self._cohorts[key].flying[batch.role] -= 1
-            self._forget(key, self._cohorts[key])
+        if batch.wave and not batch.released:
+            self._land(batch)
+
+    def _land(self, batch: Batch[S]) -> None:
+        key = batch.turns[0].key
+        batch.released = True
+        self._cohorts[key].flying[batch.role] -= 1
+        self._forget(key, self._cohorts[key])
 
     def start(self, alive: Callable[[S], bool]) -> list[Batch[S]]:
         """The batches that start now; turns of sequences that are not `alive` are dropped."""

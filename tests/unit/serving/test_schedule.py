@@ -123,3 +123,16 @@ def test_a_cohort_is_forgotten_with_its_last_sequence() -> None:
     made.leave("k")
     made.finish(wave)
     assert not made._cohorts  # memory of a server that runs for months
+
+
+@pytest.mark.parametrize(("slots", "started"), [(2, ["c"]), (1, [])], ids=["two cohorts", "lock-step"])
+def test_an_answered_wave_makes_way_for_the_other_cohort_alone(slots: int, started: list[str]) -> None:
+    made = schedule(4, slots=slots)
+    ask(made, "ab")
+    (wave,) = start(made)
+    ask(made, "c")
+    made.release(wave)
+    assert names(start(made)) == started
+    made.finish(wave)
+    ask(made, "d")
+    assert len(start(made)) == (slots == 1), "a lane is freed once"
