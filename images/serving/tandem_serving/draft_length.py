@@ -41,7 +41,7 @@ FIRST_LENGTH = 4
 MIN_GAIN = 0.015
 PATIENCE = 0.1
 # Rounds between decisions; fewer at the start, and at once when the load changes, or after a trial while off.
-DECIDE_EVERY = 16
+DECIDE_EVERY = 24
 # Share of the time that trials of other lengths may lose; fruitless ones halve it step by step.
 PROBE_SHARE = 0.008
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
