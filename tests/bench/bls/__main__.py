@@ -208,9 +208,9 @@ def _about(setup: Setup) -> str:
     return (
         f"`{command}` on {os.cpu_count()} cores, which carry Triton, the BLS, both stub engines and the client.\n\n"
         f"A step of the draft takes {_costs(setup.pair.draft)}; of the target {_costs(setup.pair.target)}.\n"
-        "Greedy requests of 64 to 128 tokens of prompt and 128 of output, in a closed loop; every output was compared\n"
-        "with the target's. Speeds are tokens/s. µs are CPU time of a process for each step of a sequence; BLS MB is\n"
-        "the process's largest resident set; TTFT (mean) stands beside prefill and one round of the cost model.\n\n"
+        "Greedy requests of 64 to 128 tokens of prompt and 128 of output, in a closed loop; every output was\n"
+        "compared with the target's. Speeds are tokens/s. µs are a process's CPU time for each step of a sequence;\n"
+        "BLS MB is its largest resident set; TTFT (mean) stands beside prefill and one round of the cost model.\n\n"
     )
 
 
