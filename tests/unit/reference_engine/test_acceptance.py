@@ -145,6 +145,14 @@ def test_equal_distributions_are_always_accepted() -> None:
         assert acceptance.verify(p, p, replace(params, seed=trial), proposed, 3) == proposed
 
 
+def test_rounding_leaves_the_proposed_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """p is below q at the proposed token and nowhere above it: nothing to draw from."""
+    monkeypatch.setattr(sampling, "probabilities", lambda logits, _: logits)
+    monkeypatch.setattr(sampling, "uniform", lambda *_: 0.99)
+    p, q = np.array([0.5, 0.5], np.float32), np.array([0.5, 0.51], np.float32)
+    assert acceptance.verify(p, q, SamplingParams(top_p=1.0), 1, 0) == 1
+
+
 def test_greedy_is_exact_match() -> None:
     for params in (SamplingParams(top_k=1, top_p=0.9), SamplingParams(temperature=0, top_p=0.9)):
         assert [acceptance.verify(TARGET, DRAFT, params, proposed, 3) for proposed in range(7)] == [1] * 7
@@ -268,7 +276,7 @@ CASES: list[tuple[str, Case]] = [
     ("changing draft lengths", Case(SAMPLED, (1, 2))),
     ("top-k", Case(SamplingParams(top_k=3), (2,))),
     ("end_id", Case(SAMPLED, (2,), end_id=3)),
-    ("end_id below min_tokens", Case(replace(SAMPLED, min_tokens=2), (3,), end_id=3)),
+    ("end_id below min_tokens", Case(SamplingParams(top_p=1.0, min_tokens=2), (3,), end_id=1)),
     ("stop words", Case(SAMPLED, (3,), stop_words=((0,), (5,)))),
     (
         "penalties",
@@ -289,6 +297,16 @@ def test_several_tokens_by_a_wrong_rule_are_seen(monkeypatch: pytest.MonkeyPatch
     case = Case(replace(SAMPLED, top_p=1.0), (2,))
     monkeypatch.setattr(acceptance, "verify", always_accept)
     assert deviation(Counter(speculate(case, range(SEEDS))), alone(case)) > WRONG_AT_LEAST
+
+
+def test_each_draft_token_is_judged_by_its_own_logits() -> None:
+    """Tokens that the draft would almost never draw are always accepted."""
+    draft = np.array([5, 0, 3, 2], np.int32)
+    rare = np.zeros((4, 6), np.float32)
+    rare[range(4), draft] = -60
+    target, _ = schedulers(1)
+    [[output]] = run(target, Request(PROMPT, 5, draft, rare, sampling=SamplingParams(top_p=1.0)))
+    assert (output.tokens[:4], output.stats.accepted_draft_tokens) == (draft.tolist(), 4)
 
 
 @pytest.mark.parametrize("by_logits", [True, False], ids=["by logits", "by match"])

@@ -101,17 +101,19 @@ def test_probabilities_are_those_of_a_full_sort(reason: str, params: SamplingPar
     np.testing.assert_allclose(sampling.probabilities(logits, params), expected, rtol=1e-9)
 
 
-def test_similar_distributions_choose_the_same_token_mostly() -> None:
-    params = SamplingParams(top_p=1.0)
-    other = np.roll(LOGITS, 1)
-    same, different = 0, 0
-    for seed in range(1000):
-        seeded = replace(params, seed=seed)
-        token = sampling.choose(LOGITS, seeded, 0)
-        same += token == sampling.choose(LOGITS + np.float32(0.2) * (other > 0), seeded, 0)
-        different += token == sampling.choose(other, seeded, 0)
-    assert same > 900
-    assert different < 400
+@pytest.mark.parametrize(
+    "params", [SamplingParams(top_p=1.0), SamplingParams(top_k=3), SamplingParams(top_p=0.9)], ids=["all", "k", "p"]
+)
+def test_similar_distributions_choose_the_same_token_mostly(params: SamplingParams) -> None:
+    one = np.array([0.0, 2.5, -1.0, 2.6, 1.0, 0.5], np.float32)
+    near = np.array([0.0, 2.6, -1.0, 2.5, 1.0, 0.5], np.float32)
+    far = np.array([2.6, 0.5, 2.5, -1.0, 0.0, 1.0], np.float32)
+    chosen = [
+        [sampling.choose(logits, replace(params, seed=seed), 0) for logits in (one, near, far)]
+        for seed in range(1000)
+    ]
+    assert sum(first == second for first, second, _ in chosen) > 900
+    assert sum(first == third for first, _, third in chosen) < 400
 
 
 def test_a_number_depends_on_seed_position_and_stream_alone() -> None:

@@ -286,7 +286,7 @@ REFUSED: list[tuple[str, Request, str]] = [
     ),
     (
         "draft logits that are no numbers",
-        Request(PROMPT, 5, draft_ids=OTHER[:1], draft_logits=np.full((1, 97), np.nan, np.float32)),
+        Request(PROMPT, 5, draft_ids=OTHER[:2], draft_logits=np.array([[0] * 97, [np.nan] * 97], np.float32)),
         "draft_logits holds NaN or infinity",
     ),
     (
