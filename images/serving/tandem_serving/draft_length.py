@@ -47,6 +47,8 @@ PROBE_SHARE = 0.008
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
 LEAST_LOSS = 0.02
 REGROUP_ROUNDS = 4
+# Trials without a budget at the start and whenever there are twice as many rows as ever before.
+FREE_TRIALS = 8
 # A sequence leaves the cohort when it is faster alone by this share and, over this many rounds of its own,
 # has had less than half of the cohort's accepted tokens: what holds for all is decided by the length.
 ALONE_GAIN = 0.05
@@ -153,9 +155,13 @@ class Budget:
         self._credit += self._share * passed
         return passed
 
+    def holds(self, seconds: float) -> bool:
+        """Whether there is so much."""
+        return self._credit >= seconds
+
     def afford(self, loss: float) -> bool:
         """Pay for a trial expected to lose `loss` seconds if there is enough; the rest is not kept for long."""
-        if self._credit < loss:
+        if not self.holds(loss):
             return False
         self._credit = min(self._credit - loss, loss)
         self._share = max(self._share / 1.5, PROBE_SHARE / 2)
@@ -314,27 +320,29 @@ class DraftLength:
 
         Its own length has a turn too, with the other number of cohorts.
         """
+        if rows >= 2 * self._explored:  # nothing is known of such a load yet
+            self._explored, self._free = rows, FREE_TRIALS
+        least = LEAST_LOSS * self._longest / DECIDE_EVERY
+        if self._trial is not None or self._regroup or not (self._free or self._budget.holds(least)):
+            return None
         goodput = self._decision.goodput
         lengths = (self._k + 1, self._k, self._k + 2, 0) if self._k else (1,)
         turns = [k for k in lengths if k in goodput and (k != self._k or (self._separate and rows > 1))]
-        if rows >= 2 * self._explored:  # more load than ever: two trials of each are worth it
-            self._explored, self._free = rows, 2 * len(lengths)
-        if not turns or self._trial is not None or self._regroup:
+        if not turns:
             return None
         k = turns[self._trials % len(turns)]
         if k == self._k:
-            self._regroup = REGROUP_ROUNDS if self._afford(self._regroup_loss(rows)) else 0
-            self._trials += self._regroup > 0
+            loss = self._regroup_loss(rows)
+        else:
+            loss = self._period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
+        if not self._free and not self._budget.afford(loss):
             return None
-        loss = self._period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
-        if not self._afford(loss):
-            return None
+        self._free = max(0, self._free - 1)
         self._trials += 1
-        return k
-
-    def _afford(self, loss: float) -> bool:
-        self._free -= 1
-        return self._free >= 0 or self._budget.afford(loss)
+        if k != self._k:
+            return k
+        self._regroup = REGROUP_ROUNDS
+        return None
 
     def _regroup_loss(self, rows: int) -> float:
         periods = self._lock_step(rows, self._k), self._alternating(rows, self._k)
