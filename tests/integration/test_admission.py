@@ -26,6 +26,8 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"speculation__maxDraftLen": 0}, "should be greater than or equal to 1", "no draft tokens"),
     ({"speculation__maxDraftLen": 33}, "should be less than or equal to 32", "beyond any use"),
     ({"speculation__maxDraftLen": "four"}, 'must be of type integer: "string"', "a word for a number"),
+    ({"speculation__adaptive": {"minDraftLen": 5}}, "must not be above maxDraftLen", "a minimum above the maximum"),
+    ({"speculation__adaptive": {"minDraftLen": -1}}, "should be greater than or equal to 0", "fewer than none"),
     ({"replicas": -1}, "should be greater than or equal to 0", "negative replicas"),
     ({"serving__maxBatchSize": 0}, "should be greater than or equal to 1", "an empty batch"),
     ({"runtime__profile": ""}, "should be at least 1 chars long", "an empty profile"),
@@ -57,4 +59,5 @@ def test_defaults_are_written_by_the_api_server(namespace: Namespace) -> None:
     spec = namespace.get("sis", "svc")["spec"]
     assert spec["replicas"] == 1
     assert spec["speculation"]["maxDraftLen"] == 4
+    assert spec["speculation"]["adaptive"] == {"enabled": True, "minDraftLen": 0}
     assert spec["serving"] == {"maxBatchSize": 16, "requestTimeoutSeconds": 600}
