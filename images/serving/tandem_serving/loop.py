@@ -19,7 +19,8 @@ interpreter's lock while it holds its own.)
 
 Penalties and bad words: TensorRT-LLM counts the whole sequence, prompt included, and a later round's
 prompt is exactly the earlier sequence, so they mean the same on each round as in one long call.
-`min_tokens` counts from the client's prompt: each call gets what is still missing.
+`min_tokens` counts from the client's prompt: each call gets what is still missing. By logits the draft gets
+none: banning its end would change the distribution that it is judged by.
 """
 
 from __future__ import annotations
@@ -201,17 +202,17 @@ class Loop:
     def _call(self, role: Role, output_len: int) -> Call:
         sequence = self._sequence
         seed = sequence.seed
+        independent = role == "draft" and sequence.use_draft_logits
         if seed is not None and sequence.mix_seed:
             # By logits, the draft's choice and the target's test must be independent; by match, they
             # should be as alike as can be.
-            stream = role == "draft" and sequence.use_draft_logits
-            seed = mix(mix(seed, -1) if stream else seed, self._end)
+            seed = mix(mix(seed, -1) if independent else seed, self._end)
         self._wanted = output_len
         return Call(
             role=role,
             ids=self._ids[: self._end],
             output_len=output_len,
-            min_tokens=max(0, sequence.min_tokens - (self._end - self._start)),
+            min_tokens=0 if independent else max(0, sequence.min_tokens - (self._end - self._start)),
             seed=seed,
         )
 

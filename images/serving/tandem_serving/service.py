@@ -152,5 +152,6 @@ class Service:
             acceptance=self._policy.estimate(),
             metrics=self.metrics,
             draft_length=prompt.num_draft_tokens if options.draft_limit else 0,
-            reproducible=options.mix_seed and prompt.seed is not None,
+            # By logits, too, which token a seed gives depends on the lengths of the drafts.
+            reproducible=prompt.seed is not None and (options.mix_seed or job.request.use_draft_logits),
         )

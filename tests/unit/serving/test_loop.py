@@ -110,6 +110,11 @@ def test_min_tokens_counts_from_the_prompt() -> None:
     assert [call.min_tokens for call in draft.calls] == [5, 2, 0]
 
 
+def test_by_logits_the_draft_s_distribution_is_not_bent() -> None:
+    loop = Loop(Sequence(PROMPT, 24, min_tokens=5, use_draft_logits=True))
+    assert (loop.begin(2).min_tokens, loop.drafted(Output([1, 2])).min_tokens) == (0, 5)
+
+
 def test_seed_by_position_only_where_the_engine_needs_it() -> None:
     for mix_seed, expected in [(False, [7, 7]), (True, [mix(7, 10), mix(7, 13)])]:
         target = MockEngine(counting)

@@ -77,7 +77,10 @@ def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
     outputs = tuple(name for name, wanted in asked.items() if wanted)
     true = np.ones((1, 1), np.bool_)
     always = {**prompt.tensors, "exclude_input_in_output": true}
-    draft = {**always, flags[_LOGITS]: true} if request.use_draft_logits else always
+    draft = always
+    if request.use_draft_logits:
+        # Without end_id: a draft that ends where it drew its own end would bias what is accepted.
+        draft = {name: value for name, value in always.items() if name != "end_id"} | {flags[_LOGITS]: true}
     seeded = prompt.seed is not None
     return {
         "target": Binding({**always, **{flags[name]: true for name in outputs}}, outputs, seeded),
