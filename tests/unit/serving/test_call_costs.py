@@ -91,3 +91,15 @@ def test_impossible_observations_are_left_out(rows: int, k: int, seconds: float)
     costs.observe_draft(rows, k, seconds)
     costs.observe_target(rows, k, seconds)
     assert not costs.known
+
+
+def test_what_a_length_took_is_kept_while_another_is_in_use() -> None:
+    """Without bias, though a coefficient that is 0 would become negative now and then."""
+    took = 0.012 + 0.0004 * 32 * 5
+    ratios = []
+    for seed in range(8):
+        costs, rng = Costs(), random.Random(seed)
+        for k in [4] * 20 + [0] * 100:
+            costs.observe_target(32, k, (0.012 + 0.0004 * 32 * (k + 1)) * rng.gauss(1, 0.05))
+        ratios.append(costs.target(32, 4) / took)
+    assert sum(ratios) / len(ratios) == pytest.approx(1.0, abs=0.04)
