@@ -1,7 +1,13 @@
 """Benchmark of the speculative BLS: a stub engine with a cost model on the real Triton, beside an ideal.
 
-    PYTHONPATH=tests:operator:images:images/serving python -m bench.bls table --streams 1 --streams 32
+    export PYTHONPATH=tests:operator:images:images/serving
+    python -m bench.bls point --streams 32                            # 10 seconds, everything measured
+    python -m bench.bls point --streams 32 --profile bls.svg          # where the BLS's CPU goes
+    python -m bench.bls table --write docs/bls-benchmark.md           # 5 minutes
+    python -m bench.bls adaptive --write docs/bls-benchmark.md        # 20 minutes
+    python -m bench.bls phases                                        # acceptance that changes
 
 `in_flight` and `tokens` are the cost model and the made-up model, pure; the stub engine runs them in real
-time, `simulate` in virtual time without any overhead. `client` is the load, in a process of its own.
+time, `simulate` in virtual time without any overhead. `client` is the load (`load/`, in Go), in a process of
+its own. On a machine with other work, put `nice -n -15` in front.
 """
