@@ -65,7 +65,7 @@ class TritonServer:
         self.repository = repository
         self.ports = Ports(0, 0, 0)
         self._options = options or Options.default()
-        self._shm_prefix = f"tandem-{uuid.uuid4().hex}-"
+        self.shm_prefix = f"tandem-{uuid.uuid4().hex}-"
         self._home = Path("/nonexistent")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -124,7 +124,7 @@ class TritonServer:
         process, self._process = self._process, None
         if process is not None:
             _end_group(process)
-        for region in Path("/dev/shm").glob(f"{self._shm_prefix}*"):
+        for region in Path("/dev/shm").glob(f"{self.shm_prefix}*"):
             region.unlink(missing_ok=True)
         shutil.rmtree(self._home, ignore_errors=True)
 
@@ -156,7 +156,7 @@ class TritonServer:
             "--disable-auto-complete-config",
             "--model-control-mode=none",
             f"--backend-config=python,thread-pool-size={self._options.thread_pool_size}",
-            f"--backend-config=python,shm-region-prefix-name={self._shm_prefix}",
+            f"--backend-config=python,shm-region-prefix-name={self.shm_prefix}",
             *(f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")),
             f"--http-port={ports.http}",
             f"--grpc-port={ports.grpc}",

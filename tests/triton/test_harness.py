@@ -19,7 +19,7 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path
     with pytest.raises(ServerError, match=r"cannot read .*/nowhere/config\.json: No such file or directory"):
         server.start()
     assert not server._home.exists()
-    assert not [name for name in shared_memory() if name.startswith(server._shm_prefix)]
+    assert not [name for name in shared_memory() if name.startswith(server.shm_prefix)]
     with pytest.raises(ServerError, match="call start"):
         _ = server.pid
 
@@ -29,7 +29,7 @@ def test_stopping_ends_the_models_processes_too(tmp_path: Path) -> None:
     repository = assemble(tmp_path / "repository", ["tensorrt_llm"], variables(pair / "draft", None))
     with TritonServer(repository) as server:
         group = server.pid
-        assert [name for name in shared_memory() if name.startswith(server._shm_prefix)]
+        assert [name for name in shared_memory() if name.startswith(server.shm_prefix)]
     with pytest.raises(ProcessLookupError):
         os.killpg(group, 0)
-    assert not [name for name in shared_memory() if name.startswith(server._shm_prefix)]
+    assert not [name for name in shared_memory() if name.startswith(server.shm_prefix)]
