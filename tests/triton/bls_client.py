@@ -28,7 +28,7 @@ Response = dict[str, Array]
 def repository(folder: Path, engine: str, **changes: Any) -> Path:
     """A model repository with the pair's tokenizer and the `reference` engine or the `stand-in`."""
     values = variables(PAIR / "target", PAIR / "draft", **changes)
-    assemble(folder, SERVING + (ENGINES if engine == "reference" else []), values)
+    assemble(folder, SERVING + ([*ENGINES, "ensemble"] if engine == "reference" else []), values)
     if engine == "stand-in":
         template = jinja2.Template((STAND_IN / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)
         for name in ENGINES:

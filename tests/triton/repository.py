@@ -6,6 +6,7 @@ from typing import Any
 
 import jinja2
 
+from tandem.render.v1.models import CODELESS
 from triton.harness import REPOSITORY_ROOT
 
 TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/repository"
@@ -22,7 +23,7 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any
     return {
         "max_batch_size": 64,
         "max_draft_len": 8 if draft else 0,
-        "decoupled": True,
+        "decoupled": False,
         "target": _role(target),
         "draft": _role(draft) if draft else None,
         "request_timeout_seconds": 60,
@@ -32,7 +33,10 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any
 
 
 def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> Path:
-    """Write `<folder>/<model>/config.pbtxt` and link `<folder>/<model>/1` for each model; the folder."""
+    """Write `<folder>/<model>/config.pbtxt` and link `<folder>/<model>/1` for each model; the folder.
+
+    An ensemble has an empty `1`.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -44,7 +48,10 @@ def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> 
         destination.mkdir(parents=True)
         config = environment.get_template(f"{model}/config.pbtxt.j2").render(values)
         (destination / "config.pbtxt").write_text(config)
-        (destination / "1").symlink_to(SOURCES.get(model, SERVING / model) / "1")
+        if model in CODELESS:
+            (destination / "1").mkdir()
+        else:
+            (destination / "1").symlink_to(SOURCES.get(model, SERVING / model) / "1")
     return folder
 
 

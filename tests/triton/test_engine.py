@@ -36,7 +36,7 @@ def prompts(count: int) -> list[Ids]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder: Path = tmp_path_factory.mktemp("engines")
-    repository = assemble(folder, [TARGET, DRAFT], variables(PAIR / "target", PAIR / "draft"))
+    repository = assemble(folder, [TARGET, DRAFT], variables(PAIR / "target", PAIR / "draft", decoupled=True))
     with TritonServer(repository) as server, log_on_failure(server):
         yield server
 
@@ -241,7 +241,7 @@ def test_a_stop_request_ends_the_one_with_its_id(client: Client, server: TritonS
 
 
 def test_slots_of_clients_that_are_gone_serve_others(tmp_path: Path) -> None:
-    values = variables(PAIR / "target", None, max_batch_size=2)
+    values = variables(PAIR / "target", None, max_batch_size=2, decoupled=True)
     with TritonServer(assemble(tmp_path / "small", [TARGET], values)) as small, log_on_failure(small):
         with open_client(small.grpc_url, leave=True) as gone:
             calls = [gone.send(TARGET, inputs(PROMPT, LONG, streaming=True)) for _ in range(2)]

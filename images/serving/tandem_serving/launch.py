@@ -1,7 +1,7 @@
 """Starts Triton in a pod: assembles the model repository from the mounted revision and runs the server.
 
 The revision folder holds `launch.json`:
-  {"models": {NAME: {"config": FILE in the revision, "source": FOLDER with the model's `1/`}},
+  {"models": {NAME: {"config": FILE in the revision, "source": FOLDER with the model's `1/`; none: no code}},
    "server": {"command": ["tritonserver", ...]}, "env": {NAME: VALUE},
    "preflight": {"target": {"path": ...}, "draft": {"path": ...}, "max_draft_len": ...}}
 This process stays as PID 1: it forwards signals, reaps orphans, and ends with the server's exit code.
@@ -31,10 +31,13 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model of the repository: its config.pbtxt in the revision, the folder that holds its `1/`."""
+    """A model of the repository: its config.pbtxt in the revision, the folder that holds its `1/`.
+
+    `source` is None for an ensemble, which has no code.
+    """
 
     config: Path
-    source: Path
+    source: Path | None
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def read_plan(revision: Path) -> Plan:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         models = {
-            name: ModelSource(revision / model["config"], Path(model["source"]))
+            name: ModelSource(revision / model["config"], Path(model["source"]) if "source" in model else None)
             for name, model in data.get("models", {}).items()
         }
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
@@ -66,14 +69,15 @@ def read_plan(revision: Path) -> Plan:
 
 
 def assemble(plan: Plan, models: Path) -> None:
-    """Make the model repository: config.pbtxt copied, `1` linked to the source. Raises LaunchError.
+    """Make the model repository: config.pbtxt copied, `1` linked to the source, or empty. Raises LaunchError.
 
     The Python packages beside the folder of the source (`tandem_serving` for Tandem's own models) are
     linked into the model's folder: Triton's stub puts it on sys.path, and ignores PYTHONPATH.
     """
     if not plan.models or not plan.command:
         raise LaunchError(f"{PLAN} names no models or no server command: apply the resource again")
-    needed = [path for model in plan.models.values() for path in (model.config, model.source / "1" / "model.py")]
+    needed = [model.config for model in plan.models.values()]
+    needed += [model.source / "1" / "model.py" for model in plan.models.values() if model.source]
     missing = [str(path) for path in needed if not path.is_file()]
     if missing:
         raise LaunchError(
@@ -81,13 +85,19 @@ def assemble(plan: Plan, models: Path) -> None:
             "the profile's images and the init container that copies Tandem's own: check both"
         )
     for name, model in plan.models.items():
-        folder = models / name
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier start of this container
-        folder.mkdir(parents=True)
-        shutil.copyfile(model.config, folder / "config.pbtxt")
-        (folder / "1").symlink_to(model.source / "1", target_is_directory=True)
-        for package in model.source.parent.parent.glob("*/__init__.py"):
-            (folder / package.parent.name).symlink_to(package.parent, target_is_directory=True)
+        _assemble_model(model, models / name)
+
+
+def _assemble_model(model: ModelSource, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier start of this container
+    folder.mkdir(parents=True)
+    shutil.copyfile(model.config, folder / "config.pbtxt")
+    if model.source is None:
+        (folder / "1").mkdir()  # Triton wants a version, though there is nothing in it
+        return
+    (folder / "1").symlink_to(model.source / "1", target_is_directory=True)
+    for package in model.source.parent.parent.glob("*/__init__.py"):
+        (folder / package.parent.name).symlink_to(package.parent, target_is_directory=True)
 
 
 def raise_limits() -> None:

@@ -13,7 +13,7 @@ from tandem_serving.errors import RequestError
 from tandem_serving.request import Array, Inputs
 from tandem_serving.tokenizer import Tokenizer, stack_word_lists
 
-_UNSUPPORTED = ("DECODER_QUERY", "IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID")
+_UNSUPPORTED = ("DECODER_QUERY", "IMAGES", "IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID")
 
 
 class Preprocessor:
@@ -74,16 +74,18 @@ class Preprocessor:
 
 
 def decode_batch(tokenizer: Tokenizer, tokens: Array, lengths: Array) -> Array:
-    """Texts of TOKENS_BATCH int32[n, beams, m] cut to SEQUENCE_LENGTH int32[n, beams]: object[n, beams]."""
+    """Texts of TOKENS_BATCH int32[n, beams, m] cut to SEQUENCE_LENGTH int32[n, beams]: object[n * beams].
+
+    One dimension, row by row, as upstream's: its clients take the first element for a text.
+    """
     if tokens.ndim != 3 or lengths.shape != tokens.shape[:2]:
         raise RequestError(
             f"TOKENS_BATCH has shape {list(tokens.shape)} and SEQUENCE_LENGTH {list(lengths.shape)}: "
             "send [n, beams, m] and [n, beams]"
         )
-    texts = np.empty(lengths.shape, np.object_)
-    for place in np.ndindex(*lengths.shape):
-        texts[place] = tokenizer.decode(tokens[place][: lengths[place]].tolist()).encode()
-    return texts
+    places = np.ndindex(*lengths.shape)
+    texts = [tokenizer.decode(tokens[place][: lengths[place]].tolist()).encode() for place in places]
+    return np.array(texts, np.object_)
 
 
 def _padded(rows: list[list[int]], pads: list[int]) -> Array:

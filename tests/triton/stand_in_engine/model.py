@@ -39,7 +39,7 @@ class TritonPythonModel:
         if tensors.get("stop", np.zeros(1)).any():
             with self._lock:
                 self._active.discard(request.request_id())
-            sender.send(flags=FINAL)
+            sender.send(pb_utils.InferenceResponse([]), FINAL)
             return
         seeds = tensors.get("seed", np.zeros(1)).reshape(-1).tolist()
         if seeds[0] == COUNT_CALLS:

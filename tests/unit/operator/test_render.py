@@ -41,7 +41,7 @@ def test_configs_parse_as_tritons_own_protobuf(path: Path, settings: Settings) -
         text_format.Parse(configmap["data"][model["config"]], config)
         assert config.name == name
         assert config.max_batch_size > 0
-        assert config.backend == "python"
+        assert (config.backend, config.platform) == (("", "ensemble") if name == "ensemble" else ("python", ""))
 
 
 def record(service: SpeculativeInferenceService, settings: Settings) -> Record:

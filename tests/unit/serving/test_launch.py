@@ -96,6 +96,16 @@ def test_assembling_twice_gives_the_same(revision: Path, tmp_path: Path) -> None
     ]
 
 
+def test_a_model_without_code_gets_an_empty_version(revision: Path, tmp_path: Path) -> None:
+    (revision / "ensemble.config.pbtxt").write_text('name: "ensemble"\n')
+    models = json.loads((revision / "launch.json").read_text())["models"]
+    change(revision, models={**models, "ensemble": {"config": "ensemble.config.pbtxt"}})
+    for _ in range(2):
+        assemble(read_plan(revision), tmp_path / "models")
+    assert list((tmp_path / "models" / "ensemble" / "1").iterdir()) == []
+    assert (tmp_path / "models" / "ensemble" / "config.pbtxt").read_text() == 'name: "ensemble"\n'
+
+
 def broken(revision: Path, what: str) -> None:
     plan = revision / "launch.json"
     source = revision.parent / "image" / "models" / "engine"

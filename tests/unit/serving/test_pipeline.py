@@ -59,6 +59,8 @@ def test_texts_are_cut_to_their_lengths(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("def add(")
     tokens = np.array([[ids], [ids]], np.int32)
     texts = decode_batch(tokenizer, tokens, np.array([[len(ids)], [1]], np.int32))
-    assert texts.tolist() == [[b"def add("], [tokenizer.decode(ids[:1]).encode()]]
+    assert texts.tolist() == [b"def add(", tokenizer.decode(ids[:1]).encode()]
+    beams = decode_batch(tokenizer, np.array([[ids, ids]], np.int32), np.array([[len(ids), 0]], np.int32))
+    assert beams.tolist() == [b"def add(", b""], "one dimension, though there are two beams"
     with pytest.raises(RequestError, match=r"send \[n, beams, m\]"):
         decode_batch(tokenizer, tokens[0], np.array([[1]], np.int32))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem.render.inputs import Inputs
-from tandem.render.v1.models import ENGINES, model_names
+from tandem.render.v1.models import CODELESS, ENGINES, model_names
 
 MODELS = "/models"
 TANDEM = "/opt/tandem"
@@ -34,6 +34,8 @@ def launch_plan(inputs: Inputs) -> LaunchPlan:
 
 
 def _model(inputs: Inputs, name: str) -> dict[str, str]:
+    if name in CODELESS:
+        return {"config": f"{name}.config.pbtxt"}
     source = inputs.profile.engine_source if name in ENGINES else f"{TANDEM}/models/{name}"
     return {"config": f"{name}.config.pbtxt", "source": source}
 

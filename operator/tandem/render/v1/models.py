@@ -8,7 +8,8 @@ from tandem.api.types import Draft, Target
 from tandem.render.inputs import Inputs
 
 ENGINES = ("tensorrt_llm", "tensorrt_llm_draft")
-MODELS = ("preprocessing", "tensorrt_llm", "postprocessing", "speculative_bls", "tensorrt_llm_bls")
+CODELESS = ("ensemble",)  # Triton runs it by its configuration alone
+MODELS = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "speculative_bls", "tensorrt_llm_bls")
 
 
 def model_names(inputs: Inputs) -> list[str]:
@@ -27,7 +28,9 @@ def model_configs(inputs: Inputs) -> dict[str, str]:
         "adaptive": spec.speculation.adaptive.enabled,
         "max_engine_rows": spec.serving.max_batch_size if inputs.profile.batched_engine_calls else 1,
         "separate_devices": False,  # one GPU, or the same CPUs, for both engines
-        "decoupled": True,
+        # Upstream's clients that run the loop themselves make unary calls to the engines, which Triton refuses
+        # for decoupled models; speculative_bls may make decoupled calls to either kind.
+        "decoupled": False,
         "target": target,
         "draft": draft,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,

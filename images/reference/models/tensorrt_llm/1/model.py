@@ -1,10 +1,11 @@
-"""Triton entry of the reference engine: decoupled, tensors of TensorRT-LLM's `tensorrt_llm` model.
+"""Triton entry of the reference engine: tensors of TensorRT-LLM's `tensorrt_llm` model, decoupled or not.
 
 Serves as `tensorrt_llm` and as `tensorrt_llm_draft`. Parameters of config.pbtxt: the fields of
 `reference_engine.engine.Settings`, and `cancellation_check_period_ms`.
 
-Beyond TensorRT-LLM: a request whose Triton parameter `one_response` is true gets one response with all its
-rows (see `reference_engine.responses`), when the last of them has ended.
+Not decoupled, it gives each request one response, with all its rows (see `reference_engine.responses`), when
+the last of them has ended, and refuses streaming, as TensorRT-LLM does. Beyond TensorRT-LLM: several rows go
+there too, and decoupled, a request whose Triton parameter `one_response` is true is answered in the same way.
 """
 
 import json
@@ -23,12 +24,18 @@ from reference_engine.request import Finish, Output, RequestError, Sink
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 log = logging.getLogger(reference_engine.__name__)
+# Why a request cannot stream, by whether the model is decoupled.
+_NO_STREAM = {
+    True: "one_response is true, but streaming is too: leave one of them out",
+    False: "streaming is not possible here: this model is not decoupled and answers a request once; leave it out, "
+    "or stream from speculative_bls",
+}
 
 
 class Exchange:
     """One Triton request: its rows in the engine, its responses. Outputs come on the engine's thread."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, decoupled: bool) -> None:
         self.request_id: str = request.request_id()
         self.calls: list[engine.Call] = []
         self.closed = False
@@ -36,13 +43,14 @@ class Exchange:
         self._sending = threading.Lock()
         self._sender = request.get_response_sender()
         self._wanted = set(request.requested_output_names())
-        self._together = bool(json.loads(request.parameters() or "{}").get("one_response"))
+        self._decoupled = decoupled
+        self._together = not decoupled or bool(json.loads(request.parameters() or "{}").get("one_response"))
         self._open_rows = 0
 
     def start(self, rows: list[tensors.Row], runner: engine.Engine) -> None:
         """Submit all rows. Raises RequestError with no row started, and EngineStopped."""
         if self._together and any(row.request.streaming for row in rows):
-            raise RequestError("one_response is true, but streaming is too: leave one of them out")
+            raise RequestError(_NO_STREAM[self._decoupled])
         answers = responses.Together(rows) if self._together else responses.EachRow(rows)
         self._open_rows = len(rows)
         self.calls = runner.submit_all((row.request, self._sink(answers, i)) for i, row in enumerate(rows))
@@ -77,8 +85,11 @@ class Exchange:
         self._respond(pb_utils.InferenceResponse(output_tensors=[], error=error), FINAL)
 
     def acknowledge(self) -> None:
-        """End the request without a response."""
+        """End the request without outputs: without any response where the model is decoupled."""
         self.closed = True
+        if not self._decoupled:
+            self._respond(pb_utils.InferenceResponse(output_tensors=[]), FINAL)
+            return
         with self._sending:
             self._sender.send(flags=FINAL)
 
@@ -106,6 +117,7 @@ class TritonPythonModel:
         """Load the checkpoint, start the engine and the watch for cancelled requests."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         config = json.loads(args["model_config"])
+        self._decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
         parameters = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
         settings = engine.Settings.parse(parameters)
         started = time.monotonic()
@@ -120,7 +132,7 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses come from the engine's thread."""
         for request in requests:
-            exchange = Exchange(request)
+            exchange = Exchange(request, self._decoupled)
             inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
             if "stop" in inputs and inputs["stop"].any():
                 self._stop(exchange.request_id)

@@ -70,7 +70,7 @@ class TritonPythonModel:
             model_name=self._model,
             request_id=call_id,
             requested_output_names=[*{*request.requested_output_names(), *NEEDED}],
-            inputs=request.inputs(),
+            inputs=[_with_row_length(tensor) for tensor in request.inputs()],
             parameters={ONE_RESPONSE: True},
         )
         future = self._calls.submit(_collect, call)
@@ -90,6 +90,13 @@ class TritonPythonModel:
             model_name=self._model, request_id=call_id, requested_output_names=["batch_index"], inputs=inputs
         )
         self._calls.submit(_collect, stop)
+
+
+def _with_row_length(tensor: Any) -> Any:
+    """The tensor as clients send it: flags come here as [n], reshaped by the configuration, and go on as [n, 1]."""
+    if len(tensor.shape()) > 1:
+        return tensor
+    return pb_utils.Tensor(tensor.name(), tensor.as_numpy().reshape(-1, 1))
 
 
 def _collect(call: Any) -> dict[str, Array]:
