@@ -66,9 +66,9 @@ class Preprocessor:
         return stack_word_lists([self._tokenizer.word_list(inputs.strings(name, i)) for i in range(inputs.count)])
 
     def _bias(self, inputs: Inputs) -> Array:
-        if "EMBEDDING_BIAS_WORDS" not in inputs.tensors:
-            return np.zeros((inputs.count, 0), np.float32)
         names = ("EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS")
+        if not any(name in inputs.tensors for name in names):
+            return np.zeros((inputs.count, 0), np.float32)
         pairs = [inputs.weighted_words(*names, i) for i in range(inputs.count)]
         return np.stack([self._tokenizer.embedding_bias(*pair, self._vocab_size) for pair in pairs])
 

@@ -47,6 +47,8 @@ def test_words_and_bias(tokenizer: Tokenizer) -> None:
     [
         ({"QUERY": strings([""], ["a"])}, "QUERY is empty"),
         ({"IMAGE_URL": strings(["x"], ["y"])}, "IMAGE_URL is not supported"),
+        ({"IMAGES": strings(["x"], ["y"])}, "IMAGES is not supported"),
+        ({"EMBEDDING_BIAS_WEIGHTS": np.ones((2, 1), np.float32)}, "send one weight a word"),
         ({"REQUEST_OUTPUT_LEN": np.array([[4]], np.int32)}, "there are 2 prompts: send one row a prompt"),
     ],
 )
