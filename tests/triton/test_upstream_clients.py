@@ -225,6 +225,20 @@ def test_scores_are_those_of_the_target_alone(server: TritonServer, model: str) 
     np.testing.assert_allclose(response["cum_log_probs"], [[expected.sum()]], atol=1e-3)
 
 
+def test_performance_figures_of_a_request(server: TritonServer) -> None:
+    times = [f"{when}_time_ns" for when in ("arrival", "first_scheduled", "first_token", "last_token")]
+    blocks = [f"kv_cache_{what}_blocks" for what in ("alloc_total", "alloc_new", "reused")]
+    rest = ["acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens"]
+    sent = completion(PROMPTS[5], return_perf_metrics=np.array([[True]]))
+    before = time.monotonic_ns()
+    [response] = over_a_stream(server, "ensemble", sent, *times, *blocks, *rest)
+    told = [response[name][0, 0] for name in times]
+    assert before < told[0] <= told[1] < told[2] < told[3] < time.monotonic_ns()
+    total, new, reused = (response[name][0, 0] for name in blocks)
+    assert total == new + reused > 0
+    assert [response[name][0, 0] for name in rest] == [0, 0, 0], "the target alone drafts nothing"
+
+
 @pytest.mark.parametrize("model", UNARY)
 def test_prompts_of_one_request(server: TritonServer, model: str) -> None:
     rows = [completion(prompt) for prompt in PROMPTS[:3]]

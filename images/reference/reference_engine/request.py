@@ -1,6 +1,7 @@
 """What the engine is asked for, and what it answers."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,7 +38,7 @@ class Request:
     one verification pass, which yields the accepted ones and one more, then the request ends. They are
     accepted where they equal the target's choice; with `draft_logits` float32[k, V], the raw logits that
     the draft chose them from, as `acceptance` says. `end_id` -1: none. `log_probs` and `logits` ask for
-    these outputs, `streaming` for an output at each iteration.
+    these outputs, `streaming` for an output at each iteration. `arrival_ns` is of the monotonic clock.
     """
 
     input_ids: IntArray
@@ -50,15 +51,24 @@ class Request:
     streaming: bool = False
     log_probs: bool = False
     logits: bool = False
+    arrival_ns: int = field(default_factory=time.monotonic_ns, compare=False)
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Of one sequence: tokens of the prompt found in the KV cache, draft tokens sent and accepted."""
+    """Of one sequence: tokens of the prompt found in the KV cache, draft tokens sent and accepted, tokens that
+    the KV cache holds; when it got its slot, its first and its last token.
+
+    Times are nanoseconds of the monotonic clock, 0: not yet.
+    """
 
     reused_tokens: int = 0
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
+    cached_tokens: int = 0
+    first_scheduled_ns: int = 0
+    first_token_ns: int = 0
+    last_token_ns: int = 0
 
 
 @dataclass(frozen=True)

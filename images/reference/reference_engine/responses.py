@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from reference_engine.kv_cache import BLOCK
+from reference_engine.kv_cache import BLOCK, blocks
 from reference_engine.request import Output
 from reference_engine.tensors import Row
 
@@ -87,7 +87,7 @@ class _RowTensors:
             tensors["num_input_tokens"] = _int(len(row.request.input_ids))
         if row.num_output_tokens:
             tensors["num_output_tokens"] = _int(self._generated)
-        return tensors | (_perf_metrics([output]) if row.perf_metrics else {})
+        return tensors | (_perf_metrics([row], [output]) if row.perf_metrics else {})
 
 
 def _joined(rows: Sequence[Row], outputs: Sequence[Output]) -> Tensors:
@@ -107,7 +107,7 @@ def _joined(rows: Sequence[Row], outputs: Sequence[Output]) -> Tensors:
         tensors["num_input_tokens"] = _column([len(row.request.input_ids) for row in rows])
     if any(row.num_output_tokens for row in rows):
         tensors["num_output_tokens"] = _column([len(output.tokens) for output in outputs])
-    return tensors | (_perf_metrics(outputs) if any(row.perf_metrics for row in rows) else {})
+    return tensors | (_perf_metrics(rows, outputs) if any(row.perf_metrics for row in rows) else {})
 
 
 def _ids(row: Row, output: Output) -> npt.NDArray[np.int32]:
@@ -132,11 +132,19 @@ def _padded(parts: Sequence[Array]) -> Array:
     return out
 
 
-def _perf_metrics(outputs: Sequence[Output]) -> Tensors:
+def _perf_metrics(rows: Sequence[Row], outputs: Sequence[Output]) -> Tensors:
+    """TensorRT-LLM's figures of a request; blocks of the KV cache hold BLOCK tokens."""
     stats = [output.stats for output in outputs]
     rates = [each.accepted_draft_tokens / each.draft_tokens if each.draft_tokens else 0.0 for each in stats]
+    reused, total = [each.reused_tokens // BLOCK for each in stats], [blocks(each.cached_tokens) for each in stats]
     return {
-        "kv_cache_reused_blocks": _column([each.reused_tokens // BLOCK for each in stats]),
+        "kv_cache_reused_blocks": _column(reused),
+        "kv_cache_alloc_total_blocks": _column(total),
+        "kv_cache_alloc_new_blocks": _column([all_ - old for all_, old in zip(total, reused, strict=True)]),
+        "arrival_time_ns": _column([row.request.arrival_ns for row in rows], np.int64),
+        "first_scheduled_time_ns": _column([each.first_scheduled_ns for each in stats], np.int64),
+        "first_token_time_ns": _column([each.first_token_ns for each in stats], np.int64),
+        "last_token_time_ns": _column([each.last_token_ns for each in stats], np.int64),
         "acceptance_rate": _column(rates, np.float32),
         "total_accepted_draft_tokens": _column([each.accepted_draft_tokens for each in stats]),
         "total_draft_tokens": _column([each.draft_tokens for each in stats]),

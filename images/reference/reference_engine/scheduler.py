@@ -4,6 +4,7 @@ A step cancels, admits, packs one pass (decoding and verifying sequences first, 
 order of arrival, `max_num_tokens` in all), runs it, and lets each sequence take its logits.
 """
 
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -107,6 +108,7 @@ class Scheduler:
                 self._model.copy_kv(lease.source, lease.slot, lease.reused)
             sequence.slot = lease.slot
             sequence.computed = sequence.reused = lease.reused
+            sequence.first_scheduled_ns = time.monotonic_ns()
             self._running.append(self._waiting.popleft())
 
     def _pack(self) -> list[tuple[Sequence, Segment]]:

@@ -1,5 +1,6 @@
 """One sequence in the scheduler: its tokens, and what each iteration adds to them."""
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +42,7 @@ class Sequence:
         self.slot = -1
         self.reused = 0
         self.computed = 0
+        self.first_scheduled_ns = self._first_token_ns = self._last_token_ns = 0
         self.cancelled = False
         self.finish = Finish.NONE
         draft = request.draft_ids if request.draft_ids is not None else np.empty(0, np.int32)
@@ -73,6 +75,8 @@ class Sequence:
         `top` int32[wanted_logits] is their argmax, given where it is the choice. Draft tokens that equal the
         choice are kept, up to the first that does not.
         """
+        self._last_token_ns = time.monotonic_ns()
+        self._first_token_ns = self._first_token_ns or self._last_token_ns
         draft = self.tokens[self.length : self.length + len(logits) - 1].tolist()
         for row, proposed in enumerate([*draft, -1]):
             if top is None or self.request.log_probs:
@@ -139,5 +143,6 @@ class Sequence:
         if not (self.finish or self.request.streaming):
             return
         news, self._news = self._news, _News()
-        stats = Stats(self.reused, self.drafted, self.accepted)
+        times = (self.first_scheduled_ns, self._first_token_ns, self._last_token_ns)
+        stats = Stats(self.reused, self.drafted, self.accepted, self.computed, *times)
         self.sink(Output(news.tokens, news.log_probs, news.logits, self.finish, stats, error))

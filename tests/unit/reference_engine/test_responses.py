@@ -11,7 +11,14 @@ from unit.reference_engine.test_tensors import inputs
 
 def output(tokens: list[int], finish: Finish = Finish.NONE) -> Output:
     logits = [np.full(4, token, np.float32) for token in tokens]
-    return Output(tokens, [-0.5] * len(tokens), logits, finish, Stats(130, 4, 3))
+    return Output(tokens, [-0.5] * len(tokens), logits, finish, Stats(130, 4, 3, 200, 11, 12, 13))
+
+
+def told(result: dict[str, Any] | None) -> dict[str, Any]:
+    """Tensors as lists; when requests arrived is left out, as it is no fixed number."""
+    assert result is not None
+    assert (result.pop("arrival_time_ns", np.ones(1, np.int64)) > 0).all()
+    return {name: array.tolist() for name, array in result.items()}
 
 
 RESPONSES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -42,6 +49,11 @@ RESPONSES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "num_input_tokens": [[3]],
             "num_output_tokens": [[2]],
             "kv_cache_reused_blocks": [[2]],
+            "kv_cache_alloc_total_blocks": [[4]],
+            "kv_cache_alloc_new_blocks": [[2]],
+            "first_scheduled_time_ns": [[11]],
+            "first_token_time_ns": [[12]],
+            "last_token_time_ns": [[13]],
             "acceptance_rate": [[0.75]],
             "total_accepted_draft_tokens": [[3]],
             "total_draft_tokens": [[4]],
@@ -53,7 +65,7 @@ RESPONSES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("reason", "flags", "expected"), RESPONSES, ids=[row[0] for row in RESPONSES])
 def test_response_tensors(reason: str, flags: dict[str, Any], expected: dict[str, Any]) -> None:
     result = EachRow(parse(inputs(**flags))).add(0, output([1, 2]))
-    assert {name: array.tolist() for name, array in result.items()} == expected
+    assert told(result) == expected
 
 
 def test_responses_add_up() -> None:
@@ -113,6 +125,11 @@ TOGETHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "num_input_tokens": [[1], [2], [3]],
             "num_output_tokens": [[2], [0], [1]],
             "kv_cache_reused_blocks": [[2]] * 3,
+            "kv_cache_alloc_total_blocks": [[4]] * 3,
+            "kv_cache_alloc_new_blocks": [[2]] * 3,
+            "first_scheduled_time_ns": [[11]] * 3,
+            "first_token_time_ns": [[12]] * 3,
+            "last_token_time_ns": [[13]] * 3,
             "acceptance_rate": [[0.75]] * 3,
             "total_accepted_draft_tokens": [[3]] * 3,
             "total_draft_tokens": [[4]] * 3,
@@ -129,7 +146,7 @@ def test_rows_together(order: list[int], reason: str, more: dict[str, Any], expe
     *early, result = [together.add(i, outputs[i]) for i in order]
     assert early == [None, None]
     assert result is not None
-    assert {name: array.tolist() for name, array in result.items() if name != "generation_logits"} == expected
+    assert {name: value for name, value in told(result).items() if name != "generation_logits"} == expected
 
 
 def test_logits_of_rows_together() -> None:
