@@ -259,19 +259,24 @@ class Runner:
             self._threads.submit(self._drive, batch)
 
     def _drive(self, batch: Batch[Generation]) -> None:
+        """Run an engine call, then whatever can start when it is settled."""
+        self._delivery.hurry(True)
         following: Batch[Generation] | None = batch
-        while following is not None:
-            following = self._run(following)
+        try:
+            while following is not None:
+                following = self._run(following)
+        finally:
+            self._delivery.hurry(False)
 
     def _run(self, batch: Batch[Generation]) -> Batch[Generation] | None:
-        """Run an engine call and settle it; a batch that can start now."""
-        answers = self._engines[batch.role].call(batch.turns)
-        flight = _Flight(answers, time.monotonic(), dict(enumerate(batch.turns)))
-        with self._lock:
-            self._flights[batch] = flight
+        """Run an engine call and settle it; a batch that can start now. In a hurry but for the call itself."""
         error: ServingError = EngineError(f"{batch.role} engine: the call ended without an answer")
+        flight = _Flight(_NO_CALL, time.monotonic(), dict(enumerate(batch.turns)))
         try:
-            for outputs in answers:
+            flight.answers = self._engines[batch.role].call(batch.turns)
+            with self._lock:
+                self._flights[batch] = flight
+            for outputs in self._waiting_for(flight.answers):
                 self._take(batch, flight, outputs)
         except ServingError as raised:
             error = raised
@@ -279,6 +284,19 @@ class Runner:
             log.exception("an engine call broke off")
             error = EngineError(FAILED)
         return self._settle(batch, flight, error)
+
+    def _waiting_for(self, answers: Answers) -> Iterator[list[tuple[int, Output]]]:
+        """The answers; deliveries go on while we wait for them."""
+        responses = iter(answers)
+        while True:
+            self._delivery.hurry(False)
+            try:
+                outputs = next(responses, None)
+            finally:
+                self._delivery.hurry(True)
+            if outputs is None:
+                return
+            yield outputs
 
     def _release(self, batch: Batch[Generation]) -> None:
         """All is answered: let the engine go on with others before this batch is settled."""
@@ -299,7 +317,7 @@ class Runner:
 
     def _settle(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> Batch[Generation] | None:
         with self._lock:
-            del self._flights[batch]
+            self._flights.pop(batch, None)
             if not flight.given_up:
                 self._schedule.finish(batch)
                 self._time(batch, flight)
@@ -323,6 +341,17 @@ class Runner:
         elif first.output_len >= LONGEST_SPAN:
             # Half a step goes by, on average, until the engine takes a call in.
             self._policy.timed("target", len(self._running), 0, seconds / (first.output_len + 0.5))
+
+
+class _NoCall:
+    def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+        return iter(())
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+_NO_CALL = _NoCall()
 
 
 class Breaker:

@@ -6,6 +6,7 @@ the engine sees its batch at one step's beginning. How many waves are in flight 
 
 - one (lock-step): all sequences draft, then all are verified; engines that share a device, or few sequences;
 - two (alternating cohorts): one half drafts while the other is verified; engines on devices of their own;
+  each engine may have the second one's wave in its queue;
 - none: `rows` is 1, each sequence goes on its own and the engine's in-flight batching merges what it can.
 
 What would hold up the others never joins a wave: the target alone for several tokens, and calls that failed
@@ -109,13 +110,16 @@ class Schedule(Generic[S]):
 
     def _waves(self, cohort: _Cohort[S]) -> list[Batch[S]]:
         waiting, flying = cohort.waiting, cohort.flying
-        slots = self._slots(cohort.members)
         roles: list[Role] = sorted(waiting, key=lambda role: -len(waiting[role]))
-        if slots == 1:
+        idle = not any(flying.values())
+        if self._slots(cohort.members) == 1:
             # The phase in which more sequences wait goes first; the others join them in the next.
-            return self._take(cohort, roles[0], len(waiting[roles[0]])) if not any(flying.values()) else []
-        half = -(-cohort.members // 2)
-        return [batch for role in roles if not flying[role] for batch in self._take(cohort, role, half)]
+            return self._take(cohort, roles[0], len(waiting[roles[0]])) if idle else []
+        # A wave may queue behind the one in flight: the engine then goes from one to the other without us. A
+        # small one waits for more, or it would take a step of the target for itself, round after round.
+        half, least = -(-cohort.members // 2), cohort.members / 3
+        ready = [role for role in roles if idle or (flying[role] < 2 and len(waiting[role]) >= least)]
+        return [batch for role in ready for batch in self._take(cohort, role, half)]
 
     def _take(self, cohort: _Cohort[S], role: Role, most: int) -> list[Batch[S]]:
         """A wave of at most `most` turns; more than one engine call where the engine takes fewer rows."""

@@ -57,6 +57,8 @@ def test_what_starts(
     made = schedule(members, rows, slots)
     ask(made, drafts, targets)
     assert names(start(made)) == started, reason
+    again = names(start(made)) if slots > 1 and not targets else []
+    assert again == ([drafts[len(started[0]) :]] if again else []), "the other half queues behind it"
     assert start(made) == [], "nothing starts twice"
 
 
@@ -125,14 +127,24 @@ def test_a_cohort_is_forgotten_with_its_last_sequence() -> None:
     assert not made._cohorts  # memory of a server that runs for months
 
 
-@pytest.mark.parametrize(("slots", "started"), [(2, ["c"]), (1, [])], ids=["two cohorts", "lock-step"])
+def test_a_small_wave_waits_for_more_unless_nothing_else_flies() -> None:
+    made = schedule(9, slots=2)
+    ask(made, "abcd")
+    (wave,) = start(made)
+    ask(made, targets="ef")
+    assert start(made) == [], "two of nine would take a step for themselves"
+    made.finish(wave)
+    assert names(start(made)) == ["ef"], "there is nobody to wait for"
+
+
+@pytest.mark.parametrize(("slots", "started"), [(2, ["cd"]), (1, [])], ids=["two cohorts", "lock-step"])
 def test_an_answered_wave_makes_way_for_the_other_cohort_alone(slots: int, started: list[str]) -> None:
     made = schedule(4, slots=slots)
     ask(made, "ab")
     (wave,) = start(made)
-    ask(made, "c")
+    ask(made, "cd")
     made.release(wave)
     assert names(start(made)) == started
     made.finish(wave)
-    ask(made, "d")
-    assert len(start(made)) == (slots == 1), "a lane is freed once"
+    made.finish(wave)
+    assert all(count >= 0 for cohort in made._cohorts.values() for count in cohort.flying.values()), "freed once"

@@ -350,8 +350,8 @@ def test_sequences_share_engine_calls(start: Start) -> None:
     for answer in [ask(service, tensors(prompt, max_tokens=40)) for prompt in GOOD]:
         answer.wait()
     rows = [len(call.turns) for call in engines.draft.calls]
-    assert max(rows) == len(GOOD)
-    assert sum(rows) / len(rows) > len(GOOD) / 2, "most calls are of the whole cohort"
+    assert max(rows) == len(GOOD) / 2, "two cohorts"
+    assert sum(rows) / len(rows) > len(GOOD) / 3, "most calls are of a whole cohort"
 
 
 @pytest.mark.parametrize("role", ["draft", "target"])

@@ -143,20 +143,21 @@ class Answers:
     def __init__(self, model: EngineModel, request_id: str, turns: Sequence[Turn[Generation]]) -> None:
         self._model = model
         self._id = request_id
-        self._turns = turns
+        self._rows = len(turns)
         self._outputs = turns[0].sequence.bindings[model.role].outputs
+        self._tensors = _tensors(model.role, turns)
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """Outputs with their rows, a list a response. Raises EngineError."""
-        turns, model = self._turns, self._model
-        wanted = [*_TOKENS, *self._outputs, *([_ROW] if len(turns) > 1 else [])]
+        rows, model = self._rows, self._model
+        wanted = [*_TOKENS, *self._outputs, *([_ROW] if rows > 1 else [])]
         error: EngineError | None = None
         # Read to its end, come what may: an iterator that is not waits for it where it is freed.
-        for response in model.execute(self._id, _tensors(model.role, turns), wanted, len(turns)):
+        for response in model.execute(self._id, self._tensors, wanted, rows):
             if response.has_error():
                 error = plain_error(response.error(), model.role)
             elif response.output_tensors():
-                yield _outputs(response, len(turns), self._outputs)
+                yield _outputs(response, rows, self._outputs)
         if error is not None:
             raise error
 
