@@ -1,9 +1,9 @@
 """A stub for both engines of the benchmark: TensorRT-LLM's tensors, a cost model's times, made-up tokens.
 
 It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls
-with the same request id; `streaming` gives a response a token. Rows of a request answer one by one with
-`batch_index`, or all in one response where the request parameter `one_response` is true. The prompt is
-never repeated. Sampling parameters are taken and mean nothing here.
+with the same request id. It is not decoupled, as the engines of the operator: all rows of a request come in
+one response, and there is no streaming. The prompt is never repeated. Sampling parameters are taken and mean
+nothing here.
 
 One thread runs the steps. They begin and end at the cost model's times to the microsecond: a step begins
 when the one before it ended, or when its first request came, not when this process had time for it.
@@ -37,8 +37,6 @@ class Request(Call):
     work: Work
     sender: Any
     request_id: str
-    streaming: bool
-    one_response: bool
     arrived: float
 
 
@@ -77,7 +75,7 @@ class TritonPythonModel:
         sender = request.get_response_sender()
         if _flag(request, "stop"):
             self._stopped.add(request.request_id())
-            sender.send(flags=FINAL)
+            sender.send(pb_utils.InferenceResponse([]), FINAL)
             return None
         names = ("input_ids", "input_lengths", "request_output_len", "draft_input_ids")
         ids, lengths, output_lens, drafted = (_array(request, name) for name in names)
@@ -92,8 +90,6 @@ class TritonPythonModel:
             work=work,
             sender=sender,
             request_id=request.request_id(),
-            streaming=_flag(request, "streaming"),
-            one_response='"one_response":true' in request.parameters().replace(" ", ""),
             arrived=arrived,
         )
 
@@ -105,11 +101,10 @@ class TritonPythonModel:
             self._admit(begin + ADMISSION_SECONDS)
             seconds = self._engine.begin()
             end = self._device.reserve(begin, seconds)
-            answers = [(request.sender, _answers(request)) for request in self._engine.active]
+            answers = [(request.sender, _answer(request)) for request in self._engine.active if _last_step(request)]
             time.sleep(max(0.0, end - time.monotonic()))
-            for sender, responses in answers:
-                for response, flags in responses:
-                    sender.send(response, flags)
+            for sender, response in answers:
+                sender.send(response, FINAL)
             self._meter.add(seconds)
             for request in self._engine.end():
                 if request.done:
@@ -143,27 +138,22 @@ class TritonPythonModel:
         stopped, self._stopped = self._stopped, set()
         for request in [*self._engine.active, *self._waiting]:
             if request.request_id in stopped:
-                request.sender.send(flags=FINAL)
+                request.sender.send(pb_utils.InferenceResponse([]), FINAL)
                 (self._engine.active if request in self._engine.active else self._waiting).remove(request)
 
 
-def _answers(request: Request) -> list[tuple[Any, int]]:
-    """Responses, with flags, that the step which begins now makes ready."""
-    work, step = request.work, request.steps + 1
-    last = step == len(request.rows)
-    if not request.streaming and (len(work.counts) == 1 or request.one_response):
-        width = int(work.counts.max())
-        return [(_response(work.ids[:, None, :width], work.counts[:, None]), FINAL)] if last else []
-    ready = work.counts >= step if request.streaming else work.steps == step
-    first = step - 1 if request.streaming else 0
-    ends = np.minimum(step, work.counts) if request.streaming else work.counts
-    answers = [_row(request, int(row), work.ids[row, first : ends[row]]) for row in np.flatnonzero(ready)]
-    return [*((answer, 0) for answer in answers), *([(None, FINAL)] if last else [])]
+def _last_step(request: Request) -> bool:
+    """Whether the step that begins now makes the request's answer ready."""
+    return request.steps + 1 == len(request.rows)
 
 
-def _row(request: Request, row: int, ids: Any) -> Any:
-    index = row if len(request.work.counts) > 1 else None
-    return _response(ids[None, None], np.array([[len(ids)]], np.int32), index)
+def _answer(request: Request) -> Any:
+    """All rows, cut to the longest."""
+    work = request.work
+    ids = np.ascontiguousarray(work.ids[:, None, : int(work.counts.max())])
+    lengths = np.ascontiguousarray(work.counts[:, None], np.int32)
+    tensors = [pb_utils.Tensor("output_ids", ids), pb_utils.Tensor("sequence_length", lengths)]
+    return pb_utils.InferenceResponse(tensors)
 
 
 def _array(request: Any, name: str) -> Any:
@@ -174,11 +164,3 @@ def _array(request: Any, name: str) -> Any:
 def _flag(request: Any, name: str) -> bool:
     value = _array(request, name)
     return value is not None and bool(value.any())
-
-
-def _response(ids: Any, lengths: Any, index: int | None = None) -> Any:
-    ids, lengths = np.ascontiguousarray(ids), np.ascontiguousarray(lengths, np.int32)
-    tensors = [pb_utils.Tensor("output_ids", ids), pb_utils.Tensor("sequence_length", lengths)]
-    if index is not None:
-        tensors.append(pb_utils.Tensor("batch_index", np.array([[index]], np.int32)))
-    return pb_utils.InferenceResponse(tensors)
