@@ -43,8 +43,8 @@ class Profile(_Settings):
     engine_env: dict[str, str] = Field(default_factory=dict)
     """Environment that the engine's model needs."""
     batched_engine_calls: bool = False
-    """Whether the BLS may send several sequences in one engine call. It must not where the engine answers each
-    row by itself and Triton is older than 26.07: its Python backend can deadlock then."""
+    """Whether the engine takes several sequences in one call and answers them in one response. TensorRT-LLM's
+    backend does not where it is not decoupled; its in-flight batching merges single calls."""
     resources: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Resource requests and limits of the server container."""
 

@@ -232,6 +232,8 @@ class Runner:
         rows, flight.left = list(flight.left.values()), {}
         if rows and batch.role == "draft":
             self._breaker.failed(time.monotonic())
+        if len(rows) > 1:
+            log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
         for turn in rows:
             generation = turn.sequence
             if not generation.alive:

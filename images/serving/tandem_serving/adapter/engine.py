@@ -1,22 +1,20 @@
 """Engine calls: Triton models with TensorRT-LLM's tensors, called from inside the server.
 
-Calls are plain `exec(decoupled=True)` on threads of ours: `async_exec` is known to fail under concurrency
-before 26.07. Each call has a request id of its own and is cancelled as TensorRT-LLM's backend defines it, by
-a request with the same id and `stop` set, which every version of Triton can send.
+The engines are not decoupled, so that clients can call them too: one response to a call. Calls are plain
+`exec()` on threads of ours: `async_exec` is known to fail under concurrency before 26.07. Each call has a
+request id of its own and is cancelled as TensorRT-LLM's backend defines it, by a request with the same id and
+`stop` set, which every version of Triton can send.
 
 A call holds a row for each sequence: `input_ids` int32[B, n], filled up to the longest (`input_lengths` says
-where a row ends), `draft_input_ids` int32[B, k], the rest int32/float32[B, 1]. The request parameter
-`one_response` asks for all rows in one response: several to a call can deadlock the Python backend up to
-26.06. Engines that do not know it (TensorRT-LLM's) answer each row by itself, with `batch_index`.
+where a row ends), `draft_input_ids` int32[B, k], the rest int32/float32[B, 1]; so does the response:
+`output_ids` int32[B, 1, m], `sequence_length` int32[B, 1].
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import threading
-import time
 import uuid
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,7 +23,6 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter.errors import plain_error
-from tandem_serving.adapter.response import ONE_RESPONSE
 from tandem_serving.errors import EngineError
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.loop import Output, Role
@@ -33,41 +30,7 @@ from tandem_serving.request import Array, Prompt, Request
 from tandem_serving.schedule import Turn
 
 _TOKENS = ("output_ids", "sequence_length")
-_ROW = "batch_index"
 _LOG_PROBS, _LOGITS = "output_log_probs", "generation_logits"
-
-
-class _Recent:
-    """Keeps response iterators for a while after their calls.
-
-    Triton's stub drops its own reference on a C++ thread when a call ends. Were that the last one, Python
-    objects would be freed there: without the interpreter's lock up to 24.11, which corrupts the heap and
-    crashes the model; with it, but in an order that can deadlock, up to 26.06.
-    """
-
-    SECONDS = 2.0
-
-    def __init__(self) -> None:
-        self._kept: deque[tuple[float, Any]] = deque()
-        self._lock = threading.Lock()
-
-    def keep(self, responses: Any) -> None:
-        """Keep an iterator and let go of old ones."""
-        now = time.monotonic()
-        with self._lock:
-            self._kept.append((now, responses))
-            while self._kept[0][0] < now - self.SECONDS:
-                self._kept.popleft()
-
-
-_recent = _Recent()
-
-
-def start(call: Any) -> Iterable[Any]:
-    """Execute a pb_utils.InferenceRequest of a decoupled model: its responses, as they come."""
-    responses: Iterable[Any] = call.exec(decoupled=True)
-    _recent.keep(responses)
-    return responses
 
 
 def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
@@ -104,21 +67,22 @@ class EngineModel:
         """An engine call with a row for each turn; it starts when it is read."""
         return Answers(self, f"{self._prefix}-{next(self._numbers)}", turns)
 
-    def execute(self, request_id: str, tensors: list[Any], outputs: Iterable[str], rows: int = 1) -> Iterable[Any]:
-        """Start a call; returns its responses' iterator. Raises EngineError."""
-        more = {"parameters": {ONE_RESPONSE: True}} if rows > 1 else {}
+    def execute(self, request_id: str, tensors: list[Any], outputs: Iterable[str]) -> Any:
+        """Make a call; its response. Raises EngineError."""
         call = pb_utils.InferenceRequest(
             model_name=self.name,
             request_id=request_id,
             requested_output_names=list(outputs),
             inputs=tensors,
             preferred_memory=self._memory,
-            **more,
         )
         try:
-            return start(call)
+            response = call.exec()
         except pb_utils.TritonModelException as error:
             raise EngineError(f"{self.role} engine: {error}") from None
+        if response.has_error():
+            raise plain_error(response.error(), self.role)
+        return response
 
     def stop(self, request_id: str) -> None:
         """Ask the engine to end a call; returns at once."""
@@ -132,9 +96,9 @@ class EngineModel:
         one = np.ones((1, 1), np.int32)
         tensors = [pb_utils.Tensor(name, one) for name in ("input_ids", "input_lengths", "request_output_len")]
         tensors.append(pb_utils.Tensor("stop", np.ones((1, 1), np.bool_)))
-        # Whatever the answer says: the call's own responses tell how it ended.
-        for _ in self.execute(request_id, tensors, _TOKENS):
-            pass
+        # Whatever the answer says: the call's own response tells how it ended.
+        with contextlib.suppress(EngineError):
+            self.execute(request_id, tensors, _TOKENS)
 
 
 class Answers:
@@ -148,18 +112,9 @@ class Answers:
         self._tensors = _tensors(model.role, turns)
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
-        """Outputs with their rows, a list a response. Raises EngineError."""
-        rows, model = self._rows, self._model
-        wanted = [*_TOKENS, *self._outputs, *([_ROW] if rows > 1 else [])]
-        error: EngineError | None = None
-        # Read to its end, come what may: an iterator that is not waits for it where it is freed.
-        for response in model.execute(self._id, self._tensors, wanted, rows):
-            if response.has_error():
-                error = plain_error(response.error(), model.role)
-            elif response.output_tensors():
-                yield _outputs(response, rows, self._outputs)
-        if error is not None:
-            raise error
+        """Outputs with their rows, all at once. Raises EngineError."""
+        response = self._model.execute(self._id, self._tensors, [*_TOKENS, *self._outputs])
+        yield _outputs(response, self._rows, self._outputs)
 
     def stop(self) -> None:
         """Ask the engine to end the call; returns at once."""
@@ -200,24 +155,23 @@ def _array(response: Any, name: str) -> Array | None:
 
 
 def _outputs(response: Any, rows: int, wanted: tuple[str, ...]) -> list[tuple[int, Output]]:
-    """The rows of a response: all of the call, or the one that batch_index names. Raises EngineError."""
+    """The rows of a response. Raises EngineError."""
     ids, lengths = _array(response, "output_ids"), _array(response, "sequence_length")
     if ids is None or lengths is None:
         raise EngineError("the engine's response lacks output_ids or sequence_length: check the engine model")
-    tokens, counts = ids.reshape(len(ids), -1).tolist(), lengths.reshape(-1).tolist()
-    index: Array | None = np.arange(rows) if len(tokens) == rows else _array(response, _ROW)
-    if index is None:
-        raise EngineError("the engine's response lacks batch_index: check the engine model")
+    if len(ids) != rows:
+        raise EngineError(f"the engine answered {len(ids)} of {rows} sequences: set max_engine_rows to 1 for it")
+    tokens, counts = ids.reshape(rows, -1).tolist(), lengths.reshape(-1).tolist()
     log_probs = _array(response, _LOG_PROBS) if _LOG_PROBS in wanted else None
     logits = _array(response, _LOGITS) if _LOGITS in wanted else None
     return [
         (
-            int(row),
+            row,
             Output(
-                tokens[i][:count],
-                None if log_probs is None else log_probs[i].reshape(-1)[:count].copy(),
-                None if logits is None else logits[i].reshape(-1, logits.shape[-1])[:count].copy(),
+                tokens[row][:count],
+                None if log_probs is None else log_probs[row].reshape(-1)[:count].copy(),
+                None if logits is None else logits[row].reshape(-1, logits.shape[-1])[:count].copy(),
             ),
         )
-        for i, (row, count) in enumerate(zip(index.reshape(-1), counts, strict=False))
+        for row, count in enumerate(counts)
     ]

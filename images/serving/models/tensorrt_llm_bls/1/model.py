@@ -14,9 +14,9 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving import adapter
-from tandem_serving.adapter.engine import start
 from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
 from tandem_serving.adapter.response import ONE_RESPONSE
+from tandem_serving.adapter.stream import start
 from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestError, ServingError
 from tandem_serving.request import Array
 
