@@ -12,7 +12,7 @@ End of sequence, as TensorRT-LLM reports it: end_id is not part of the output, s
 returns accepted draft tokens only, without one of the target's own, has reached it. Engines that do
 return end_id are understood too.
 
-Without a draft the target runs in calls of 1, 2, 4, 8, 8, ... tokens: long enough to cost little, short
+Without a draft the target runs in calls of 1, 2, 4, 8, 16, 16, ... tokens: long enough to cost little, short
 enough to stream and to be cancelled. (One streaming call would be fewer, but with more than one response
 to a call Triton's Python backend can deadlock its whole process up to 26.06: its iterator waits for the
 interpreter's lock while it holds its own.)
@@ -40,7 +40,7 @@ FINISH_END_ID = "end_id"
 FINISH_STOP = "stop"
 
 # Tokens of the target's calls when it runs alone, at most.
-LONGEST_SPAN = 8
+LONGEST_SPAN = 16
 
 _MASK64 = (1 << 64) - 1
 
