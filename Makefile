@@ -50,16 +50,16 @@ lint: venv ## ruff, mypy strict, import layers
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	@# Every Triton model is a model.py: one by one, or the names clash.
-	for model in images/*/models/*/1/model.py examples/demo.py; do $(VENV)/bin/mypy --no-error-summary $$model; done
+	for model in images/*/models/*/1/model.py tests/bench/bls/stub_engine/model.py examples/demo.py; do $(VENV)/bin/mypy --no-error-summary $$model; done
 	$(VENV)/bin/lint-imports
 
 .PHONY: unit
 unit: venv ## Unit tests (seconds)
-	$(PY) -m pytest tests/unit
+	$(PY) -m pytest tests/unit -n 2 --dist loadfile
 
 .PHONY: triton
 triton: venv ## The Triton models on a real Triton server (CPU)
-	$(PY) -m pytest tests/triton
+	$(PY) -m pytest tests/triton -n 2 --dist loadfile
 
 .PHONY: integration
 integration: venv binaries ## The operator on a real API server with simulated nodes

@@ -151,7 +151,10 @@ class Loop:
     def begin(self, draft_length: int) -> Call:
         """The first call of the next round: to the draft, or to the target alone where k comes to 0."""
         k = min(draft_length, self._remaining - 1, self._room())
-        return self._call("draft", k) if k > 0 else self._alone()
+        if k <= 0:
+            return self._alone()
+        self._span = 1  # one round without a draft, to see what it is worth, must not be a long one
+        return self._call("draft", k)
 
     def drafted(self, output: Output) -> Call:
         """Take the draft's answer: the verification (by the target alone if the draft expects the end)."""

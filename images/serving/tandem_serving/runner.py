@@ -79,6 +79,7 @@ class Runner:
         self._waiting: deque[Generation] = deque()
         self._flights: dict[Batch[Generation], _Flight] = {}
         self._breaker = Breaker()
+        self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
         self._delivery = Delivery()
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running, thread_name_prefix="engine")
@@ -331,7 +332,11 @@ class Runner:
 
     def _time(self, batch: Batch[Generation], flight: _Flight) -> None:
         """Tell the policy what a call took that is like others of its kind."""
-        seconds, first = time.monotonic() - flight.started, batch.turns[0].call
+        now, first = time.monotonic(), batch.turns[0].call
+        # A wave that was in the engine's queue began when the one before it was over.
+        seconds = now - max(flight.started, self._landed[batch.role] if batch.wave else 0.0)
+        if batch.wave:
+            self._landed[batch.role] = now
         if flight.left:
             return
         if batch.role == "draft":

@@ -89,6 +89,17 @@ def test_engine_calls(
     assert (len(draft.calls), len(target.calls)) == (drafts, verifications), reason
 
 
+def test_a_round_without_a_draft_is_short_a_series_of_them_long() -> None:
+    loop, lengths = Loop(Sequence(PROMPT, 60)), []
+    for k in (0, 0, 0, 2, 0, 0):
+        call = loop.begin(k)
+        if call.role == "draft":
+            call = loop.drafted(MockEngine(counting).run(call))
+        lengths.append(call.output_len)
+        loop.verified(MockEngine(counting).run(call))
+    assert lengths == [1, 2, 4, 3, 1, 2]
+
+
 def test_draft_failure_goes_on_with_target_alone() -> None:
     target, draft = MockEngine(counting), MockEngine(counting, fail_at=2)
     steps = generate(target, draft, 4)
