@@ -94,7 +94,7 @@ class Generation:
     """A sequence of a job. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `reproducible`: its calls must not depend on what else runs. `isolated`: its calls failed together with
-    others', so they go by themselves.
+    others', so they go by themselves. `over`: its last token is known; `retired`: it makes no more calls.
     """
 
     job: Job
@@ -107,6 +107,7 @@ class Generation:
     reproducible: bool = False
     isolated: bool = False
     over: bool = False
+    retired: bool = False
     key: Hashable = ()
     _told: float = 0.0
 

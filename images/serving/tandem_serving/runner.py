@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tandem_serving import metrics as m
+from tandem_serving.breaker import Breaker
 from tandem_serving.delivery import Delivery
 from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError
 from tandem_serving.generation import Generation
@@ -152,10 +153,10 @@ class Runner:
         return flight
 
     def _forget_dead(self) -> None:
-        for generation in [g for g in self._running if not g.alive]:
+        for generation in [g for g in self._running if g.job.over]:
             self._leave(generation)
-        if any(not g.alive for g in self._waiting):
-            self._waiting = deque(g for g in self._waiting if g.alive)
+        if any(g.job.over for g in self._waiting):
+            self._waiting = deque(g for g in self._waiting if not g.job.over)
         self._fill()
 
     def _fill(self) -> None:
@@ -170,8 +171,14 @@ class Runner:
             self._begin(generation, first=busy)
 
     def _leave(self, generation: Generation) -> None:
-        if generation in self._running:
-            del self._running[generation]
+        """A sequence is over and delivered, or nobody waits for it: its place is free."""
+        self._retire(generation)
+        self._running.pop(generation, None)
+
+    def _retire(self, generation: Generation) -> None:
+        """A sequence makes no more calls."""
+        if generation in self._running and not generation.retired:
+            generation.retired = True
             self._schedule.leave(generation.key)
             self._policy.leave(generation.acceptance)
 
@@ -224,7 +231,10 @@ class Runner:
             generation.acceptance.observe(step.drafted, step.accepted)
         generation.take(step, lambda work: self._delivery.put(generation, work))
         if generation.over:
-            self._leave(generation)
+            self._retire(generation)
+            # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
+            # work then hold up new sequences, not memory.
+            self._delivery.put(generation, lambda: self._depart(generation))
         else:
             self._begin(generation)
 
@@ -256,7 +266,14 @@ class Runner:
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(generation, generation.loop.begin(0))
 
-    # --- on the engine threads --------------------------------------------------------------------
+    # --- on the delivery and engine threads -------------------------------------------------------
+    def _depart(self, generation: Generation) -> None:
+        with self._lock:
+            self._leave(generation)
+            self._fill()
+            ready = self._start()
+        self._submit(ready)
+
     def _submit(self, batches: Iterable[Batch[Generation]]) -> None:
         for batch in batches:
             self._threads.submit(self._drive, batch)
@@ -359,35 +376,3 @@ class _NoCall:
 
 
 _NO_CALL = _NoCall()
-
-
-class Breaker:
-    """Keeps sequences from waiting for a draft engine that is down: no drafts for a while after `FAILURES`
-    calls in a row (one bad request is not an engine that is down).
-
-    The pause doubles, from `FIRST` to `LONGEST` seconds, until a call works.
-    """
-
-    FAILURES = 3
-    FIRST, LONGEST = 0.5, 30.0
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._pause = 0.0
-        self._until = 0.0
-
-    def closed(self, now: float) -> bool:
-        """Whether drafts may be asked for."""
-        return now >= self._until
-
-    def failed(self, now: float) -> None:
-        """The draft engine failed a call, or was late."""
-        self._failures += 1
-        if self._failures >= self.FAILURES and now >= self._until:
-            self._pause = min(max(self.FIRST, 2 * self._pause), self.LONGEST)
-            self._until = now + self._pause
-
-    def worked(self) -> None:
-        """The draft engine answered."""
-        self._failures = 0
-        self._pause = 0.0
