@@ -8,6 +8,10 @@ engines get the whole sequence at each call: they keep its prefix in their KV ca
     begin(k) ──▶ draft call ──drafted()──▶ verification ──verified()──▶ Step, and begin(k) again
         └──────▶ target call (k = 0, or the draft failed) ────┘
 
+Where the draft engine would be idle meanwhile, it can draft ahead (Liu et al., 2025, "PEARL", arXiv:2408.11850):
+`ahead` is a call as if the verification kept all tokens, `guessed` takes its answer. If that comes true, with the
+target's own token as the draft foresaw it, `begin` gives the next verification at once.
+
 End of sequence, as TensorRT-LLM reports it: end_id is not part of the output, so a verification that
 returns accepted draft tokens only, without one of the target's own, has reached it. Engines that do
 return end_id are understood too.
@@ -147,10 +151,15 @@ class Loop:
         self._end = self._start
         self._proposal: list[int] = []
         self._span = 1
+        self._guess: list[int] = []
+        self._ready: list[int] = []
 
     def begin(self, draft_length: int) -> Call:
         """The first call of the next round: to the draft, or to the target alone where k comes to 0."""
         k = min(draft_length, self._remaining - 1, self._room())
+        ready, self._ready = self._ready[: max(k, 0)], []
+        if ready:
+            return self.drafted(Output(ready))
         if k <= 0:
             return self._alone()
         self._span = 1  # one round without a draft, to see what it is worth, must not be a long one
@@ -166,13 +175,30 @@ class Loop:
         # Passed on as it came: with fast logits it is a handle that only the engines understand.
         return replace(call, draft_ids=tuple(self._proposal), draft_logits=output.logits)
 
+    def ahead(self) -> Call | None:
+        """A draft call while the target verifies, one token longer than the proposal; None: not possible."""
+        k, sequence = len(self._proposal), self._sequence
+        room = min(self._remaining - k - 2, self._room() - k - 1)
+        if not k or room < 1 or sequence.use_draft_logits:
+            return None
+        ids = np.concatenate([self._ids[: self._end], np.array(self._proposal, np.int32)])
+        return replace(self._call("draft", min(k, room) + 1), ids=ids, min_tokens=0)
+
+    def guessed(self, call: Call, output: Output) -> None:
+        """Take the answer of `ahead`; one that comes after its verification is no use."""
+        if self._proposal and len(call.ids) == self._end + len(self._proposal):
+            self._guess = output.ids
+
     def verified(self, output: Output) -> Step:
         """Take the target's answer: what the sequence has gained."""
         proposal, self._proposal = self._proposal, []
+        guess, self._guess = self._guess, []
         ids = output.ids[: self._remaining]
         cut = self._end_at(ids)
         accepted = common_prefix(ids[:cut], proposal)
         self._append(ids[:cut])
+        if guess and accepted == len(proposal) and ids[accepted:cut] == guess[:1]:
+            self._ready = guess[1:]
         if cut < len(ids) or (not self.finish and self._is_short(cut, accepted, len(proposal))):
             self.finish = FINISH_END_ID
         return Step(

@@ -50,12 +50,14 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call."""
+    """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call;
+    whether a single sequence drafts ahead while the target verifies."""
 
     running: int
     waiting: int
     rows: int
     draft_timeout: float
+    ahead: bool = False
 
 
 @dataclass
@@ -196,6 +198,10 @@ class Runner:
         alone = call.role == "target" and not call.draft_ids
         own = generation.isolated or (alone and (call.output_len > 1 or not generation.draft_length))
         self._schedule.ask(Turn(generation, call, generation.key, own))
+        # With more sequences the draft engine has other work, or they would have to wait for each other.
+        lone = self._limits.ahead and len(self._running) == 1 and not generation.reproducible
+        if call.draft_ids and lone and (foresight := generation.loop.ahead()):
+            self._schedule.ask(Turn(generation, foresight, generation.key, own=True, ahead=True))
 
     def _start(self) -> list[Batch[Generation]]:
         batches = self._schedule.start(lambda generation: generation.alive)
@@ -222,6 +228,9 @@ class Runner:
         generation = turn.sequence
         if not generation.alive:
             return
+        if turn.ahead:
+            generation.loop.guessed(turn.call, output)
+            return
         if turn.call.role == "draft":
             self._breaker.worked()
             self._ask(generation, generation.loop.drafted(output))
@@ -240,7 +249,7 @@ class Runner:
 
     def _fail_rows(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
-        rows, flight.left = list(flight.left.values()), {}
+        rows, flight.left = [turn for turn in flight.left.values() if not turn.ahead], {}
         if rows and batch.role == "draft":
             self._breaker.failed(time.monotonic())
         if len(rows) > 1:

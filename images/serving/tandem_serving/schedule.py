@@ -27,12 +27,16 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Turn(Generic[S]):
-    """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`."""
+    """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`.
+
+    `ahead`: nothing waits for its answer.
+    """
 
     sequence: S
     call: Call
     key: Hashable
     own: bool = False
+    ahead: bool = False
 
 
 @dataclass(eq=False)

@@ -39,7 +39,8 @@ class Bind(Protocol):
 @dataclass(frozen=True)
 class Options:
     """Settings of a service; times in seconds. `target_limit`, `draft_limit`: longest sequences (tokens) of
-    the engines, 0: no draft. `rows`: sequences that an engine call can hold. `mix_seed`: see loop.Sequence."""
+    the engines, 0: no draft. `rows`: sequences that an engine call can hold. `mix_seed`: see loop.Sequence.
+    `ahead`: see loop.Loop.ahead."""
 
     request_timeout: float
     draft_timeout: float
@@ -49,6 +50,7 @@ class Options:
     target_limit: int = 1 << 30
     draft_limit: int = 1 << 30
     mix_seed: bool = False
+    ahead: bool = False
 
 
 class Service:
@@ -71,7 +73,7 @@ class Service:
         self._jobs: dict[int, Job] = {}
         self._closed = threading.Event()
         self.metrics = m.Metrics(speculates=options.draft_limit > 0)
-        limits = Limits(options.running, options.waiting, options.rows, options.draft_timeout)
+        limits = Limits(options.running, options.waiting, options.rows, options.draft_timeout, options.ahead)
         self._runner = Runner(engines, policy, limits, self.metrics)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder) -> None:

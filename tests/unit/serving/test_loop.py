@@ -100,6 +100,32 @@ def test_a_round_without_a_draft_is_short_a_series_of_them_long() -> None:
     assert lengths == [1, 2, 4, 3, 1, 2]
 
 
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "too late"])
+@pytest.mark.parametrize("max_tokens", [1, 5, 24])
+def test_drafting_ahead_changes_no_token(draft: Model, k: int, late: bool, max_tokens: int) -> None:
+    target, drafter, loop = MockEngine(counting), MockEngine(draft), Loop(Sequence(PROMPT, max_tokens))
+    steps, saved = [], 0
+    while not loop.finish:
+        call = loop.begin(k)
+        if call.role == "draft":
+            call = loop.drafted(drafter.run(call))
+        elif call.draft_ids:
+            saved += 1
+        foresight = loop.ahead()
+        if foresight and not late:
+            loop.guessed(foresight, drafter.run(foresight))
+        steps.append(loop.verified(target.run(call)))
+        if foresight and late:
+            loop.guessed(foresight, drafter.run(foresight))
+    assert tokens(steps) == alone(counting, max_tokens)
+    if late:
+        assert saved == 0
+    elif draft is counting and max_tokens == 24:
+        assert saved == len(steps) - 1, "a draft call for the first round only"
+
+
 def test_draft_failure_goes_on_with_target_alone() -> None:
     target, draft = MockEngine(counting), MockEngine(counting, fail_at=2)
     steps = generate(target, draft, 4)

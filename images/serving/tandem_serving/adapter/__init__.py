@@ -48,6 +48,7 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         target_limit=limits.max_sequence_len,
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
         mix_seed=config.mix_seed,
+        ahead=config.separate_devices,
     )
     policy: Policy = Fixed(config.max_draft_len, config.separate_devices)
     if config.adaptive and config.max_draft_len:
