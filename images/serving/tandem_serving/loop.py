@@ -55,7 +55,7 @@ class Call:
 
     `ids` int32[n] is the sequence so far. A target's call with `draft_ids` (k of them) is a verification:
     `output_len` is k + 1 and the engine returns 1..k+1 tokens in one pass; `draft_logits` float[k, V] are
-    those that the draft chose from.
+    those that the draft chose from. `first`: the engine has not seen the sequence before.
     """
 
     role: Role
@@ -65,6 +65,7 @@ class Call:
     draft_logits: FloatArray | None = None
     min_tokens: int = 0
     seed: int | None = None
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ class Loop:
         self._end = self._start
         self._proposal: list[int] = []
         self._span = 1
+        self._seen: set[Role] = set()
         self._guess: list[int] = []
         self._ready: list[int] = []
 
@@ -237,12 +239,15 @@ class Loop:
             # should be as alike as can be.
             seed = mix(mix(seed, -1) if independent else seed, self._end)
         self._wanted = output_len
+        first = role not in self._seen
+        self._seen.add(role)
         return Call(
             role=role,
             ids=self._ids[: self._end],
             output_len=output_len,
             min_tokens=0 if independent else max(0, sequence.min_tokens - (self._end - self._start)),
             seed=seed,
+            first=first,
         )
 
     def _is_short(self, length: int, accepted: int, drafted: int) -> bool:

@@ -363,7 +363,8 @@ class Runner:
         seconds = now - max(flight.started, self._landed[batch.role] if batch.wave else 0.0)
         if batch.wave:
             self._landed[batch.role] = now
-        if flight.left:
+        # A call that brings a new prompt takes its prefill's time, too.
+        if flight.left or any(turn.call.first for turn in batch.turns):
             return
         if batch.role == "draft":
             if batch.wave and all(turn.call.output_len == first.output_len for turn in batch.turns):

@@ -126,6 +126,16 @@ def test_drafting_ahead_changes_no_token(draft: Model, k: int, late: bool, max_t
         assert saved == len(steps) - 1, "a draft call for the first round only"
 
 
+def test_a_call_says_whether_it_brings_the_prompt() -> None:
+    loop, brings = Loop(Sequence(PROMPT, 24)), []
+    for _ in range(2):
+        call = loop.begin(2)
+        verification = loop.drafted(MockEngine(counting).run(call))
+        brings += [(call.role, call.first), (verification.role, verification.first)]
+        loop.verified(MockEngine(counting).run(verification))
+    assert brings == [("draft", True), ("target", True), ("draft", False), ("target", False)]
+
+
 def test_draft_failure_goes_on_with_target_alone() -> None:
     target, draft = MockEngine(counting), MockEngine(counting, fail_at=2)
     steps = generate(target, draft, 4)
