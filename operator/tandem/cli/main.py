@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from pythonjsonlogger.json import JsonFormatter
 import tandem
 from tandem.api.crd import crd as make_crd
 from tandem.cli import generate as generate_command
-from tandem.cli.render import render_file
+from tandem.cli.render import read_text, render_file
 from tandem.cluster.client import Api
 from tandem.errors import TandemError
 from tandem.operator import Operator
@@ -64,8 +63,7 @@ def render(
 ) -> None:
     """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
     with user_errors():
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        typer.echo(render_file(text, load_settings(settings)), nl=False)
+        typer.echo(render_file(read_text(file), load_settings(settings)), nl=False)
 
 
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
@@ -79,8 +77,10 @@ def operator_run(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the operator with the pod's service account, or the current kubeconfig."""
-    _configure_logging(log_format, log_level)
     host, _, port = bind.rpartition(":")
+    if not port.isdecimal():
+        raise typer.BadParameter(f"{bind!r}: write HOST:PORT", param_hint="--bind")
+    _configure_logging(log_format, log_level)
     with user_errors():
         asyncio.run(_run_operator(load_settings(settings), host, int(port)))
 

@@ -1,5 +1,7 @@
 """`tandem render`: a resource to its children, offline."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -18,6 +20,17 @@ class RenderError(TandemError):
     """The resource cannot be rendered; the message says what to write."""
 
 
+def read_text(file: Path) -> str:
+    """The text of `file`, of standard input for `-`. Raises RenderError."""
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return data.decode()
+    except OSError as error:
+        raise RenderError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RenderError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def render_file(text: str, settings: Settings) -> str:
     """The manifests of all services in `text`, as the operator would apply them for new services.
 
@@ -30,7 +43,7 @@ def render_file(text: str, settings: Settings) -> str:
         documents = [document for document in yaml.safe_load_all(text) if document]
     except yaml.YAMLError as error:
         raise RenderError(f"not YAML: {error}") from error
-    services = [document for document in documents if document.get("kind") == KIND]
+    services = [document for document in documents if isinstance(document, dict) and document.get("kind") == KIND]
     if not services:
         raise RenderError(f"no {KIND} in the file")
     manifests = [manifest for service in services for manifest in _children(service, settings)]

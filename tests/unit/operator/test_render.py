@@ -13,7 +13,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cli.render import RenderError, render_file
+from tandem.cli.render import RenderError, read_text, render_file
 from tandem.render import LATEST, Record, inputs_hash, render
 from tandem.settings import Settings
 
@@ -80,6 +80,7 @@ def test_what_makes_a_revision(change: dict[str, object], same: bool, reason: st
     [
         ("a: [", "not YAML"),
         ("kind: Deployment", "no SpeculativeInferenceService"),
+        ("[1, 2]", "no SpeculativeInferenceService"),
         (QUICKSTART.replace("mode: BLS", "mode: Fast"), "runtime.mode"),
         (QUICKSTART.replace("profile: reference", "profile: nope"), "UnknownProfile"),
     ],
@@ -87,3 +88,15 @@ def test_what_makes_a_revision(change: dict[str, object], same: bool, reason: st
 def test_what_cannot_be_rendered_says_why(text: str, message: str, settings: Settings) -> None:
     with pytest.raises(RenderError, match=message):
         render_file(text, settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot read .*: No such file"), (b"a\xff", "not UTF-8 text: invalid start byte at byte 1")],
+    ids=["no such file", "not text"],
+)
+def test_a_file_that_cannot_be_read_is_one_message(content: bytes | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "service.yaml").write_bytes(content)
+    with pytest.raises(RenderError, match=message):
+        read_text(tmp_path / "service.yaml")
