@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
+PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/tests:$(CURDIR)/images
@@ -16,8 +17,10 @@ help: ## List the targets
 # --- setting up ---------------------------------------------------------------------------------
 $(VENV)/.installed: tests/requirements.txt pyproject.toml
 	@echo ">> Python environment in $(VENV) (locked, hash-checked)"
-	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tandem needs Python 3.11 or newer")'
-	@python3 -m venv $(VENV)
+	@# Triton's Python backend needs numpy 1, which has no wheels for Python 3.13.
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13) and \
+	  "make needs Python 3.11 or 3.12, this is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
