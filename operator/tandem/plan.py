@@ -53,7 +53,7 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
     accepted = accept(service.spec, settings)
     if isinstance(accepted, Refusal):
         return Decision(refusal=accepted, children=_serving_deployment(service, observed))
-    revision = render(_record(service, accepted, settings, observed))
+    revision = render(_record(service, accepted.profile, settings, observed))
     preflight = observe_preflight(observed, service.name, revision)
     children = [
         build.service_account(service),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -32,21 +32,45 @@ class Profile(_Settings):
     """For people."""
     image: str
     """Image with Triton and the engine."""
+    triton_version: str = ""
+    """Release of Triton in the image, e.g. 26.07; empty: not known."""
+    tensorrt_llm_version: str = ""
+    """Version of TensorRT-LLM in the image, e.g. 1.2.1; empty: it has none."""
+    verified: bool = False
+    """Whether Tandem's own tests ran this image; the documentation says which did not."""
     modes: list[Mode]
     """Serving stacks that the image has."""
-    decoding_types: list[DecodingType]
-    """Decoding types that the image can run."""
-    max_tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
+    decoding_types: dict[Mode, list[DecodingType]]
+    """Decoding types that the image can run, by mode."""
+    gpus: bool = True
+    """Whether models run on GPUs; false: on the CPU, and `placement.gpu` means nothing."""
+    max_tensor_parallel_size: Annotated[int, Field(ge=1)] = 64
     """Most GPUs of one model."""
-    engine_source: str
-    """Folder in the image with the Triton model (`1/model.py`) that is the engine."""
+    engine_backend: Literal["python", "tensorrtllm"] = "tensorrtllm"
+    """BLS: Triton backend of the engines."""
+    engine_source: str = ""
+    """BLS with engine backend python: folder in the image with the Triton model (`1/model.py`) that is the engine."""
     engine_env: dict[str, str] = Field(default_factory=dict)
     """Environment that the engine's model needs."""
     batched_engine_calls: bool = False
     """Whether the engine takes several sequences in one call and answers them in one response. TensorRT-LLM's
     backend does not where it is not decoupled; its in-flight batching merges single calls."""
+    llm_args: Literal["", "1.2", "1.3"] = ""
+    """LLMAPI: dialect of tensorrt_llm.LLM's arguments, by the first release that speaks it."""
+    llm_package: str = "tensorrt_llm"
+    """LLMAPI: Python package in the image with `LLM` and `SamplingParams`."""
+    counts_draft_tokens: bool = True
+    """Whether the engine reports how many tokens it drafted; without, acceptance rates are Unknown."""
     resources: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """Resource requests and limits of the server container."""
+    """Resource requests and limits of the server container, GPUs left out."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.engine_backend == "python" and Mode.BLS in self.modes and not self.engine_source:
+            raise ValueError("engineBackend python needs engineSource")
+        if Mode.LLMAPI in self.modes and not self.llm_args:
+            raise ValueError("mode LLMAPI needs llmArgs: the dialect of the image's tensorrt_llm")
+        return self
 
 
 class LeaseSettings(_Settings):
@@ -75,6 +99,8 @@ class Settings(_Settings):
 
     serving_image: str = "tandem/serving:0.1.0"
     """Image with Tandem's Triton models and entry point, brought into each pod by an init container."""
+    fetcher_image: str = "tandem/fetcher:0.1.0"
+    """Image of the Jobs that download models."""
     namespaces: list[str] = Field(default_factory=list)
     """Namespaces to serve; all when empty."""
     lease: LeaseSettings = Field(default_factory=LeaseSettings)

@@ -12,15 +12,32 @@ from .conftest import SERVICE, Namespace, edited
 NONE_TYPE = {"decodingType": "None"}
 
 ROWS: list[tuple[dict[str, Any], str, str]] = [
-    ({"draft": None}, "DraftTarget needs a draft model: write spec.draft.model.uri", "a draft is missing"),
+    ({"draft": None}, "needs a draft model: write spec.draft.model.uri", "a draft is missing"),
     ({"speculation": NONE_TYPE}, "remove spec.draft", "a draft where none belongs"),
     ({"runtime__mode": "Fast"}, 'supported values: "LLMAPI", "BLS"', "an unknown mode"),
-    ({"speculation__decodingType": "Draft_Target"}, 'supported values: "DraftTarget", "None"', "TensorRT-LLM's word"),
+    (
+        {"speculation__decodingType": "Draft_Target"},
+        'supported values: "DraftTarget", "Eagle3"',
+        "TensorRT-LLM's word",
+    ),
     ({"runtime__mode": None}, "spec.runtime.mode: Required value", "the mode is never guessed"),
     ({"target": None}, "spec.target: Required value", "no target"),
     ({"speculation": None}, "spec.speculation: Required value", "no decoding type"),
-    ({"target__model__uri": "/opt/model"}, "write uri: file:///path/of/the/model", "a path is no URI"),
-    ({"target__model__uri": "hf://org/model"}, "write uri: file:///path/of/the/model", "not in this version"),
+    ({"target__model__uri": "/opt/model"}, "uri must be hf://ORG/NAME", "a path is no URI"),
+    ({"target__model__uri": "hf://model"}, "uri must be hf://ORG/NAME", "the organisation is missing"),
+    ({"target__model__uri": "http://x.example/model"}, "uri must be hf://ORG/NAME", "no scheme that is fetched"),
+    (
+        {"target__model": {"uri": "file:///m", "revision": "main"}},
+        "only hf:// has revisions",
+        "a revision of a folder",
+    ),
+    (
+        {"target__model": {"uri": "pvc://c/m", "secretName": "s"}},
+        "secretName is for downloads",
+        "nothing to log in to",
+    ),
+    ({"target__kvCache": {"maxTokens": 1, "freeGpuMemoryFraction": 0.5}}, "not both", "two memory budgets"),
+    ({"target__engine": {}}, "write engine.build to build the engine, or engine.prebuilt", "an empty engine"),
     ({"target__model__uri": "file:///a/../../etc"}, "must not contain '..'", "path traversal"),
     ({"target__model__uri": "file:///a;rm -rf"}, "letters, digits", "shell metacharacters"),
     ({"speculation__maxDraftLen": 0}, "should be greater than or equal to 1", "no draft tokens"),
@@ -34,6 +51,72 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"placement__nodeSelector": {"a": "b" * 64}}, "Too long", "no label value"),
     ({"speculation__maxDraftLenn": 4}, "unknown field", "a misspelt field"),
     ({"draft__kvcache": {}}, "unknown field", "a field of another release"),
+    (
+        {"speculation__decodingType": "NGram"},
+        "takes no draft model: remove spec.draft",
+        "a draft where n-grams guess",
+    ),
+    (
+        {"draft": None, "speculation": {"decodingType": "NGram"}},
+        "mode BLS runs decodingType DraftTarget",
+        "only LLMAPI",
+    ),
+    ({"draft": None, "speculation": {"decodingType": "Medusa"}}, "Medusa and speculation.medusa", "no tree"),
+    (
+        {"runtime__mode": "LLMAPI", "draft": None, "speculation": {"decodingType": "Lookahead"}},
+        "live in TensorRT engines: write runtime.mode: BLS",
+        "only engines",
+    ),
+    ({"speculation__nGram": {}}, "speculation.nGram is for decodingType NGram", "another type's block"),
+    ({"speculation__mtp": {}}, "speculation.mtp is for decodingType MTP", "another type's block: MTP"),
+    ({"speculation__eagle3": {}}, "speculation.eagle3 is for decodingType Eagle3", "another type's block: Eagle3"),
+    ({"speculation__lookahead": {}}, "is for decodingType Lookahead", "another type's block: Lookahead"),
+    (
+        {"speculation__userProvided": {"entryPoint": "a:b"}},
+        "UserProvided and speculation",
+        "another type's block: code",
+    ),
+    ({"speculation__custom": {"type": "PARD"}}, "Custom and speculation.custom.type", "another type's block: custom"),
+    ({"speculation__maxConcurrency": 4}, "are for mode LLMAPI", "BLS adapts by itself"),
+    (
+        {"speculation__draftLenSchedule": [{"maxBatchSize": 1, "draftLen": 9}]},
+        "must not draft more than maxDraftLen",
+        "a schedule above the bound",
+    ),
+    (
+        {"speculation__draftLenSchedule": [{"maxBatchSize": 1, "draftLen": 2}], "speculation__maxConcurrency": 4},
+        "write maxConcurrency or draftLenSchedule, not both",
+        "two ends of speculation",
+    ),
+    ({"speculation__acceptance": {"fastLogits": True}}, "are for method Logits", "fast logits of nothing"),
+    ({"speculation__acceptance": {"threshold": 0.5}}, "are for method Logits", "a threshold of nothing"),
+    ({"runtime__extraLlmArgs": {"a": 1}}, "extraLlmArgs is for mode LLMAPI", "arguments of the other stack"),
+    (
+        {"runtime__mode": "LLMAPI", "placement": {"strategy": "Separate"}},
+        "write placement.strategy: Shared",
+        "one mapping",
+    ),
+    (
+        {"runtime__mode": "LLMAPI", "draft__tensorParallelSize": 2},
+        "on the target's own mapping",
+        "the draft has no own",
+    ),
+    ({"runtime__mode": "LLMAPI", "target__engine": {"build": {}}}, "runs checkpoints", "an engine in the LLM API"),
+    (
+        {"runtime__mode": "LLMAPI", "speculation__acceptance": {"method": "Logits"}},
+        "acceptance.method Logits is for mode BLS",
+        "no draft logits in the LLM API",
+    ),
+    (
+        {"draft": None, "speculation": NONE_TYPE, "placement": {"strategy": "Separate"}},
+        "write strategy: Shared",
+        "no draft",
+    ),
+    ({"placement": {"gpu": {"resourceName": "gpu"}}}, "spec.placement.gpu.resourceName", "no extended resource"),
+    ({"placement": {"resourceClaims": [{"name": "a"}]}}, "exactly one", "a claim of nothing"),
+    ({"storage": {"cache": {"claimName": "c", "storageClassName": "s"}}}, "is a claim that exists", "two caches"),
+    ({"podTemplate": {"spec": {"hostNetwork": True}}}, "unknown field", "not on the list"),
+    ({"podTemplate": {"spec": {"containers": [{"name": "x"}]}}}, 'supported values: "triton"', "no other container"),
 ]
 
 
@@ -60,4 +143,7 @@ def test_defaults_are_written_by_the_api_server(namespace: Namespace) -> None:
     assert spec["replicas"] == 1
     assert spec["speculation"]["maxDraftLen"] == 4
     assert spec["speculation"]["adaptive"] == {"enabled": True, "minDraftLen": 0}
-    assert spec["serving"] == {"maxBatchSize": 16, "requestTimeoutSeconds": 600}
+    assert spec["serving"] == {"maxBatchSize": 16, "requestTimeoutSeconds": 600, "access": {}}
+    assert spec["speculation"]["acceptance"] == {"method": "TokenMatch", "fastLogits": False}
+    assert spec["placement"] == {"strategy": "Shared", "gpu": {"resourceName": "nvidia.com/gpu", "perNode": 8}}
+    assert spec["storage"] == {"cache": {"size": "500Gi", "accessModes": ["ReadWriteMany"]}}

@@ -38,7 +38,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The settings file: the values that are set. A number may be 0, so emptiness is not the test. */}}
 {{- define "tandem.settings" -}}
 {{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
-{{- range $key := list "namespaces" "servingImage" "profiles" -}}
+{{- range $key := list "namespaces" "servingImage" "fetcherImage" "profiles" -}}
 {{- with index $.Values $key }}{{ $_ := set $settings $key . }}{{ end -}}
 {{- end -}}
 {{- range $key := list "resyncSeconds" "workers" "revisionHistoryLimit" -}}

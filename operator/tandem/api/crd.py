@@ -27,6 +27,7 @@ _KEEP = [
     "maxItems",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    "x-kubernetes-preserve-unknown-fields",
 ]
 
 PRINTER_COLUMNS = [

@@ -60,7 +60,9 @@ def _children(raw: dict[str, Any], settings: Settings) -> list[dict[str, Any]]:
     accepted = accept(service.spec, settings)
     if isinstance(accepted, Refusal):
         raise RenderError(f"{service.name}: {accepted.reason}: {accepted.message}")
-    record = Record(renderer=LATEST, serving_image=settings.serving_image, profile=accepted, spec=service.spec)
+    record = Record(
+        renderer=LATEST, serving_image=settings.serving_image, profile=accepted.profile, spec=service.spec
+    )
     revision = render(record)
     return [
         build.service_account(service),

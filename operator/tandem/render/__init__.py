@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from tandem.api.types import ServiceSpec
 from tandem.render import v1
 from tandem.render.inputs import Inputs, Rendered
 from tandem.settings import Profile
+from tandem.sources import Role, folders
 
 RENDERERS: dict[str, Callable[[Inputs], Rendered]] = {"v1": v1.render}
 LATEST = "v1"
@@ -36,6 +37,8 @@ class Record(BaseModel):
     """The profile, as it was."""
     spec: ServiceSpec
     """The spec, as it was; `replicas` means nothing here."""
+    fetched: dict[Role, str] = Field(default_factory=dict)
+    """Folders in the cache volume of the models that were downloaded."""
 
     @property
     def inputs_hash(self) -> str:
@@ -80,7 +83,12 @@ def render(record: Record) -> Revision:
         KeyError: `record.renderer` is not known (made by a newer operator).
     """
     rendered = RENDERERS[record.renderer](
-        Inputs(spec=record.spec, profile=record.profile, serving_image=record.serving_image)
+        Inputs(
+            spec=record.spec,
+            profile=record.profile,
+            serving_image=record.serving_image,
+            folders=folders(record.spec, record.fetched),
+        )
     )
     spec = record.spec.model_copy(update={"replicas": 1})
     text = record.model_copy(update={"spec": spec}).model_dump_json(indent=1, by_alias=True, exclude_defaults=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile
+from tandem.sources import Role
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class Inputs:
     spec: ServiceSpec
     profile: Profile
     serving_image: str
+    folders: Mapping[Role, str]
+    """Folder of each model in the containers."""
 
     @property
     def image(self) -> str:

@@ -73,6 +73,7 @@ def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
 
 ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
     ("nothing set: the operator's own defaults, all of them", {}, {}),
+    ("fetcher image", {"fetcherImage": "r.example/f:1"}, {"fetcher_image": "r.example/f:1"}),
     ("serving image", {"servingImage": "r.example/s:1"}, {"serving_image": "r.example/s:1"}),
     ("namespaces", {"namespaces": ["a", "b"]}, {"namespaces": ["a", "b"]}),
     ("whole seconds", {"resyncSeconds": 5}, {"resync_seconds": 5}),
@@ -96,7 +97,7 @@ def test_values_reach_the_operators_settings(
 
 
 def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> None:
-    mine = {"name": "mine", "image": "m", "modes": ["BLS"], "decodingTypes": ["None"], "engineSource": "/e"}
+    mine = {"name": "mine", "image": "m", "modes": ["BLS"], "decodingTypes": {"BLS": ["None"]}, "engineSource": "/e"}
     extras = {"engineEnv": {"A": "1"}, "resources": {"limits": {"cpu": "1"}}, "maxTensorParallelSize": 8}
     values = {"profiles": [{"name": "reference", "image": "r.example/ref:1"}, {**mine, **extras}]}
     profiles = {p.name: p for p in changed(helm, values, tmp_path)["profiles"]}
@@ -144,14 +145,15 @@ def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: 
 def test_enumerations_are_the_operators() -> None:
     profile = SCHEMA["properties"]["profiles"]["items"]["properties"]
     definitions = Profile.model_json_schema(by_alias=True)["$defs"]
-    assert profile["decodingTypes"]["items"]["enum"] == definitions["DecodingType"]["enum"]
+    assert profile["decodingTypes"]["additionalProperties"]["items"]["enum"] == definitions["DecodingType"]["enum"]
     assert profile["modes"]["items"]["enum"] == definitions["Mode"]["enum"]
 
 
 def test_the_charts_version_is_the_operators() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert chart["appVersion"] == tandem.__version__
-    assert load_settings().serving_image.endswith(f":{tandem.__version__}")
+    for image in (load_settings().serving_image, load_settings().fetcher_image):
+        assert image.endswith(f":{tandem.__version__}")
 
 
 # --- documentation --------------------------------------------------------------------------------

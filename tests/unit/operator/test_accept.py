@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.accept import Refusal, accept
+from tandem.accept import Accepted, Refusal, accept
 from tandem.errors import SettingsError
 from tandem.settings import Settings, load_settings
 
@@ -27,7 +27,7 @@ def test_refused(change: dict[str, object], reason: str, message: str, settings:
 
 
 def test_a_decoding_type_that_the_profile_lacks(settings: Settings) -> None:
-    profile = settings.profiles[0].model_copy(update={"decoding_types": []})
+    profile = settings.profiles[0].model_copy(update={"decoding_types": {}})
     narrow = settings.model_copy(update={"profiles": [profile]})
     refusal = accept(parse(QUICKSTART).spec, narrow)
     assert isinstance(refusal, Refusal)
@@ -35,7 +35,9 @@ def test_a_decoding_type_that_the_profile_lacks(settings: Settings) -> None:
 
 
 def test_accepted(settings: Settings) -> None:
-    assert accept(parse(QUICKSTART).spec, settings) is settings.profile("reference")
+    profile = settings.profile("reference")
+    assert profile is not None
+    assert accept(parse(QUICKSTART).spec, settings) == Accepted(profile)
 
 
 def write(folder: Path, text: str) -> Path:

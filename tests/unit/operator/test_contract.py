@@ -13,6 +13,7 @@ from tritonclient.grpc import model_config_pb2
 from tandem.render.inputs import Inputs
 from tandem.render.v1.models import model_configs
 from tandem.settings import Settings
+from tandem.sources import folders
 
 from .conftest import QUICKSTART, parse
 
@@ -135,7 +136,8 @@ CONTRACT: list[tuple[str, Tensors, Tensors, bool]] = [
 def configs(settings: Settings) -> dict[str, Any]:
     profile = settings.profile("reference")
     assert profile is not None
-    texts = model_configs(Inputs(parse(QUICKSTART).spec, profile, settings.serving_image)).values()
+    spec = parse(QUICKSTART).spec
+    texts = model_configs(Inputs(spec, profile, settings.serving_image, folders(spec, {}))).values()
     parsed = [text_format.Parse(text, model_config_pb2.ModelConfig()) for text in texts]
     return {config.name: config for config in parsed}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tandem.render.inputs import Inputs
 from tandem.render.v1.models import CODELESS, ENGINES, model_names
+from tandem.sources import Role
 
 MODELS = "/models"
 TANDEM = "/opt/tandem"
@@ -59,8 +60,8 @@ def _server_command(inputs: Inputs) -> list[str]:
 
 def _preflight(inputs: Inputs) -> dict[str, Any]:
     spec = inputs.spec
-    checks: dict[str, Any] = {"target": {"path": spec.target.model.path}}
+    checks: dict[str, Any] = {"target": {"path": inputs.folders[Role.TARGET]}}
     if spec.draft:
-        checks["draft"] = {"path": spec.draft.model.path}
+        checks["draft"] = {"path": inputs.folders[Role.DRAFT]}
         checks["max_draft_len"] = spec.speculation.max_draft_len
     return checks

@@ -4,8 +4,8 @@ from functools import cache
 
 import jinja2
 
-from tandem.api.types import Draft, Target
 from tandem.render.inputs import Inputs
+from tandem.sources import Role
 
 ENGINES = ("tensorrt_llm", "tensorrt_llm_draft")
 CODELESS = ("ensemble",)  # Triton runs it by its configuration alone
@@ -20,7 +20,8 @@ def model_names(inputs: Inputs) -> list[str]:
 def model_configs(inputs: Inputs) -> dict[str, str]:
     """`<model>.config.pbtxt` to its text, for each model."""
     spec = inputs.spec
-    target, draft = _role(spec.target), _role(spec.draft) if spec.draft else None
+    target = _role(inputs.folders[Role.TARGET])
+    draft = _role(inputs.folders[Role.DRAFT]) if spec.draft else None
     variables = {
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": spec.speculation.max_draft_len if spec.draft else 0,
@@ -42,8 +43,8 @@ def model_configs(inputs: Inputs) -> dict[str, str]:
     }
 
 
-def _role(model: Target | Draft) -> dict[str, str]:
-    return {"model_path": model.model.path, "tokenizer_path": model.model.path}
+def _role(folder: str) -> dict[str, str]:
+    return {"model_path": folder, "tokenizer_path": folder}
 
 
 @cache

@@ -1,0 +1,40 @@
+"""Rules that need more than the object: does the operator know the profile, and can it run the spec?
+
+One file for each subject; rules that need only the object are CEL (`tandem.api.types`).
+"""
+
+from dataclasses import dataclass
+
+from tandem.accept import profile as profile_rules
+from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.api.types import ServiceSpec
+from tandem.settings import Profile, Settings
+
+__all__ = ["Accepted", "Refusal", "accept"]
+
+RULES: tuple[Rule, ...] = (*profile_rules.RULES,)
+WARNINGS: tuple[Warn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The profile that runs the spec, and what the user should know."""
+
+    profile: Profile
+    warnings: tuple[str, ...] = ()
+
+
+def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
+    """The profile that runs `spec`, or the first rule that it breaks."""
+    profile = settings.profile(spec.runtime.profile)
+    if profile is None:
+        known = ", ".join(sorted(p.name for p in settings.profiles)) or "none"
+        return Refusal(
+            "UnknownProfile",
+            f"runtime.profile {spec.runtime.profile!r} is not in the operator's settings: write one of: {known};"
+            " or add it to the Helm value `profiles`",
+        )
+    for rule in RULES:
+        if refusal := rule(spec, profile):
+            return refusal
+    return Accepted(profile, tuple(text for warn in WARNINGS if (text := warn(spec, profile))))

@@ -1,0 +1,43 @@
+"""Can the profile run the spec at all?"""
+
+from tandem.accept.rule import Refusal, Rule
+from tandem.api.types import ServiceSpec
+from tandem.settings import Profile
+
+
+def _mode(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if spec.runtime.mode in profile.modes:
+        return None
+    return Refusal(
+        "ModeNotInProfile",
+        f"profile {profile.name!r} cannot run mode {spec.runtime.mode}: write runtime.mode:"
+        f" {' or '.join(profile.modes)}, or another profile",
+    )
+
+
+def _decoding_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    types = profile.decoding_types.get(spec.runtime.mode, [])
+    if spec.speculation.decoding_type in types:
+        return None
+    return Refusal(
+        "DecodingTypeNotInProfile",
+        f"profile {profile.name!r} cannot run decodingType {spec.speculation.decoding_type} in mode"
+        f" {spec.runtime.mode}: write speculation.decodingType: {' or '.join(types)}, or another profile",
+    )
+
+
+def _tensor_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    sizes = {"target": spec.target.tensor_parallel_size}
+    if spec.draft:
+        sizes["draft"] = spec.draft.tensor_parallel_size
+    for role, size in sizes.items():
+        if size > profile.max_tensor_parallel_size:
+            return Refusal(
+                "TensorParallelNotInProfile",
+                f"{role}.tensorParallelSize is {size}, and profile {profile.name!r} runs a model on at most"
+                f" {profile.max_tensor_parallel_size}: write a smaller one, or another profile",
+            )
+    return None
+
+
+RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel)

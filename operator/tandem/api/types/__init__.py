@@ -1,0 +1,93 @@
+"""Pydantic models of a `SpeculativeInferenceService`, the single source of its CRD.
+
+Field names are the camelCase of TensorRT-LLM's and Triton's own terms. v1alpha1 only ever grows: no
+field changes its meaning or goes away. Each field's docstring is its description in the CRD. Rules that
+need only the object are CEL (`cel`), so that they hold at admission with the operator down.
+"""
+
+from tandem.api.types.base import LabelKey, LabelValue, Model, Name, Passthrough, Rule
+from tandem.api.types.model import (
+    Draft,
+    Dtype,
+    Engine,
+    EngineBuild,
+    KvCache,
+    ModelReference,
+    ParallelSize,
+    Scheme,
+    Target,
+)
+from tandem.api.types.placement import Gpu, Placement, PodTemplate, ResourceClaim, Toleration
+from tandem.api.types.service import (
+    Access,
+    Cache,
+    Mode,
+    Runtime,
+    ServiceSpec,
+    Serving,
+    SpeculativeInferenceService,
+    Storage,
+)
+from tandem.api.types.speculation import (
+    Acceptance,
+    Adaptive,
+    Custom,
+    DecodingType,
+    DraftLenStep,
+    Eagle3,
+    Lookahead,
+    Medusa,
+    Mtp,
+    NGram,
+    RelaxedAcceptance,
+    Speculation,
+    UserProvided,
+)
+from tandem.api.types.status import Condition, ConditionStatus, ServiceStatus
+
+__all__ = [
+    "Acceptance",
+    "Access",
+    "Adaptive",
+    "Cache",
+    "Condition",
+    "ConditionStatus",
+    "Custom",
+    "DecodingType",
+    "Draft",
+    "DraftLenStep",
+    "Dtype",
+    "Eagle3",
+    "Engine",
+    "EngineBuild",
+    "Gpu",
+    "KvCache",
+    "LabelKey",
+    "LabelValue",
+    "Lookahead",
+    "Medusa",
+    "Mode",
+    "Model",
+    "ModelReference",
+    "Mtp",
+    "NGram",
+    "Name",
+    "ParallelSize",
+    "Passthrough",
+    "Placement",
+    "PodTemplate",
+    "RelaxedAcceptance",
+    "ResourceClaim",
+    "Rule",
+    "Runtime",
+    "Scheme",
+    "ServiceSpec",
+    "ServiceStatus",
+    "Serving",
+    "Speculation",
+    "SpeculativeInferenceService",
+    "Storage",
+    "Target",
+    "Toleration",
+    "UserProvided",
+]

@@ -1,0 +1,44 @@
+"""What all API types share: wire names, documentation, CEL rules, and bounded strings.
+
+Every string and list is bounded: the API server estimates the cost of a CEL rule from the bounds.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A CEL validation rule of the object it is attached to.
+
+    `message` says what to write instead, since it is all that a refused user sees.
+    Syntax: https://kubernetes.io/docs/reference/using-api/cel/
+    """
+
+    rule: str
+    message: str
+
+
+class Model(BaseModel):
+    """Base of all API types: camelCase on the wire, docstrings as descriptions, immutable."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        frozen=True,
+        extra="ignore",
+    )
+    cel: ClassVar[tuple[Rule, ...]] = ()
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+"""Name of another object in the service's own namespace, as DNS-1123 subdomain."""
+LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
+LabelValue = Annotated[str, StringConstraints(max_length=63)]
+
+Passthrough = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
+"""An object of Kubernetes' or TensorRT-LLM's own, checked by its owner rather than by this schema."""

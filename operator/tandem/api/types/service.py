@@ -1,0 +1,216 @@
+"""The resource itself: spec, rules between its parts, and the object."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from tandem.api.types.base import Model, Name, Passthrough, Rule
+from tandem.api.types.model import Draft, Target
+from tandem.api.types.placement import Placement, PodTemplate
+from tandem.api.types.speculation import Speculation
+from tandem.api.types.status import ServiceStatus
+
+
+class Mode(StrEnum):
+    """Which serving stack runs the models."""
+
+    LLMAPI = "LLMAPI"
+    BLS = "BLS"
+
+
+class Runtime(Model):
+    """The serving stack."""
+
+    mode: Mode
+    """LLMAPI: TensorRT-LLM's LLM API inside one Triton model. BLS: draft and target as two Triton models
+    with Tandem's batched, streaming speculative BLS over them. Never guessed."""
+    profile: Annotated[str, StringConstraints(min_length=1, max_length=63)]
+    """Name of a profile of the operator's settings: image, versions and abilities. Upgrading a service is
+    naming another profile."""
+    image: Annotated[str, StringConstraints(max_length=512)] = ""
+    """Container image that replaces the profile's."""
+    extra_llm_args: Passthrough = Field(default_factory=dict)
+    """LLMAPI: further arguments of tensorrt_llm.LLM, as TensorRT-LLM spells them (what `trtllm-serve --config`
+    takes). What the resource itself decides is refused here."""
+
+
+class Access(Model):
+    """Who may connect."""
+
+    sources: Annotated[list[Passthrough], Field(max_length=32, alias="from")] = Field(default_factory=list)
+    """NetworkPolicy peers that may reach the serving ports. Empty: no NetworkPolicy, everybody may."""
+
+
+class Serving(Model):
+    """Limits of each replica's server."""
+
+    max_batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Sequences that a replica runs at once; further requests wait."""
+    request_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
+    """Longest time that a request may take; pods that stop finish their streams within it."""
+    access: Access = Field(default_factory=Access, json_schema_extra={"default": {}})
+    """Who may connect."""
+
+
+AccessMode = Literal["ReadWriteOnce", "ReadWriteMany"]
+
+
+class Cache(Model):
+    """The volume that holds downloaded models and built engines."""
+
+    cel = (
+        Rule(
+            "!(has(self.claimName) && has(self.storageClassName))",
+            "cache.claimName is a claim that exists: remove storageClassName, or claimName to have one made",
+        ),
+    )
+    claim_name: Name | None = None
+    """A PersistentVolumeClaim that exists; absent: `tandem-cache`, shared by the namespace's services, is made."""
+    size: Annotated[str, StringConstraints(max_length=32, pattern=r"^[1-9][0-9]*(Gi|Ti|G|T)$")] = "500Gi"
+    """Size of a claim that is made."""
+    storage_class_name: Name | None = None
+    """Storage class of a claim that is made; absent: the cluster's default."""
+    access_modes: Annotated[list[AccessMode], Field(min_length=1, max_length=2)] = Field(default=["ReadWriteMany"])
+    """Access modes of a claim that is made. ReadWriteOnce ties all pods that use it to one node."""
+
+
+class Storage(Model):
+    """Where models and engines are kept."""
+
+    cache: Cache = Field(default_factory=Cache, json_schema_extra={"default": {}})
+    """The volume; no service owns it, and equal content is kept once for all of the namespace. Deleting a
+    service deletes nothing in it; `tandem cache prune` removes what no service refers to."""
+
+
+_NEEDS_DRAFT = (
+    "(self.speculation.decodingType in ['DraftTarget', 'Eagle3', 'Eagle']"
+    " || (has(self.speculation.custom) && self.speculation.custom.needsDraft))"
+)
+_MAY_DRAFT = f"({_NEEDS_DRAFT} || self.speculation.decodingType == 'UserProvided')"
+_LLMAPI = "self.runtime.mode == 'LLMAPI'"
+_BLS = "self.runtime.mode == 'BLS'"
+
+
+class ServiceSpec(Model):
+    """What the user asks for."""
+
+    cel = (
+        Rule(
+            f"!{_NEEDS_DRAFT} || has(self.draft)",
+            "this decodingType needs a draft model: write spec.draft.model.uri,"
+            " or speculation.decodingType: None to serve the target alone",
+        ),
+        Rule(
+            f"{_MAY_DRAFT} || !has(self.draft)",
+            "this decodingType takes no draft model: remove spec.draft,"
+            " or write speculation.decodingType: DraftTarget",
+        ),
+        Rule(
+            f"!{_BLS} || self.speculation.decodingType in ['DraftTarget', 'Medusa', 'Lookahead', 'None']",
+            "mode BLS runs decodingType DraftTarget, Medusa, Lookahead or None: write one of them,"
+            " or runtime.mode: LLMAPI",
+        ),
+        Rule(
+            f"!{_LLMAPI} || !(self.speculation.decodingType in ['Medusa', 'Lookahead'])",
+            "Medusa and Lookahead live in TensorRT engines: write runtime.mode: BLS, or another decodingType",
+        ),
+        Rule(
+            f"!{_LLMAPI} || self.placement.strategy == 'Shared'",
+            "mode LLMAPI runs draft and target on the same GPUs: write placement.strategy: Shared,"
+            " or runtime.mode: BLS",
+        ),
+        Rule(
+            f"!{_LLMAPI} || !has(self.draft) || (self.draft.tensorParallelSize == 1 && self.draft.dtype == 'auto'"
+            " && !has(self.draft.kvCache))",
+            "mode LLMAPI builds the draft on the target's own mapping and memory: remove draft.tensorParallelSize,"
+            " draft.dtype and draft.kvCache, or write runtime.mode: BLS",
+        ),
+        Rule(
+            f"!{_LLMAPI} || !(has(self.target.engine) || (has(self.draft) && has(self.draft.engine)))",
+            "mode LLMAPI runs checkpoints, not TensorRT engines: remove engine, or write runtime.mode: BLS",
+        ),
+        Rule(
+            f"!{_LLMAPI} || self.speculation.acceptance.method == 'TokenMatch'",
+            "acceptance.method Logits is for mode BLS: write method: TokenMatch",
+        ),
+        Rule(
+            "self.speculation.acceptance.method == 'TokenMatch' || self.speculation.decodingType == 'DraftTarget'",
+            "acceptance.method Logits compares a draft model's logits: write decodingType: DraftTarget,"
+            " or method: TokenMatch",
+        ),
+        Rule(
+            f"!{_BLS} || !(has(self.speculation.maxConcurrency) || has(self.speculation.draftLenSchedule))",
+            "maxConcurrency and draftLenSchedule are for mode LLMAPI: in mode BLS use speculation.adaptive",
+        ),
+        Rule(
+            "self.speculation.decodingType != 'None'"
+            " || !(has(self.speculation.maxConcurrency) || has(self.speculation.draftLenSchedule))",
+            "without speculation there is no draft length: remove maxConcurrency and draftLenSchedule",
+        ),
+        Rule(
+            f"!{_BLS} || !has(self.runtime.extraLlmArgs) || size(self.runtime.extraLlmArgs) == 0",
+            "runtime.extraLlmArgs is for mode LLMAPI: remove it",
+        ),
+        Rule(
+            "self.placement.strategy == 'Shared' || has(self.draft)",
+            "placement.strategy Separate is for a draft model on GPUs of its own: write strategy: Shared",
+        ),
+    )
+    runtime: Runtime
+    """The serving stack."""
+    target: Target
+    """The large model, whose output it is."""
+    draft: Draft | None = None
+    """The small model, or heads, that guess tokens; exactly when decodingType needs one."""
+    speculation: Speculation
+    """How tokens are guessed and accepted."""
+    placement: Placement = Field(default_factory=Placement, json_schema_extra={"default": {}})
+    """Where the pods run."""
+    serving: Serving = Field(default_factory=Serving, json_schema_extra={"default": {}})
+    """Limits of each replica's server."""
+    storage: Storage = Field(default_factory=Storage, json_schema_extra={"default": {}})
+    """Where downloaded models and built engines are kept."""
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Replicas of the server. An autoscaler, or `kubectl scale`, writes it through /scale; the operator
+    never decides it."""
+    pod_template: PodTemplate | None = None
+    """What you add to the server pods."""
+
+
+class SpeculativeInferenceService(Model):
+    """A large target model served with speculative decoding on NVIDIA Triton: a draft guesses tokens,
+    the target verifies them in one pass."""
+
+    cel = (
+        Rule(
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40",
+            "metadata.name must be a DNS-1035 label of at most 40 characters (children add suffixes):"
+            " lower-case letters, digits and '-', starting with a letter",
+        ),
+    )
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    spec: ServiceSpec
+    """What the user asks for."""
+    status: ServiceStatus = Field(default_factory=ServiceStatus)
+    """What the operator observed."""
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        return str(self.metadata["name"])
+
+    @property
+    def namespace(self) -> str:
+        """metadata.namespace."""
+        return str(self.metadata["namespace"])
+
+    @property
+    def uid(self) -> str:
+        """metadata.uid; empty for a manifest that was never applied."""
+        return str(self.metadata.get("uid", ""))
+
+    @property
+    def generation(self) -> int:
+        """metadata.generation; 0 for a manifest that was never applied."""
+        return int(self.metadata.get("generation", 0))

@@ -1,0 +1,235 @@
+"""Speculation: how tokens are guessed and accepted. One block per decoding type, allowed only with it."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from tandem.api.types.base import Model, Name, Passthrough, Rule
+
+
+class DecodingType(StrEnum):
+    """How draft tokens are made; TensorRT-LLM's names. `None` serves the target alone: the baseline."""
+
+    DRAFT_TARGET = "DraftTarget"
+    EAGLE3 = "Eagle3"
+    EAGLE = "Eagle"
+    MTP = "MTP"
+    NGRAM = "NGram"
+    MEDUSA = "Medusa"
+    LOOKAHEAD = "Lookahead"
+    USER_PROVIDED = "UserProvided"
+    CUSTOM = "Custom"
+    NONE = "None"
+
+
+class Adaptive(Model):
+    """Draft length by what it is worth: acceptance, and what draft and verification cost at the load."""
+
+    enabled: bool = True
+    """false: always `maxDraftLen`, or what the request asks for."""
+    min_draft_len: Annotated[int, Field(ge=0, le=32)] = 0
+    """Fewest draft tokens a step; 0 lets speculation turn itself off where the target alone is faster."""
+
+
+class Acceptance(Model):
+    """How the target decides which draft tokens stand."""
+
+    cel = (
+        Rule(
+            "self.method == 'Logits' || !(self.fastLogits || has(self.threshold))",
+            "acceptance.fastLogits and acceptance.threshold are for method Logits: write it, or remove them",
+        ),
+    )
+    method: Literal["TokenMatch", "Logits"] = "TokenMatch"
+    """TokenMatch: a draft token stands when it is the target's own choice. Logits (BLS, DraftTarget): by the
+    rejection rule on both models' probabilities, which accepts more when sampling."""
+    fast_logits: bool = False
+    """Logits: hand the draft's logits over between the engines' processes instead of through Triton; needs
+    the orchestrator's launch, one more process."""
+    threshold: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Logits: accept a token when the target gives it at least this probability. Lossy: the output is no longer
+    distributed as the target's."""
+
+
+class NGram(Model):
+    """Decoding type NGram: drafts are looked up in the text so far."""
+
+    max_matching_ngram_size: Annotated[int, Field(ge=1, le=32)] = 2
+    """Longest sequence of last tokens that is looked up."""
+    is_keep_all: bool = True
+    """Keep all continuations of an n-gram, not only one."""
+    is_use_oldest: bool = True
+    """Draft from the oldest continuation rather than the newest."""
+    is_public_pool: bool = True
+    """One pool for all requests rather than one for each."""
+
+
+class RelaxedAcceptance(Model):
+    """Accept more while a reasoning model thinks. Lossy within the thinking part."""
+
+    topk: Annotated[int, Field(ge=1, le=100)] = 1
+    """A draft token stands when it is among this many best of the target ..."""
+    delta: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """... and its probability is within this of the best."""
+    begin_thinking_phase_token: Annotated[int, Field(ge=0)] | None = None
+    """Token id that begins thinking; absent: TensorRT-LLM's default (DeepSeek-R1's)."""
+    end_thinking_phase_token: Annotated[int, Field(ge=0)] | None = None
+    """Token id that ends thinking; absent: TensorRT-LLM's default (DeepSeek-R1's)."""
+
+
+class Mtp(Model):
+    """Decoding type MTP: the target's own multi-token-prediction layers draft."""
+
+    relaxed_acceptance: RelaxedAcceptance | None = None
+    """Relaxed acceptance for thinking; absent: strict."""
+
+
+class Eagle3(Model):
+    """Decoding type Eagle3 (and its alias Eagle)."""
+
+    cel = (
+        Rule(
+            "!has(self.maxTotalDraftTokens) || has(self.dynamicTreeMaxTopK)",
+            "eagle3.maxTotalDraftTokens bounds the dynamic tree: write eagle3.dynamicTreeMaxTopK too, or remove it",
+        ),
+    )
+    model_arch: Literal["llama3", "mistral_large3"] | None = None
+    """Architecture of the heads; absent: TensorRT-LLM's default."""
+    one_model: bool = True
+    """Heads and target as one model; false: two (only in profiles up to TensorRT-LLM 1.2)."""
+    dynamic_tree_max_top_k: Annotated[int, Field(ge=1, le=32)] | None = Field(
+        default=None, alias="dynamicTreeMaxTopK"
+    )
+    """Draft a tree with this many branches a step instead of a chain."""
+    max_total_draft_tokens: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Most draft tokens of the tree."""
+
+
+class Medusa(Model):
+    """Decoding type Medusa: heads in the engine guess a tree."""
+
+    choices: Annotated[
+        list[Annotated[list[Annotated[int, Field(ge=0, le=63)]], Field(min_length=1, max_length=16)]],
+        Field(min_length=1, max_length=256),
+    ]
+    """The tree: each path as indices of a head's best tokens, e.g. [[0], [0, 0], [1]]."""
+    num_heads: Annotated[int, Field(ge=1, le=16)] = 4
+    """Heads of the checkpoint."""
+
+
+class Lookahead(Model):
+    """Decoding type Lookahead: n-grams of the model's own parallel guesses. Sizes are the engine's maxima."""
+
+    window_size: Annotated[int, Field(ge=1, le=64)] = 7
+    """Positions that are guessed in parallel."""
+    ngram_size: Annotated[int, Field(ge=1, le=64)] = 7
+    """Length of the n-grams."""
+    verification_set_size: Annotated[int, Field(ge=1, le=64)] = 7
+    """n-grams that are verified a step."""
+
+
+class UserProvided(Model):
+    """Decoding type UserProvided: a drafter in Python. Runs your code in the serving container."""
+
+    entry_point: Annotated[
+        str, StringConstraints(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")
+    ]
+    """`module:attribute`: a tensorrt_llm Drafter, or what is called without arguments to make one."""
+    config_map_name: Name | None = None
+    """ConfigMap of this namespace with the module's files; absent: the module is in the image."""
+
+
+class Custom(Model):
+    """Decoding type Custom: one that the image knows and this version of Tandem does not."""
+
+    type: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+    """`decoding_type` of TensorRT-LLM's speculative_config, e.g. PARD or SA."""
+    args: Passthrough = Field(default_factory=dict)
+    """Further fields of speculative_config, as TensorRT-LLM spells them."""
+    needs_draft: bool = False
+    """Whether it takes a draft model (spec.draft)."""
+
+
+class DraftLenStep(Model):
+    """One step of a schedule."""
+
+    max_batch_size: Annotated[int, Field(ge=1, le=4096)]
+    """Up to this many requests at once ..."""
+    draft_len: Annotated[int, Field(ge=0, le=32)]
+    """... draft this many tokens."""
+
+
+class Speculation(Model):
+    """How tokens are guessed and accepted."""
+
+    cel = (
+        Rule(
+            "self.adaptive.minDraftLen <= self.maxDraftLen",
+            "adaptive.minDraftLen must not be above maxDraftLen: lower it or raise maxDraftLen",
+        ),
+        Rule(
+            "!(has(self.maxConcurrency) && has(self.draftLenSchedule))",
+            "write maxConcurrency or draftLenSchedule, not both: a schedule says where speculation ends",
+        ),
+        Rule(
+            "!has(self.draftLenSchedule) || self.draftLenSchedule.all(s, s.draftLen <= self.maxDraftLen)",
+            "draftLenSchedule must not draft more than maxDraftLen: lower draftLen or raise maxDraftLen",
+        ),
+        Rule(
+            "!has(self.nGram) || self.decodingType == 'NGram'",
+            "speculation.nGram is for decodingType NGram: remove it, or write decodingType: NGram",
+        ),
+        Rule(
+            "!has(self.mtp) || self.decodingType == 'MTP'",
+            "speculation.mtp is for decodingType MTP: remove it, or write decodingType: MTP",
+        ),
+        Rule(
+            "!has(self.eagle3) || self.decodingType in ['Eagle3', 'Eagle']",
+            "speculation.eagle3 is for decodingType Eagle3: remove it, or write decodingType: Eagle3",
+        ),
+        Rule(
+            "has(self.medusa) == (self.decodingType == 'Medusa')",
+            "decodingType Medusa and speculation.medusa.choices belong together: write both or neither",
+        ),
+        Rule(
+            "!has(self.lookahead) || self.decodingType == 'Lookahead'",
+            "speculation.lookahead is for decodingType Lookahead: remove it, or write decodingType: Lookahead",
+        ),
+        Rule(
+            "has(self.userProvided) == (self.decodingType == 'UserProvided')",
+            "decodingType UserProvided and speculation.userProvided belong together: write both or neither",
+        ),
+        Rule(
+            "has(self.custom) == (self.decodingType == 'Custom')",
+            "decodingType Custom and speculation.custom.type belong together: write both or neither",
+        ),
+    )
+    decoding_type: DecodingType
+    """DraftTarget: a draft model proposes, the target verifies. Eagle3, MTP, NGram, UserProvided, Custom:
+    LLMAPI. Medusa, Lookahead: BLS, in the engine. None: the target alone. Eagle is Eagle3's alias."""
+    max_draft_len: Annotated[int, Field(ge=1, le=32)] = 4
+    """Draft tokens a step: the default, and the upper bound, of every request."""
+    acceptance: Acceptance = Field(default_factory=Acceptance, json_schema_extra={"default": {}})
+    """How the target decides which draft tokens stand."""
+    adaptive: Adaptive = Field(default_factory=Adaptive, json_schema_extra={"default": {}})
+    """BLS, DraftTarget: the draft length follows acceptance and load, between `minDraftLen` and `maxDraftLen`."""
+    max_concurrency: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """LLMAPI: no speculation above this many requests at once."""
+    draft_len_schedule: Annotated[list[DraftLenStep], Field(min_length=1, max_length=16)] | None = None
+    """LLMAPI: draft length by requests at once, ascending; 0 above the last step. The first step drafts
+    `maxDraftLen`."""
+    n_gram: NGram | None = None
+    """Details of NGram."""
+    mtp: Mtp | None = None
+    """Details of MTP."""
+    eagle3: Eagle3 | None = None
+    """Details of Eagle3."""
+    medusa: Medusa | None = None
+    """Details of Medusa."""
+    lookahead: Lookahead | None = None
+    """Details of Lookahead."""
+    user_provided: UserProvided | None = None
+    """Details of UserProvided."""
+    custom: Custom | None = None
+    """Details of Custom."""

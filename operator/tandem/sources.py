@@ -1,0 +1,59 @@
+"""Where a service's models come from, and where its containers find them. Pure.
+
+Downloads are in the cache volume, in a folder that the fetcher named after their content; the others are
+mounted, or in the image.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from tandem.api.types import ModelReference, Scheme, ServiceSpec
+
+CACHE = "/cache"
+"""Where the cache volume is mounted."""
+SOURCES = "/sources"
+"""Below it: claims and image volumes with models, by role."""
+
+
+class Role(StrEnum):
+    """What a model is to the service."""
+
+    TARGET = "target"
+    DRAFT = "draft"
+    TARGET_ENGINE = "target-engine"
+    DRAFT_ENGINE = "draft-engine"
+
+
+def references(spec: ServiceSpec) -> dict[Role, ModelReference]:
+    """All models, and engines that were brought along."""
+    found = {Role.TARGET: spec.target.model}
+    if spec.draft:
+        found[Role.DRAFT] = spec.draft.model
+    if spec.target.engine and spec.target.engine.prebuilt:
+        found[Role.TARGET_ENGINE] = spec.target.engine.prebuilt
+    if spec.draft and spec.draft.engine and spec.draft.engine.prebuilt:
+        found[Role.DRAFT_ENGINE] = spec.draft.engine.prebuilt
+    return found
+
+
+def downloads(spec: ServiceSpec) -> dict[Role, ModelReference]:
+    """Those of `references` that a Job fetches into the cache volume."""
+    return {role: reference for role, reference in references(spec).items() if reference.scheme.downloaded}
+
+
+def folders(spec: ServiceSpec, fetched: Mapping[Role, str]) -> dict[Role, str]:
+    """Folder of each model in the containers. `fetched`: the folders of the downloads.
+
+    Raises:
+        KeyError: a download is not in `fetched`.
+    """
+    return {
+        role: fetched[role] if reference.scheme.downloaded else _folder(role, reference)
+        for role, reference in references(spec).items()
+    }
+
+
+def _folder(role: Role, reference: ModelReference) -> str:
+    if reference.scheme is Scheme.FILE:
+        return reference.uri.removeprefix("file://").rstrip("/")
+    return f"{SOURCES}/{role}"
