@@ -3,71 +3,19 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk, Writer
 from tandem_serving.draft_length import Acceptance
-from tandem_serving.errors import FAILED, EngineError, ServingError
+from tandem_serving.errors import FAILED, EngineError
+from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop, Role, Step
-from tandem_serving.request import Array, Request
+from tandem_serving.request import Array
 
 log = logging.getLogger("tandem.generation")
-
-
-class Responder(Protocol):
-    """A request's way back to its client. Methods are called by one thread at a time."""
-
-    def send(self, chunk: Chunk, last: bool) -> None:
-        """Send a chunk; `last` ends the request."""
-        ...
-
-    def fail(self, error: ServingError) -> None:
-        """Send an error, which ends the request."""
-        ...
-
-    def cancelled(self) -> bool:
-        """Whether the client is gone."""
-        ...
-
-
-@dataclass
-class Job:
-    """A request while it runs. Sending stops at its end, whoever brings it about."""
-
-    request: Request
-    request_id: str
-    responder: Responder
-    deadline: float
-    arrived: float = field(default_factory=time.monotonic)
-    over: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _finished: int = 0
-
-    def send(self, chunk: Chunk) -> None:
-        """Send a chunk unless the request is over; its last prompt's last chunk ends it."""
-        with self._lock:
-            if self.over:
-                return
-            self._finished += bool(chunk.finish_reason)
-            self.over = self._finished == len(self.request.prompts)
-            self.responder.send(chunk, last=self.over)
-
-    def fail(self, error: ServingError) -> None:
-        """End the request with an error, unless it is over."""
-        with self._lock:
-            if not self.over:
-                self.over = True
-                self.responder.fail(error)
-
-    def cancelled(self) -> bool:
-        """Whether the client is gone. Never asked once the request is over: Triton has freed it then."""
-        with self._lock:
-            return not self.over and self.responder.cancelled()
 
 
 @dataclass(frozen=True)
@@ -97,7 +45,7 @@ class Generation:
     others', so they go by themselves. `over`: its last token is known; `retired`: it makes no more calls.
     """
 
-    job: Job
+    job: Job[Chunk]
     loop: Loop
     writer: Writer
     bindings: Mapping[Role, Binding]

@@ -62,8 +62,8 @@ FIRST_TOKEN = Family(
 LATENCY = Family(
     "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
 )
-_SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
-_ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, RUNNING, WAITING)
+SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
+ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, RUNNING, WAITING)
 _POSITION = tuple((("position", str(position)),) for position in range(1024))
 
 
@@ -101,10 +101,10 @@ class _Histogram:
 class Metrics:
     """Counts in memory until `flush` sends the differences to the sink. Thread-safe.
 
-    Counters start at 0; those of speculation are absent from a service that cannot speculate.
+    The counters of `started` are 0 from the start on, others absent until something is counted.
     """
 
-    speculates: bool = True
+    started: tuple[Family, ...] = ALWAYS + SPECULATION
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _values: dict[tuple[Family, Labels], float] = field(default_factory=lambda: defaultdict(float))
     _histograms: dict[Family, _Histogram] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Metrics:
 
     def __post_init__(self) -> None:
         """Start the counters."""
-        for family in _ALWAYS + (_SPECULATION if self.speculates else ()):
+        for family in self.started:
             self._values[family, ()] = 0
 
     def add(self, family: Family, value: float, labels: Labels = ()) -> None:

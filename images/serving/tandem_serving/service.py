@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tandem_serving import metrics as m
-from tandem_serving.chunks import Writer
-from tandem_serving.errors import CancelledError, RequestTimeoutError, ServingError
-from tandem_serving.generation import Binding, Generation, Job, Responder
+from tandem_serving.chunks import Chunk, Writer
+from tandem_serving.errors import CancelledError, ServingError
+from tandem_serving.generation import Binding, Generation
+from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.loop import Loop, Role, Sequence
 from tandem_serving.policy import Policy
 from tandem_serving.request import Array, Parser, Prompt, Request
@@ -70,28 +71,26 @@ class Service:
         self._bind = bind
         self._policy = policy
         self._options = options
-        self._jobs: dict[int, Job] = {}
+        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
         self._closed = threading.Event()
-        self.metrics = m.Metrics(speculates=options.draft_limit > 0)
+        self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION if options.draft_limit else ()))
         limits = Limits(options.running, options.waiting, options.rows, options.draft_timeout, options.ahead)
         self._runner = Runner(engines, policy, limits, self.metrics)
 
-    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder) -> None:
+    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         try:
             request = self._parser.parse(tensors)
-            job = Job(request, request_id, responder, time.monotonic() + self._options.request_timeout)
-            generations = [self._generation(job, prompt) for prompt in request.prompts]
+            job = self._jobs.make(len(request.prompts), request_id, responder)
+            generations = [self._generation(job, request, prompt) for prompt in request.prompts]
             self._runner.add(generations)
-            self._jobs[id(job)] = job
+            self._jobs.add(job)
         except ServingError as error:
             responder.fail(error)
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
-        for job in list(self._jobs.values()):
-            if request_id and job.request_id == request_id:
-                job.fail(CancelledError("the request was stopped"))
+        self._jobs.cancel(request_id)
         self._runner.settle_ended()
 
     def watch(self, sink: m.Sink) -> None:
@@ -99,8 +98,7 @@ class Service:
         flushed = 0.0
         while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
-            ended = [self._watch_job(job, now) for job in list(self._jobs.values())]
-            if any(ended):
+            if self._jobs.watch(now):
                 self._runner.settle_ended()
             self._runner.watch(now)
             if now - flushed >= METRICS_SECONDS:
@@ -110,8 +108,7 @@ class Service:
     def close(self) -> None:
         """End all requests and threads."""
         self._closed.set()
-        for job in list(self._jobs.values()):
-            job.fail(CancelledError("the server is shutting down: send the request again"))
+        self._jobs.fail_all(CancelledError("the server is shutting down: send the request again"))
         self._runner.close()
 
     def _report(self, sink: m.Sink) -> None:
@@ -120,19 +117,7 @@ class Service:
         self.metrics.set(m.WAITING, waiting)
         self.metrics.flush(sink)
 
-    def _watch_job(self, job: Job, now: float) -> bool:
-        """Whether the request was ended from outside just now."""
-        if job.over:
-            self._jobs.pop(id(job), None)
-            return False
-        if now > job.deadline:
-            seconds = self._options.request_timeout
-            job.fail(RequestTimeoutError(f"the request took longer than {seconds:g} s and was ended"))
-        elif job.cancelled():
-            job.fail(CancelledError("the client cancelled the request"))
-        return job.over
-
-    def _generation(self, job: Job, prompt: Prompt) -> Generation:
+    def _generation(self, job: Job[Chunk], request: Request, prompt: Prompt) -> Generation:
         options = self._options
         sequence = Sequence(
             prompt=prompt.ids,
@@ -143,17 +128,17 @@ class Service:
             mix_seed=options.mix_seed,
             target_limit=options.target_limit,
             draft_limit=options.draft_limit,
-            use_draft_logits=job.request.use_draft_logits,
+            use_draft_logits=request.use_draft_logits,
         )
         text = TextStream(Detokenizer(self._tokenizer.decode, prompt.ids.tolist()), StopText(prompt.stop_words))
         return Generation(
             job=job,
             loop=Loop(sequence),
-            writer=Writer(prompt, text, job.request.stream),
-            bindings=self._bind(prompt, job.request),
+            writer=Writer(prompt, text, request.stream),
+            bindings=self._bind(prompt, request),
             acceptance=self._policy.estimate(),
             metrics=self.metrics,
             draft_length=prompt.num_draft_tokens if options.draft_limit else 0,
             # By logits, too, which token a seed gives depends on the lengths of the drafts.
-            reproducible=prompt.seed is not None and (options.mix_seed or job.request.use_draft_logits),
+            reproducible=prompt.seed is not None and (options.mix_seed or request.use_draft_logits),
         )

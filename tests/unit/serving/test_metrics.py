@@ -56,7 +56,7 @@ def test_failing_sink_is_survived_logged_once_and_made_up_for(caplog: pytest.Log
 def test_counters_start_at_zero_where_they_mean_something() -> None:
     for speculates in (True, False):
         sink = Sink()
-        m.Metrics(speculates).flush(sink)
+        m.Metrics(m.ALWAYS + (m.SPECULATION if speculates else ())).flush(sink)
         assert set(sink.values.values()) == {0}
         names = {name for name, _ in sink.values}
         assert m.GENERATION_TOKENS.name in names

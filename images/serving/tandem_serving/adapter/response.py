@@ -2,70 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import forward
-from tandem_serving.adapter.errors import triton_error
+from tandem_serving.adapter.responder import TritonResponder
 from tandem_serving.chunks import Chunk, Summary
-from tandem_serving.errors import ServingError
 from tandem_serving.request import Array
 
-ONE_RESPONSE = "one_response"
 
+class BlsResponder(TritonResponder[Chunk]):
+    """Sends chunks as [1, ...] tensors."""
 
-class TritonResponder:
-    """A Triton request's response sender; outputs that the client did not ask for are left out.
+    def arrays(self, chunk: Chunk) -> dict[str, Array]:
+        """All of a chunk's outputs."""
+        return chunk_arrays(chunk) | {name: small(value) for name, value in chunk_numbers(chunk).items()}
 
-    With the request parameter `ONE_RESPONSE`, for `tensorrt_llm_bls`, all prompts come in one response, and
-    so does an error: its code as finish_reason, its message as text_output. Triton drops the codes of
-    errors between models; why one response: see loop.py.
-    """
-
-    def __init__(self, triton_request: Any) -> None:
-        self._sender = triton_request.get_response_sender()
-        self._wanted = set(triton_request.requested_output_names())
-        self._one_response = ONE_RESPONSE in json.loads(triton_request.parameters() or "{}")
-        self._rows: list[dict[str, Array]] = []
-
-    def send(self, chunk: Chunk, last: bool) -> None:
-        """Send a chunk as [1, ...] tensors."""
-        wanted = self._wanted
-        if self._one_response:
-            self._rows.append(
-                chunk_arrays(chunk) | {name: small(value) for name, value in chunk_numbers(chunk).items()}
-            )
-            if not last:
-                return
-            tensors = [pb_utils.Tensor(name, value) for name, value in forward.merge(self._rows).items()]
-        else:
-            tensors = [pb_utils.Tensor(name, value) for name, value in chunk_arrays(chunk).items()]
-            tensors += [_constants.tensor(name, value) for name, value in chunk_numbers(chunk).items()]
-        if wanted:
-            tensors = [tensor for tensor in tensors if tensor.name() in wanted]
-        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0
-        self._sender.send(pb_utils.InferenceResponse(output_tensors=tensors), flags)
-
-    def fail(self, error: ServingError) -> None:
-        """Send an error as the last response."""
-        if self._one_response:
-            self._rows.clear()
-            self.send(Chunk(0, str(error), finish_reason=error.code), last=True)
-            return
-        response = pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
-        self._sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    def close(self) -> None:
-        """End without a response."""
-        self._sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    def cancelled(self) -> bool:
-        """Whether the client is gone."""
-        return bool(self._sender.is_cancelled())
+    def tensors(self, chunk: Chunk) -> list[Any]:
+        """The same as Triton's tensors."""
+        tensors = [pb_utils.Tensor(name, value) for name, value in chunk_arrays(chunk).items()]
+        return tensors + [_constants.tensor(name, value) for name, value in chunk_numbers(chunk).items()]
 
 
 class _Constants(threading.local):

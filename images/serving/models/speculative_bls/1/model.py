@@ -7,7 +7,7 @@ from typing import Any
 
 from tandem_serving import adapter, settings
 from tandem_serving.adapter.metrics import TritonSink
-from tandem_serving.adapter.response import TritonResponder
+from tandem_serving.adapter.response import BlsResponder
 
 
 class TritonPythonModel:
@@ -25,7 +25,7 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            responder = TritonResponder(request)
+            responder = BlsResponder(request)
             tensors = adapter.tensors_of(request)
             if "stop" in tensors and tensors["stop"].any():
                 self._service.cancel(request.request_id())

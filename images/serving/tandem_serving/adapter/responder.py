@@ -1,0 +1,76 @@
+"""What the responses of all models have in common."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Generic
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from tandem_serving import forward
+from tandem_serving.adapter.errors import triton_error
+from tandem_serving.errors import ServingError
+from tandem_serving.jobs import P
+from tandem_serving.request import Array
+
+ONE_RESPONSE = "one_response"
+
+
+class TritonResponder(Generic[P]):
+    """A Triton request's response sender; outputs that the client did not ask for are left out.
+
+    With the request parameter `ONE_RESPONSE`, which the unary models set, all prompts come in one response, and
+    so does an error: its code as finish_reason, its message as text_output. Triton drops the codes of
+    errors between models; why one response: see loop.py.
+    """
+
+    def __init__(self, triton_request: Any) -> None:
+        self._sender = triton_request.get_response_sender()
+        self._wanted = set(triton_request.requested_output_names())
+        self._one_response = ONE_RESPONSE in json.loads(triton_request.parameters() or "{}")
+        self._rows: list[dict[str, Array]] = []
+
+    def arrays(self, chunk: P) -> dict[str, Array]:
+        """A chunk's outputs by name, the first dimension 1; with a `batch_index`."""
+        raise NotImplementedError
+
+    def tensors(self, chunk: P) -> list[Any]:
+        """A chunk's outputs as pb_utils.Tensor."""
+        return [pb_utils.Tensor(name, value) for name, value in self.arrays(chunk).items()]
+
+    def send(self, chunk: P, last: bool) -> None:
+        """Send a chunk."""
+        if not self._one_response:
+            self._respond(self.tensors(chunk), last)
+            return
+        self._rows.append(self.arrays(chunk))
+        if last:
+            merged = forward.merge(self._rows)
+            self._respond([pb_utils.Tensor(name, value) for name, value in merged.items()], last)
+
+    def fail(self, error: ServingError) -> None:
+        """Send an error as the last response."""
+        if self._one_response:
+            texts = {"finish_reason": error.code, "text_output": str(error)}
+            self._respond(
+                [pb_utils.Tensor(name, np.array([text.encode()], np.object_)) for name, text in texts.items()],
+                last=True,
+            )
+            return
+        response = pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
+        self._sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def close(self) -> None:
+        """End without a response."""
+        self._sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def cancelled(self) -> bool:
+        """Whether the client is gone."""
+        return bool(self._sender.is_cancelled())
+
+    def _respond(self, tensors: list[Any], last: bool) -> None:
+        if self._wanted:
+            tensors = [tensor for tensor in tensors if tensor.name() in self._wanted]
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0
+        self._sender.send(pb_utils.InferenceResponse(output_tensors=tensors), flags)

@@ -1,0 +1,128 @@
+"""One response for unary clients, made by a decoupled model beside: the code of the unary models.
+
+Triton refuses unary calls to decoupled models, and upstream's clients make them. Requests run on threads,
+so one instance serves many at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import uuid
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from tandem_serving import adapter
+from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
+from tandem_serving.adapter.responder import ONE_RESPONSE
+from tandem_serving.adapter.stream import start
+from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestError, ServingError
+from tandem_serving.request import Array
+
+CANCEL_POLL_SECONDS = 0.1
+# Outputs that are read here, asked for or not.
+NEEDED = ("finish_reason", "text_output")
+# The flag by which clients ask for a stream: upstream's BLS and LLM-API models name it differently.
+STREAM = ("stream", "streaming")
+
+
+class Unary:
+    """The class that Triton's Python backend looks for, as `TritonPythonModel`."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the name of the decoupled model and the number of requests at once."""
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        parameters = adapter.parameters(args)
+        running = int(parameters.get("max_running_sequences") or "64")
+        self._model = parameters["decoupled_model_name"]
+        self._batches = int(json.loads(args["model_config"]).get("max_batch_size", 0)) > 0
+        self._prefix = f"unary-{uuid.uuid4().hex[:12]}"
+        self._numbers = itertools.count()
+        self._requests = ThreadPoolExecutor(running, thread_name_prefix="request")
+        self._calls = ThreadPoolExecutor(2 * running, thread_name_prefix="call")  # a stop must not wait for calls
+
+    def execute(self, requests: list[Any]) -> None:
+        """Start the requests; each is answered from its thread."""
+        for request in requests:
+            self._requests.submit(self._answer, request).add_done_callback(_log_failure)
+
+    def finalize(self) -> None:
+        """End the threads; the decoupled model ends its own requests."""
+        self._requests.shutdown(wait=False, cancel_futures=True)
+        self._calls.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, request: Any) -> None:
+        sender = request.get_response_sender()
+        response = None
+        try:
+            tensors = [pb_utils.Tensor(name, value) for name, value in self._run(request, sender).items()]
+            response = pb_utils.InferenceResponse(output_tensors=tensors)
+        except ServingError as error:
+            response = _error_response(error)
+        finally:
+            failed = EngineError(FAILED)
+            sender.send(response or _error_response(failed), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def _run(self, request: Any, sender: Any) -> dict[str, Array]:
+        inputs = [self._with_row_length(tensor) for tensor in request.inputs()]
+        if any(tensor.name() in STREAM and tensor.as_numpy().any() for tensor in inputs):
+            raise RequestError(f"this model answers once: to stream, call {self._model} with the same tensors")
+        call_id = f"{self._prefix}-{next(self._numbers)}"
+        call = pb_utils.InferenceRequest(
+            model_name=self._model,
+            request_id=call_id,
+            requested_output_names=[*{*request.requested_output_names(), *NEEDED}],
+            inputs=inputs,
+            parameters={ONE_RESPONSE: True},
+        )
+        future = self._calls.submit(_collect, call)
+        while not wait([future], CANCEL_POLL_SECONDS).done:
+            if sender.is_cancelled():
+                self._stop(call_id, inputs)
+                raise CancelledError("the client cancelled the request")
+        return future.result()
+
+    def _stop(self, call_id: str, inputs: list[Any]) -> None:
+        """Send the call again with `stop`, which ends it by its id."""
+        shape = (1, 1) if self._batches else (1,)
+        stop = pb_utils.InferenceRequest(
+            model_name=self._model,
+            request_id=call_id,
+            requested_output_names=["batch_index"],
+            inputs=[*inputs, pb_utils.Tensor("stop", np.ones(shape, np.bool_))],
+        )
+        self._calls.submit(_collect, stop)
+
+    def _with_row_length(self, tensor: Any) -> Any:
+        """The tensor as clients send it: with batches, flags come here as [n] and go on as [n, 1]."""
+        if not self._batches or len(tensor.shape()) > 1:
+            return tensor
+        return pb_utils.Tensor(tensor.name(), tensor.as_numpy().reshape(-1, 1))
+
+
+def _collect(call: Any) -> dict[str, Array]:
+    """The tensors of the one response; {} for a call that only stops another. Raises EngineError."""
+    row: dict[str, Array] = {}
+    try:
+        for response in start(call):
+            if response.has_error():
+                raise plain_error(response.error())
+            row = row or {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}
+    except pb_utils.TritonModelException as error:
+        raise EngineError(str(error)) from None
+    if row:
+        raise_in_band(row)
+    return row
+
+
+def _error_response(error: ServingError) -> Any:
+    return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
+
+
+def _log_failure(done: Any) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        logging.getLogger("tandem.unary").error("a request broke off", exc_info=error)

@@ -1,0 +1,117 @@
+"""Requests while they run: how each ends, whoever brings it about; their deadlines, clients that are gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from tandem_serving.errors import CancelledError, RequestTimeoutError, ServingError
+
+
+class Piece(Protocol):
+    """A part of the answer to one prompt of a request."""
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the prompt's answer is over; empty: it goes on."""
+        ...
+
+
+P = TypeVar("P", bound=Piece)
+SentP = TypeVar("SentP", bound=Piece, contravariant=True)
+
+
+class Responder(Protocol[SentP]):
+    """A request's way back to its client. Methods are called by one thread at a time."""
+
+    def send(self, chunk: SentP, last: bool) -> None:
+        """Send a chunk; `last` ends the request."""
+        ...
+
+    def fail(self, error: ServingError) -> None:
+        """Send an error, which ends the request."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether the client is gone."""
+        ...
+
+
+@dataclass
+class Job(Generic[P]):
+    """A request of `prompts` prompts while it runs. Sending stops at its end."""
+
+    prompts: int
+    request_id: str
+    responder: Responder[P]
+    deadline: float
+    arrived: float = field(default_factory=time.monotonic)
+    over: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _finished: int = 0
+
+    def send(self, chunk: P) -> None:
+        """Send a chunk unless the request is over; its last prompt's last chunk ends it."""
+        with self._lock:
+            if self.over:
+                return
+            self._finished += bool(chunk.finish_reason)
+            self.over = self._finished == self.prompts
+            self.responder.send(chunk, last=self.over)
+
+    def fail(self, error: ServingError) -> None:
+        """End the request with an error, unless it is over."""
+        with self._lock:
+            if not self.over:
+                self.over = True
+                self.responder.fail(error)
+
+    def cancelled(self) -> bool:
+        """Whether the client is gone. Never asked once the request is over: Triton has freed it then."""
+        with self._lock:
+            return not self.over and self.responder.cancelled()
+
+
+class Jobs(Generic[P]):
+    """The requests of a model that are not over. Thread-safe."""
+
+    def __init__(self, timeout: float) -> None:
+        """`timeout` in seconds, for each request as a whole."""
+        self._timeout = timeout
+        self._jobs: dict[int, Job[P]] = {}
+
+    def make(self, prompts: int, request_id: str, responder: Responder[P]) -> Job[P]:
+        """A request's job, which nobody watches yet."""
+        return Job(prompts, request_id, responder, time.monotonic() + self._timeout)
+
+    def add(self, job: Job[P]) -> None:
+        """Watch over a job."""
+        self._jobs[id(job)] = job
+
+    def cancel(self, request_id: str) -> None:
+        """End all requests with this id: the client asked for it."""
+        for job in list(self._jobs.values()):
+            if request_id and job.request_id == request_id:
+                job.fail(CancelledError("the request was stopped"))
+
+    def fail_all(self, error: ServingError) -> None:
+        """End all requests."""
+        for job in list(self._jobs.values()):
+            job.fail(error)
+
+    def watch(self, now: float) -> bool:
+        """End requests whose time is over or whose client is gone; whether there were any. Forget what is over."""
+        ended = [self._watch_job(job, now) for job in list(self._jobs.values())]
+        return any(ended)
+
+    def _watch_job(self, job: Job[P], now: float) -> bool:
+        if job.over:
+            self._jobs.pop(id(job), None)
+            return False
+        if now > job.deadline:
+            job.fail(RequestTimeoutError(f"the request took longer than {self._timeout:g} s and was ended"))
+        elif job.cancelled():
+            job.fail(CancelledError("the client cancelled the request"))
+        return job.over
