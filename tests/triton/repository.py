@@ -6,7 +6,7 @@ from typing import Any
 
 import jinja2
 
-from tandem.render.v1.models import CODELESS
+from tandem.render.v1.bls import CODELESS
 from triton.harness import REPOSITORY_ROOT
 
 TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/repository"

@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from tandem.render.inputs import Inputs
-from tandem.render.v1.models import model_configs
+from tandem.render.v1.bls import bls
 from tandem.settings import Settings
 from tandem.sources import folders
 
@@ -137,7 +137,7 @@ def configs(settings: Settings) -> dict[str, Any]:
     profile = settings.profile("reference")
     assert profile is not None
     spec = parse(QUICKSTART).spec
-    texts = model_configs(Inputs(spec, profile, settings.serving_image, folders(spec, {}))).values()
+    texts = bls(Inputs(spec, profile, settings.serving_image, folders(spec, {}))).configs.values()
     parsed = [text_format.Parse(text, model_config_pb2.ModelConfig()) for text in texts]
     return {config.name: config for config in parsed}
 

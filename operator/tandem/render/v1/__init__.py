@@ -1,21 +1,28 @@
 """Renderer version 1. Once released it is frozen: whatever changes a byte of its output is version 2."""
 
+from collections.abc import Callable, Mapping
+
+from tandem.api.types import Mode
 from tandem.render.inputs import Inputs, Rendered
-from tandem.render.v1.launch import launch_plan
-from tandem.render.v1.models import model_configs
+from tandem.render.v1.bls import bls
+from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.pod import preflight_pod, server_pod
+from tandem.render.v1.stack import Stack
+
+STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls}
 
 
 def render(inputs: Inputs) -> Rendered:
     """Render a spec that was accepted (`tandem.accept`) for its profile."""
-    launch = launch_plan(inputs)
+    stack = STACKS[inputs.spec.runtime.mode](inputs)
+    configs = {config_file(model): text for model, text in stack.configs.items()}
     return Rendered(
-        files={**model_configs(inputs), "launch.json": launch.text},
+        files={**configs, **stack.files, "launch.json": launch_plan(inputs, stack)},
         pod=server_pod(inputs),
         preflight=preflight_pod(inputs),
         preflight_inputs={
             "image": inputs.image,
             "servingImage": inputs.serving_image,
-            "checks": launch.preflight,
+            "checks": dict(stack.checks),
         },
     )

@@ -1,44 +1,33 @@
 """The launch plan: what the entry point assembles, checks and starts, as one JSON file."""
 
 import json
-from dataclasses import dataclass
-from typing import Any
 
 from tandem.render.inputs import Inputs
-from tandem.render.v1.models import CODELESS, ENGINES, model_names
-from tandem.sources import Role
+from tandem.render.v1.stack import BLS_SEQUENCES, Stack
 
 MODELS = "/models"
-TANDEM = "/opt/tandem"
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
-BLS_SEQUENCES = 64  # what one instance of speculative_bls runs at once
 
 
-@dataclass(frozen=True)
-class LaunchPlan:
-    """`text` is launch.json; `preflight` the part of it that the preflight checks."""
-
-    text: str
-    preflight: dict[str, Any]
-
-
-def launch_plan(inputs: Inputs) -> LaunchPlan:
-    """The plan as explicit argument lists: nothing in it is ever read by a shell."""
-    preflight = _preflight(inputs)
+def launch_plan(inputs: Inputs, stack: Stack) -> str:
+    """The plan (launch.json) as explicit argument lists: nothing in it is ever read by a shell."""
     plan = {
-        "models": {name: _model(inputs, name) for name in model_names(inputs)},
+        "models": {name: _model(stack, name) for name in stack.configs},
         "server": {"command": _server_command(inputs)},
-        "env": {**inputs.profile.engine_env},
-        "preflight": preflight,
+        "env": dict(stack.env),
+        "preflight": dict(stack.checks),
     }
-    return LaunchPlan(text=json.dumps(plan, indent=1) + "\n", preflight=preflight)
+    return json.dumps(plan, indent=1) + "\n"
 
 
-def _model(inputs: Inputs, name: str) -> dict[str, str]:
-    if name in CODELESS:
-        return {"config": f"{name}.config.pbtxt"}
-    source = inputs.profile.engine_source if name in ENGINES else f"{TANDEM}/models/{name}"
-    return {"config": f"{name}.config.pbtxt", "source": source}
+def config_file(model: str) -> str:
+    """Name of the revision's file with the configuration of `model`."""
+    return f"{model}.config.pbtxt"
+
+
+def _model(stack: Stack, name: str) -> dict[str, str]:
+    source = stack.sources.get(name)
+    return {"config": config_file(name), **({"source": source} if source else {})}
 
 
 def _server_command(inputs: Inputs) -> list[str]:
@@ -56,12 +45,3 @@ def _server_command(inputs: Inputs) -> list[str]:
         f"--metrics-port={METRICS_PORT}",
         f"--exit-timeout-secs={inputs.spec.serving.request_timeout_seconds}",
     ]
-
-
-def _preflight(inputs: Inputs) -> dict[str, Any]:
-    spec = inputs.spec
-    checks: dict[str, Any] = {"target": {"path": inputs.folders[Role.TARGET]}}
-    if spec.draft:
-        checks["draft"] = {"path": inputs.folders[Role.DRAFT]}
-        checks["max_draft_len"] = spec.speculation.max_draft_len
-    return checks

@@ -4,7 +4,8 @@ from typing import Any
 
 from tandem import names
 from tandem.render.inputs import Inputs
-from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT, MODELS, TANDEM
+from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT, MODELS
+from tandem.render.v1.stack import TANDEM
 
 REVISION_DIR = "/etc/tandem/revision"
 USER = 1000

@@ -1,0 +1,49 @@
+"""What a mode's serving stack brings to a revision, and the templates that its configurations come from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import jinja2
+
+TANDEM = "/opt/tandem"
+"""Where the init container puts Tandem's own models and entry point."""
+BLS_SEQUENCES = 64
+"""What one instance of speculative_bls runs at once."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The Triton models of a mode."""
+
+    configs: Mapping[str, str]
+    """Model to the text of its config.pbtxt."""
+    sources: Mapping[str, str]
+    """Model to the folder that holds its `1/model.py`; a model without code is left out."""
+    checks: Mapping[str, Any]
+    """What the preflight checks; see `tandem_serving.preflight`."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Further files of the revision: name to text."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of the server."""
+
+
+def config(folder: str, model: str, variables: Mapping[str, Any]) -> str:
+    """`<model>/config.pbtxt.j2` of a folder of this package, rendered.
+
+    Raises:
+        jinja2.UndefinedError: the template uses a variable that is not given.
+    """
+    return _environment(folder).get_template(f"{model}/config.pbtxt.j2").render(variables)
+
+
+@cache
+def _environment(folder: str) -> jinja2.Environment:
+    """A variable that is not given is an error, never an empty string."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("tandem.render.v1", folder),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # no markup
+    )
