@@ -1,22 +1,25 @@
-"""Hours of mixed load on the speculative BLS: what grows?
+"""Hours of mixed load on the speculative BLS: what grows, and is anything lost?
 
     PYTHONPATH=tests:operator:images:images/serving python tests/bench/soak.py --minutes 120
 
 Streams come and go on the real Triton with the stand-in engines: streamed and unary, with and without drafts,
-with stop words, several prompts, bad requests, failing engines, and clients that leave. Every minute it
-prints the memory of the BLS and of the server, shared memory, threads and requests; at the end it compares
-the second half with the first and exits with 1 where something grew by more than 10%.
+with stop words, several prompts, bad requests, failing engines, and clients that leave. Each answer is compared
+with the target's own text, each error with the one that is due. Every minute it prints the memory of the BLS
+models and of the server, shared memory, threads and file descriptors; at the end it compares the second half
+with the first. It exits with 1 where something grew by more than 10%, an answer was wrong, or the server died.
 """
 
 import random
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import psutil
 import typer
@@ -24,75 +27,122 @@ from rich.console import Console
 from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
-from triton.bls_client import inputs, stream, unary, words
-from triton.harness import TritonServer
+from triton.bls_client import inputs, stream, text, unary, words
+from triton.harness import ServerError, TritonServer
 from triton.stand_in import DRAFT_FAILS, TARGET_FAILS
 
 GROWTH = 0.10
-SLACK = 8e6  # bytes that are no growth: allocators keep what they once had
+SLACK = {"threads": 4.0, "fds": 8.0}
+BYTES_OF_SLACK = 8e6  # allocators keep what they once had
+LENGTHS = (4, 32, 128)
+PROMPTS = [f"def f{i}(" + "x, " * (i % 40) for i in range(64)]
+STOP = ["def", "\n\n"]
+LEFT = "client left"
 console = Console()
+
+Texts = dict[tuple[str, int], str]
 
 
 @dataclass
-class Counts:
-    """Requests by how they ended."""
+class Outcomes:
+    """How requests ended, by kind; `wrong` ones in words."""
 
-    answered: int = 0
-    refused: int = 0
-    left: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, name: str) -> None:
-        """Count one."""
+    def add(self, kind: str, got: str, due: str) -> None:
+        """Count an end; an error is right when it holds the words that are due."""
         with self.lock:
-            setattr(self, name, getattr(self, name) + 1)
+            self.ends[kind] += 1
+            if got != due and not (kind == "refused" and due in got):
+                self.wrong.append(f"{kind}: {got[:200]!r} instead of {due[:200]!r}")
 
 
-def leave(url: str, tensors: dict[str, bls.Array]) -> None:
-    """Stream, and go after the first response."""
+@dataclass(frozen=True)
+class Ask:
+    """A request and what is due: a text, or words of an error (`kind` "refused")."""
+
+    kind: str
+    send: Callable[[str], str]
+    due: str
+
+
+def leave(url: str, tensors: dict[str, bls.Array], after: int) -> str:
+    """Stream, and go after some responses."""
     with bls.Stream(url) as call:
         call.send(tensors)
-        call.receive()
+        for _ in range(after):
+            if call.receive()[1]:
+                break
+    return LEFT
 
 
-def one_request(url: str, rng: random.Random, counts: Counts) -> None:
-    """One request of a kind chosen at random."""
-    prompt = f"def f{rng.randint(0, 10**6)}(" + "x, " * rng.randint(0, 40)
-    more: dict[str, Any] = {"max_tokens": rng.choice([4, 32, 128])}
-    kinds: list[tuple[Callable[..., Any], dict[str, bls.Array]]] = [
-        (stream, inputs(prompt, stream=True, **more)),
-        (stream, inputs(prompt, stream=True, num_draft_tokens=rng.randint(0, 8), **more)),
-        (unary, inputs(prompt, **more)),
-        (stream, inputs(prompt, "class A", "import os", stop_words=words(*[["def", "\n\n"]] * 3), **more)),
-        (stream, inputs(prompt, stream=True, seed=rng.choice([DRAFT_FAILS, TARGET_FAILS]), **more)),
-        (stream, inputs("", **more)),
-        (leave, inputs(prompt, stream=True, **more)),
+def streamed(url: str, tensors: dict[str, bls.Array]) -> str:
+    """The texts of all prompts of a request to the decoupled model."""
+    answers = stream(url, tensors)
+    return "|".join(text(answers, i) for i in range(len(tensors["text_input"])))
+
+
+def answered(url: str, tensors: dict[str, bls.Array]) -> str:
+    """The text of a unary request."""
+    whole: bytes = unary(url, tensors)["text_output"].item()
+    return whole.decode()
+
+
+def until_stop(whole: str) -> str:
+    """A text up to the first stop word."""
+    return whole[: min((whole.index(word) for word in STOP if word in whole), default=len(whole))]
+
+
+def choose(rng: random.Random, texts: Texts) -> Ask:
+    """A request of a kind chosen at random."""
+    length, prompts = rng.choice(LENGTHS), rng.sample(PROMPTS, 3)
+    one = partial(inputs, prompts[0], max_tokens=length)
+    due = texts[prompts[0], length]
+    three = inputs(*prompts, max_tokens=length, stop_words=words(*[STOP] * 3))
+    until = "|".join(until_stop(texts[prompt, length]) for prompt in prompts)
+    draft = rng.randint(0, 8)
+    asks = [
+        Ask("answered", partial(streamed, tensors=one(stream=True)), due),
+        Ask("answered", partial(streamed, tensors=one(stream=True, num_draft_tokens=draft)), due),
+        Ask("answered", partial(streamed, tensors=one(stream=True, seed=DRAFT_FAILS)), due),
+        Ask("answered", partial(answered, tensors=one()), due),
+        Ask("answered", partial(streamed, tensors=three), until),
+        Ask("refused", partial(streamed, tensors=one(stream=True, seed=TARGET_FAILS)), "fails on demand"),
+        Ask("refused", partial(answered, tensors=inputs("", max_tokens=length)), "the prompt is empty"),
+        Ask("left", partial(leave, tensors=one(stream=True), after=rng.randint(1, 6)), LEFT),
     ]
-    call, tensors = rng.choice(kinds)
-    try:
-        call(url, tensors)
-        counts.add("left" if call is leave else "answered")
-    except InferenceServerException:
-        counts.add("refused")
+    return rng.choice(asks)
 
 
-def load(url: str, seed: int, end: float, counts: Counts) -> None:
-    """Requests one after the other until `end`."""
+def load(url: str, seed: int, end: float, texts: Texts, outcomes: Outcomes) -> None:
+    """Requests one after the other until `end`, or the server's."""
     rng = random.Random(seed)
     while time.monotonic() < end:
-        one_request(url, rng, counts)
+        ask = choose(rng, texts)
+        try:
+            got, kind = ask.send(url), ask.kind if ask.kind != "refused" else "answered"
+        except InferenceServerException as error:
+            got, kind = str(error), "refused"
+        outcomes.add(kind, got, ask.due)
+        if outcomes.wrong:
+            return
 
 
 def sample(server: TritonServer) -> dict[str, float]:
-    """Bytes of memory by process, of shared memory, and threads."""
+    """Bytes of memory by process, of shared memory, and threads and file descriptors. Raises ServerError."""
     process = psutil.Process(server.pid)
-    children = process.children(recursive=True)
-    bls_process = next(c for c in children if any("speculative_bls/1" in word for word in c.cmdline()))
+    models = {Path(child.cmdline()[1]).parts[-3]: child for child in process.children() if len(child.cmdline()) > 1}
+    if "speculative_bls" not in models:
+        raise ServerError(f"the server or its model died:\n{server.tail()}")
+    watched = {"BLS": models["speculative_bls"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
+    memory = {name: each.memory_info() for name, each in watched.items()}
     return {
-        "BLS": bls_process.memory_info().rss - bls_process.memory_info().shared,
-        "server": process.memory_info().rss - process.memory_info().shared,
+        **{name: each.rss - each.shared for name, each in memory.items()},
         "shared memory": sum(path.stat().st_size for path in Path("/dev/shm").glob(f"{server.shm_prefix}*")),
-        "threads": bls_process.num_threads() + process.num_threads(),
+        "threads": sum(each.num_threads() for each in watched.values()),
+        "fds": sum(each.num_fds() for each in watched.values()),
     }
 
 
@@ -103,36 +153,46 @@ def grown(samples: list[dict[str, float]]) -> list[str]:
     found = []
     for name in warm[0]:
         first, second = (max(each[name] for each in half) for half in halves)
-        if second > first * (1 + GROWTH) and second - first > (SLACK if name != "threads" else 4):
-            found.append(f"{name}: {first:.3g} -> {second:.3g}")
+        if second > first * (1 + GROWTH) and second - first > SLACK.get(name, BYTES_OF_SLACK):
+            found.append(f"{name} grew: {first:.3g} -> {second:.3g}")
     return found
+
+
+def show(minute: int, figures: dict[str, float], outcomes: Outcomes) -> None:
+    """A line of figures, memory in MB."""
+    shown = ", ".join(f"{name} {value if name in SLACK else value / 1e6:.0f}" for name, value in figures.items())
+    console.print(f"{minute:4}  {dict(outcomes.ends)}; {shown}", soft_wrap=True)
+
+
+def target_alone(url: str, threads: ThreadPoolExecutor) -> Texts:
+    """The text of each prompt and length without a draft."""
+    keys = [(prompt, length) for prompt in PROMPTS for length in LENGTHS]
+    asks = [inputs(prompt, max_tokens=length, num_draft_tokens=0) for prompt, length in keys]
+    return dict(zip(keys, threads.map(lambda tensors: streamed(url, tensors), asks), strict=True))
 
 
 def main(
     minutes: Annotated[float, typer.Option(help="How long.")] = 120.0,
     streams: Annotated[int, typer.Option(help="Requests at once.")] = 16,
 ) -> None:
-    """Mixed load, with memory, shared memory and threads watched."""
-    counts, samples = Counts(), []
+    """Mixed load: each answer checked; memory, shared memory, threads and file descriptors watched."""
+    outcomes, samples = Outcomes(), []
     with tempfile.TemporaryDirectory() as folder:
         made = bls.repository(Path(folder), "stand-in", max_engine_rows=64, adaptive=True)
         with TritonServer(made) as server, ThreadPoolExecutor(streams) as threads:
+            texts = target_alone(server.grpc_url, threads)
             end = time.monotonic() + 60 * minutes
-            loads = [threads.submit(load, server.grpc_url, seed, end, counts) for seed in range(streams)]
-            while time.monotonic() < end:
+            loads = [threads.submit(load, server.grpc_url, seed, end, texts, outcomes) for seed in range(streams)]
+            while time.monotonic() < end and not outcomes.wrong:
                 time.sleep(min(60.0, max(1.0, 3 * minutes)))
                 samples.append(sample(server))
-                figures = ", ".join(
-                    f"{name} {value if name == 'threads' else value / 1e6:.0f}" for name, value in samples[-1].items()
-                )
-                ends = f"{counts.answered} answered, {counts.refused} refused, {counts.left} left"
-                console.print(f"{len(samples):4}  {ends}; {figures}")
+                show(len(samples), samples[-1], outcomes)
             for each in loads:
                 each.result()
-    if problems := grown(samples):
-        console.print(f"[red]grew: {'; '.join(problems)}")
+    if problems := outcomes.wrong + grown(samples):
+        console.print(f"[red]{'; '.join(problems)}")
         raise typer.Exit(1)
-    console.print("nothing grew")
+    console.print("nothing grew, nothing was lost")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,16 @@
-"""Requests while they run: how each ends, whoever brings it about; their deadlines, clients that are gone."""
+"""Requests while they run: how each ends, whoever brings it about; their deadlines, clients that are gone.
+
+The last response of a request whose client is gone waits for `LINGER_SECONDS`. Triton's gRPC frontend (24.10; 26.08
+reads the same) frees a cancelled stream's state when the last response comes while an earlier one is still being
+written, and once more when that write ends. The state is by then another stream's, and the server dies: "API misuse
+of type GRPC_CALL_ERROR_TOO_MANY_OPERATIONS".
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -18,6 +25,8 @@ class Piece(Protocol):
         """Why the prompt's answer is over; empty: it goes on."""
         ...
 
+
+LINGER_SECONDS = 1.0
 
 P = TypeVar("P", bound=Piece)
 SentP = TypeVar("SentP", bound=Piece, contravariant=True)
@@ -58,8 +67,11 @@ class Job(Generic[P]):
             if self.over:
                 return
             self._finished += bool(chunk.finish_reason)
-            self.over = self._finished == self.prompts
-            self.responder.send(chunk, last=self.over)
+            last = self._finished == self.prompts
+            if last and self.responder.cancelled():
+                return  # it lingers, see above
+            self.over = last
+            self.responder.send(chunk, last)
 
     def fail(self, error: ServingError) -> None:
         """End the request with an error, unless it is over."""
@@ -68,10 +80,16 @@ class Job(Generic[P]):
                 self.over = True
                 self.responder.fail(error)
 
-    def cancelled(self) -> bool:
-        """Whether the client is gone. Never asked once the request is over: Triton has freed it then."""
+    def abandoned(self) -> bool:
+        """Whether the client is gone, which nobody knew: the request is over now, but for its last response.
+
+        Triton is never asked once a request is over: it has freed it then.
+        """
         with self._lock:
-            return not self.over and self.responder.cancelled()
+            if self.over or not self.responder.cancelled():
+                return False
+            self.over = True
+            return True
 
 
 class Jobs(Generic[P]):
@@ -81,6 +99,7 @@ class Jobs(Generic[P]):
         """`timeout` in seconds, for each request as a whole."""
         self._timeout = timeout
         self._jobs: dict[int, Job[P]] = {}
+        self._abandoned: deque[tuple[float, Job[P]]] = deque()
 
     def make(self, prompts: int, request_id: str, responder: Responder[P]) -> Job[P]:
         """A request's job, which nobody watches yet."""
@@ -104,6 +123,8 @@ class Jobs(Generic[P]):
     def watch(self, now: float) -> bool:
         """End requests whose time is over or whose client is gone; whether there were any. Forget what is over."""
         ended = [self._watch_job(job, now) for job in list(self._jobs.values())]
+        while self._abandoned and now - self._abandoned[0][0] >= LINGER_SECONDS:
+            self._abandoned.popleft()[1].responder.fail(CancelledError("the client cancelled the request"))
         return any(ended)
 
     def _watch_job(self, job: Job[P], now: float) -> bool:
@@ -112,6 +133,6 @@ class Jobs(Generic[P]):
             return False
         if now > job.deadline:
             job.fail(RequestTimeoutError(f"the request took longer than {self._timeout:g} s and was ended"))
-        elif job.cancelled():
-            job.fail(CancelledError("the client cancelled the request"))
+        elif job.abandoned():
+            self._abandoned.append((now, job))
         return job.over

@@ -11,9 +11,9 @@ import pytest
 
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
-from tandem_serving.errors import EngineError, ServingError
+from tandem_serving.errors import CancelledError, EngineError, ServingError
 from tandem_serving.generation import Binding, Generation
-from tandem_serving.jobs import Job
+from tandem_serving.jobs import LINGER_SECONDS, Job, Jobs
 from tandem_serving.loop import Output, Role
 from tandem_serving.policy import Fixed
 from tandem_serving.request import Array, Limits, Parser
@@ -296,7 +296,22 @@ def test_a_request_that_is_over_is_never_asked_about() -> None:
     job = Job(1, "", answer, deadline=0)
     job.send(Chunk(0, finish_reason="length"))
     answer.gone = True
-    assert not job.cancelled()
+    assert not job.abandoned()
+
+
+def test_a_client_that_is_gone_gets_no_last_response_at_once() -> None:
+    """With a response still being written, it would crash Triton's gRPC frontend."""
+    answer, jobs = Answer(gone=True), Jobs[Chunk](timeout=1e9)
+    job = jobs.make(1, "", answer)
+    jobs.add(job)
+    job.send(Chunk(0))
+    job.send(Chunk(0, finish_reason="length"))
+    assert jobs.watch(now=100.0), "its engine calls can be stopped at once"
+    assert not jobs.watch(now=100.0 + 0.9 * LINGER_SECONDS)
+    assert not answer.over.is_set()
+    jobs.watch(now=100.0 + LINGER_SECONDS)
+    assert isinstance(answer.error, CancelledError)
+    assert len(answer.chunks) == 1
 
 
 def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
