@@ -35,6 +35,8 @@ GROWTH = 0.10
 SLACK = {"threads": 4.0, "fds": 8.0}
 BYTES_OF_SLACK = 8e6  # allocators keep what they once had
 LENGTHS = (4, 32, 128)
+# Tokens of streams that clients leave: far from the end, where leaving can crash Triton 24.10 (docs/bls.md).
+LONG = 512
 PROMPTS = [f"def f{i}(" + "x, " * (i % 40) for i in range(64)]
 STOP = ["def", "\n\n"]
 LEFT = "client left"
@@ -98,20 +100,25 @@ def until_stop(whole: str) -> str:
 def choose(rng: random.Random, texts: Texts) -> Ask:
     """A request of a kind chosen at random."""
     length, prompts = rng.choice(LENGTHS), rng.sample(PROMPTS, 3)
-    one = partial(inputs, prompts[0], max_tokens=length)
+    one = partial(inputs, prompts[0])
     due = texts[prompts[0], length]
     three = inputs(*prompts, max_tokens=length, stop_words=words(*[STOP] * 3))
     until = "|".join(until_stop(texts[prompt, length]) for prompt in prompts)
     draft = rng.randint(0, 8)
+    flowing = partial(one, max_tokens=length, stream=True)
     asks = [
-        Ask("answered", partial(streamed, tensors=one(stream=True)), due),
-        Ask("answered", partial(streamed, tensors=one(stream=True, num_draft_tokens=draft)), due),
-        Ask("answered", partial(streamed, tensors=one(stream=True, seed=DRAFT_FAILS)), due),
-        Ask("answered", partial(answered, tensors=one()), due),
+        Ask("answered", partial(streamed, tensors=flowing()), due),
+        Ask("answered", partial(streamed, tensors=flowing(num_draft_tokens=draft)), due),
+        Ask("answered", partial(streamed, tensors=flowing(seed=DRAFT_FAILS)), due),
+        Ask("answered", partial(answered, tensors=one(max_tokens=length)), due),
         Ask("answered", partial(streamed, tensors=three), until),
-        Ask("refused", partial(streamed, tensors=one(stream=True, seed=TARGET_FAILS)), "fails on demand"),
+        Ask("refused", partial(streamed, tensors=flowing(seed=TARGET_FAILS)), "fails on demand"),
         Ask("refused", partial(answered, tensors=inputs("", max_tokens=length)), "the prompt is empty"),
-        Ask("left", partial(leave, tensors=one(stream=True), after=rng.randint(1, 6)), LEFT),
+        Ask(
+            "left",
+            partial(leave, tensors=one(max_tokens=LONG, end_id=-1, stream=True), after=rng.randint(1, 6)),
+            LEFT,
+        ),
     ]
     return rng.choice(asks)
 
