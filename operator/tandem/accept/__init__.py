@@ -5,6 +5,7 @@ One file for each subject; rules that need only the object are CEL (`tandem.api.
 
 from dataclasses import dataclass
 
+from tandem.accept import gpus as gpu_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import ServiceSpec
@@ -12,7 +13,7 @@ from tandem.settings import Profile, Settings
 
 __all__ = ["Accepted", "Refusal", "accept"]
 
-RULES: tuple[Rule, ...] = (*profile_rules.RULES,)
+RULES: tuple[Rule, ...] = (*profile_rules.RULES, *gpu_rules.RULES)
 WARNINGS: tuple[Warn, ...] = ()
 
 

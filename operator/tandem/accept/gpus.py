@@ -1,0 +1,109 @@
+"""Do the models fit the GPUs that the placement gives? Every refusal says the numbers."""
+
+from tandem.accept.rule import Refusal, Rule
+from tandem.api.types import KvCache, Mode, ServiceSpec
+from tandem.gpus import gpu_plan, is_mig, model_ranks
+from tandem.settings import Profile
+from tandem.sources import Role
+
+
+def _nodes(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    plan, per_node = gpu_plan(spec, profile), spec.placement.gpu.per_node
+    if spec.runtime.mode is Mode.BLS and plan.gpus > per_node:
+        return Refusal(
+            "GpusExceedNode",
+            f"mode BLS runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and placement.gpu.perNode is"
+            f" {per_node}: lower tensorParallelSize, raise perNode, or write runtime.mode: LLMAPI",
+        )
+    if plan.gpus % plan.nodes:
+        return Refusal(
+            "GpusUneven",
+            f"{_needs(spec)} needs {plan.gpus} GPUs, which {plan.nodes} nodes of at most {per_node} cannot share"
+            " equally: choose tensorParallelSize x pipelineParallelSize to be a multiple of the nodes",
+        )
+    return None
+
+
+def _shared_draft(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    ranks = model_ranks(spec)
+    draft, target = ranks.get(Role.DRAFT, 0), ranks[Role.TARGET]
+    if not profile.gpus or spec.placement.strategy == "Separate" or draft <= target:
+        return None
+    return Refusal(
+        "DraftExceedsTarget",
+        f"with placement.strategy Shared the draft lives on the target's {target} GPUs, and"
+        f" draft.tensorParallelSize is {draft}: lower it, or write placement.strategy: Separate",
+    )
+
+
+def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    name = spec.placement.gpu.resource_name
+    if not profile.gpus or spec.placement.resource_claims or not is_mig(name):
+        return None
+    if max(model_ranks(spec).values()) > 1:
+        return Refusal(
+            "MigNotParallel",
+            f"{_needs(spec)} is split over several devices, and {name} is a MIG slice, between which there is no"
+            " peer-to-peer: write tensorParallelSize: 1 and pipelineParallelSize: 1, or a whole GPU's resourceName",
+        )
+    if spec.placement.strategy == "Separate":
+        return Refusal(
+            "MigNotSeparate",
+            f"placement.strategy Separate needs 2 devices, and a process sees only one MIG slice ({name}):"
+            " write placement.strategy: Shared, or a whole GPU's resourceName",
+        )
+    return None
+
+
+def _fast_logits(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not spec.speculation.acceptance.fast_logits or profile.engine_backend == "tensorrtllm":
+        return None
+    return Refusal(
+        "FastLogitsNotInProfile",
+        f"acceptance.fastLogits is TensorRT-LLM's, and the engines of profile {profile.name!r} are"
+        f" {profile.engine_backend} models: remove fastLogits, or write another profile",
+    )
+
+
+def _kv_fractions(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not gpu_plan(spec, profile).shares_gpu or spec.draft is None:
+        return None
+    caches = {"target": spec.target.kv_cache, "draft": spec.draft.kv_cache}
+    for role, cache in caches.items():
+        if cache and cache.free_gpu_memory_fraction is not None:
+            return Refusal(
+                "FractionOfSharedGpu",
+                f"{role}.kvCache.freeGpuMemoryFraction is {cache.free_gpu_memory_fraction:g} of what is free once the"
+                " engine is loaded, and two engines share the GPU in no fixed order of loading:"
+                f" write {role}.kvCache.maxTokens, or neither to have both computed",
+            )
+    return None
+
+
+def _block_reuse(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if spec.runtime.mode is not Mode.BLS or spec.draft is None or profile.engine_backend != "tensorrtllm":
+        return None
+    for role, cache in {"target": spec.target.kv_cache, "draft": spec.draft.kv_cache}.items():
+        if not (cache or KvCache()).enable_block_reuse:
+            return Refusal(
+                "BlockReuseNeeded",
+                f"{role}.kvCache.enableBlockReuse is false, and each step of the BLS is a request with the whole"
+                " text so far, whose keys and values must be reused: remove it",
+            )
+    return None
+
+
+def _needs(spec: ServiceSpec) -> str:
+    """The models with their sizes, e.g. `target (tensorParallelSize 4 x pipelineParallelSize 1) + draft (1)`."""
+    target = spec.target
+    text = (
+        f"target (tensorParallelSize {target.tensor_parallel_size} x pipelineParallelSize"
+        f" {target.pipeline_parallel_size})"
+    )
+    draft = model_ranks(spec).get(Role.DRAFT)
+    if draft is None:
+        return text
+    return f"{text} and draft (tensorParallelSize {draft}, {spec.placement.strategy})"
+
+
+RULES: tuple[Rule, ...] = (_nodes, _shared_draft, _mig, _fast_logits, _kv_fractions, _block_reuse)
