@@ -16,9 +16,19 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
 SERVER = "server"
 REVISION = "revision"
+FETCH = "fetch"
+BUILD = "build"
 PREFLIGHT = "preflight"
-PREFLIGHT_RESULT = "preflight-result"
-"""Values of `LABEL_COMPONENT`."""
+"""Values of `LABEL_COMPONENT`; the last three are kinds of tasks."""
+TASKS = (FETCH, BUILD, PREFLIGHT)
+
+CACHE_CLAIM = "tandem-cache"
+"""PersistentVolumeClaim that is made where a service names none."""
+
+
+def result(component: str) -> str:
+    """Value of `LABEL_COMPONENT` of a task's result."""
+    return f"{component}-result"
 
 
 def server(service: str) -> str:
@@ -36,9 +46,9 @@ def revision(service: str, digest: str) -> str:
     return f"{service}-{digest}"
 
 
-def preflight(service: str, digest: str) -> str:
-    """Job, and ConfigMap of its result, that check a revision's models."""
-    return f"{service}-preflight-{digest}"
+def task(service: str, component: str, digest: str) -> str:
+    """Job that does a task, and ConfigMap of its result."""
+    return f"{service}-{component}-{digest}"
 
 
 def selector(service: str) -> dict[str, str]:

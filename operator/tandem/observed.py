@@ -1,6 +1,6 @@
 """What was seen of one service: its object and children as the API server gave them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,10 @@ class Observed:
     services: Sequence[Object] = field(default_factory=tuple)
     service_accounts: Sequence[Object] = field(default_factory=tuple)
     pods: Sequence[Object] = field(default_factory=tuple)
+    cache: Object | None = None
+    """The PersistentVolumeClaim of models and engines; nobody's child."""
+    progress: Mapping[str, str] = field(default_factory=dict)
+    """What pods that download said of their progress, by pod."""
 
     def children(self) -> list[Object]:
         """All that Tandem applies or deletes: everything but pods."""
@@ -94,10 +98,10 @@ def pod_problem(pod: Object) -> str | None:
     return None
 
 
-def termination_message(pod: Object, container: str) -> str | None:
-    """What the container wrote to its termination log, None while it has not ended."""
-    for status in pod.get("status", {}).get("containerStatuses", []):
-        if status["name"] == container and (ended := status.get("state", {}).get("terminated")):
+def termination_message(pod: Object) -> str | None:
+    """What the first container wrote to its termination log, None while it has not ended."""
+    for status in pod.get("status", {}).get("containerStatuses", [])[:1]:
+        if ended := status.get("state", {}).get("terminated"):
             return str(ended.get("message", ""))
     return None
 

@@ -18,13 +18,14 @@ from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
 from tandem.handlers import EventSource
 from tandem.health import Health, serve
-from tandem.reconcile import Key, Reconciler
+from tandem.reconcile import Key, Next, Reconciler
 from tandem.resync import Resync
 from tandem.settings import Settings
 from tandem.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
+PROGRESS_SECONDS = 15.0
 RESTART_SECONDS, CRD_POLL_SECONDS = 2.0, 2.0
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -82,7 +83,7 @@ class Operator:
         await self._leadership.acquired.wait()
         started = time.monotonic()
         try:
-            settled = await self._reconciler.reconcile(key)
+            after = await self._reconciler.reconcile(key)
         except Transient as error:
             result = "again"
             log.info("%s again in %.1f s: %s", key, self._queue.retry(key), error)
@@ -90,8 +91,13 @@ class Operator:
             result = "error"
             log.exception("%s again in %.1f s", key, self._queue.retry(key))
         else:
-            result = "done" if settled else "refused"
-            (self._queue.forget if settled else self._queue.retry)(key)
+            result = after.value
+            if after is Next.RETRY:
+                self._queue.retry(key)
+            else:
+                self._queue.forget(key)
+            if after is Next.SOON:
+                self._queue.add_later(key, PROGRESS_SECONDS)
         metrics.RECONCILE_SECONDS.labels(result).observe(time.monotonic() - started)
 
     async def _watch(self) -> None:

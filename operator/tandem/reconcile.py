@@ -5,23 +5,27 @@ half-way all come to the same end.
 """
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
+from tandem.build import claim_name
 from tandem.cluster.apply import execute, matches
 from tandem.cluster.client import Api
 from tandem.cluster.events import record_transitions
-from tandem.cluster.kinds import SERVICES_KIND
+from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.errors import Refused
 from tandem.observed import Observed
 from tandem.plan import Decision, decide, plan
 from tandem.settings import Settings
+from tandem.stages import uses_cache
 from tandem.status import status
 
 log = logging.getLogger(__name__)
@@ -37,6 +41,17 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class Next(Enum):
+    """When to look at a service again."""
+
+    EVENT = "done"
+    """When an event asks for it."""
+    SOON = "progress"
+    """Soon: what goes on tells no events."""
+    RETRY = "refused"
+    """After a delay that grows: the cause of a refusal may go away unseen."""
+
+
 class Reconciler:
     """Brings services to what their specs ask for."""
 
@@ -45,28 +60,34 @@ class Reconciler:
         self._settings = settings
         self._leadership = leadership
 
-    async def reconcile(self, key: Key) -> bool:
+    async def reconcile(self, key: Key) -> Next:
         """Do what there is to do for one service; nothing when all is as it should be.
-
-        Returns:
-            Whether events alone tell when to look again; False after a refusal, whose cause may go away unseen.
 
         Raises:
             Transient: something was in the way; call again.
         """
         observed = await observe(self._api, key.namespace, key.name)
         if observed is None:
-            return True  # the garbage collector removes what the service owned
+            return Next.EVENT  # the garbage collector removes what the service owned
         try:
             service = SpeculativeInferenceService.model_validate(observed.service)
         except ValidationError as error:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
             log.error("%s cannot be read, apply it again to see why: %s", key, error)
-            return True
+            return Next.EVENT
+        if claim := self._claim(service):
+            observed = replace(observed, cache=await self._api.get(CACHE_CLAIM, key.namespace, claim))
         decision = decide(service, self._settings, observed)
         refused = await self._execute(decision, observed)
         await self._write_status(service, decision, observed, refused)
-        return refused is None
+        if refused:
+            return Next.RETRY
+        return Next.SOON if observed.progress else Next.EVENT
+
+    def _claim(self, service: SpeculativeInferenceService) -> str | None:
+        """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""
+        profile = self._settings.profile(service.spec.runtime.profile)
+        return claim_name(service) if profile and uses_cache(service.spec, profile) else None
 
     async def _execute(self, decision: Decision, observed: Observed) -> Refused | None:
         actions = plan(decision, observed, self._settings, matches)

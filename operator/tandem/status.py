@@ -12,8 +12,7 @@ from tandem.api.types import Condition, ConditionStatus, SpeculativeInferenceSer
 from tandem.build.service import url
 from tandem.errors import Refused
 from tandem.observed import Object, Observed, condition, label, pod_problem, pod_ready
-from tandem.plan import Decision
-from tandem.preflight import Preflight, Stage
+from tandem.plan import Decision, Step
 
 
 @dataclass(frozen=True)
@@ -97,19 +96,43 @@ def _reasons(service: SpeculativeInferenceService, decision: Decision, rollout: 
     if decision.refusal:
         accepted = Finding("SpecAccepted", "False", decision.refusal.reason, decision.refusal.message)
         return [accepted, _available(rollout)]
-    accepted = Finding("SpecAccepted", "True", "Accepted", f"profile {service.spec.runtime.profile} can run it")
-    models = _models(service, decision.preflight) if decision.preflight else []
-    return [accepted, *models, _available(rollout)]
+    said = "; ".join([f"profile {service.spec.runtime.profile} can run it", *decision.warnings])
+    accepted = Finding("SpecAccepted", "True", "AcceptedWithWarnings" if decision.warnings else "Accepted", said)
+    return [accepted, *(_task_finding(kind, decision) for kind in decision.conditions), _available(rollout)]
 
 
-def _models(service: SpeculativeInferenceService, preflight: Preflight) -> list[Finding]:
-    if preflight.stage is Stage.DONE:
-        return [Finding(c.type, c.status, c.reason, c.message) for c in preflight.checks]
-    types = ["ModelsReady", "PairCompatible"] if service.spec.draft else ["ModelsReady"]
-    if preflight.stage is Stage.BROKEN:
-        return [Finding(kind, "Unknown", "PreflightFailed", preflight.detail) for kind in types]
-    detail = preflight.detail or "the models will be checked by a Job in the server's image"
-    return [Finding(kind, "Unknown", "PreflightRunning", detail) for kind in types]
+def _task_finding(kind: str, decision: Decision) -> Finding:
+    """The condition `kind`: what the first task says that does not find it True, else what the last one says."""
+    found = None
+    for step in decision.steps:
+        if kind in step.task.conditions:
+            found = _verdict(kind, step)
+            if found.status != "True":
+                return found
+    if found and decision.passed:
+        return found
+    waits = next((s for s in decision.steps if not s.outcome.passed), None)
+    if found or waits is None:
+        return found or Finding(kind, "True", "Checked", "the models were checked")
+    return Finding(kind, "Unknown", *_unfinished(waits))
+
+
+def _verdict(kind: str, step: Step) -> Finding:
+    check = next((c for c in step.outcome.checks if c.type == kind), None)
+    if check:
+        return Finding(check.type, check.status, check.reason, check.message)
+    if step.outcome.passed:
+        return Finding(kind, "True", "Checked", f"{step.task.title}: done")
+    return Finding(kind, "Unknown", *_unfinished(step))
+
+
+def _unfinished(step: Step) -> tuple[str, str]:
+    """Reason and message of a task that has not passed."""
+    name = step.task.component.capitalize()
+    if step.outcome.failed:
+        refused = next((c.message for c in step.outcome.checks if c.status != "True"), "")
+        return f"{name}Failed", step.outcome.detail or refused
+    return f"{name}Running", step.outcome.detail or f"a Job {step.task.title}"
 
 
 def _available(rollout: Rollout) -> Finding:
@@ -160,10 +183,7 @@ def _progress(
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
     if ready.status == "True" or ready.reason == "ScaledToZero":
         return []
-    verdict = decision.preflight
-    failed = verdict is not None and (
-        verdict.stage is Stage.BROKEN or (verdict.stage is Stage.DONE and not verdict.passed)
-    )
+    failed = any(step.outcome.failed for step in decision.steps)
     if decision.refusal or refused or failed:
         return [Finding("Stalled", "True", ready.reason, ready.message)]
     if deadline := _deadline(observed):

@@ -43,10 +43,14 @@ class WorkQueue(Generic[Key]):
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(LAST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(failures - 1, 20))
         delay *= random.uniform(0.75, 1.25)
+        self.add_later(key, delay)
+        return delay
+
+    def add_later(self, key: Key, delay: float) -> None:
+        """Ask for `key` after `delay` seconds, unless it is to come later already."""
         if key not in self._timers:
             loop = asyncio.get_running_loop()
             self._timers[key] = loop.call_later(delay, self._expire, key)
-        return delay
 
     def forget(self, key: Key) -> None:
         """`key` succeeded: the next failure starts with the first delay again."""

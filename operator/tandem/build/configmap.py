@@ -1,4 +1,4 @@
-"""ConfigMaps: a rendered revision, and the result of its preflight."""
+"""ConfigMap of a rendered revision."""
 
 from typing import Any
 
@@ -6,8 +6,6 @@ from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.build.metadata import metadata
 from tandem.render import Revision
-
-VERDICT_KEY = "verdict.json"
 
 
 def revision_configmap(service: SpeculativeInferenceService, revision: Revision) -> dict[str, Any]:
@@ -20,16 +18,4 @@ def revision_configmap(service: SpeculativeInferenceService, revision: Revision)
         "metadata": meta,
         "immutable": True,
         "data": dict(revision.files),
-    }
-
-
-def preflight_result(service: SpeculativeInferenceService, digest: str, verdict: str) -> dict[str, Any]:
-    """The preflight's verdict (its termination message), so that equal inputs are never checked twice."""
-    meta = metadata(service, names.preflight(service.name, digest), names.PREFLIGHT_RESULT)
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": meta,
-        "immutable": True,
-        "data": {VERDICT_KEY: verdict},
     }

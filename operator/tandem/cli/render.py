@@ -14,6 +14,8 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.errors import TandemError
 from tandem.render import LATEST, Record, render
 from tandem.settings import Settings
+from tandem.sources import CACHE
+from tandem.stages import build_tasks, fetch_tasks, makes_cache, preflight_task
 
 
 class RenderError(TandemError):
@@ -34,7 +36,8 @@ def read_text(file: Path) -> str:
 def render_file(text: str, settings: Settings) -> str:
     """The manifests of all services in `text`, as the operator would apply them for new services.
 
-    Owner references are left out: they need the UID that the API server gives.
+    Owner references are left out: they need the UID that the API server gives. So does the folder of a model that
+    is downloaded: it is named after the content, here after its URI and revision.
 
     Raises:
         RenderError: no service in it, a wrong field, or a spec that the settings' profiles cannot run.
@@ -60,14 +63,22 @@ def _children(raw: dict[str, Any], settings: Settings) -> list[dict[str, Any]]:
     accepted = accept(service.spec, settings)
     if isinstance(accepted, Refusal):
         raise RenderError(f"{service.name}: {accepted.reason}: {accepted.message}")
+    fetches = fetch_tasks(service, settings)
     record = Record(
-        renderer=LATEST, serving_image=settings.serving_image, profile=accepted.profile, spec=service.spec
+        renderer=LATEST,
+        serving_image=settings.serving_image,
+        profile=accepted.profile,
+        spec=service.spec,
+        fetched={role: f"{CACHE}/models/{task.digest}" for role, task in fetches.items()},
     )
     revision = render(record)
+    tasks = {task.digest: task for task in [*fetches.values(), *build_tasks(service, revision).values()]}
+    preflight = preflight_task(service, accepted.profile, revision)
     return [
         build.service_account(service),
+        *([build.cache_claim(service)] if makes_cache(service.spec, accepted.profile) else []),
         build.revision_configmap(service, revision),
         build.endpoint(service),
-        build.preflight_job(service, revision),
+        *(build.task_job(service, task) for task in [*tasks.values(), preflight]),
         build.deployment(service, revision),
     ]

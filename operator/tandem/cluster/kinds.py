@@ -33,6 +33,7 @@ SERVICE = Kind("v1", "Service", "services")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 JOB = Kind("batch/v1", "Job", "jobs")
+CACHE_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
 
@@ -40,4 +41,4 @@ CHILDREN = (CONFIGMAP, SERVICE, SERVICE_ACCOUNT, DEPLOYMENT, JOB)
 """Kinds that Tandem applies."""
 WATCHED = (SERVICES_KIND, *CHILDREN, POD)
 """Kinds whose events may ask for a reconcile."""
-BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, POD, LEASE, EVENT)}
+BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, POD, CACHE_CLAIM, LEASE, EVENT)}

@@ -13,6 +13,7 @@ from tandem.cluster.kinds import (
     SERVICE_ACCOUNT,
     SERVICES_KIND,
 )
+from tandem.cluster.progress import progress
 from tandem.observed import Object, Observed
 
 
@@ -32,7 +33,8 @@ async def observe(api: Api, namespace: str, name: str) -> Observed | None:
         [obj for obj in objects if kind is POD or owner_uid(obj) == uid]
         for kind, objects in zip(kinds, lists, strict=True)
     )
-    return Observed(service, configmaps, jobs, deployments, services, accounts, pods)
+    told = await progress(pods)
+    return Observed(service, configmaps, jobs, deployments, services, accounts, pods, progress=told)
 
 
 def owner_uid(obj: Object) -> str:

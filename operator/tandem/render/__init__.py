@@ -5,8 +5,6 @@ renderer is a version of its own (`v1`, ...), and a revision that is already in 
 by the version, and with the images, that its `Record` names, until the user changes the spec.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tandem.api.types import ServiceSpec
 from tandem.render import v1
-from tandem.render.inputs import Inputs, Rendered
+from tandem.render.inputs import Inputs, JobPod, Rendered, digest
 from tandem.settings import Profile
 from tandem.sources import Role, folders
 
@@ -56,16 +54,10 @@ class Revision:
     """Data of the revision's ConfigMap: file name to text."""
     pod: Mapping[str, Any]
     """PodSpec of the server; its volume `revision` is added by the builder, which knows the name."""
-    preflight: Mapping[str, Any]
-    """PodSpec of the preflight Job; likewise."""
-    preflight_digest: str
-    """Ten hexadecimal digits of what the preflight depends on: equal ones need not run again."""
-
-
-def digest(value: object, length: int = 10) -> str:
-    """First hexadecimal digits of the SHA-256 of `value` as canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    preflight: JobPod
+    """Checks the revision's models; the volume `revision` likewise."""
+    builds: Mapping[Role, JobPod]
+    """Build the engines, by the role of the model; likewise."""
 
 
 def inputs_hash(spec: ServiceSpec) -> str:
@@ -104,5 +96,5 @@ def render(record: Record) -> Revision:
         files={**rendered.files, RECORD_FILE: text},
         pod=rendered.pod,
         preflight=rendered.preflight,
-        preflight_digest=digest(rendered.preflight_inputs),
+        builds=rendered.builds,
     )

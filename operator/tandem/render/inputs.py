@@ -1,12 +1,20 @@
 """What a renderer is given and what it gives."""
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile
 from tandem.sources import Role
+
+
+def digest(value: object, length: int = 10) -> str:
+    """First hexadecimal digits of the SHA-256 of `value` as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 @dataclass(frozen=True)
@@ -26,10 +34,18 @@ class Inputs:
 
 
 @dataclass(frozen=True)
+class JobPod:
+    """`pod`, the PodSpec of a task's Job, and `digest` of all that its result depends on."""
+
+    pod: Mapping[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True)
 class Rendered:
     """Files and pods of a revision; see `Revision` for the fields."""
 
     files: Mapping[str, str]
     pod: Mapping[str, Any]
-    preflight: Mapping[str, Any]
-    preflight_inputs: Mapping[str, Any]
+    preflight: JobPod
+    builds: Mapping[Role, JobPod] = field(default_factory=dict)

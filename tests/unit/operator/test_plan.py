@@ -13,9 +13,9 @@ from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.observed import Observed
 from tandem.plan import Action, Apply, Decision, Delete, decide, plan
-from tandem.preflight import Stage
 from tandem.settings import Settings
 from tandem.status import status
+from tandem.tasks import Stage
 
 from .conftest import QUICKSTART, parse
 
@@ -54,6 +54,7 @@ class World:
             services=kinds.get("Service", []),
             service_accounts=kinds.get("ServiceAccount", []),
             pods=self.pods,
+            cache=self.objects.get(("PersistentVolumeClaim", names.CACHE_CLAIM)),
         )
 
     def step(self, service: SpeculativeInferenceService) -> tuple[Decision, list[str]]:
@@ -83,8 +84,14 @@ class World:
         return ("~" if action.live else "+") + str(action.manifest["kind"])
 
     def finish_preflight(self, message: str | None) -> None:
-        """The preflight Job ends; `message` is its termination message, None when the pod is gone."""
-        ((_, name),) = [key for key in self.objects if key[0] == "Job"]
+        """The only Job ends; `message` is its termination message, None when the pod is gone."""
+        (name,) = self.jobs()
+        self.finish(name, message)
+
+    def jobs(self) -> list[str]:
+        return [name for kind, name in self.objects if kind == "Job"]
+
+    def finish(self, name: str, message: str | None) -> None:
         self.objects["Job", name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
         if message is not None:
             self.pods.append(preflight_pod(name, message))
@@ -209,7 +216,7 @@ def test_the_verdict_of_what_serves_is_kept_however_many_edits_are_bad(
         world.step(bad)
         world.pods = list(pods)
     observed = world.observed()
-    verdicts = observed.component(observed.configmaps, names.PREFLIGHT_RESULT)
+    verdicts = observed.component(observed.configmaps, names.result(names.PREFLIGHT))
     assert len(verdicts) == 2 + world.settings.revision_history_limit, "the last one's, what serves, and the history"
     decision, done = world.step(service)
     assert "+Job" not in done
@@ -257,8 +264,7 @@ def test_a_verdict_that_is_no_verdict_stalls_and_is_not_repeated(
     world.finish_preflight(message)
     decision, done = world.step(service)
     assert done == []
-    assert decision.preflight is not None
-    assert decision.preflight.stage is Stage.BROKEN
+    assert [step.outcome.stage for step in decision.steps] == [Stage.BROKEN]
     assert findings(world, service, decision)["Stalled"] == "True/PreflightFailed"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from tandem.api.types import Mode
-from tandem.render.inputs import Inputs, Rendered
+from tandem.render.inputs import Inputs, JobPod, Rendered, digest
 from tandem.render.v1.bls import bls
 from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.pod import preflight_pod, server_pod
@@ -19,10 +19,8 @@ def render(inputs: Inputs) -> Rendered:
     return Rendered(
         files={**configs, **stack.files, "launch.json": launch_plan(inputs, stack)},
         pod=server_pod(inputs),
-        preflight=preflight_pod(inputs),
-        preflight_inputs={
-            "image": inputs.image,
-            "servingImage": inputs.serving_image,
-            "checks": dict(stack.checks),
-        },
+        preflight=JobPod(
+            preflight_pod(inputs),
+            digest({"image": inputs.image, "servingImage": inputs.serving_image, "checks": dict(stack.checks)}),
+        ),
     )

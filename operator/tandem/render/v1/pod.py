@@ -6,24 +6,10 @@ from tandem import names
 from tandem.render.inputs import Inputs
 from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT, MODELS
 from tandem.render.v1.stack import TANDEM
+from tandem.security import CONTAINER_SECURITY, POD_SECURITY
 
 REVISION_DIR = "/etc/tandem/revision"
-USER = 1000
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
-
-# Pod Security `restricted`.
-POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": USER,
-    "runAsGroup": USER,
-    "fsGroup": USER,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 
 # A model of any size may load for an hour; downloads are not in this time.
 STARTUP_PERIOD_SECONDS, STARTUP_FAILURES = 5, 720

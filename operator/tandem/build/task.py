@@ -1,0 +1,63 @@
+"""The Job that does a task, and the ConfigMap that keeps its result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tandem import names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.build.metadata import metadata
+
+VERDICT_KEY = "verdict.json"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work that a Job does once for its inputs."""
+
+    component: str
+    """names.FETCH, BUILD or PREFLIGHT."""
+    digest: str
+    """Ten hexadecimal digits of its inputs: equal ones need not be worked on again."""
+    pod: Mapping[str, Any]
+    """PodSpec; its container's termination message is the verdict."""
+    conditions: tuple[str, ...]
+    """Types of the conditions that the verdict speaks of."""
+    title: str
+    """What it does, for people: "fetches hf://org/model"."""
+    retries: int = 2
+    """Pods after the first; a pod fails only where trying again can help."""
+    deadline_seconds: int = 3600
+    """Longest time."""
+    refusal_is_final: bool = True
+    """Whether a verdict of False is kept: all that it depends on is among the inputs. False: the Job stays, and
+    deleting it tries again."""
+
+    def name(self, service: str) -> str:
+        """Name of the Job and of the result."""
+        return names.task(service, self.component, self.digest)
+
+
+def task_job(service: SpeculativeInferenceService, task: Task) -> dict[str, Any]:
+    """The Job of `task`."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(service, task.name(service.name), task.component),
+        "spec": {
+            "backoffLimit": task.retries,
+            "activeDeadlineSeconds": task.deadline_seconds,
+            "template": {"metadata": {"labels": names.labels(service.name, task.component)}, "spec": dict(task.pod)},
+        },
+    }
+
+
+def task_result(service: SpeculativeInferenceService, task: Task, verdict: str) -> dict[str, Any]:
+    """The task's verdict, so that equal inputs are never worked on twice."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(service, task.name(service.name), names.result(task.component)),
+        "immutable": True,
+        "data": {VERDICT_KEY: verdict},
+    }

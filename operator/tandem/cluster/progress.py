@@ -1,0 +1,59 @@
+"""How far downloads are: asked from their pods, which have no rights to tell the API server."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+
+import aiohttp
+from pydantic import BaseModel, Field, ValidationError
+
+from tandem import names
+from tandem.observed import Object, label
+from tandem.stages import FETCH_PORT
+
+TIMEOUT = aiohttp.ClientTimeout(total=1.0)
+MOST_BYTES = 4096
+
+
+class _Progress(BaseModel):
+    """Answer of GET /progress; see images/fetcher."""
+
+    phase: str = Field(max_length=32)
+    bytes: int = Field(ge=0)
+    total: int = Field(ge=0)
+
+
+async def progress(pods: Iterable[Object]) -> dict[str, str]:
+    """What each pod that downloads says of itself, by its name; nothing of one that does not answer at once."""
+    running = [pod for pod in pods if label(pod, names.LABEL_COMPONENT) == names.FETCH and _address(pod)]
+    if not running:
+        return {}
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        told = await asyncio.gather(*(_ask(session, _address(pod)) for pod in running))
+    return {str(pod["metadata"]["name"]): text for pod, text in zip(running, told, strict=True) if text}
+
+
+def _address(pod: Object) -> str:
+    status = pod.get("status", {})
+    return str(status.get("podIP", "")) if status.get("phase") == "Running" else ""
+
+
+async def _ask(session: aiohttp.ClientSession, address: str) -> str:
+    host = f"[{address}]" if ":" in address else address
+    try:
+        async with session.get(f"http://{host}:{FETCH_PORT}/progress", allow_redirects=False) as reply:
+            return describe(await reply.content.read(MOST_BYTES))
+    except (aiohttp.ClientError, TimeoutError):
+        return ""
+
+
+def describe(answer: bytes) -> str:
+    """The answer of a pod in words; empty when it is none: a pod may say anything."""
+    try:
+        told = _Progress.model_validate(json.loads(answer))
+    except (ValueError, ValidationError):
+        return ""
+    if not told.total:
+        return f"{told.phase}: listing the files"
+    share = 100 * told.bytes // told.total
+    return f"{told.phase}: {told.bytes / 1e9:.2f} of {told.total / 1e9:.2f} GB ({share} %)"

@@ -1,0 +1,145 @@
+"""The tasks between a spec and its servers: download the models, build the engines, check that all fit. Pure."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from tandem import build, names
+from tandem.api.types import Mode, ModelReference, ServiceSpec, SpeculativeInferenceService
+from tandem.build import Task
+from tandem.build.metadata import pod_with_revision
+from tandem.render import Revision
+from tandem.render.inputs import JobPod, digest
+from tandem.security import CONTAINER_SECURITY, POD_SECURITY
+from tandem.settings import Profile, Settings
+from tandem.sources import CACHE, Role, downloads
+from tandem.tasks import Outcome
+
+FETCH_PORT = 8080
+"""Where a pod that downloads tells its progress."""
+DAY_SECONDS = 24 * 3600
+
+
+def uses_cache(spec: ServiceSpec, profile: Profile) -> bool:
+    """Whether anything of the service is in the cache volume: a download, or an engine that is built."""
+    builds = spec.runtime.mode is Mode.BLS and profile.engine_backend == "tensorrtllm"
+    return bool(downloads(spec)) or builds
+
+
+def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:
+    """Whether the service needs the namespace's own claim."""
+    return uses_cache(spec, profile) and not spec.storage.cache.claim_name
+
+
+def condition_types(spec: ServiceSpec, profile: Profile) -> tuple[str, ...]:
+    """Types of the conditions that the tasks of a spec decide, in the order in which they do."""
+    engines = profile.gpus and (spec.runtime.mode is Mode.LLMAPI or profile.engine_backend == "tensorrtllm")
+    return ("ModelsReady", *(["EnginesReady"] if engines else []), *(["PairCompatible"] if spec.draft else []))
+
+
+def fetch_tasks(service: SpeculativeInferenceService, settings: Settings) -> dict[Role, Task]:
+    """Downloads into the cache volume. Models that two roles share are fetched by one of them."""
+    return {role: _fetch(service, settings, role, ref) for role, ref in downloads(service.spec).items()}
+
+
+def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role, reference: ModelReference) -> Task:
+    inputs = {"uri": reference.uri, "revision": reference.revision or "", "secret": reference.secret_name or ""}
+    return Task(
+        component=names.FETCH,
+        digest=digest(inputs),
+        pod=_fetch_pod(service, settings, reference, engine=role in (Role.TARGET_ENGINE, Role.DRAFT_ENGINE)),
+        conditions=("ModelsReady",),
+        title=f"downloads {reference.uri}",
+        retries=10,
+        deadline_seconds=DAY_SECONDS,
+        refusal_is_final=False,
+    )
+
+
+def _fetch_pod(
+    service: SpeculativeInferenceService, settings: Settings, reference: ModelReference, *, engine: bool
+) -> dict[str, Any]:
+    placement = service.spec.placement
+    secret = [{"secretRef": {"name": reference.secret_name}}] if reference.secret_name else []
+    pod: dict[str, Any] = {
+        "serviceAccountName": names.server(service.name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": POD_SECURITY,
+        "containers": [
+            {
+                "name": names.FETCH,
+                "image": settings.fetcher_image,
+                "command": [
+                    *("python3", "-m", "tandem_fetcher", "fetch", "--uri", reference.uri, "--cache", CACHE),
+                    *(("--revision", reference.revision) if reference.revision else ()),
+                    *(("--allow", "*.engine", "--allow", "config.json") if engine else ()),
+                    *("--port", str(FETCH_PORT), "--termination-log", "/dev/termination-log"),
+                ],
+                "env": [{"name": "HOME", "value": "/tmp"}],
+                **({"envFrom": secret} if secret else {}),
+                "securityContext": CONTAINER_SECURITY,
+                "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
+                "volumeMounts": [{"name": "cache", "mountPath": CACHE}, {"name": "tmp", "mountPath": "/tmp"}],
+            }
+        ],
+        "volumes": [
+            {"name": "cache", "persistentVolumeClaim": {"claimName": build.claim_name(service)}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+        ],
+    }
+    # Where the servers run: a volume of one node or zone must be made there.
+    if placement.node_selector:
+        pod["nodeSelector"] = dict(placement.node_selector)
+    if placement.tolerations:
+        pod["tolerations"] = [t.model_dump(by_alias=True, exclude_none=True) for t in placement.tolerations]
+    return pod
+
+
+class _Fetched(BaseModel):
+    """What a download's verdict adds; see images/fetcher. The path comes from a pod: nothing else may be named."""
+
+    path: Annotated[str, Field(pattern=r"^models/[0-9a-f]{16,64}(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
+
+
+def fetched_folder(outcome: Outcome) -> str | None:
+    """Folder of a download that passed, in the containers; None when the verdict names none."""
+    try:
+        return f"{CACHE}/{_Fetched.model_validate(outcome.data).path}"
+    except ValidationError:
+        return None
+
+
+def build_tasks(service: SpeculativeInferenceService, revision: Revision) -> dict[Role, Task]:
+    """The engines of a revision."""
+    return {
+        role: Task(
+            component=names.BUILD,
+            digest=job.digest,
+            pod=_with_revision(service, revision, job),
+            conditions=("EnginesReady",),
+            title=f"builds the {role} engine",
+            deadline_seconds=DAY_SECONDS,
+            refusal_is_final=False,
+        )
+        for role, job in revision.builds.items()
+    }
+
+
+def preflight_task(service: SpeculativeInferenceService, profile: Profile, revision: Revision) -> Task:
+    """The check of a revision's models and engines, in its own image."""
+    return Task(
+        component=names.PREFLIGHT,
+        digest=revision.preflight.digest,
+        pod=_with_revision(service, revision, revision.preflight),
+        conditions=condition_types(service.spec, profile),
+        title="checks the models",
+    )
+
+
+def _with_revision(service: SpeculativeInferenceService, revision: Revision, job: JobPod) -> Mapping[str, Any]:
+    configmap = names.revision(service.name, revision.digest)
+    return pod_with_revision(dict(job.pod), configmap, names.server(service.name))

@@ -1,0 +1,203 @@
+"""Services whose models are downloaded: what is made when, and what the user is told."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tandem import names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.settings import Settings
+
+from .conftest import QUICKSTART, parse
+from .test_plan import BAD, GOOD, World, findings
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+HUB = {
+    "target__model": {"uri": "hf://org/target", "revision": "main", "secretName": "hub"},
+    "draft__model": {"uri": "hf://org/draft"},
+}
+
+
+def fetched(path: str = "models/" + "a" * 32, status: str = "True", reason: str = "Fetched") -> str:
+    check = {"type": "ModelsReady", "status": status, "reason": reason, "message": "7 bytes in 1 files"}
+    return json.dumps({"checks": [check], "revision": COMMIT, "path": path, "bytes": 7, "files": 1})
+
+
+@pytest.fixture
+def hub() -> SpeculativeInferenceService:
+    return parse(QUICKSTART, **HUB)
+
+
+@pytest.fixture
+def world(settings: Settings) -> World:
+    return World(settings)
+
+
+def fetch_jobs(world: World) -> dict[str, str]:
+    """URI to name of the Jobs that download."""
+    commands = {name: world.objects["Job", name]["spec"]["template"]["spec"]["containers"] for name in world.jobs()}
+    return {c[0]["command"][5]: name for name, c in commands.items() if c[0]["name"] == names.FETCH}
+
+
+def test_models_are_fetched_then_checked_then_served(world: World, hub: SpeculativeInferenceService) -> None:
+    decision, done = world.step(hub)
+    assert done == ["+ServiceAccount", "+Service", "+PersistentVolumeClaim", "+Job", "+Job"], "no revision yet"
+    assert findings(world, hub, decision)["ModelsReady"] == "Unknown/FetchRunning"
+    assert findings(world, hub, decision)["PairCompatible"] == "Unknown/FetchRunning"
+    jobs = fetch_jobs(world)
+    assert jobs.keys() == {"hf://org/target", "hf://org/draft"}
+
+    world.finish(jobs["hf://org/target"], fetched())
+    assert world.step(hub)[1] == ["+ConfigMap", "-Job"], "one verdict is kept, the other Job goes on"
+    world.finish(jobs["hf://org/draft"], fetched("models/" + "b" * 32))
+    decision, done = world.step(hub)
+    assert done == ["+ConfigMap", "+ConfigMap", "+Job", "-Job"], "the revision, the second verdict, the preflight"
+    assert decision.revision is not None
+    assert json.loads(decision.revision.files["launch.json"])["preflight"]["target"] == {
+        "path": "/cache/models/" + "a" * 32
+    }
+    world.pods = []
+    world.finish_preflight(GOOD)
+    decision, done = world.step(hub)
+    assert done == ["+ConfigMap", "+Deployment", "-Job"]
+    assert findings(world, hub, decision)["ModelsReady"] == "True/FilesFound"
+    world.run_servers(1)
+    decision, done = world.step(hub)
+    assert (done, findings(world, hub, decision)["Ready"]) == ([], "True/ServersAnswer")
+
+
+def test_the_download_of_a_secrets_owner(world: World, hub: SpeculativeInferenceService) -> None:
+    world.step(hub)
+    pod = world.objects["Job", fetch_jobs(world)["hf://org/target"]]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == [
+        *("python3", "-m", "tandem_fetcher", "fetch", "--uri", "hf://org/target", "--cache", "/cache"),
+        *("--revision", "main", "--port", "8080", "--termination-log", "/dev/termination-log"),
+    ]
+    assert container["envFrom"] == [{"secretRef": {"name": "hub"}}]
+    assert pod["volumes"][0] == {"name": "cache", "persistentVolumeClaim": {"claimName": names.CACHE_CLAIM}}
+    other = world.objects["Job", fetch_jobs(world)["hf://org/draft"]]["spec"]["template"]["spec"]
+    assert "envFrom" not in other["containers"][0], "a Secret goes to its own model's download alone"
+
+
+def test_one_model_for_both_roles_is_fetched_once(world: World) -> None:
+    same = parse(QUICKSTART, target__model={"uri": "hf://o/m"}, draft__model={"uri": "hf://o/m"})
+    assert world.step(same)[1].count("+Job") == 1
+    world.finish(world.jobs()[0], fetched())
+    decision, _ = world.step(same)
+    assert decision.revision is not None
+    checks = json.loads(decision.revision.files["launch.json"])["preflight"]
+    assert checks["target"]["path"] == checks["draft"]["path"]
+
+
+def test_a_claim_of_the_users_own_is_used_and_none_is_made(world: World) -> None:
+    own = parse(QUICKSTART, **HUB, storage={"cache": {"claimName": "mine"}})
+    assert "+PersistentVolumeClaim" not in world.step(own)[1]
+    for name in world.jobs():
+        pod = world.objects["Job", name]["spec"]["template"]["spec"]
+        assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "mine"}
+
+
+def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
+    world: World, hub: SpeculativeInferenceService
+) -> None:
+    world.step(hub)
+    name = fetch_jobs(world)["hf://org/target"]
+    world.finish(name, fetched(status="False", reason="TokenNeeded"))
+    decision, done = world.step(hub)
+    assert done == [], "the verdict may change with a Secret: it is not kept, its Job is"
+    found = findings(world, hub, decision)
+    assert found["ModelsReady"] == "False/TokenNeeded"
+    assert found["Stalled"] == "True/TokenNeeded"
+    del world.objects["Job", name]
+    world.pods = []
+    assert world.step(hub)[1] == ["+Job"]
+
+
+PATHS = ["", "../../etc", "/etc", "models/..", "models/" + "a" * 32 + "/../x", "engines/" + "a" * 32]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_pod_names_no_folder_outside_the_models(world: World, hub: SpeculativeInferenceService, path: str) -> None:
+    world.step(hub)
+    for name in fetch_jobs(world).values():
+        world.finish(name, fetched(path))
+    decision, _ = world.step(hub)
+    assert decision.revision is None
+    assert findings(world, hub, decision)["Stalled"] == "True/FetchFailed"
+
+
+def test_an_edit_ends_the_download_of_what_nobody_wants(world: World, hub: SpeculativeInferenceService) -> None:
+    world.step(hub)
+    old = fetch_jobs(world)["hf://org/draft"]
+    edited = parse(QUICKSTART, **{**HUB, "draft__model": {"uri": "hf://org/better"}})
+    assert world.step(edited)[1] == ["+Job", "-Job"]
+    assert old not in world.jobs()
+
+
+def test_going_back_to_what_serves_fetches_nothing(world: World, hub: SpeculativeInferenceService) -> None:
+    world.step(hub)
+    for number, name in enumerate(fetch_jobs(world).values()):
+        world.finish(name, fetched("models/" + str(number) * 32))
+    world.step(hub)
+    world.pods = []
+    world.finish_preflight(GOOD)
+    world.step(hub)
+    world.run_servers(1)
+    world.step(parse(QUICKSTART, **{**HUB, "draft__model": {"uri": "hf://org/better"}}))
+    for kind, name in list(world.objects):
+        if kind == "ConfigMap" and f"-{names.FETCH}-" in name:
+            del world.objects[kind, name]
+    assert world.step(hub)[1] == ["-Job"], "the revision knows where its models are"
+
+
+def test_what_serves_goes_on_while_another_models_download_fails(
+    world: World, service: SpeculativeInferenceService
+) -> None:
+    world.step(service)
+    world.finish_preflight(GOOD)
+    world.step(service)
+    world.run_servers(1)
+    edited = parse(QUICKSTART, target__model={"uri": "hf://org/target"}, replicas=1)
+    world.step(edited)
+    world.finish(world.jobs()[0], fetched(status="False", reason="NotFound"))
+    decision, done = world.step(edited)
+    assert done == []
+    assert findings(world, edited, decision)["Available"] == "True/ServersAnswer"
+
+
+@pytest.mark.parametrize(
+    ("storage", "modes", "refused", "reason"),
+    [
+        ({}, None, False, "ReadWriteMany is what Tandem asks for"),
+        ({"cache": {"accessModes": ["ReadWriteOnce"]}}, None, True, "the claim to make is of one node"),
+        ({"cache": {"claimName": "mine"}}, ["ReadWriteOnce"], True, "the claim that is there is of one node"),
+        ({"cache": {"claimName": "mine"}}, ["ReadOnlyMany"], False, "reading is enough for servers"),
+    ],
+)
+def test_a_claim_of_one_node_serves_one_replica(
+    settings: Settings, storage: dict[str, Any], modes: list[str] | None, refused: bool, reason: str
+) -> None:
+    world = World(settings)
+    if modes:
+        world.objects["PersistentVolumeClaim", names.CACHE_CLAIM] = {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": names.CACHE_CLAIM},
+            "spec": {"accessModes": modes},
+        }
+    decision, _ = world.step(parse(QUICKSTART, **HUB, storage=storage, replicas=2))
+    assert (decision.refusal is not None) is refused, reason
+    assert world.step(parse(QUICKSTART, **HUB, storage=storage, replicas=1))[0].refusal is None
+
+
+def test_a_pairs_verdict_reaches_the_user_after_downloads(world: World, hub: SpeculativeInferenceService) -> None:
+    world.step(hub)
+    for name in fetch_jobs(world).values():
+        world.finish(name, fetched())
+    world.step(hub)
+    world.pods = []
+    world.finish_preflight(BAD)
+    decision, _ = world.step(hub)
+    found = findings(world, hub, decision)
+    assert (found["ModelsReady"], found["PairCompatible"]) == ("True/FilesFound", "False/TokenizersDiffer")
