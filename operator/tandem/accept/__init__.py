@@ -5,6 +5,7 @@ One file for each subject; rules that need only the object are CEL (`tandem.api.
 
 from dataclasses import dataclass
 
+from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept.rule import Refusal, Rule, Warn
@@ -13,8 +14,8 @@ from tandem.settings import Profile, Settings
 
 __all__ = ["Accepted", "Refusal", "accept"]
 
-RULES: tuple[Rule, ...] = (*profile_rules.RULES, *gpu_rules.RULES)
-WARNINGS: tuple[Warn, ...] = ()
+RULES: tuple[Rule, ...] = (*profile_rules.RULES, *gpu_rules.RULES, *engine_rules.RULES)
+WARNINGS: tuple[Warn, ...] = (*engine_rules.WARNINGS,)
 
 
 @dataclass(frozen=True)

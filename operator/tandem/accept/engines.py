@@ -1,0 +1,96 @@
+"""Can the engines be built as the resource asks?"""
+
+from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.api.types import Draft, ServiceSpec, Target
+from tandem.engines import DECIDED, PREBUILT, needs_engines
+from tandem.settings import Profile
+from tandem.sources import Role, references
+
+FIELDS = {
+    **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),
+    "speculative_decoding_mode": "speculation.decodingType",
+    "max_draft_len": "speculation.maxDraftLen",
+    **dict.fromkeys(("gather_generation_logits", "gather_all_token_logits"), "speculation.acceptance.method"),
+}
+"""Field of the resource that decides a flag; other flags of DECIDED have none."""
+
+
+def _models(spec: ServiceSpec) -> dict[Role, Target | Draft]:
+    return {Role.TARGET: spec.target, **({Role.DRAFT: spec.draft} if spec.draft else {})}
+
+
+def _extra_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not needs_engines(spec, profile):
+        return None
+    for role, model in _models(spec).items():
+        arguments = model.engine.build.extra_args if model.engine and model.engine.build else {}
+        for name in sorted(DECIDED & set(arguments)):
+            field = FIELDS.get(name, "").format(_camel(name))
+            instead = f"write {field} instead" if field else "remove it"
+            return Refusal(
+                "EngineFlagDecided",
+                f"{role}.engine.build.extraArgs has {name}, which the resource decides: {instead}",
+            )
+    return None
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not needs_engines(spec, profile):
+        return None
+    for role, model in _models(spec).items():
+        if model.dtype == "fp8" and PREBUILT[role] not in references(spec):
+            return Refusal(
+                "Fp8NeedsCalibration",
+                f"{role}.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto"
+                " with a checkpoint that is quantized to FP8 already, or bring the engine as engine.prebuilt",
+            )
+    return None
+
+
+def _seq_len(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not needs_engines(spec, profile):
+        return None
+    for role, model in _models(spec).items():
+        options = model.engine.build if model.engine else None
+        longest, total = options and options.max_input_len, options and options.max_seq_len
+        if longest and total and longest >= total:
+            return Refusal(
+                "PromptFillsEngine",
+                f"{role}.engine.build.maxInputLen is {longest} and maxSeqLen, of prompt and output together, {total}:"
+                " write a larger maxSeqLen or a smaller maxInputLen",
+            )
+    return None
+
+
+def _batch(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not needs_engines(spec, profile):
+        return None
+    for role, model in _models(spec).items():
+        options = model.engine.build if model.engine else None
+        size = options and options.max_batch_size
+        if size and size < spec.serving.max_batch_size:
+            return Refusal(
+                "EngineBatchTooSmall",
+                f"{role}.engine.build.maxBatchSize is {size} and serving.maxBatchSize {spec.serving.max_batch_size}:"
+                " the engine would run fewer sequences than the server takes; make them equal",
+            )
+    return None
+
+
+def _no_product(spec: ServiceSpec, profile: Profile) -> str | None:
+    built = needs_engines(spec, profile) and any(PREBUILT[role] not in references(spec) for role in _models(spec))
+    if not built or len(spec.placement.gpu.product) == 1 or not profile.gpus:
+        return None
+    return (
+        "a TensorRT engine runs only on the GPU architecture that it was built on, and placement.gpu.product names"
+        f" {len(spec.placement.gpu.product) or 'no'} products: name one, unless all nodes have the same"
+    )
+
+
+RULES: tuple[Rule, ...] = (_extra_args, _dtype, _seq_len, _batch)
+WARNINGS: tuple[Warn, ...] = (_no_product,)
