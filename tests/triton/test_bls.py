@@ -18,7 +18,15 @@ from tritonclient.utils import InferenceServerException
 from triton import bls_client as bls
 from triton.bls_client import Array, ids, inputs, stream, text, unary, words
 from triton.harness import REPOSITORY_ROOT, TritonServer, log_on_failure
-from triton.stand_in import COUNT_CALLS, DRAFT_FAILS, DRAFT_HANGS, SLOW_TOKENS, TARGET_FAILS
+from triton.stand_in import (
+    COUNT_CALLS,
+    DRAFT_FAILS,
+    DRAFT_HANGS,
+    IDLE_TIME,
+    SLOW_TOKENS,
+    TARGET_FAILS,
+    TARGET_HANGS,
+)
 
 MAX_DRAFT = 8
 PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()]
@@ -178,11 +186,15 @@ def test_a_failing_target_is_that_request_s_error(faulty: TritonServer, k: int) 
         assert all(text(call.result()) for call in good)
 
 
-def calls_in_flight(server: TritonServer) -> int:
+def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm") -> int:
     one = np.ones((1, 1), np.int32)
     tensors = {"input_ids": one, "input_lengths": one, "request_output_len": one}
-    tensors["seed"] = np.array([[COUNT_CALLS]], np.uint64)
-    return int(stream(server.grpc_url, tensors, "tensorrt_llm")[0]["output_ids"].item())
+    tensors["seed"] = np.array([[question]], np.uint64)
+    return int(stream(server.grpc_url, tensors, name)[0]["output_ids"].item())
+
+
+def calls_in_flight(server: TritonServer, name: str = "tensorrt_llm") -> int:
+    return ask_engine(server, COUNT_CALLS, name)
 
 
 LONG: dict[str, Any] = {"max_tokens": 1500, "seed": SLOW_TOKENS, "end_id": -1}
@@ -205,6 +217,21 @@ def test_a_unary_client_that_leaves_frees_the_engine(faulty: TritonServer) -> No
         eventually(lambda: calls_in_flight(faulty) == 1, "the call runs")
         call.cancel()
     eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=3)
+
+
+@pytest.mark.parametrize(("hangs", "name"), [(DRAFT_HANGS, "tensorrt_llm_draft"), (TARGET_HANGS, "tensorrt_llm")])
+def test_an_engine_stops_within_200_ms(faulty: TritonServer, hangs: int, name: str) -> None:
+    """From the client's departure to the end of the engine's call, which only a cancellation ends; the median."""
+    took = []
+    for _ in range(5):
+        with bls.Stream(faulty.grpc_url) as call:
+            call.send(inputs("def f", stream=True, seed=hangs))
+            eventually(lambda: calls_in_flight(faulty, name) == 1, "the call runs")
+            left = time.monotonic()
+        eventually(lambda: calls_in_flight(faulty, name) == 0, "the call is over")
+        took.append(time.monotonic() - ask_engine(faulty, IDLE_TIME, name) / 1000 - left)
+    print(f"{name} stopped after {[round(1000 * seconds) for seconds in took]} ms")
+    assert sorted(took)[2] < 0.2
 
 
 def test_stop_ends_a_request_by_its_id(faulty: TritonServer) -> None:

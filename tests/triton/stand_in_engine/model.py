@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, COUNT_CALLS = range(1001, 1006)
+DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, COUNT_CALLS, TARGET_HANGS, IDLE_TIME = range(1001, 1008)
+HANG_SECONDS = 5.0
 FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
 FIRST, LAST = 300, 2000  # ids of whole words in the pair's vocabulary
 END_SHARE = 97
@@ -27,6 +28,7 @@ class TritonPythonModel:
         self._draft = args["model_name"].endswith("draft")
         self._threads = ThreadPoolExecutor(128)
         self._active: set[str] = set()
+        self._ended = time.monotonic()
         self._lock = threading.Lock()
 
     def execute(self, requests: list[Any]) -> None:
@@ -44,6 +46,8 @@ class TritonPythonModel:
         seeds = tensors.get("seed", np.zeros(1)).reshape(-1).tolist()
         if seeds[0] == COUNT_CALLS:
             sender.send(_response([[len(self._active)]]), FINAL)
+        elif seeds[0] == IDLE_TIME:
+            sender.send(_response([[round(1000 * (time.monotonic() - self._ended))]]), FINAL)
         elif (DRAFT_FAILS if self._draft else TARGET_FAILS) in seeds:
             error = pb_utils.TritonError("the stand-in fails on demand")
             sender.send(pb_utils.InferenceResponse([], error), FINAL)
@@ -54,15 +58,22 @@ class TritonPythonModel:
         """All rows in one response, as a caller of several rows must ask for."""
         with self._lock:
             self._active.add(call_id)
-        if self._draft and DRAFT_HANGS in seeds:
-            time.sleep(5)
+        if (DRAFT_HANGS if self._draft else TARGET_HANGS) in seeds:
+            self._hang(call_id)
         rows = [
             self._row(call_id, {name: value[i : i + 1].reshape(-1) for name, value in tensors.items()})
             for i in range(len(tensors["input_ids"]))
         ]
         with self._lock:
             self._active.discard(call_id)
+            self._ended = time.monotonic()
         sender.send(_response(rows), FINAL)
+
+    def _hang(self, call_id: str) -> None:
+        """Until the call is stopped."""
+        end = time.monotonic() + HANG_SECONDS
+        while call_id in self._active and time.monotonic() < end:
+            time.sleep(0.002)
 
     def _row(self, call_id: str, tensors: dict[str, Any]) -> list[int]:
         slow = int(tensors.get("seed", [0])[0]) == SLOW_TOKENS and not self._draft

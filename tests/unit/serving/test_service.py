@@ -291,6 +291,40 @@ def test_a_request_can_be_ended_from_outside(start: Start, ending: str) -> None:
     assert answer.error.code == ("UNAVAILABLE" if ending == "time over" else "CANCELLED")
 
 
+def eventually(reached: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < end, f"not within 10 s: {what}"
+        time.sleep(0.005)
+
+
+def test_a_row_of_a_shared_call_whose_client_leaves_frees_its_place_at_once(start: Start, sink: Sink) -> None:
+    """It cannot be stopped by itself: its answer is not used, and the sequence is in no further call."""
+    calls: list[MockCall] = []
+    first, shared = threading.Event(), threading.Event()
+
+    def hold(role: str, call: MockCall) -> None:
+        calls.append(call)
+        assert (shared if len(call.turns) > 1 else first).wait(10)
+
+    service = start(MockEngines(before=hold), running=3, waiting=1)
+    others = [ask(service, tensors("a"))]
+    eventually(lambda: len(calls) == 1, "the first call runs, by itself")
+    leaver = ask(service, tensors("b"))
+    others += [ask(service, tensors("c")), ask(service, tensors("d"))]
+    first.set()
+    eventually(lambda: len(calls) == 2, "the other two share a call")
+    eventually(lambda: sink.values.get(m.WAITING.name) == 1, "the fourth waits")
+    leaver.gone = True
+    eventually(lambda: sink.values[m.WAITING.name] == 0, "the fourth has a place")
+    assert not calls[1].stopped.is_set(), "the others need it"
+    shared.set()
+    assert all(answer.wait().error is None for answer in others)
+    assert leaver.chunks == []
+    assert leaver in [turn.sequence.job.responder for turn in calls[1].turns]
+    assert leaver not in [turn.sequence.job.responder for call in calls[2:] for turn in call.turns]
+
+
 def test_a_request_that_is_over_is_never_asked_about() -> None:
     answer = Answer()
     job = Job(1, "", answer, deadline=0)
