@@ -145,7 +145,8 @@ ERRORS: list[tuple[dict[str, Array], str]] = [
     (inputs("def f", beam_width=4), "beam_width 4 is not supported"),
     (inputs("def f", num_return_sequences=2), "num_return_sequences 2 is not supported"),
     (inputs("def f", decoder_text_input=words(["x"])), "decoder_text_input is not supported"),
-    (inputs("def f", guided_decoding_guide=words(["{}"])), "guided decoding is not supported"),
+    (inputs("def f", guided_decoding_guide=words(["{}"])), "sent without guided_decoding_guide_type"),
+    (inputs("def f", lora_weights=np.zeros((1, 2, 4), np.float16)), "send all three"),
     (inputs("def f", ""), "the prompt is empty"),
 ]
 
@@ -175,6 +176,46 @@ def test_without_its_draft_a_request_goes_on(faulty: TritonServer, fault: int) -
     answer = stream(faulty.grpc_url, inputs(TEXTS[0], seed=fault))
     assert ids(answer) == ids(stream(faulty.grpc_url, inputs(TEXTS[0], num_draft_tokens=0)))
     eventually(lambda: metric(faulty, "tandem_spec_decode_draft_failures_total") == before + 1, "counted")
+
+
+FIRST_TOKEN = 300  # of the stand-in
+TRUE = np.array([[True]])
+
+
+def test_handles_of_fast_logits_pass_untouched(faulty: TritonServer) -> None:
+    """The stand-in's target refuses a draft_logits that is not what its draft gave, to the bit."""
+    calls = [inputs(prompt, stream=True, use_draft_logits=TRUE) for prompt in TEXTS[:8]]
+    with ThreadPoolExecutor(len(calls)) as threads:
+        answers = list(threads.map(lambda call: stream(faulty.grpc_url, call), calls))
+    for prompt, answer in zip(TEXTS, answers, strict=False):
+        assert ids(answer) == ids(stream(faulty.grpc_url, inputs(prompt, num_draft_tokens=0)))
+        assert answer[-1]["total_accepted_draft_tokens"].item() > 0
+
+
+LORA: dict[str, Array] = {
+    "lora_task_id": np.array([[7]], np.uint64),
+    "lora_weights": np.full((1, 2, 4), 3, np.float16),
+    "lora_config": np.array([[[0, 1, 8]]], np.int32),
+}
+
+
+@pytest.mark.parametrize("names", [["lora_task_id"], list(LORA)], ids=["cached", "with weights"])
+def test_lora_reaches_the_target_on_each_call(faulty: TritonServer, names: list[str]) -> None:
+    """The draft has no adapter, so its tokens are refused; the text is the target's."""
+    lora: dict[str, Any] = {name: LORA[name] for name in names}
+    alone = stream(faulty.grpc_url, inputs(TEXTS[0], num_draft_tokens=0, **lora))
+    drafted = stream(faulty.grpc_url, inputs(TEXTS[0], num_draft_tokens=4, **lora))
+    assert ids(drafted) == ids(alone) == ids([unary(faulty.grpc_url, inputs(TEXTS[0], **lora))])
+    assert drafted[-1]["total_draft_tokens"].item() > 0
+    assert ids(alone) != ids(stream(faulty.grpc_url, inputs(TEXTS[0])))
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"use_draft_logits": TRUE}], ids=str)
+def test_a_guided_answer_comes_from_one_call(faulty: TritonServer, more: dict[str, Any]) -> None:
+    """An engine's guide starts anew with each call."""
+    guide = {"guided_decoding_guide_type": words(["json"])}
+    answer = stream(faulty.grpc_url, inputs(TEXTS[0], max_tokens=40, num_draft_tokens=4, **guide, **more))
+    assert ids(answer) == list(range(FIRST_TOKEN, FIRST_TOKEN + 40))
 
 
 @pytest.mark.parametrize("k", [0, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,7 +33,8 @@ class Chunk:
 
     The first `accepted` of `ids` were accepted from the draft, the first `draft_length` characters of
     `text` come from them. `log_probs` float32[m] and `logits` float32[m, V] are of the generated tokens.
-    The prompt's last chunk has `finish_reason` and `summary`.
+    The prompt's last chunk has `finish_reason`, `summary` and, where they were asked for, the `figures` of its
+    calls of the target, by TensorRT-LLM's names.
     """
 
     batch_index: int
@@ -45,6 +47,11 @@ class Chunk:
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
     summary: Summary | None = None
+    figures: Mapping[str, int] | None = None
+
+
+# Performance metrics of a sequence's first call that are the sequence's; of the others its last call's are.
+_FIRST = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns")
 
 
 class Writer:
@@ -65,6 +72,7 @@ class Writer:
         self._output = Chunk(prompt.index)
         self._tokens = 0
         self._cum_log_prob: float | None = None
+        self._figures: Mapping[str, int] | None = None
 
     def write(self, step: Step) -> list[Chunk]:
         """Take a step: the chunks to send now. Sets `over` at its finish, or a stop word in the text."""
@@ -73,6 +81,9 @@ class Writer:
         self._drafted += step.drafted
         self._accepted += step.accepted
         self._tokens += text.used
+        if step.figures is not None:
+            first = self._figures or {}
+            self._figures = {**step.figures, **{name: first[name] for name in _FIRST if name in first}}
         self.over = bool(finish)
         chunk = self._chunk(step, text, finish)
         if not self._stream:
@@ -96,6 +107,7 @@ class Writer:
             log_probs=log_probs,
             logits=None if step.logits is None else step.logits[:used],
             summary=self._summary() if finish else None,
+            figures=self._figures if finish else None,
         )
 
     def _summary(self) -> Summary:

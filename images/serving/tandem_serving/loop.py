@@ -29,6 +29,7 @@ none: banning its end would change the distribution that it is judged by.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -70,11 +71,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Output:
-    """New tokens of an engine; `log_probs` float32[len(ids)], `logits` float[len(ids), V]."""
+    """New tokens of an engine; `log_probs` float32[len(ids)], `logits` float[len(ids), V].
+
+    With fast logits a draft's `logits` are a handle, float32[1, m], that means something to the engines alone.
+    `figures` are the call's performance metrics by TensorRT-LLM's names.
+    """
 
     ids: list[int]
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
+    figures: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,8 @@ class Sequence:
     `target_limit` and `draft_limit` are the longest sequences (tokens) that the engines take; 0: there is
     no draft engine. `mix_seed`: give each call its own seed, made of the client's and the position, for
     engines that start a request's random numbers at its seed (TensorRT-LLM); engines that key them by
-    absolute position get the client's seed as it is. `use_draft_logits`: verify by logits.
+    absolute position get the client's seed as it is. `use_draft_logits`: verify by logits. `one_call`: the
+    target alone in a single call, for what an engine keeps track of from a request's first token (a guide).
     """
 
     prompt: IntArray
@@ -96,6 +103,7 @@ class Sequence:
     target_limit: int = 1 << 30
     draft_limit: int = 1 << 30
     use_draft_logits: bool = False
+    one_call: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,7 @@ class Step:
     finish: str = ""
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
+    figures: Mapping[str, int] | None = None
 
 
 def mix(seed: int, position: int) -> int:
@@ -158,7 +167,7 @@ class Loop:
 
     def begin(self, draft_length: int) -> Call:
         """The first call of the next round: to the draft, or to the target alone where k comes to 0."""
-        k = min(draft_length, self._remaining - 1, self._room())
+        k = 0 if self._sequence.one_call else min(draft_length, self._remaining - 1, self._room())
         ready, self._ready = self._ready[: max(k, 0)], []
         if ready:
             return self.drafted(Output(ready))
@@ -210,6 +219,7 @@ class Loop:
             finish=self.finish,
             log_probs=None if output.log_probs is None else output.log_probs[:cut],
             logits=None if output.logits is None else output.logits[:cut],
+            figures=output.figures,
         )
 
     def pad_to(self, call: Call, length: int) -> Call | None:
@@ -226,7 +236,7 @@ class Loop:
         return self._sequence.draft_limit - self._end
 
     def _alone(self) -> Call:
-        self._wanted = min(self._span, self._remaining)
+        self._wanted = self._remaining if self._sequence.one_call else min(self._span, self._remaining)
         self._span = min(2 * self._span, LONGEST_SPAN)
         return self._call("target", self._wanted)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,29 +22,23 @@ Array = npt.NDArray[Any]
 
 _TEXT, _IDS = "text_input", "input_ids"
 _MULTIMODAL = "this service takes text only; leave it out"
-_LORA = "LoRA adapters are not supported; serve the merged model instead"
+_TUNING = "virtual tokens mean nothing to the draft engine; ask the tensorrt_llm model"
 UNSUPPORTED = {
     "decoder_text_input": "encoder-decoder models are not supported; leave it out",
     "image_input": _MULTIMODAL,
     "image_bytes_input": _MULTIMODAL,
     "image_url_input": _MULTIMODAL,
     "video_bytes_input": _MULTIMODAL,
-    "prompt_embedding_table": "prompt tuning is not supported; leave it out",
-    "prompt_vocab_size": "prompt tuning is not supported; leave it out",
-    "prompt_table_extra_id": "prompt tuning is not supported; leave it out",
-    "lora_task_id": _LORA,
-    "lora_weights": _LORA,
-    "lora_config": _LORA,
-    "guided_decoding_guide_type": "guided decoding is not supported with speculation; leave it out",
-    "guided_decoding_guide": "guided decoding is not supported with speculation; leave it out",
+    "prompt_embedding_table": _TUNING,
+    "prompt_vocab_size": _TUNING,
+    "prompt_table_extra_id": _TUNING,
 }
 # Flags that may be sent as false, and numbers that may be sent as 1.
 UNSUPPORTED_TRUE = {
-    "return_context_logits": "context logits are not returned; ask the tensorrt_llm model for them",
-    "return_perf_metrics": "performance figures of a request are not returned; see the metrics endpoint",
+    "return_context_logits": "every round has a prompt of its own; ask the tensorrt_llm model for them",
 }
 UNSUPPORTED_ABOVE_ONE = {
-    "beam_width": "beam search does not go together with speculation; send 1",
+    "beam_width": "a draft is verified against one sequence; send 1, or ask the tensorrt_llm model",
     "num_return_sequences": "send the prompt several times in one request instead",
 }
 
@@ -80,9 +74,18 @@ class Limits:
     vocab_size: int
 
 
+# Inputs that go to the target as they come: without them the draft is only right less often.
+LORA = ("lora_task_id", "lora_weights", "lora_config")
+GUIDE = ("guided_decoding_guide_type", "guided_decoding_guide")
+
+
 @dataclass(frozen=True)
 class Prompt:
-    """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1."""
+    """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1.
+
+    `target_tensors` go to the target alone. `guided`: by a guide, which the engine follows from a call's first
+    token on, so that all must come from one call of the target alone.
+    """
 
     index: int
     text: str
@@ -95,6 +98,12 @@ class Prompt:
     stop_words: tuple[str, ...]
     echo: bool
     tensors: Mapping[str, Array]
+    target_tensors: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def guided(self) -> bool:
+        """Whether a guide restricts the output."""
+        return GUIDE[0] in self.target_tensors
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,7 @@ class Request:
     log_probs: bool = False
     generation_logits: bool = False
     use_draft_logits: bool = False
+    perf_metrics: bool = False
 
 
 class Inputs:
@@ -192,6 +202,7 @@ class Parser:
             log_probs=inputs.flag("return_log_probs"),
             generation_logits=inputs.flag("return_generation_logits"),
             use_draft_logits=inputs.flag("use_draft_logits"),
+            perf_metrics=inputs.flag("return_perf_metrics"),
         )
 
     def _prompt(self, inputs: Inputs, i: int) -> Prompt:
@@ -213,6 +224,7 @@ class Parser:
             stop_words=tuple(inputs.strings("stop_words", i)),
             echo=not inputs.scalar("exclude_input_in_output", i, False),
             tensors=self._engine_tensors(inputs, i, ends),
+            target_tensors=_target_tensors(inputs, i),
         )
 
     def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
@@ -277,6 +289,21 @@ class Parser:
         if not words:
             return None
         return self._tokenizer.embedding_bias(words, weights, self._limits.vocab_size)[None]
+
+
+def _target_tensors(inputs: Inputs, i: int) -> dict[str, Array]:
+    """Row `i` of the inputs that go to the target as they come."""
+    tensors: dict[str, Array] = {}
+    for name in (*LORA, *GUIDE):
+        row = inputs.row(name, i)
+        if row is not None:
+            tensor = inputs.tensors[name]
+            tensors[name] = tensor[i : i + 1] if name in LORA[1:] else tensor[i : i + 1].reshape(1, 1)
+    if any(name in tensors for name in LORA[1:]) and not all(name in tensors for name in LORA):
+        raise RequestError(f"{', '.join(LORA)}: weights and their configuration belong to a task: send all three")
+    if GUIDE[1] in tensors and GUIDE[0] not in tensors:
+        raise RequestError(f"{GUIDE[1]} is sent without {GUIDE[0]}: send json, json_schema, regex or ebnf_grammar")
+    return tensors
 
 
 def _refuse_unsupported(inputs: Inputs) -> None:

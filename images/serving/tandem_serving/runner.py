@@ -372,7 +372,7 @@ class Runner:
         elif first.draft_ids:
             if batch.wave:
                 self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds)
-        elif first.output_len >= LONGEST_SPAN:
+        elif first.output_len == LONGEST_SPAN:
             # Half a step goes by, on average, until the engine takes a call in.
             self._policy.timed("target", len(self._running), 0, seconds / (first.output_len + 0.5))
 

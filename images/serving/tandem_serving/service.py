@@ -129,6 +129,7 @@ class Service:
             target_limit=options.target_limit,
             draft_limit=options.draft_limit,
             use_draft_logits=request.use_draft_logits,
+            one_call=prompt.guided,
         )
         text = TextStream(Detokenizer(self._tokenizer.decode, prompt.ids.tolist()), StopText(prompt.stop_words))
         return Generation(

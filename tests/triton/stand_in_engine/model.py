@@ -1,10 +1,17 @@
 """A stand-in for both engines: the tensor contract, a made-up model, and faults on demand.
 
 The "model" is a function of the last tokens; the draft's differs at every third position. A request's
-seed asks for a fault: see `FAULTS`. It stands where the reference engine does not help: when tests
-need an engine that fails, hangs or counts.
+seed asks for a fault: see stand_in.py. It stands where the reference engine does not help: when tests
+need an engine that fails, hangs or counts, or does what TensorRT-LLM does and the reference engine does not:
+
+- fast logits: the draft's logits are a handle, made from its prompt's tokens, and the target must get it to the bit;
+- LoRA: the target's tokens are others, by the adapter's numbers;
+- a guide: the target counts from the call's first token, as a grammar starts anew with each call.
+
+The draft refuses the last two.
 """
 
+import hashlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +25,13 @@ HANG_SECONDS = 5.0
 FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
 FIRST, LAST = 300, 2000  # ids of whole words in the pair's vocabulary
 END_SHARE = 97
+LORA, GUIDE = ("lora_task_id", "lora_weights", "lora_config"), "guided_decoding_guide_type"
+SIGNALLING_NAN = b"\x01\x00\xa0\x7f"
+
+
+def handle(ids: Any) -> Any:
+    """The handle of fast logits for a prompt's tokens: float32[1, 4] whose bits are no numbers."""
+    return np.frombuffer(SIGNALLING_NAN + hashlib.sha256(ids.tobytes()).digest()[:12], np.float32)[None]
 
 
 class TritonPythonModel:
@@ -49,8 +63,11 @@ class TritonPythonModel:
         elif seeds[0] == IDLE_TIME:
             sender.send(_response([[round(1000 * (time.monotonic() - self._ended))]]), FINAL)
         elif (DRAFT_FAILS if self._draft else TARGET_FAILS) in seeds:
-            error = pb_utils.TritonError("the stand-in fails on demand")
-            sender.send(pb_utils.InferenceResponse([], error), FINAL)
+            _fail(sender, "the stand-in fails on demand")
+        elif self._draft and not tensors.keys().isdisjoint([*LORA, GUIDE]):
+            _fail(sender, "the draft has no LoRA and no guides")
+        elif "draft_logits" in tensors and _handles(tensors).tobytes() != tensors["draft_logits"].tobytes():
+            _fail(sender, "draft_logits are not the handles that the draft gave")
         else:
             self._generate(request.request_id(), tensors, seeds, sender)
 
@@ -67,7 +84,8 @@ class TritonPythonModel:
         with self._lock:
             self._active.discard(call_id)
             self._ended = time.monotonic()
-        sender.send(_response(rows), FINAL)
+        wanted = tensors.get("return_generation_logits", np.zeros(1)).any()
+        sender.send(_response(rows, _handles(tensors) if wanted else None), FINAL)
 
     def _hang(self, call_id: str) -> None:
         """Until the call is stopped."""
@@ -91,8 +109,9 @@ class TritonPythonModel:
         """The call's new tokens; with draft tokens up to the first that the model would not have chosen."""
         drafted = [*tensors.get("draft_input_ids", [])]
         end_id = int(tensors.get("end_id", [-1])[0])
+        adapter = int(sum(np.sum(tensors[name], dtype=np.float64) for name in LORA if name in tensors))
         for i in range(int(tensors["request_output_len"][0])):
-            token = self._next(ids)
+            token = FIRST + i if GUIDE in tensors else self._next(ids, adapter)
             if token is None and end_id >= 0:
                 return
             ids.append(FIRST if token is None else token)
@@ -100,19 +119,30 @@ class TritonPythonModel:
             if i < len(drafted) and drafted[i] != ids[-1]:
                 return
 
-    def _next(self, ids: list[int]) -> int | None:
+    def _next(self, ids: list[int], adapter: int) -> int | None:
         mixed = sum(token * (7 + 2 * i) for i, token in enumerate(ids[-6:])) + 13 * len(ids)
         if mixed % END_SHARE == 0:
             return None
         wrong = self._draft and len(ids) % 3 == 0
-        return FIRST + (mixed * 2654435761 + wrong) % (LAST - FIRST)
+        return FIRST + (mixed * 2654435761 + wrong + adapter) % (LAST - FIRST)
 
 
-def _response(rows: list[list[int]]) -> Any:
+def _fail(sender: Any, message: str) -> None:
+    sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError(message)), FINAL)
+
+
+def _handles(tensors: dict[str, Any]) -> Any:
+    """float32[rows, 1, 1, 4]."""
+    lengths = tensors["input_lengths"].reshape(-1)
+    return np.stack([handle(row[:length])[None] for row, length in zip(tensors["input_ids"], lengths, strict=True)])
+
+
+def _response(rows: list[list[int]], logits: Any = None) -> Any:
     ids = np.zeros((len(rows), 1, max(map(len, rows))), np.int32)
     for filled, row in zip(ids, rows, strict=True):
         filled[0, : len(row)] = row
     lengths = np.array([[len(row)] for row in rows], np.int32)
-    return pb_utils.InferenceResponse(
-        [pb_utils.Tensor("output_ids", ids), pb_utils.Tensor("sequence_length", lengths)]
-    )
+    tensors = [pb_utils.Tensor("output_ids", ids), pb_utils.Tensor("sequence_length", lengths)]
+    if logits is not None:
+        tensors.append(pb_utils.Tensor("generation_logits", logits))
+    return pb_utils.InferenceResponse(tensors)

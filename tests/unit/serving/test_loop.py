@@ -136,6 +136,13 @@ def test_a_call_says_whether_it_brings_the_prompt() -> None:
     assert brings == [("draft", True), ("target", True), ("draft", False), ("target", False)]
 
 
+def test_one_call_of_the_target_alone_where_the_engine_keeps_track() -> None:
+    target, draft = MockEngine(counting), MockEngine(counting)
+    steps = generate(target, draft, k=4, max_tokens=40, one_call=True)
+    assert tokens(steps) == alone(counting, 40)
+    assert (len(target.calls), len(draft.calls)) == (1, 0)
+
+
 def test_draft_failure_goes_on_with_target_alone() -> None:
     target, draft = MockEngine(counting), MockEngine(counting, fail_at=2)
     steps = generate(target, draft, 4)

@@ -56,9 +56,9 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"num_return_sequences": integer(3)}, "num_return_sequences 3 is not supported"),
     ({"decoder_text_input": strings(["x"])}, "decoder_text_input is not supported"),
     ({"image_url_input": strings(["x"])}, "image_url_input is not supported: this service takes text only"),
-    ({"lora_task_id": np.array([1], np.uint64)}, "lora_task_id is not supported"),
-    ({"prompt_embedding_table": np.zeros((1, 1, 4), np.float16)}, "prompt tuning is not supported"),
-    ({"guided_decoding_guide": strings(["{}"])}, "guided decoding is not supported"),
+    ({"lora_weights": np.zeros((1, 1, 4), np.float16)}, "belong to a task: send all three"),
+    ({"prompt_embedding_table": np.zeros((1, 1, 4), np.float16)}, "virtual tokens mean nothing to the draft engine"),
+    ({"guided_decoding_guide": strings(["{}"])}, "is sent without guided_decoding_guide_type"),
     ({"return_context_logits": YES}, "return_context_logits is not supported"),
     ({"embedding_bias_words": strings(["a", "b"])}, "holds 2 words and embedding_bias_weights 0 weights"),
 ]
@@ -69,6 +69,32 @@ def test_refused(tokenizer: Tokenizer, changes: dict[str, Array | None], message
     with pytest.raises(RequestError) as error:
         Parser(tokenizer, LIMITS).parse(request(**changes))
     assert message in str(error.value)
+
+
+LORA: dict[str, Any] = {
+    "lora_task_id": np.array([7], np.uint64),
+    "lora_weights": np.ones((1, 2, 4), np.float16),
+    "lora_config": np.array([[[0, 1, 8]]], np.int32),
+}
+
+
+def test_lora_goes_to_the_target_alone_as_it_comes(tokenizer: Tokenizer) -> None:
+    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**LORA)).prompts
+    assert not prompt.tensors.keys() & LORA.keys()
+    assert prompt.target_tensors["lora_task_id"].tolist() == [[7]]
+    for name in ("lora_weights", "lora_config"):
+        np.testing.assert_array_equal(prompt.target_tensors[name], LORA[name], strict=True)
+    assert not prompt.guided
+
+
+def test_a_guide_goes_to_the_target_alone(tokenizer: Tokenizer) -> None:
+    guide = {"guided_decoding_guide_type": strings(["regex"]), "guided_decoding_guide": strings(["a+"])}
+    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**guide)).prompts
+    assert {name: value.tolist() for name, value in prompt.target_tensors.items()} == {
+        "guided_decoding_guide_type": [[b"regex"]],
+        "guided_decoding_guide": [[b"a+"]],
+    }
+    assert prompt.guided
 
 
 def test_limit_is_inclusive(tokenizer: Tokenizer) -> None:

@@ -25,12 +25,16 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter.errors import plain_error
 from tandem_serving.errors import EngineError
 from tandem_serving.generation import Binding, Generation
-from tandem_serving.loop import Output, Role
+from tandem_serving.loop import FloatArray, Output, Role
 from tandem_serving.request import Array, Prompt, Request
 from tandem_serving.schedule import Turn
 
 _TOKENS = ("output_ids", "sequence_length")
 _LOG_PROBS, _LOGITS = "output_log_probs", "generation_logits"
+FIGURES = (
+    *(f"{when}_time_ns" for when in ("arrival", "first_scheduled", "first_token", "last_token")),
+    *(f"kv_cache_{what}_blocks" for what in ("alloc_new", "reused", "alloc_total")),
+)
 
 
 def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
@@ -39,6 +43,10 @@ def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
     flags = {_LOG_PROBS: "return_log_probs", _LOGITS: "return_generation_logits"}
     outputs = tuple(name for name, wanted in asked.items() if wanted)
     true = np.ones((1, 1), np.bool_)
+    more: dict[str, Array] = {**prompt.target_tensors, **{flags[name]: true for name in outputs}}
+    if request.perf_metrics:
+        more["return_perf_metrics"] = true
+        outputs += FIGURES
     always = {**prompt.tensors, "exclude_input_in_output": true}
     draft = always
     if request.use_draft_logits:
@@ -46,7 +54,7 @@ def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
         draft = {name: value for name, value in always.items() if name != "end_id"} | {flags[_LOGITS]: true}
     seeded = prompt.seed is not None
     return {
-        "target": Binding({**always, **{flags[name]: true for name in outputs}}, outputs, seeded),
+        "target": Binding({**always, **more}, outputs, seeded),
         "draft": Binding(draft, (_LOGITS,) if request.use_draft_logits else (), seeded),
     }
 
@@ -164,14 +172,25 @@ def _outputs(response: Any, rows: int, wanted: tuple[str, ...]) -> list[tuple[in
     tokens, counts = ids.reshape(rows, -1).tolist(), lengths.reshape(-1).tolist()
     log_probs = _array(response, _LOG_PROBS) if _LOG_PROBS in wanted else None
     logits = _array(response, _LOGITS) if _LOGITS in wanted else None
+    figures = {name: array for name in FIGURES if name in wanted and (array := _array(response, name)) is not None}
     return [
         (
             row,
             Output(
                 tokens[row][:count],
                 None if log_probs is None else log_probs[row].reshape(-1)[:count].copy(),
-                None if logits is None else logits[row].reshape(-1, logits.shape[-1])[:count].copy(),
+                None if logits is None else _logits(logits[row], count),
+                {name: int(array[row].reshape(-1)[0]) for name, array in figures.items()} or None,
             ),
         )
         for row, count in enumerate(counts)
     ]
+
+
+def _logits(row: Array, count: int) -> FloatArray:
+    """A row's logits without what fills it up behind `count` tokens.
+
+    A handle of fast logits is float32[1, 1, m] here, so it stays whole (there is no handle without a token), and its
+    bits, which may be those of a NaN, stay as they are.
+    """
+    return row.reshape(-1, row.shape[-1])[:count].copy()
