@@ -1,0 +1,131 @@
+"""S3 and Cloud Storage, and what speaks their protocols, through Apache's object_store (obstore).
+
+Credentials and endpoints are the environment's: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
+AWS_ENDPOINT_URL, web identity; GOOGLE_SERVICE_ACCOUNT_KEY, GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_BASE_URL, workload
+identity; AWS_SKIP_SIGNATURE=true and GOOGLE_SKIP_SIGNATURE=true for public buckets.
+https://developmentseed.org/obstore/latest/api/store/aws/, .../gcs/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import obstore
+from obstore.exceptions import (
+    BaseError,
+    InvalidPathError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import ClientConfig, GCSStore, RetryConfig, S3Store
+
+from tandem_fetcher import digests
+from tandem_fetcher.errors import FetchError, Reason
+from tandem_fetcher.selection import MAX_FILES
+from tandem_fetcher.source import BLOCK, RemoteFile
+from tandem_fetcher.uri import ModelUri
+
+_RETRIES: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+_SECRET = "put credentials that may list and read it into the Secret that the model's secretName names"
+
+
+class Bucket:
+    """The objects below a prefix. They have no revision: what is pinned is their listing."""
+
+    def __init__(self, uri: ModelUri) -> None:
+        self._uri = uri
+        self._etags: dict[str, str | None] = {}
+        self._store = _store(uri)
+
+    def resolve(self, revision: str) -> str:
+        """See Source. A digest of names, sizes and ETags; one that was pinned must be the one there now."""
+        now = listing_digest(self._list())
+        if revision not in ("", now):
+            message = (
+                f"{self._uri} changed since revision {revision!r}: leave `revision` out to take what is there now, "
+                f"which is {now}"
+            )
+            raise FetchError(Reason.REVISION_NOT_FOUND, message)
+        return now
+
+    def files(self, revision: str) -> list[RemoteFile]:
+        """See Source."""
+        listed = self._list()
+        if listing_digest(listed) != revision:
+            raise FetchError(Reason.SOURCE_CHANGED, f"{self._uri} is being written to: wait until that is done")
+        self._etags = {name: etag for name, _, etag in listed}
+        return [RemoteFile(name, size, digests.from_etag(etag, size)) for name, size, etag in listed]
+
+    def _list(self) -> list[tuple[str, int, str | None]]:
+        """Return name, size and ETag of each object."""
+        with self._errors():
+            batches = obstore.list(self._store)
+            objects = list(itertools.islice(itertools.chain.from_iterable(batches), MAX_FILES + 1))
+        if not objects:
+            message = f"there is nothing below {self._uri}: correct the bucket and the prefix"
+            raise FetchError(Reason.MODEL_NOT_FOUND, message)
+        return sorted((entry["path"], entry["size"], entry["e_tag"]) for entry in objects)
+
+    def stream(self, revision: str, file: RemoteFile, offset: int) -> Iterator[bytes]:
+        """See Source. Only of the object that was listed: another one has another ETag."""
+        with self._errors():
+            result = obstore.get(
+                self._store, file.name, options={"range": {"offset": offset}, "if_match": self._etags[file.name]}
+            )
+            for block in result.stream(min_chunk_size=BLOCK):
+                yield bytes(block)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        where = f"{self._uri.scheme}://{self._uri.root}"
+        try:
+            yield
+        except FileNotFoundError:
+            message = f"there is no {self._uri}, or no bucket of that name: correct the URI"
+            raise FetchError(Reason.MODEL_NOT_FOUND, message) from None
+        except (PermissionDeniedError, UnauthenticatedError):
+            raise FetchError(Reason.ACCESS_DENIED, f"{where} denies access: {_SECRET}") from None
+        except PreconditionError:
+            message = f"{self._uri} was written to while it was read: the next try takes what is there then"
+            raise FetchError(Reason.SOURCE_CHANGED, message) from None
+        except InvalidPathError as error:
+            raise FetchError(Reason.UNSAFE_FILE_NAME, f"{where} has a key that is no path: {_line(error)}") from None
+        except (BaseError, ValueError) as error:
+            raise FetchError(Reason.SOURCE_UNAVAILABLE, f"{where} cannot be read: {_line(error)}") from None
+
+
+def listing_digest(listed: Sequence[tuple[str, int, str | None]]) -> str:
+    """Return 40 hex digits that name these objects and their contents."""
+    return hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()[:40]
+
+
+def _store(uri: ModelUri) -> S3Store | GCSStore:
+    # The variable of Google's own clients.
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "") if uri.scheme == "s3" else emulator or ""
+    client: ClientConfig = {"allow_http": endpoint.startswith("http://"), "connect_timeout": "10s", "timeout": "1h"}
+    prefix = uri.folder or None
+    if uri.scheme == "s3":
+        return S3Store(uri.root, prefix=prefix, client_options=client, retry_config=_RETRIES)
+    if emulator:
+        return GCSStore(
+            uri.root,
+            prefix=prefix,
+            client_options=client,
+            retry_config=_RETRIES,
+            base_url=emulator,
+            skip_signature=True,
+        )
+    return GCSStore(uri.root, prefix=prefix, client_options=client, retry_config=_RETRIES)
+
+
+def _line(error: Exception) -> str:
+    """First line of a message, bounded: the library's go on with the request's details."""
+    return str(error).strip().splitlines()[0][:300]

@@ -1,0 +1,137 @@
+"""The cache volume: a folder for each content, written once.
+
+    models/<key>/             the model, when .complete is there
+    models/<key>/.complete    what the folder holds; written last, at once
+    models/<key>/.partial/    files on their way; kept, so that the next try goes on where this one ended
+    models/<key>/.lock        held by the one that writes
+
+The key names URI, pinned revision and patterns, so a folder's content never changes: with .complete in it, it is
+only read. Nothing here is needed from the pod that ended: a killed one leaves at most a shorter partial file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tandem_fetcher.uri import ModelUri
+
+_LOG = logging.getLogger(__name__)
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True)
+class CachedFile:
+    """A file of a complete model; `digest` is "" where the source gives none."""
+
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What .complete says."""
+
+    uri: str
+    revision: str
+    files: tuple[CachedFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def model_path(uri: ModelUri, revision: str, allow: Sequence[str]) -> str:
+    """Return the model's folder relative to the cache's root; `revision` is a pinned one."""
+    inputs = json.dumps([str(uri), revision, sorted(allow)])
+    return f"models/{hashlib.sha256(inputs.encode()).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The folder of one content."""
+
+    folder: Path
+
+    def manifest(self) -> Manifest | None:
+        """Return what the folder holds, None while it is not complete. Raises OSError."""
+        try:
+            data = json.loads((self.folder / ".complete").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        files = tuple(CachedFile(**file) for file in data["files"])
+        return Manifest(data["uri"], data["revision"], files)
+
+    def complete(self, manifest: Manifest) -> None:
+        """Say that the folder is complete. Raises OSError."""
+        unfinished = self.folder / ".complete.partial"
+        with unfinished.open("w", encoding="utf-8") as file:
+            json.dump(asdict(manifest), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(self.folder / ".complete")
+        sync_folder(self.folder)
+
+    def partial(self, name: str) -> Path:
+        """Return where a file stands on its way; its folder exists then. Raises OSError."""
+        path = self.folder / ".partial" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def publish(self, name: str) -> None:
+        """Give a whole file, already on the disk, its name. Raises OSError."""
+        final = self.folder / name
+        final.parent.mkdir(parents=True, exist_ok=True)
+        self.partial(name).rename(final)
+        sync_folder(final.parent)
+
+    @contextmanager
+    def lock(self, waiting: Callable[[], None]) -> Iterator[None]:
+        """Hold the folder for writing; calls `waiting` once when another one holds it. Raises OSError.
+
+        flock(2): the kernel of the holder lets go when the holder dies, however that happens, and a network file
+        system when its node does; a lease with heartbeats would trust clocks and stall for its length. Where the file
+        system has no locks, two writers cost bandwidth, no content: both write the same bytes to the same places,
+        and only verified files get their name.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                _acquire(file.fileno(), waiting)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                _LOG.warning("the cache's file system has no locks (%s): going on without", error.strerror)
+            yield
+
+
+def _acquire(descriptor: int, waiting: Callable[[], None]) -> None:
+    told = False
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                waiting()
+                told = True
+            time.sleep(0.5)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put a folder's names on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,164 @@
+"""The commands: `fetch` brings a model into the cache, `resolve` pins its revision. Both end with a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from tandem_fetcher import progress as progress_module
+from tandem_fetcher import uri as uri_module
+from tandem_fetcher import verdict
+from tandem_fetcher.cache import CachedFile, Entry, Manifest, model_path
+from tandem_fetcher.download import Download
+from tandem_fetcher.errors import FetchError, Reason, cache_error
+from tandem_fetcher.progress import Progress
+from tandem_fetcher.selection import select
+from tandem_fetcher.source import RemoteFile, Source
+from tandem_fetcher.uri import ModelUri
+from tandem_fetcher.verdict import Pinned
+
+_LOG = logging.getLogger("tandem_fetcher")
+_PINNED = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass
+class Task:
+    """One command's work, and what it knows so far."""
+
+    options: argparse.Namespace
+    progress: Progress = field(default_factory=Progress)
+    pinned: Pinned = field(default_factory=Pinned)
+
+    def resolve(self) -> str:
+        """Pin the revision and list what would be fetched."""
+        uri = uri_module.parse(self.options.uri)
+        self._list(open_source(uri), uri)
+        message = f"{uri} is at revision {self.pinned.revision}"
+        return verdict.render("Unknown", "RevisionResolved", message, self.pinned)
+
+    def fetch(self) -> str:
+        """Bring the model into the cache; a complete one is neither asked for nor touched."""
+        uri = uri_module.parse(self.options.uri)
+        # A pinned revision that is complete needs no source.
+        if _PINNED.fullmatch(self.options.revision) and (found := self._cached(uri, self.options.revision)):
+            return found
+        source = open_source(uri)
+        files = self._list(source, uri)
+        if found := self._cached(uri, self.pinned.revision):
+            return found
+        try:
+            return self._write(source, uri, files)
+        except OSError as error:
+            raise cache_error(error) from error
+
+    def _list(self, source: Source, uri: ModelUri) -> list[RemoteFile]:
+        revision = source.resolve(self.options.revision)
+        files = select(source.files(revision), self.options.allow)
+        self._pin(uri, revision, sum(file.size for file in files), len(files))
+        return files
+
+    def _pin(self, uri: ModelUri, revision: str, size: int, files: int) -> Entry:
+        self.pinned = Pinned(revision, model_path(uri, revision, self.options.allow), size, files)
+        return Entry(self.options.cache / self.pinned.path)
+
+    def _cached(self, uri: ModelUri, revision: str) -> str | None:
+        entry = Entry(self.options.cache / model_path(uri, revision, self.options.allow))
+        try:
+            manifest = entry.manifest()
+        except OSError as error:
+            raise cache_error(error) from error
+        if manifest is None:
+            return None
+        self._pin(uri, revision, manifest.size, len(manifest.files))
+        return self._ready("Cached", uri)
+
+    def _write(self, source: Source, uri: ModelUri, files: list[RemoteFile]) -> str:
+        entry = Entry(self.options.cache / self.pinned.path)
+        with entry.lock(waiting=self._waiting):
+            if found := self._cached(uri, self.pinned.revision):
+                return found  # the one that held the lock has fetched it
+            Download(source, self.pinned.revision, entry, self.progress, self.options.parallel).run(files)
+            listed = tuple(CachedFile(file.name, file.size, str(file.digest or "")) for file in files)
+            entry.complete(Manifest(str(uri), self.pinned.revision, listed))
+        return self._ready("Fetched", uri)
+
+    def _waiting(self) -> None:
+        self.progress.phase = "Waiting"
+        _LOG.info("another pod fetches the same model: waiting for it")
+
+    def _ready(self, reason: str, uri: ModelUri) -> str:
+        self.progress.phase = "Complete"
+        message = f"{uri} at {self.pinned.revision}: {self.pinned.bytes} bytes in {self.pinned.files} files"
+        return verdict.render("True", reason, message, self.pinned)
+
+
+def open_source(uri: ModelUri) -> Source:
+    """Return the source of a URI. Its libraries are loaded when they are needed."""
+    if uri.scheme == "hf":
+        from tandem_fetcher.hub import Hub
+
+        return Hub(uri)
+    from tandem_fetcher.buckets import Bucket
+
+    return Bucket(uri)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 when the verdict is final, 1 when trying again can help."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    _LOG.setLevel(logging.INFO)
+    task = Task(options)
+    _end_on_sigterm(task)
+    progress_module.log(task.progress)
+    if options.port is not None:
+        progress_module.serve(task.progress, options.port)
+    work: Callable[[], str] = getattr(task, options.command)
+    try:
+        text, code = work(), 0
+    except FetchError as error:
+        text, code = verdict.failure(error, task.pinned), int(error.passing)
+    _tell(options.termination_log, text)
+    return code
+
+
+def _end_on_sigterm(task: Task) -> None:
+    """A pod that must go says so and goes: what it has written is what a killed one leaves."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        error = FetchError(Reason.INTERRUPTED, "the pod was stopped: the next one goes on where it ended")
+        _tell(task.options.termination_log, verdict.failure(error, task.pinned))
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _tell(termination_log: Path | None, text: str) -> None:
+    print(text, flush=True)
+    if termination_log is not None:
+        termination_log.write_text(text, encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tandem_fetcher", description=__doc__)
+    commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
+    for name, text in (("fetch", "bring a model into the cache"), ("resolve", "pin a revision, list its files")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--uri", required=True, help="hf://org/name[/folder], s3://bucket/prefix, gs://...")
+        command.add_argument("--revision", default="", help="branch, tag, commit or pinned revision")
+        command.add_argument("--allow", action="append", default=[], help="pattern of files to take; repeatable")
+        command.add_argument("--termination-log", type=Path, help="file that also gets the verdict")
+        command.set_defaults(port=None)
+    fetch = commands.choices["fetch"]
+    fetch.add_argument("--cache", type=Path, default="/cache", help="root of the cache volume")
+    fetch.add_argument("--port", type=int, default=8080, help="port of GET /progress")
+    fetch.add_argument("--parallel", type=int, default=4, help="files at a time")
+    return parser
