@@ -38,7 +38,7 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	$(LOCK) -c tests/requirements.txt --no-deps --group serving --group triton -o images/reference/requirements.txt
 	$(LOCK) -c tests/requirements.txt --group fetcher -o images/fetcher/requirements.txt
 	@# moto needs another python-dateutil than the operator: it runs in an environment of its own.
-	echo 'moto[s3,server]' | $(LOCK) - -o tests/fetcher/moto-requirements.txt
+	printf 'moto[s3]\nflask\nflask-cors\n' | $(LOCK) --upgrade - -o tests/fetcher/moto-requirements.txt
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
@@ -67,6 +67,10 @@ unit: venv ## Unit tests (seconds)
 triton: venv ## The Triton models on a real Triton server (CPU)
 	$(PY) -m pytest tests/triton -n 2 --dist loadfile
 
+.PHONY: fetcher
+fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this machine
+	$(PY) -m pytest tests/fetcher -n 2
+
 .PHONY: integration
 integration: venv binaries ## The operator on a real API server with simulated nodes
 	$(PY) -m pytest tests/integration -n 3 --dist loadfile
@@ -76,7 +80,7 @@ e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, m
 	$(PY) -m pytest tests/e2e
 
 .PHONY: test
-test: lint unit triton integration e2e ## All of the above, setting up what it needs
+test: lint unit triton fetcher integration e2e ## All of the above, setting up what it needs
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again

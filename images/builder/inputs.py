@@ -15,7 +15,7 @@ from pathlib import Path
 
 from builder.errors import BuildError
 
-NAMES = ("operator", "serving", "reference")
+NAMES = ("operator", "serving", "reference", "fetcher")
 REPOSITORY = "localhost/tandem"
 _IGNORED = ("__pycache__",)
 # Any fixed time serves; wheels are zip files, which know none before 1980.

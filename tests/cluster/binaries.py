@@ -69,6 +69,12 @@ TOOLS = {
         Tool("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", KWOK_STAGES),
         Tool("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
         Tool("helm", "helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
+        Tool(
+            "fake-gcs-server",
+            "fake-gcs-server",
+            "github.com/fsouza/fake-gcs-server",
+            "github.com/fsouza/fake-gcs-server",
+        ),
         Tool("pause", "pause", "."),
         Tool("probe", "probe", "."),
     )

@@ -97,9 +97,11 @@ class HubServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, root: Path, port: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(self, root: Path, port: int = 0, host: str = "127.0.0.1", cdn: str = "") -> None:
         super().__init__((host, port), _Handler)
         self.root = root
+        # Another origin than 127.0.0.1, as the CDN is: clients must not send their token there.
+        self.cdn = cdn or f"http://localhost:{self.server_address[1]}"
         self.faults = Faults()
         self.sent: Counter[str] = Counter()
         self.requests: list[tuple[str, dict[str, str]]] = []
@@ -184,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(query.get("cursor", ["0"])[0])
         page = (entries + extra)[start : start + _PAGE]
         more = start + _PAGE < len(entries + extra)
-        location = f"{self.server.url}{urlsplit(self.path).path}?recursive=True&cursor={start + _PAGE}"
+        location = f"http://{self.headers['Host']}{urlsplit(self.path).path}?recursive=True&cursor={start + _PAGE}"
         self._json(200, page, {"Link": f'<{location}>; rel="next"'} if more else {})
 
     def _resolve(self, model: str, revision: str, name: str) -> None:
@@ -197,8 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
         if file is None:
             self._refuse(404, "EntryNotFound", "Entry not found")
         elif file.lfs:
-            # Another origin than 127.0.0.1, as the CDN is: clients must not send their token there.
-            location = f"http://localhost:{self.server.server_address[1]}/_cdn/{model}/{name}?signature=secret"
+            location = f"{self.server.cdn}/_cdn/{model}/{name}?signature=secret"
             headers = {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(len(file.content))}
             self._send(302, b"", {"Location": location, **headers})
         else:
@@ -285,8 +286,9 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="folder with <org>/<name>/ models")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=8900, help="port, 0 for a free one")
+    parser.add_argument("--cdn", default="", help="base URL that clients reach this server by, as the CDN")
     options = parser.parse_args()
-    server = HubServer(options.root, options.port, options.host)
+    server = HubServer(options.root, options.port, options.host, options.cdn)
     print(server.url, flush=True)
     server.serve_forever()
 

@@ -1,8 +1,8 @@
 """S3 and Cloud Storage, and what speaks their protocols, through Apache's object_store (obstore).
 
 Credentials and endpoints are the environment's: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
-AWS_ENDPOINT_URL, web identity; GOOGLE_SERVICE_ACCOUNT_KEY, GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_BASE_URL, workload
-identity; AWS_SKIP_SIGNATURE=true and GOOGLE_SKIP_SIGNATURE=true for public buckets.
+AWS_ENDPOINT_URL, web identity; GOOGLE_SERVICE_ACCOUNT_KEY, GOOGLE_APPLICATION_CREDENTIALS, STORAGE_EMULATOR_HOST,
+workload identity; AWS_SKIP_SIGNATURE=true and GOOGLE_SKIP_SIGNATURE=true for public buckets.
 https://developmentseed.org/obstore/latest/api/store/aws/, .../gcs/
 """
 
@@ -12,9 +12,11 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore.exceptions import (
@@ -24,7 +26,7 @@ from obstore.exceptions import (
     PreconditionError,
     UnauthenticatedError,
 )
-from obstore.store import ClientConfig, GCSStore, RetryConfig, S3Store
+from obstore.store import GCSStore, S3Store
 
 from tandem_fetcher import digests
 from tandem_fetcher.errors import FetchError, Reason
@@ -32,6 +34,13 @@ from tandem_fetcher.selection import MAX_FILES
 from tandem_fetcher.source import BLOCK, RemoteFile
 from tandem_fetcher.uri import ModelUri
 
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, GCSConfig, RetryConfig
+
+_EMULATOR = "STORAGE_EMULATOR_HOST"  # as for Google's own clients
+_ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"), "gs": ("GOOGLE_BASE_URL", _EMULATOR)}
+# Where the library looks last for credentials.
+_METADATA_SERVERS = ("169.254.169.254", "metadata.google.internal", "metadata/computeMetadata")
 _RETRIES: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 _SECRET = "put credentials that may list and read it into the Secret that the model's secretName names"
 
@@ -84,21 +93,29 @@ class Bucket:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        where = f"{self._uri.scheme}://{self._uri.root}"
         try:
             yield
-        except FileNotFoundError:
+        except (BaseError, FileNotFoundError, ValueError) as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: Exception) -> FetchError:
+        where, text = f"{self._uri.scheme}://{self._uri.root}", str(error)
+        # Of a failed listing the library says the status in its text alone.
+        status = found[1] if (found := re.search(r"status code: ([0-9]{3})", text)) else ""
+        if any(server in text for server in _METADATA_SERVERS):
+            return FetchError(Reason.TOKEN_NEEDED, f"there are no credentials for {where}: {_SECRET}")
+        if isinstance(error, FileNotFoundError) or status == "404":
             message = f"there is no {self._uri}, or no bucket of that name: correct the URI"
-            raise FetchError(Reason.MODEL_NOT_FOUND, message) from None
-        except (PermissionDeniedError, UnauthenticatedError):
-            raise FetchError(Reason.ACCESS_DENIED, f"{where} denies access: {_SECRET}") from None
-        except PreconditionError:
+            return FetchError(Reason.MODEL_NOT_FOUND, message)
+        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in ("401", "403"):
+            return FetchError(Reason.ACCESS_DENIED, f"{where} denies access: {_SECRET}")
+        if isinstance(error, PreconditionError):
             message = f"{self._uri} was written to while it was read: the next try takes what is there then"
-            raise FetchError(Reason.SOURCE_CHANGED, message) from None
-        except InvalidPathError as error:
-            raise FetchError(Reason.UNSAFE_FILE_NAME, f"{where} has a key that is no path: {_line(error)}") from None
-        except (BaseError, ValueError) as error:
-            raise FetchError(Reason.SOURCE_UNAVAILABLE, f"{where} cannot be read: {_line(error)}") from None
+            return FetchError(Reason.SOURCE_CHANGED, message)
+        line = text.strip().splitlines()[0][:300]
+        if isinstance(error, InvalidPathError):
+            return FetchError(Reason.UNSAFE_FILE_NAME, f"{where} has a key that is no path: {line}")
+        return FetchError(Reason.SOURCE_UNAVAILABLE, f"{where} cannot be read: {line}")
 
 
 def listing_digest(listed: Sequence[tuple[str, int, str | None]]) -> str:
@@ -107,25 +124,17 @@ def listing_digest(listed: Sequence[tuple[str, int, str | None]]) -> str:
 
 
 def _store(uri: ModelUri) -> S3Store | GCSStore:
-    # The variable of Google's own clients.
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
-    endpoint = os.environ.get("AWS_ENDPOINT_URL", "") if uri.scheme == "s3" else emulator or ""
-    client: ClientConfig = {"allow_http": endpoint.startswith("http://"), "connect_timeout": "10s", "timeout": "1h"}
+    """Return the bucket below the prefix. Plain HTTP only to an endpoint that is written so."""
+    endpoints = [os.environ.get(name, "") for name in _ENDPOINTS[uri.scheme]]
+    client: ClientConfig = {
+        "allow_http": any(endpoint.startswith("http://") for endpoint in endpoints),
+        "connect_timeout": "10s",
+        "read_timeout": "60s",
+        "timeout": "24h",  # of a whole file; the library's default is 30 s
+    }
     prefix = uri.folder or None
     if uri.scheme == "s3":
         return S3Store(uri.root, prefix=prefix, client_options=client, retry_config=_RETRIES)
-    if emulator:
-        return GCSStore(
-            uri.root,
-            prefix=prefix,
-            client_options=client,
-            retry_config=_RETRIES,
-            base_url=emulator,
-            skip_signature=True,
-        )
-    return GCSStore(uri.root, prefix=prefix, client_options=client, retry_config=_RETRIES)
-
-
-def _line(error: Exception) -> str:
-    """First line of a message, bounded: the library's go on with the request's details."""
-    return str(error).strip().splitlines()[0][:300]
+    emulator = os.environ.get(_EMULATOR)
+    config: GCSConfig = {"base_url": emulator, "skip_signature": True} if emulator else {}
+    return GCSStore(uri.root, prefix=prefix, config=config, client_options=client, retry_config=_RETRIES)

@@ -65,9 +65,8 @@ class Task:
         self._pin(uri, revision, sum(file.size for file in files), len(files))
         return files
 
-    def _pin(self, uri: ModelUri, revision: str, size: int, files: int) -> Entry:
+    def _pin(self, uri: ModelUri, revision: str, size: int, files: int) -> None:
         self.pinned = Pinned(revision, model_path(uri, revision, self.options.allow), size, files)
-        return Entry(self.options.cache / self.pinned.path)
 
     def _cached(self, uri: ModelUri, revision: str) -> str | None:
         entry = Entry(self.options.cache / model_path(uri, revision, self.options.allow))

@@ -125,12 +125,9 @@ class Download:
             before = offset
             try:
                 for block in self.source.stream(self.revision, file, offset):
+                    # More than was listed is no part of the file.
                     offset += self._write(block[: file.size - offset], target, hasher)
-                    if offset == file.size:
-                        break
-                problem = FetchError(
-                    Reason.SOURCE_UNAVAILABLE, f"{file.name} ends after {offset} bytes at its source"
-                )
+                problem = FetchError(Reason.SOURCE_UNAVAILABLE, f"{file.name} ended after {offset} bytes")
             except FetchError as error:
                 if error.reason is not Reason.SOURCE_UNAVAILABLE:
                     raise

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from tandem_fetcher.digests import Digest
 
-BLOCK = 1024 * 1024
-"""Bytes that a source yields at a time, about."""
+BLOCK = 256 * 1024
+"""Bytes that a source yields at a time, about; a connection that breaks loses at most one."""
 
 
 @dataclass(frozen=True)

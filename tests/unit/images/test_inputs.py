@@ -156,7 +156,7 @@ def test_a_missing_source_is_named(checkout: Path, change: Callable[[Path], None
 @pytest.mark.parametrize(
     ("names", "selected"),
     [
-        ([], ["operator", "serving", "reference"]),
+        ([], ["operator", "serving", "reference", "fetcher"]),
         (["reference", "operator"], ["operator", "reference"]),
     ],
 )

@@ -19,6 +19,7 @@ def pins(lock: Path) -> dict[str, str]:
 
 def test_the_images_install_from_these_locks() -> None:
     assert LOCKS == [
+        "images/fetcher/requirements.txt",
         "images/operator/build-requirements.txt",
         "images/operator/requirements.txt",
         "images/reference/requirements.txt",

@@ -1,0 +1,74 @@
+"""Object stores for the tests: moto's S3 and fsouza's fake-gcs-server, both written by others."""
+
+import hashlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster import binaries
+
+_MOTO_LOCK = Path(__file__).with_name("moto-requirements.txt")
+
+
+@contextmanager
+def s3() -> Iterator[int]:
+    """Run moto's server; gives its port."""
+    port = free_port()
+    with _running([str(_moto_python()), "-m", "moto.server", "-p", str(port)], port):
+        yield port
+
+
+@contextmanager
+def cloud_storage() -> Iterator[int]:
+    """Run fake-gcs-server with its objects in memory; gives its port."""
+    port = free_port()
+    # Its XML API is that of the public host, whichever port a request came by.
+    place = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", "127.0.0.1"]
+    server = binaries.ensure(["fake-gcs-server"], print)["fake-gcs-server"]
+    with _running([str(server), "-backend", "memory", *place], port):
+        yield port
+
+
+def _moto_python() -> Path:
+    """Python of moto's own environment, made when it is not there: it needs a python-dateutil of its own."""
+    digest = hashlib.sha256(_MOTO_LOCK.read_bytes()).hexdigest()[:8]
+    folder = binaries.cache_dir().parent / f"moto-{digest}"
+    uv = Path(sys.executable).with_name("uv")
+    python = folder / "bin" / "python"
+    if not (folder / ".installed").exists():
+        subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
+        install = ["pip", "sync", "-q", "--system-certs", "--python", str(python), "--require-hashes"]
+        subprocess.run([uv, *install, _MOTO_LOCK], check=True)
+        (folder / ".installed").touch()
+    return python
+
+
+@contextmanager
+def _running(command: list[str], port: int) -> Iterator[None]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not _listens(port):
+            assert process.poll() is None, f"{command[0]} ended by itself"
+            assert time.monotonic() < deadline, f"{command[0]} does not listen"
+            time.sleep(0.1)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
