@@ -30,8 +30,8 @@ class Profile(_Settings):
     """Name that services write in `runtime.profile`."""
     description: str = ""
     """For people."""
-    image: str
-    """Image with Triton and the engine."""
+    image: str = ""
+    """Image with Triton and the engine; empty: none is published, and services write `runtime.image`."""
     triton_version: str = ""
     """Release of Triton in the image, e.g. 26.07; empty: not known."""
     tensorrt_llm_version: str = ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
+from tandem.accept import llmapi, lossy
 from tandem.accept import profile as profile_rules
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import ServiceSpec
@@ -14,8 +15,13 @@ from tandem.settings import Profile, Settings
 
 __all__ = ["Accepted", "Refusal", "accept"]
 
-RULES: tuple[Rule, ...] = (*profile_rules.RULES, *gpu_rules.RULES, *engine_rules.RULES)
-WARNINGS: tuple[Warn, ...] = (*engine_rules.WARNINGS,)
+RULES: tuple[Rule, ...] = (*profile_rules.RULES, *llmapi.RULES, *gpu_rules.RULES, *engine_rules.RULES)
+WARNINGS: tuple[Warn, ...] = (
+    *profile_rules.WARNINGS,
+    *engine_rules.WARNINGS,
+    *llmapi.WARNINGS,
+    *lossy.WARNINGS,
+)
 
 
 @dataclass(frozen=True)

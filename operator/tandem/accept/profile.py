@@ -1,8 +1,10 @@
 """Can the profile run the spec at all?"""
 
-from tandem.accept.rule import Refusal, Rule
+from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile
+
+_SECURITY_FLOOR = "26.07"  # NVIDIA's bulletins up to CVE-2026-47627
 
 
 def _mode(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -40,4 +42,29 @@ def _tensor_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel)
+def _image(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if spec.runtime.image or profile.image:
+        return None
+    return Refusal(
+        "NoImage",
+        f"profile {profile.name!r} names no image ({profile.description}): write runtime.image, or set the"
+        " profile's image in the Helm value `profiles`",
+    )
+
+
+def _warn_security(spec: ServiceSpec, profile: Profile) -> str | None:
+    version = profile.triton_version
+    if not version or _release(version) >= _release(_SECURITY_FLOOR):
+        return None
+    return (
+        f"profile {profile.name!r} has Triton {version}: releases before {_SECURITY_FLOOR} have known"
+        " vulnerabilities; write a newer profile"
+    )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel, _image)
+WARNINGS: tuple[Warn, ...] = (_warn_security,)

@@ -62,8 +62,8 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
         ("- 1", "expected a mapping"),
         ("workres: 3", "workres: Extra inputs"),
         ("workers: 0", "workers: Input should be greater"),
-        ("profiles: [{name: own}]", "profiles.1.image: Field required"),
-        ("profiles: [3]", "profiles.1"),
+        ("profiles: [{name: own}]", "profiles.3.modes: Field required"),
+        ("profiles: [3]", "profiles.3"),
         ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),
     ],
 )

@@ -1,0 +1,238 @@
+"""Mode LLMAPI: what TensorRT-LLM's LLM API cannot do, or does otherwise than one might think.
+
+Pairs of features are from upstream's feature combination matrix
+(https://nvidia.github.io/TensorRT-LLM/features/feature-combination-matrix.html).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.api.types import DecodingType, Mode, ServiceSpec
+from tandem.llm_args import NOT_CUSTOM, conflict, decided
+from tandem.settings import Profile
+from tandem.sources import references
+
+# `decoding_type` of TensorRT-LLM, as any of its releases writes it, to what the resource has for it.
+_RESERVED = {
+    "Draft_Target": DecodingType.DRAFT_TARGET,
+    "DraftTarget": DecodingType.DRAFT_TARGET,
+    "Eagle": DecodingType.EAGLE3,
+    "Eagle3": DecodingType.EAGLE3,
+    "MTP": DecodingType.MTP,
+    "NGram": DecodingType.NGRAM,
+    "User_Provided": DecodingType.USER_PROVIDED,
+    "UserProvided": DecodingType.USER_PROVIDED,
+}
+_ENGINE_TYPES = ("Medusa", "Lookahead")
+_FOLLOW_SCHEDULE_1_2 = (DecodingType.DRAFT_TARGET, DecodingType.NGRAM)
+
+
+def _speculates(spec: ServiceSpec) -> bool:
+    return spec.speculation.decoding_type is not DecodingType.NONE
+
+
+def _speculative_args(spec: ServiceSpec) -> Mapping[str, Any]:
+    """What the user passes on to `speculative_config`."""
+    extra = spec.runtime.extra_llm_args.get("speculative_config")
+    custom = spec.speculation.custom.args if spec.speculation.custom else {}
+    return {**custom, **(extra if isinstance(extra, dict) else {})}
+
+
+def _above_one(value: object) -> bool:
+    return isinstance(value, int | float) and value > 1
+
+
+def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if spec.target.dtype != "fp8":
+        return None
+    return Refusal(
+        "DtypeNotInMode",
+        "mode LLMAPI does not quantize: write target.dtype: auto and a checkpoint in FP8"
+        " (its hf_quant_config.json says so)",
+    )
+
+
+def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    kind = spec.speculation.custom.type if spec.speculation.custom else None
+    if kind in _RESERVED:
+        advice = f"write speculation.decodingType: {_RESERVED[kind]}"
+    elif kind in _ENGINE_TYPES:
+        advice = f"it lives in TensorRT engines: write speculation.decodingType: {kind} and runtime.mode: BLS"
+    elif kind == "AUTO":
+        advice = "it lets the engine choose and ignores what this resource says: write the decodingType that you want"
+    else:
+        return None
+    return Refusal("CustomTypeReserved", f"speculation.custom.type must not be {kind}: {advice}")
+
+
+def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    args = spec.speculation.custom.args if spec.speculation.custom else {}
+    for name in args:
+        if name in NOT_CUSTOM:
+            return Refusal(
+                "CustomArgsConflict",
+                f"speculation.custom.args.{name} is decided by {NOT_CUSTOM[name]}: remove it, and write"
+                f" {NOT_CUSTOM[name]} instead",
+            )
+    return None
+
+
+def _pipeline_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not _speculates(spec) or spec.target.pipeline_parallel_size == 1:
+        return None
+    return Refusal(
+        "PipelineParallelWithSpeculation",
+        f"target.pipelineParallelSize is {spec.target.pipeline_parallel_size}, and TensorRT-LLM's LLM API does not"
+        " speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize,"
+        " or speculation.decodingType: None",
+    )
+
+
+def _features(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    """Features in `extraLlmArgs` that exclude speculation."""
+    if not _speculates(spec):
+        return None
+    extra = spec.runtime.extra_llm_args
+    found = {
+        "max_beam_width": _above_one(extra.get("max_beam_width")),
+        "context_parallel_size": _above_one(extra.get("context_parallel_size")),
+        "sampler_type": extra.get("sampler_type") == "TRTLLMSampler",
+    }
+    for name, excluded in found.items():
+        if excluded:
+            return Refusal(
+                "FeatureWithSpeculation",
+                f"runtime.extraLlmArgs.{name} is {extra[name]}, which TensorRT-LLM cannot combine with speculation:"
+                " remove it, or write speculation.decodingType: None",
+            )
+    return None
+
+
+def _rejection_sampling(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    guided = spec.runtime.extra_llm_args.get("guided_decoding_backend")
+    if not guided or not _speculative_args(spec).get("use_rejection_sampling"):
+        return None
+    return Refusal(
+        "GuidedDecodingWithRejectionSampling",
+        "use_rejection_sampling cannot be combined with guided decoding: remove it, or"
+        " runtime.extraLlmArgs.guided_decoding_backend",
+    )
+
+
+def _eagle3(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    """What only one dialect has, and the size of a tree."""
+    details = spec.speculation.eagle3
+    if details is None:
+        return None
+    if not details.one_model and profile.llm_args != "1.2":
+        return Refusal(
+            "TwoModelsNotInProfile",
+            f"speculation.eagle3.oneModel false needs TensorRT-LLM 1.2, and profile {profile.name!r} has a newer one:"
+            " remove it, or write another profile",
+        )
+    width = details.dynamic_tree_max_top_k
+    if width and profile.llm_args == "1.2":
+        return Refusal(
+            "DynamicTreeNotInProfile",
+            f"speculation.eagle3.dynamicTreeMaxTopK needs TensorRT-LLM 1.3, and profile {profile.name!r} has 1.2:"
+            " remove it, or write another profile",
+        )
+    least = spec.speculation.max_draft_len
+    if width and details.max_total_draft_tokens and not least <= details.max_total_draft_tokens <= width * least:
+        return Refusal(
+            "DynamicTreeSize",
+            f"speculation.eagle3.maxTotalDraftTokens is {details.max_total_draft_tokens}: write maxDraftLen ({least})"
+            f" to maxDraftLen x dynamicTreeMaxTopK ({width * least}), or remove it",
+        )
+    return None
+
+
+def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    steps = spec.speculation.draft_len_schedule
+    if steps is None:
+        return None
+    sizes = [step.max_batch_size for step in steps]
+    if sizes != sorted(set(sizes)):
+        return Refusal(
+            "ScheduleNotAscending",
+            f"speculation.draftLenSchedule has maxBatchSize {', '.join(map(str, sizes))}: write ascending ones",
+        )
+    if steps[0].draft_len != spec.speculation.max_draft_len:
+        return Refusal(
+            "ScheduleStart",
+            f"the first step of speculation.draftLenSchedule drafts {steps[0].draft_len} and maxDraftLen is"
+            f" {spec.speculation.max_draft_len}: TensorRT-LLM wants them equal",
+        )
+    if spec.speculation.decoding_type is DecodingType.MTP and profile.llm_args == "1.2":
+        return Refusal(
+            "ScheduleNotInProfile",
+            f"profile {profile.name!r} has TensorRT-LLM 1.2, whose MTP has a fixed draft length: write"
+            " speculation.maxConcurrency instead of draftLenSchedule, or another profile",
+        )
+    return None
+
+
+def _extra(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    folders = {role: str(role) for role in references(spec)}  # where models lie decides nothing here
+    message = conflict(decided(spec, profile.llm_args, folders), spec.runtime.extra_llm_args)
+    return Refusal("ExtraLlmArgsConflict", message) if message else None
+
+
+def _warn_lora(spec: ServiceSpec, profile: Profile) -> str | None:
+    names = [name for name in ("lora_config", "enable_lora") if spec.runtime.extra_llm_args.get(name)]
+    if not names or not _speculates(spec):
+        return None
+    return f"runtime.extraLlmArgs.{names[0]}: LoRA with speculation is untested upstream; compare outputs first"
+
+
+def _warn_schedule(spec: ServiceSpec, profile: Profile) -> str | None:
+    followed = spec.speculation.decoding_type in _FOLLOW_SCHEDULE_1_2
+    if spec.speculation.draft_len_schedule is None or followed or profile.llm_args != "1.2":
+        return None
+    return (
+        "speculation.draftLenSchedule: TensorRT-LLM 1.2 follows it for DraftTarget and NGram; with"
+        f" {spec.speculation.decoding_type} it may keep maxDraftLen at every load"
+    )
+
+
+def _warn_threshold(spec: ServiceSpec, profile: Profile) -> str | None:
+    found = {"acceptance_rate_threshold", "acceptance_length_threshold"} & _speculative_args(spec).keys()
+    if not found:
+        return None
+    return f"{min(found)}: once acceptance falls below it, speculation stays off until the server restarts"
+
+
+def _warn_tree(spec: ServiceSpec, profile: Profile) -> str | None:
+    if not spec.speculation.eagle3 or not spec.speculation.eagle3.dynamic_tree_max_top_k:
+        return None
+    return (
+        "speculation.eagle3.dynamicTreeMaxTopK: not for targets with sliding-window attention or MLA,"
+        " such as gpt-oss and DeepSeek"
+    )
+
+
+T = TypeVar("T")
+
+
+def _in_mode(rule: Callable[[ServiceSpec, Profile], T | None]) -> Callable[[ServiceSpec, Profile], T | None]:
+    return lambda spec, profile: rule(spec, profile) if spec.runtime.mode is Mode.LLMAPI else None
+
+
+RULES: tuple[Rule, ...] = tuple(
+    _in_mode(rule)
+    for rule in (
+        _dtype,
+        _custom_type,
+        _custom_args,
+        _pipeline_parallel,
+        _features,
+        _rejection_sampling,
+        _eagle3,
+        _schedule,
+        _extra,
+    )
+)
+WARNINGS: tuple[Warn, ...] = tuple(
+    _in_mode(warn) for warn in (_warn_lora, _warn_schedule, _warn_threshold, _warn_tree)
+)

@@ -1,0 +1,95 @@
+"""`runtime.extraLlmArgs`: arguments that are passed on as they are, beside those that the resource decides."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_SPECULATION = "speculative_config"
+# Arguments by their path, and the field of the resource that decides them, whether it is written or not.
+_FIELDS = {
+    "model": "target.model.uri",
+    "revision": "target.model.revision",
+    "backend": "runtime.profile",
+    "tensor_parallel_size": "target.tensorParallelSize",
+    "pipeline_parallel_size": "target.pipelineParallelSize",
+    "gpus_per_node": "placement.gpu.perNode",
+    "dtype": "target.dtype",
+    "max_batch_size": "serving.maxBatchSize",
+    "kv_cache_config.max_tokens": "target.kvCache.maxTokens",
+    "kv_cache_config.free_gpu_memory_fraction": "target.kvCache.freeGpuMemoryFraction",
+    "kv_cache_config.enable_block_reuse": "target.kvCache.enableBlockReuse",
+    **{
+        f"{_SPECULATION}.{name}": f"{field}"
+        for name, field in {
+            "decoding_type": "speculation.decodingType",
+            "max_draft_len": "speculation.maxDraftLen",
+            "num_nextn_predict_layers": "speculation.maxDraftLen",
+            "speculative_model": "draft.model.uri",
+            "speculative_model_dir": "draft.model.uri",
+            "max_concurrency": "speculation.maxConcurrency",
+            "draft_len_schedule": "speculation.draftLenSchedule",
+            "max_matching_ngram_size": "speculation.nGram.maxMatchingNgramSize",
+            "is_keep_all": "speculation.nGram.isKeepAll",
+            "is_use_oldest": "speculation.nGram.isUseOldest",
+            "is_public_pool": "speculation.nGram.isPublicPool",
+            "use_relaxed_acceptance_for_thinking": "speculation.mtp.relaxedAcceptance",
+            "relaxed_topk": "speculation.mtp.relaxedAcceptance.topk",
+            "relaxed_delta": "speculation.mtp.relaxedAcceptance.delta",
+            "begin_thinking_phase_token": "speculation.mtp.relaxedAcceptance.beginThinkingPhaseToken",
+            "end_thinking_phase_token": "speculation.mtp.relaxedAcceptance.endThinkingPhaseToken",
+            "eagle3_one_model": "speculation.eagle3.oneModel",
+            "eagle3_model_arch": "speculation.eagle3.modelArch",
+            "use_dynamic_tree": "speculation.eagle3.dynamicTreeMaxTopK",
+            "dynamic_tree_max_topK": "speculation.eagle3.dynamicTreeMaxTopK",
+            "max_total_draft_tokens": "speculation.eagle3.maxTotalDraftTokens",
+            "drafter": "speculation.userProvided.entryPoint",
+        }.items()
+    },
+}
+_OF_ALL_TYPES = (
+    "decoding_type",
+    "max_draft_len",
+    "num_nextn_predict_layers",
+    "speculative_model",
+    "speculative_model_dir",
+    "max_concurrency",
+    "draft_len_schedule",
+)
+NOT_CUSTOM = {name: _FIELDS[f"{_SPECULATION}.{name}"] for name in _OF_ALL_TYPES}
+"""Fields of `speculative_config` that the resource has for every type: `custom.args` must not hold them."""
+
+
+def merge(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, nested mappings merged. Where both have a value (see `conflict`) the resource's stands."""
+    merged = dict(extra)
+    for key, value in decided.items():
+        other = merged.pop(key, None)  # what the resource decides comes first in the file
+        merged[key] = merge(value, other) if isinstance(value, dict) and isinstance(other, dict) else value
+    return {key: merged[key] for key in (*decided, *(key for key in extra if key not in decided))}
+
+
+def conflict(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> str | None:
+    """The first argument in `extra` that the resource decides, as a message naming the field to use; else None."""
+    if _SPECULATION in extra and _SPECULATION not in decided:
+        return _message(_SPECULATION, "speculation.decodingType")
+    return next(_conflicts(decided, extra, ""), None)
+
+
+def _conflicts(decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for key, value in extra.items():
+        path = f"{prefix}{key}"
+        mine = decided.get(key)
+        if path in _FIELDS or (key in decided and not isinstance(mine, dict)):
+            yield _message(path, _FIELDS.get(path, _origin(path)))
+        elif isinstance(value, dict):
+            yield from _conflicts(mine or {}, value, f"{path}.")
+        elif isinstance(mine, dict) or any(owned.startswith(f"{path}.") for owned in _FIELDS):
+            yield f"runtime.extraLlmArgs.{path} must be a mapping: write the fields that you add below it"
+
+
+def _origin(path: str) -> str:
+    """The field behind an argument that only some decoding types set."""
+    return "speculation.custom.args" if path.startswith(f"{_SPECULATION}.") else "speculation.decodingType"
+
+
+def _message(path: str, field: str) -> str:
+    return f"runtime.extraLlmArgs.{path} is decided by {field}: remove it, and write {field} instead"

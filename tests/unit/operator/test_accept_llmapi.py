@@ -1,0 +1,211 @@
+"""Mode LLMAPI's rules: the change of a good resource, where it is caught, and the exact message."""
+
+from typing import Any
+
+import pytest
+
+from tandem.accept import Accepted, Refusal, accept
+from tandem.settings import Settings
+
+from .conftest import parse
+
+BASE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: llama, namespace: default}
+spec:
+  runtime: {mode: LLMAPI, profile: trtllm-26.07}
+  target: {model: {uri: file:///models/t}}
+  draft: {model: {uri: file:///models/d}}
+  speculation: {decodingType: DraftTarget, maxDraftLen: 4}
+"""
+NEWER = {"runtime__profile": "trtllm-1.3", "runtime__image": "registry.example/tritonserver:own"}
+
+
+def speculating(kind: str, **details: Any) -> dict[str, Any]:
+    return {"speculation": {"decodingType": kind, "maxDraftLen": 4, **details}}
+
+
+def extra(**args: Any) -> dict[str, Any]:
+    return {"runtime__extraLlmArgs": args}
+
+
+def custom(kind: str, **args: Any) -> dict[str, Any]:
+    return speculating("Custom", custom={"type": kind, "args": args}) | {"draft": None}
+
+
+def steps(*sizes_and_lengths: tuple[int, int]) -> list[dict[str, int]]:
+    return [{"maxBatchSize": size, "draftLen": length} for size, length in sizes_and_lengths]
+
+
+REFUSED = [
+    (
+        {"runtime__profile": "trtllm-1.3"},
+        "NoImage",
+        "profile 'trtllm-1.3' names no image (TensorRT-LLM 1.3, LLM API only. Triton 26.07 is the last release known"
+        " to come with TensorRT-LLM, and it has 1.2.1; bring an image with Triton's Python backend and TensorRT-LLM"
+        " 1.3): write runtime.image, or set the profile's image in the Helm value `profiles`",
+    ),
+    (
+        {"target__dtype": "fp8"},
+        "DtypeNotInMode",
+        "mode LLMAPI does not quantize: write target.dtype: auto and a checkpoint in FP8 (its hf_quant_config.json"
+        " says so)",
+    ),
+    (
+        custom("Draft_Target"),
+        "CustomTypeReserved",
+        "speculation.custom.type must not be Draft_Target: write speculation.decodingType: DraftTarget",
+    ),
+    (
+        custom("Medusa"),
+        "CustomTypeReserved",
+        "speculation.custom.type must not be Medusa: it lives in TensorRT engines: write speculation.decodingType:"
+        " Medusa and runtime.mode: BLS",
+    ),
+    (
+        custom("AUTO"),
+        "CustomTypeReserved",
+        "speculation.custom.type must not be AUTO: it lets the engine choose and ignores what this resource says:"
+        " write the decodingType that you want",
+    ),
+    (
+        custom("SA", max_draft_len=9),
+        "CustomArgsConflict",
+        "speculation.custom.args.max_draft_len is decided by speculation.maxDraftLen: remove it, and write"
+        " speculation.maxDraftLen instead",
+    ),
+    (
+        {"target__pipelineParallelSize": 2},
+        "PipelineParallelWithSpeculation",
+        "target.pipelineParallelSize is 2, and TensorRT-LLM's LLM API does not speculate over pipeline stages: write"
+        " pipelineParallelSize: 1 and a larger tensorParallelSize, or speculation.decodingType: None",
+    ),
+    (
+        extra(max_beam_width=4),
+        "FeatureWithSpeculation",
+        "runtime.extraLlmArgs.max_beam_width is 4, which TensorRT-LLM cannot combine with speculation: remove it, or"
+        " write speculation.decodingType: None",
+    ),
+    (
+        extra(context_parallel_size=2),
+        "FeatureWithSpeculation",
+        "runtime.extraLlmArgs.context_parallel_size is 2, which TensorRT-LLM cannot combine with speculation: remove"
+        " it, or write speculation.decodingType: None",
+    ),
+    (
+        extra(sampler_type="TRTLLMSampler"),
+        "FeatureWithSpeculation",
+        "runtime.extraLlmArgs.sampler_type is TRTLLMSampler, which TensorRT-LLM cannot combine with speculation:"
+        " remove it, or write speculation.decodingType: None",
+    ),
+    (
+        extra(guided_decoding_backend="xgrammar", speculative_config={"use_rejection_sampling": True}),
+        "GuidedDecodingWithRejectionSampling",
+        "use_rejection_sampling cannot be combined with guided decoding: remove it, or"
+        " runtime.extraLlmArgs.guided_decoding_backend",
+    ),
+    (
+        speculating("Eagle3", eagle3={"oneModel": False}) | NEWER,
+        "TwoModelsNotInProfile",
+        "speculation.eagle3.oneModel false needs TensorRT-LLM 1.2, and profile 'trtllm-1.3' has a newer one: remove"
+        " it, or write another profile",
+    ),
+    (
+        speculating("Eagle3", eagle3={"dynamicTreeMaxTopK": 10}),
+        "DynamicTreeNotInProfile",
+        "speculation.eagle3.dynamicTreeMaxTopK needs TensorRT-LLM 1.3, and profile 'trtllm-26.07' has 1.2: remove it,"
+        " or write another profile",
+    ),
+    (
+        speculating("Eagle3", eagle3={"dynamicTreeMaxTopK": 10, "maxTotalDraftTokens": 41}) | NEWER,
+        "DynamicTreeSize",
+        "speculation.eagle3.maxTotalDraftTokens is 41: write maxDraftLen (4) to maxDraftLen x dynamicTreeMaxTopK"
+        " (40), or remove it",
+    ),
+    (
+        speculating("DraftTarget", draftLenSchedule=steps((8, 4), (4, 2))),
+        "ScheduleNotAscending",
+        "speculation.draftLenSchedule has maxBatchSize 8, 4: write ascending ones",
+    ),
+    (
+        speculating("DraftTarget", draftLenSchedule=steps((8, 3))),
+        "ScheduleStart",
+        "the first step of speculation.draftLenSchedule drafts 3 and maxDraftLen is 4: TensorRT-LLM wants them equal",
+    ),
+    (
+        speculating("MTP", draftLenSchedule=steps((8, 4))) | {"draft": None},
+        "ScheduleNotInProfile",
+        "profile 'trtllm-26.07' has TensorRT-LLM 1.2, whose MTP has a fixed draft length: write"
+        " speculation.maxConcurrency instead of draftLenSchedule, or another profile",
+    ),
+    (
+        extra(kv_cache_config={"max_tokens": 9}),
+        "ExtraLlmArgsConflict",
+        "runtime.extraLlmArgs.kv_cache_config.max_tokens is decided by target.kvCache.maxTokens: remove it, and write"
+        " target.kvCache.maxTokens instead",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "reason", "message"), REFUSED, ids=[f"{row[1]} {row[0]}" for row in REFUSED])
+def test_refused(change: dict[str, Any], reason: str, message: str, settings: Settings) -> None:
+    assert accept(parse(BASE, **change).spec, settings) == Refusal(reason, message)
+
+
+WARNED = [
+    ({}, ()),
+    (
+        extra(lora_config={"max_lora_rank": 8}),
+        ("runtime.extraLlmArgs.lora_config: LoRA with speculation is untested upstream; compare outputs first",),
+    ),
+    (extra(lora_config={"max_lora_rank": 8}) | {"speculation": {"decodingType": "None"}, "draft": None}, ()),
+    (
+        speculating("Eagle3", draftLenSchedule=steps((8, 4))),
+        (
+            "speculation.draftLenSchedule: TensorRT-LLM 1.2 follows it for DraftTarget and NGram; with Eagle3 it may"
+            " keep maxDraftLen at every load",
+        ),
+    ),
+    (speculating("Eagle3", draftLenSchedule=steps((8, 4))) | NEWER, ()),
+    (
+        extra(speculative_config={"acceptance_rate_threshold": 0.5}),
+        (
+            "acceptance_rate_threshold: once acceptance falls below it, speculation stays off until the server"
+            " restarts",
+        ),
+    ),
+    (
+        speculating("Eagle3", eagle3={"dynamicTreeMaxTopK": 4}) | NEWER,
+        (
+            "speculation.eagle3.dynamicTreeMaxTopK: not for targets with sliding-window attention or MLA, such as"
+            " gpt-oss and DeepSeek",
+        ),
+    ),
+    (
+        speculating("MTP", mtp={"relaxedAcceptance": {"topk": 10}}) | {"draft": None},
+        ("speculation.mtp.relaxedAcceptance is lossy: while the model thinks, its text is not the target's own",),
+    ),
+    (
+        speculating("DraftTarget", acceptance={"method": "Logits", "threshold": 0.3})
+        | {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]},
+        ("speculation.acceptance.threshold 0.3 is lossy: the output is not distributed as the target's",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "warnings"), WARNED, ids=[str(row[0]) for row in WARNED])
+def test_warned(change: dict[str, Any], warnings: tuple[str, ...], settings: Settings) -> None:
+    accepted = accept(parse(BASE, **change).spec, settings)
+    assert isinstance(accepted, Accepted)
+    assert accepted.warnings == warnings
+
+
+def test_an_old_triton_is_warned_about(settings: Settings) -> None:
+    profiles = [p.model_copy(update={"triton_version": "26.02"}) for p in settings.profiles]
+    accepted = accept(parse(BASE).spec, settings.model_copy(update={"profiles": profiles}))
+    assert isinstance(accepted, Accepted)
+    assert accepted.warnings == (
+        "profile 'trtllm-26.07' has Triton 26.02: releases before 26.07 have known vulnerabilities; write a newer"
+        " profile",
+    )

@@ -1,0 +1,269 @@
+"""The arguments of TensorRT-LLM's LLM in each dialect: the part of the resource in, the YAML out.
+
+The expected YAML follows upstream's llm_args.py (what each dialect was read from is in its module). Every row is
+also read back by the dialect's typed model, which allows no other field.
+"""
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from tandem.api.types import DecodingType, ServiceSpec
+from tandem.llm_args import DIALECTS, conflict, decided, llm_args, to_yaml
+from tandem.sources import Role
+
+FOLDERS = {Role.TARGET: "/models/t", Role.DRAFT: "/models/d"}
+ALONE = {Role.TARGET: "/models/t"}
+
+
+def spec(speculation: str, **parts: Any) -> ServiceSpec:
+    return ServiceSpec.model_validate(
+        {
+            "runtime": {"mode": "LLMAPI", "profile": "trtllm", **parts.get("runtime", {})},
+            "target": {"model": {"uri": "file:///models/t"}, **parts.get("target", {})},
+            "speculation": yaml.safe_load(speculation),
+            **({"serving": parts["serving"]} if "serving" in parts else {}),
+        }
+    )
+
+
+# name: (speculation, speculative_config of 1.2, speculative_config of 1.3)
+TYPES = {
+    "DraftTarget": (
+        "{decodingType: DraftTarget, maxDraftLen: 3}",
+        "{decoding_type: Draft_Target, max_draft_len: 3, speculative_model_dir: /models/d}",
+        "{decoding_type: Draft_Target, max_draft_len: 3, speculative_model: /models/d}",
+    ),
+    "Eagle3: 1.2 knows it by its older name in all releases": (
+        "{decodingType: Eagle3, maxDraftLen: 3}",
+        "{decoding_type: Eagle, max_draft_len: 3, speculative_model_dir: /models/d}",
+        "{decoding_type: Eagle3, max_draft_len: 3, speculative_model: /models/d}",
+    ),
+    "Eagle is its alias": (
+        "{decodingType: Eagle, eagle3: {modelArch: mistral_large3}}",
+        "{decoding_type: Eagle, max_draft_len: 4, speculative_model_dir: /models/d,"
+        " eagle3_model_arch: mistral_large3}",
+        "{decoding_type: Eagle3, max_draft_len: 4, speculative_model: /models/d, eagle3_model_arch: mistral_large3}",
+    ),
+    "MTP: in 1.2 the number of layers is the draft length": (
+        "{decodingType: MTP, maxDraftLen: 3}",
+        "{decoding_type: MTP, num_nextn_predict_layers: 3}",
+        "{decoding_type: MTP, max_draft_len: 3}",
+    ),
+    "MTP, relaxed": (
+        "{decodingType: MTP, maxDraftLen: 3,"
+        " mtp: {relaxedAcceptance: {topk: 10, delta: 0.6, endThinkingPhaseToken: 9}}}",
+        "{decoding_type: MTP, use_relaxed_acceptance_for_thinking: true, relaxed_topk: 10, relaxed_delta: 0.6,"
+        " end_thinking_phase_token: 9, num_nextn_predict_layers: 3}",
+        "{decoding_type: MTP, use_relaxed_acceptance_for_thinking: true, relaxed_topk: 10, relaxed_delta: 0.6,"
+        " end_thinking_phase_token: 9, max_draft_len: 3}",
+    ),
+    "NGram: all fields, since defaults drift": (
+        "{decodingType: NGram, maxDraftLen: 5, nGram: {maxMatchingNgramSize: 4, isPublicPool: false}}",
+        "{decoding_type: NGram, max_draft_len: 5, max_matching_ngram_size: 4, is_keep_all: true, is_use_oldest: true,"
+        " is_public_pool: false}",
+        "{decoding_type: NGram, max_draft_len: 5, max_matching_ngram_size: 4, is_keep_all: true, is_use_oldest: true,"
+        " is_public_pool: false}",
+    ),
+    "NGram without its block": (
+        "{decodingType: NGram}",
+        "{decoding_type: NGram, max_draft_len: 4, max_matching_ngram_size: 2, is_keep_all: true, is_use_oldest: true,"
+        " is_public_pool: true}",
+        "{decoding_type: NGram, max_draft_len: 4, max_matching_ngram_size: 2, is_keep_all: true, is_use_oldest: true,"
+        " is_public_pool: true}",
+    ),
+    "UserProvided: the drafter itself is no data": (
+        "{decodingType: UserProvided, userProvided: {entryPoint: 'my:Drafter'}}",
+        "{decoding_type: User_Provided, max_draft_len: 4}",
+        "{decoding_type: User_Provided, max_draft_len: 4}",
+    ),
+    "Custom with a draft": (
+        "{decodingType: Custom, custom: {type: PARD, args: {mask_token_id: 7}, needsDraft: true}}",
+        "{decoding_type: PARD, mask_token_id: 7, max_draft_len: 4, speculative_model_dir: /models/d}",
+        "{decoding_type: PARD, mask_token_id: 7, max_draft_len: 4, speculative_model: /models/d}",
+    ),
+    "Custom without": (
+        "{decodingType: Custom, custom: {type: SA}}",
+        "{decoding_type: SA, max_draft_len: 4}",
+        "{decoding_type: SA, max_draft_len: 4}",
+    ),
+    "None": ("{decodingType: None}", "null", "null"),
+    "a limit": (
+        "{decodingType: DraftTarget, maxConcurrency: 8}",
+        "{decoding_type: Draft_Target, max_concurrency: 8, max_draft_len: 4, speculative_model_dir: /models/d}",
+        "{decoding_type: Draft_Target, max_concurrency: 8, max_draft_len: 4, speculative_model: /models/d}",
+    ),
+    "a schedule: up to 4 requests 4, up to 8 requests 2, then none": (
+        "{decodingType: DraftTarget,"
+        " draftLenSchedule: [{maxBatchSize: 4, draftLen: 4}, {maxBatchSize: 8, draftLen: 2}]}",
+        "{decoding_type: Draft_Target, draft_len_schedule: {1: 4, 5: 2, 9: 0}, max_draft_len: 4,"
+        " speculative_model_dir: /models/d}",
+        "{decoding_type: Draft_Target, draft_len_schedule: {4: 4, 8: 2}, max_draft_len: 4,"
+        " speculative_model: /models/d}",
+    ),
+}
+ROWS = [
+    pytest.param(speculation, dialect, expected, id=f"{dialect} {name}")
+    for name, (speculation, v1_2, v1_3) in TYPES.items()
+    for dialect, expected in (("1.2", v1_2), ("1.3", v1_3))
+]
+
+
+def folders_of(speculation: str) -> dict[Role, str]:
+    drafted = ("DraftTarget", "Eagle", "needsDraft: true")
+    return FOLDERS if any(word in speculation for word in drafted) else ALONE
+
+
+@pytest.mark.parametrize(("speculation", "dialect", "expected"), ROWS)
+def test_speculative_config(speculation: str, dialect: str, expected: str) -> None:
+    args = llm_args(spec(speculation), dialect, folders_of(speculation))
+    config = args.get("speculative_config")
+    assert config == yaml.safe_load(expected)
+    if config:
+        kind = DecodingType(yaml.safe_load(speculation)["decodingType"])
+        DIALECTS[dialect].configs[kind].model_validate(config)
+    assert yaml.safe_load(to_yaml(args)) == args
+
+
+def test_only_the_newer_dialect_has_trees_and_only_the_older_two_models() -> None:
+    tree = "{decodingType: Eagle3, maxDraftLen: 6, eagle3: {dynamicTreeMaxTopK: 10, maxTotalDraftTokens: 60}}"
+    assert llm_args(spec(tree), "1.3", FOLDERS)["speculative_config"] == yaml.safe_load(
+        "{decoding_type: Eagle3, max_draft_len: 6, speculative_model: /models/d, use_dynamic_tree: true,"
+        " dynamic_tree_max_topK: 10, max_total_draft_tokens: 60}"
+    )
+    two = "{decodingType: Eagle3, eagle3: {oneModel: false}}"
+    assert llm_args(spec(two), "1.2", FOLDERS)["speculative_config"]["eagle3_one_model"] is False
+
+
+def active(schedule: dict[int, int], dialect: str, requests: int) -> int:
+    """How TensorRT-LLM reads a schedule: in 1.2 the last key with `batch >= key`, in 1.3 the first with `<=`."""
+    if dialect == "1.2":
+        return schedule[max(key for key in schedule if requests >= key)]
+    return next((schedule[key] for key in sorted(schedule) if requests <= key), 0)
+
+
+@pytest.mark.parametrize("dialect", ["1.2", "1.3"])
+def test_a_schedule_means_the_same_at_every_load(dialect: str) -> None:
+    steps = [(1, 5), (4, 3), (5, 0), (9, 1)]
+    text = ", ".join(f"{{maxBatchSize: {size}, draftLen: {length}}}" for size, length in steps)
+    args = llm_args(
+        spec(f"{{decodingType: NGram, maxDraftLen: 5, draftLenSchedule: [{text}]}}"), dialect, {Role.TARGET: "t"}
+    )
+    schedule = args["speculative_config"]["draft_len_schedule"]
+    for requests in range(1, 20):
+        wanted = next((length for size, length in steps if requests <= size), 0)
+        assert active(schedule, dialect, requests) == wanted, requests
+
+
+def test_the_other_arguments() -> None:
+    full = spec(
+        "{decodingType: NGram}",
+        target={
+            "tensorParallelSize": 4,
+            "pipelineParallelSize": 2,
+            "dtype": "bfloat16",
+            "kvCache": {"freeGpuMemoryFraction": 0.8},
+        },
+        serving={"maxBatchSize": 32},
+        runtime={"extraLlmArgs": {"kv_cache_config": {"host_cache_size": 1024}, "enable_chunked_prefill": True}},
+    )
+    args = llm_args(full, "1.2", ALONE)
+    del args["speculative_config"]
+    assert to_yaml(args).splitlines() == [
+        "model: /models/t",
+        "tensor_parallel_size: 4",
+        "pipeline_parallel_size: 2",
+        "dtype: bfloat16",
+        "max_batch_size: 32",
+        "kv_cache_config:",
+        "  free_gpu_memory_fraction: 0.8",
+        "  enable_block_reuse: true",
+        "  host_cache_size: 1024",
+        "disable_overlap_scheduler: true",  # n-gram drafts are made by the host between passes
+        "enable_chunked_prefill: true",
+    ]
+
+
+def test_what_the_resource_does_not_say_is_not_written() -> None:
+    args = llm_args(spec("{decodingType: None}"), "1.2", ALONE)
+    assert args == {
+        "model": "/models/t",
+        "tensor_parallel_size": 1,
+        "pipeline_parallel_size": 1,
+        "max_batch_size": 16,
+    }
+
+
+# (decodingType, extraLlmArgs, the message's beginning and the field that it names; None: allowed)
+EXTRA = [
+    ("NGram", "{enable_chunked_prefill: true}", None),
+    ("NGram", "{kv_cache_config: {host_cache_size: 1}}", None),
+    ("DraftTarget", "{disable_overlap_scheduler: true}", None),
+    ("DraftTarget", "{speculative_config: {use_rejection_sampling: true}}", None),
+    ("NGram", "{model: other}", ("model", "target.model.uri")),
+    ("NGram", "{tensor_parallel_size: 1}", ("tensor_parallel_size", "target.tensorParallelSize")),
+    ("NGram", "{max_batch_size: 4}", ("max_batch_size", "serving.maxBatchSize")),
+    ("NGram", "{dtype: float16}", ("dtype", "target.dtype")),
+    ("NGram", "{backend: tensorrt}", ("backend", "runtime.profile")),
+    ("NGram", "{kv_cache_config: {max_tokens: 4}}", ("kv_cache_config.max_tokens", "target.kvCache.maxTokens")),
+    ("NGram", "{disable_overlap_scheduler: false}", ("disable_overlap_scheduler", "speculation.decodingType")),
+    (
+        "NGram",
+        "{speculative_config: {max_draft_len: 1}}",
+        ("speculative_config.max_draft_len", "speculation.maxDraftLen"),
+    ),
+    (
+        "DraftTarget",
+        "{speculative_config: {speculative_model_dir: /x}}",
+        ("speculative_config.speculative_model_dir", "draft.model.uri"),
+    ),
+    (
+        "NGram",
+        "{speculative_config: {drafter: x}}",
+        ("speculative_config.drafter", "speculation.userProvided.entryPoint"),
+    ),
+    ("None", "{speculative_config: {decoding_type: NGram}}", ("speculative_config", "speculation.decodingType")),
+    (
+        "{type: SA, args: {global_pool_size: 3}}",
+        "{speculative_config: {global_pool_size: 4}}",
+        ("speculative_config.global_pool_size", "speculation.custom.args"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "extra", "refused"), EXTRA, ids=[f"{row[0]} {row[1]}" for row in EXTRA])
+@pytest.mark.parametrize("dialect", ["1.2", "1.3"])
+def test_extra_arguments_cannot_contradict(
+    kind: str, extra: str, refused: tuple[str, str] | None, dialect: str
+) -> None:
+    speculation = f"{{decodingType: Custom, custom: {kind}}}" if kind.startswith("{") else f"{{decodingType: {kind}}}"
+    mine, theirs = (
+        decided(spec(speculation), dialect, FOLDERS if kind == "DraftTarget" else ALONE),
+        yaml.safe_load(extra),
+    )
+    message = conflict(mine, theirs)
+    if refused is None:
+        assert message is None
+    else:
+        argument, field = refused
+        assert message == (
+            f"runtime.extraLlmArgs.{argument} is decided by {field}: remove it, and write {field} instead"
+        )
+
+
+@pytest.mark.parametrize("value", [None, 3, "x", []])
+def test_a_mapping_cannot_be_replaced_by_something_else(value: object) -> None:
+    message = conflict(decided(spec("{decodingType: None}"), "1.2", ALONE), {"kv_cache_config": value})
+    assert message == (
+        "runtime.extraLlmArgs.kv_cache_config must be a mapping: write the fields that you add below it"
+    )
+
+
+@pytest.mark.parametrize("dialect", ["1.2", "1.3"])
+def test_the_models_allow_no_other_field(dialect: str) -> None:
+    for kind, config in DIALECTS[dialect].configs.items():
+        if kind is not DecodingType.CUSTOM:
+            with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+                config.model_validate({"no_such_field": 1})
