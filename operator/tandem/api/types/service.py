@@ -88,8 +88,8 @@ _NEEDS_DRAFT = (
     " || (has(self.speculation.custom) && self.speculation.custom.needsDraft))"
 )
 _MAY_DRAFT = f"({_NEEDS_DRAFT} || self.speculation.decodingType == 'UserProvided')"
-_LLMAPI = "self.runtime.mode == 'LLMAPI'"
-_BLS = "self.runtime.mode == 'BLS'"
+_LLMAPI = "(self.runtime.mode == 'LLMAPI')"
+_BLS = "(self.runtime.mode == 'BLS')"
 
 
 class ServiceSpec(Model):
@@ -149,7 +149,7 @@ class ServiceSpec(Model):
             "without speculation there is no draft length: remove maxConcurrency and draftLenSchedule",
         ),
         Rule(
-            f"!{_BLS} || !has(self.runtime.extraLlmArgs) || size(self.runtime.extraLlmArgs) == 0",
+            f"!{_BLS} || !has(self.runtime.extraLlmArgs)",
             "runtime.extraLlmArgs is for mode LLMAPI: remove it",
         ),
         Rule(

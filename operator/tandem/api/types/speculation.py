@@ -210,7 +210,10 @@ class Speculation(Model):
     LLMAPI. Medusa, Lookahead: BLS, in the engine. None: the target alone. Eagle is Eagle3's alias."""
     max_draft_len: Annotated[int, Field(ge=1, le=32)] = 4
     """Draft tokens a step: the default, and the upper bound, of every request."""
-    acceptance: Acceptance = Field(default_factory=Acceptance, json_schema_extra={"default": {}})
+    # Written out: the API server judges a default by the object's rules before it fills in the fields'.
+    acceptance: Acceptance = Field(
+        default_factory=Acceptance, json_schema_extra={"default": {"method": "TokenMatch", "fastLogits": False}}
+    )
     """How the target decides which draft tokens stand."""
     adaptive: Adaptive = Field(default_factory=Adaptive, json_schema_extra={"default": {}})
     """BLS, DraftTarget: the draft length follows acceptance and load, between `minDraftLen` and `maxDraftLen`."""
