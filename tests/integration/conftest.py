@@ -121,6 +121,23 @@ class Namespace:
         return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
 
 
+def offer_volume(namespace: "Namespace") -> None:
+    """A volume that the namespace's claim of models and engines can have: nobody provisions any here."""
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"cache-{next(NAMES)}-{namespace.name}"},
+        "spec": {
+            "capacity": {"storage": "500Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "hostPath": {"path": "/none"},
+            "claimRef": {"namespace": namespace.name, "name": "tandem-cache"},
+        },
+    }
+    namespace.run("apply", "-f", "-", stdin=json.dumps(volume))
+
+
 def edited(text: str, **changes: Any) -> dict[str, Any]:
     raw: dict[str, Any] = yaml.safe_load(text)
     for path, value in changes.items():

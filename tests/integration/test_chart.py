@@ -18,7 +18,7 @@ from cluster import binaries
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 
-from .conftest import REPOSITORY, STAGES, AuditLog, Namespace, free_port, wait_for
+from .conftest import REPOSITORY, STAGES, AuditLog, Namespace, free_port, offer_volume, wait_for
 
 CHART = REPOSITORY / "charts" / "tandem"
 GROUP = "serving.tandem.dev"
@@ -179,11 +179,15 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
         old = {c["metadata"]["name"] for c in team.items("cm")}
         team.apply(speculation__maxDraftLen=2)
         team.wait("Ready", "True", 60)
+        offer_volume(team)
+        team.apply(draft__model={"uri": "hf://org/draft"})
+        team.wait("Ready", "True", 60)
         wait_for(
             "the old revision's ConfigMap to go", lambda: old - {c["metadata"]["name"] for c in team.items("cm")}
         )
         team.run("delete", "sis", "svc")
         wait_for("all children to go", lambda: not team.children())
+        team.run("delete", "pvc", "tandem-cache")
     entries = [e for e in audit.entries() if e["user"]["username"] == release.account]
     forbidden = [e["requestURI"] for e in entries if e.get("responseStatus", {}).get("code") == 403]
     assert forbidden == []

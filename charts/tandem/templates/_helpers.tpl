@@ -71,6 +71,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch]
+# The cache of models and engines is made once; it is nobody's child, and never changed or deleted.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, create]
 # Old revisions, and preflights that are done, are deleted.
 - apiGroups: [""]
   resources: [configmaps]

@@ -13,6 +13,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 import tandem
 from tandem.api.crd import crd as make_crd
+from tandem.api.reference import api_reference
 from tandem.cli import generate as generate_command
 from tandem.cli.render import read_text, render_file
 from tandem.cluster.client import Api
@@ -51,8 +52,13 @@ def version() -> None:
 
 
 @app.command()
-def crd() -> None:
+def crd(
+    markdown: Annotated[bool, typer.Option("--markdown", help="The fields as a page to read (docs/api.md).")] = False,
+) -> None:
     """Print the CustomResourceDefinition, made from the API types."""
+    if markdown:
+        typer.echo(api_reference(), nl=False)
+        return
     typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
 
 

@@ -84,9 +84,13 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
     manifest = action.manifest
     kind, meta = BY_KIND[manifest["kind"]], manifest["metadata"]
     live = action.live or await api.get(kind, meta["namespace"], meta["name"])
+    if "ownerReferences" not in meta:  # shared by the namespace's services: made once, by whoever comes first
+        if live is None:
+            may_write()
+            await api.create(kind, manifest)
+            log.info("created %s %s/%s", kind.kind, meta["namespace"], meta["name"])
+        return
     if live is not None:
-        if "ownerReferences" not in meta:
-            return  # shared by the namespace's services: made once, by whoever came first
         owner = meta["ownerReferences"][0]["uid"]
         if owner_uid(live) != owner:
             raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "nobody that Tandem knows")

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from tandem.api.crd import crd, root_schema
+from tandem.api.reference import api_reference
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -14,6 +15,20 @@ REPOSITORY = Path(__file__).parents[3]
 def test_the_crd_in_the_repository_is_current() -> None:
     written = (REPOSITORY / "crds/speculativeinferenceservices.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(written) == crd(), "run `make generate`"
+
+
+def test_the_reference_in_the_repository_is_current() -> None:
+    page = (REPOSITORY / "docs/api.md").read_text(encoding="utf-8")
+    assert page == api_reference(), "run `make generate`"
+
+
+def test_the_reference_names_every_field_and_every_rule() -> None:
+    page = api_reference()
+    for path, schema in walk(root_schema()["properties"]["spec"], "spec"):
+        name = path.rsplit(".", 1)[-1].removesuffix("[]")
+        assert path.endswith("[]") or f"| {name} |" in page or f"**{name}**" in page or f"## {path}" in page, path
+        for rule in schema.get("x-kubernetes-validations", []):
+            assert rule["message"].replace("|", "\\|") in page
 
 
 def walk(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
