@@ -39,12 +39,12 @@ def test_the_claim_outlives_its_services_and_is_shared(operator: OperatorProcess
 
 def test_without_a_volume_the_user_is_told_what_waits(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(**HUB)
+    namespace.wait("ModelsReady", "Unknown/FetchRunning")
     wait_for(
         "the scheduler's reason in the condition",
         lambda: "PersistentVolumeClaim" in namespace.message("ModelsReady"),
         60,
     )
-    assert namespace.conditions()["ModelsReady"] == "Unknown/FetchRunning"
 
 
 def test_a_claim_of_one_node_is_refused_for_two_replicas(operator: OperatorProcess, namespace: Namespace) -> None:
