@@ -1,10 +1,11 @@
 """Models from elsewhere: downloaded by Jobs into a claim that outlives the services, on simulated nodes."""
 
 import json
+from typing import Any
 
 from .conftest import Namespace, OperatorProcess, offer_volume, wait_for
 
-HUB = {
+HUB: dict[str, Any] = {
     "target__model": {"uri": "hf://org/target", "revision": "main", "secretName": "hub"},
     "draft__model": {"uri": "hf://org/draft"},
 }
