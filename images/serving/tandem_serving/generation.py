@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
+from tandem_serving.acceptance import Acceptance
 from tandem_serving.chunks import Chunk, Writer
-from tandem_serving.draft_length import Acceptance
 from tandem_serving.errors import FAILED, EngineError
 from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop, Role, Step

@@ -173,7 +173,8 @@ class Loop:
             return self.drafted(Output(ready))
         if k <= 0:
             return self._alone()
-        self._span = 1  # one round without a draft, to see what it is worth, must not be a long one
+        # One round without a draft among others must not be a long one, nor all calls short after one with.
+        self._span = max(1, self._span // 4)
         return self._call("draft", k)
 
     def drafted(self, output: Output) -> Call:

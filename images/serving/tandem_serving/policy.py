@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
-from tandem_serving.draft_length import Acceptance, DraftLength
+from tandem_serving.draft_length import DraftLength
 from tandem_serving.loop import Role
 
 
@@ -29,6 +30,10 @@ class Policy(Protocol):
         """It is over, or speculates no longer."""
         ...
 
+    def turns(self, rows: int) -> None:
+        """A call of the target is over: `rows` sequences are about to begin their next rounds."""
+        ...
+
     def length(self, estimate: Acceptance) -> int:
         """Tokens to draft in a sequence's next round; 0: the target alone."""
         ...
@@ -37,11 +42,15 @@ class Policy(Protocol):
         """Waves in flight: 1 (lock-step) or 2 (alternating cohorts)."""
         ...
 
-    def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
-        """An engine call for `rows` sequences took so long: `length` draft tokens each, made or verified.
+    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+        """An engine call for `rows` sequences (on average, over its steps) took so long: `length` draft tokens each.
 
-        A target's `length` of 0: one step of it alone while `rows` sequences run.
+        `prompt`: tokens of the prompts that were new to the engine.
         """
+        ...
+
+    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
+        """A call of so many steps of the target alone took so long while `rows` sequences ran."""
         ...
 
 
@@ -66,6 +75,9 @@ class Fixed:
     def leave(self, estimate: Acceptance) -> None:
         """Who runs does not matter."""
 
+    def turns(self, rows: int) -> None:
+        """Whose turn it is does not matter."""
+
     def length(self, estimate: Acceptance) -> int:
         """The same for all."""
         return self._length
@@ -74,12 +86,18 @@ class Fixed:
         """Two from `ALTERNATE` sequences on, where the engines run side by side."""
         return 2 if self._separate and sequences >= self.ALTERNATE else 1
 
-    def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
+    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+        """A fixed length learns nothing."""
+
+    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
         """A fixed length learns nothing."""
 
 
 class Adaptive:
-    """The length with the most tokens a second, see draft_length.py; decided anew when all had their turn."""
+    """The length with the most tokens a second, see draft_length.py; chosen anew when all had their turn.
+
+    What is chosen holds from one call of the target on: the sequences of a wave draft as many tokens.
+    """
 
     def __init__(
         self, minimum: int, maximum: int, separate_devices: bool, clock: Callable[[], float] = time.monotonic
@@ -89,8 +107,8 @@ class Adaptive:
         self._costs = Costs()
         self._lengths = DraftLength(minimum, maximum, self._costs, "separate" if separate_devices else "shared")
         self._running: dict[Acceptance, None] = {}
-        self._turns = 0
-        self._k = maximum
+        self._left = 0
+        self._k = self._lengths.explain().k
 
     def estimate(self) -> Acceptance:
         """A sequence's own acceptance, which starts as the server's."""
@@ -104,22 +122,31 @@ class Adaptive:
         """It is over."""
         self._running.pop(estimate, None)
 
+    def turns(self, rows: int) -> None:
+        """Choose when as many had their turn as run."""
+        self._left -= rows
+        if self._left <= 0:
+            choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running)
+            self._k = choice.k
+            self._left = max(1, self._left + choice.turns)
+
     def length(self, estimate: Acceptance) -> int:
         """The cohort's length, or 0 for a sequence that is better off alone."""
-        now, rows = self._clock(), max(1, len(self._running))
-        if self._turns <= 0:
-            self._k = self._lengths.choose(now, rows, self._running)
-            self._turns = rows
-        self._turns -= 1
-        return 0 if self._lengths.alone(now, estimate, rows) else self._k
+        return 0 if self._lengths.alone(self._clock(), estimate, len(self._running)) else self._k
 
     def slots(self, sequences: int) -> int:
         """By the time that a round would take."""
         return self._lengths.slots(sequences, self._k)
 
-    def timed(self, role: Role, rows: int, length: int, seconds: float) -> None:
-        """Learn what calls cost."""
+    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+        """Learn what calls cost; those of a trial while off run beside the target's own and say little."""
+        if self._lengths.off:
+            return
         if role == "draft":
-            self._costs.observe_draft(rows, length, seconds)
+            self._costs.observe_draft(rows, length, seconds, prompt)
         else:
-            self._costs.observe_target(rows, length, seconds)
+            self._costs.observe_target(rows, length, seconds, prompt)
+
+    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
+        """Learn what the target takes by itself."""
+        self._costs.observe_alone(rows, steps, seconds)

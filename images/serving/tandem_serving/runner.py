@@ -339,6 +339,8 @@ class Runner:
         if len(outputs) == len(flight.left):
             self._release(batch)
         with self._lock:
+            if batch.role == "target":
+                self._policy.turns(len(outputs))
             for row, output in outputs:
                 if row in flight.left:
                     self._answer(flight.left[row], output)
@@ -363,18 +365,21 @@ class Runner:
         seconds = now - max(flight.started, self._landed[batch.role] if batch.wave else 0.0)
         if batch.wave:
             self._landed[batch.role] = now
-        # A call that brings a new prompt takes its prefill's time, too.
-        if flight.left or any(turn.call.first for turn in batch.turns):
+        if flight.left:
             return
+        prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
         if batch.role == "draft":
-            if batch.wave and all(turn.call.output_len == first.output_len for turn in batch.turns):
-                self._policy.timed("draft", len(batch.turns), first.output_len, seconds)
+            if batch.wave:  # rows that end early leave the others fewer rows a step
+                lengths = [turn.call.output_len for turn in batch.turns]
+                self._policy.timed("draft", sum(lengths) / max(lengths), max(lengths), seconds, prompt)
         elif first.draft_ids:
             if batch.wave:
-                self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds)
+                self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt)
+        elif batch.wave:
+            self._policy.timed("target", len(batch.turns), 0, seconds, prompt)
         elif first.output_len == LONGEST_SPAN:
             # Half a step goes by, on average, until the engine takes a call in.
-            self._policy.timed("target", len(self._running), 0, seconds / (first.output_len + 0.5))
+            self._policy.timed_alone(len(self._running), first.output_len + 0.5, seconds)
 
 
 class _NoCall:

@@ -1,5 +1,9 @@
 """A server in closed loop, simulated round by round: closed-form engine times, seeded acceptance and noise.
 
+As on the real server, rounds take longer than their calls: by `gap` a row in lock-step, and two cohorts wait for
+each other when a draft takes as long as a verification. The target alone runs in calls of several tokens, beside
+which a trial drafts.
+
 Throughput counts expected tokens and times without noise, so that only the choices differ from run to run.
 """
 
@@ -8,18 +12,24 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
-from tandem_serving.draft_length import Acceptance, Devices, DraftLength
+from tandem_serving.draft_length import Choice, Devices, DraftLength
+from tandem_serving.loop import LONGEST_SPAN
 
 MAXIMUM = 8
 
 
 @dataclass(frozen=True)
 class Engines:
-    """A draft step of 2 ms and a target step of 12 ms, 0.05 ms more a row, and `position` a row and token."""
+    """A draft step of 2 ms and a target step of 12 ms, 0.05 ms more a row, and `position` a row and token.
+
+    `gap`: seconds a row between the calls of a round.
+    """
 
     position: float = 0.0
     devices: Devices = "separate"
+    gap: float = 0.005e-3
 
     def draft(self, rows: float, k: int) -> float:
         return k * (2e-3 + 0.05e-3 * rows)
@@ -31,7 +41,9 @@ class Engines:
         if k == 0:
             return self.target(rows, 0)
         draft, target = self.draft(rows / slots, k), self.target(rows / slots, k)
-        return draft + target if slots == 1 else 2 * max(draft, target)
+        if slots == 1:
+            return draft + target + rows * self.gap
+        return 2 * max(draft, target) * (1 + 0.09 * (min(draft, target) / max(draft, target)) ** 6)
 
     def shortest(self, rows: int, k: int) -> float:
         counts = (1,) if self.devices == "shared" or rows < 2 else (1, 2)
@@ -93,7 +105,10 @@ class Server:
 
     def _round(self) -> float:
         rows = len(self.users)
-        k = self.policy.choose(self.now, rows, [user.estimate for user in self.users])
+        choice = self.policy.choose(self.now, rows, [user.estimate for user in self.users])
+        if self.policy.off:
+            return self._alone(choice)
+        k = choice.k
         apart = [user for user in self.users if self.policy.alone(self.now, user.estimate, rows)]
         together = [user for user in self.users if user not in apart] if apart else self.users
         if not together:
@@ -103,10 +118,27 @@ class Server:
         step = self.engines.target(rows, 0)
         period = self._speculate(together, len(apart), k) if k else step
         if not k:
-            self.costs.observe_target(rows, 0, self._noisy(step))
+            self.costs.observe_target(len(together), 0, self._noisy(step))
         made = sum(self._advance(user, k) for user in together)
         made += sum(self._advance(user, 0, period / step) for user in apart)
         self.now += period
+        return made
+
+    def _alone(self, choice: Choice) -> float:
+        """A call of the target for each user; `choice.turns` of them draft first, if it says so."""
+        rows = len(self.users)
+        step = self.engines.target(rows, 0)
+        trial = self.rng.sample(self.users, choice.turns if choice.k else 0)
+        self.lengths.append(choice.k)
+        self.costs.observe_alone(rows, LONGEST_SPAN, self._noisy(LONGEST_SPAN * step))
+        made = 0.0
+        for user in self.users:
+            left = float(LONGEST_SPAN)
+            if user in trial:  # the verification waits for the step in flight, of others
+                made += self._advance(user, choice.k)
+                left -= (1.5 if rows > 1 else 1.0) + self.engines.draft(len(trial), choice.k) / step
+            made += self._advance(user, 0, left)
+        self.now += LONGEST_SPAN * step
         return made
 
     def _speculate(self, together: list[User], apart: int, k: int) -> float:
@@ -119,8 +151,9 @@ class Server:
             self.costs.observe_draft(len(together) // slots, k, self._noisy(draft))
             self.costs.observe_target(len(together) // slots, k, self._noisy(target))
         if apart:
-            self.costs.observe_target(apart, 0, self._noisy(self.engines.target(apart, 0)))
-        return draft + target if slots == 1 else 2 * max(draft, target)
+            steps = LONGEST_SPAN
+            self.costs.observe_alone(apart, steps, self._noisy(steps * self.engines.target(apart, 0)))
+        return self.engines.period(len(together), k, slots) + target - self.engines.target(rows, k)
 
     def _advance(self, user: User, k: int, steps: float = 1.0) -> float:
         """Expected tokens of a user's round, or of `steps` without a draft; a finished sequence is replaced."""

@@ -103,3 +103,36 @@ def test_what_a_length_took_is_kept_while_another_is_in_use() -> None:
             costs.observe_target(32, k, (0.012 + 0.0004 * 32 * (k + 1)) * rng.gauss(1, 0.05))
         ratios.append(costs.target(32, 4) / took)
     assert sum(ratios) / len(ratios) == pytest.approx(1.0, abs=0.04)
+
+
+def test_new_prompts_take_their_own_time() -> None:
+    """At load nearly every call brings one: those are no reason to know nothing, nor to think calls slow."""
+    costs, rng = Costs(), random.Random(1)
+    for _ in range(200):
+        prompt = rng.choice((0, 100, 100, 200, 900))
+        costs.observe_draft(32, 4, draft(32, 4) + 1e-6 * prompt, prompt)
+        costs.observe_target(32, 4, target(32, 4) + 10e-6 * prompt, prompt)
+    assert costs.draft(32, 4) == pytest.approx(draft(32, 4), rel=0.01)
+    assert costs.target(32, 4) == pytest.approx(target(32, 4), rel=0.01)
+
+
+def test_a_step_of_a_long_call_does_not_pay_for_a_call() -> None:
+    """Of 3 ms a call beside its step; before a long call was seen, a tenth of a call is thought to be such."""
+    costs = Costs()
+    for rows in [64, 32] * 50:
+        costs.observe_target(rows, 4, 0.003 + target(rows, 4))
+    assert costs.alone(64) < costs.target(64, 0) - 0.001
+    for _ in range(20):
+        costs.observe_alone(64, 16, 0.003 + 16 * target(64, 0))
+    assert costs.alone(64) == pytest.approx(target(64, 0) + 0.003 / 16, rel=0.03)
+    assert costs.target(64, 4) == pytest.approx(0.003 + target(64, 4), rel=0.05)
+
+
+def test_a_draft_engine_that_nobody_asks_is_believed_to_become_cheaper() -> None:
+    costs = fitted(100, noise=0.0)
+    before = costs.draft(32, 1)
+    costs.doubt_draft(0.5)
+    assert costs.draft(32, 1) == pytest.approx(before / 2)
+    for _ in range(5):
+        costs.observe_draft(32, 1, before)
+    assert costs.draft(32, 1) == pytest.approx(before, rel=0.05), "a few calls show it again"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
-from tandem_serving.draft_length import Acceptance, Budget, Decision, Devices, DraftLength
+from tandem_serving.draft_length import Choice, Decision, Devices, DraftLength
+from tandem_serving.trial_budget import Budget
 from unit.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
 
 CHEAP = Engines()
@@ -91,7 +93,7 @@ def test_budget_pays_for_trials_from_the_time_passed() -> None:
     for second in range(1, 1001):
         budget.earn(float(second), longest=2.0)
         paid += budget.afford(0.5)
-    assert 5 <= paid <= 16, "at most 0.8% of 1000 s, at least half of that"
+    assert 5 <= paid <= 16, "at most 0.6% of 1000 s, at least half of that"
     budget.earn(1e6, longest=2.0)
     assert not budget.afford(5.0), "idle time earns nothing"
 
@@ -108,28 +110,31 @@ def test_close_to_the_best_fixed_length(engines: Engines, acceptance: float, row
     assert reached >= 0.98 * fixed(engines, acceptances, 0)
 
 
-def settled(lengths: list[int], off: bool) -> int:
-    """Rounds until 9 of 10 are without a draft (`off`) or with one."""
-    for i in range(len(lengths) - 10):
-        if sum((k == 0) == off for k in lengths[i : i + 10]) >= 9:
-            return i
-    return len(lengths)
+def tokens_until(server: Server, off: bool) -> float:
+    """Tokens a sequence until the target runs alone (`off`), or no longer, for 10 rounds or calls on end."""
+    made, since, steady = 0.0, 0.0, 0
+    while steady < 10:
+        begin = server.now
+        made += server.run(1) * (server.now - begin) / len(server.users)
+        if server.policy.off != off:
+            since, steady = made, 0
+        else:
+            steady += 1
+    return since
 
 
-@pytest.mark.parametrize(
-    ("rows", "off", "on"),
-    [(1, 300, 80), (8, 160, 60), (32, 120, 100), (64, 90, 120)],
-)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("rows", "off", "on"), [(1, 600, 300), (8, 300, 300), (32, 150, 150), (64, 120, 120)])
 @pytest.mark.parametrize("engines", [CHEAP, COSTLY])
-def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int) -> None:
-    server = Server(engines, [0.8] * rows)
+def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int, seed: int) -> None:
+    """In so many tokens of each sequence; after long without a draft as well."""
+    server = Server(engines, [0.8] * rows, seed)
     server.run(400)
     server.become(0.1)
+    assert tokens_until(server, off=True) <= off
     server.run(800)
-    assert settled(server.lengths[400:], off=True) <= off
     server.become(0.8)
-    server.run(800)
-    assert settled(server.lengths[1200:], off=False) <= on
+    assert tokens_until(server, off=False) <= on
     assert server.run(400) >= 0.97 * max(fixed(engines, [0.8] * rows, k) for k in range(MAXIMUM + 1))
 
 
@@ -171,7 +176,7 @@ def test_minimum_of_one_never_turns_off() -> None:
 
 def test_maximum_of_zero_is_the_target_alone() -> None:
     policy = DraftLength(0, 0, Costs(), "shared")
-    assert policy.choose(0.0, 4, []) == 0
+    assert policy.choose(0.0, 4, []) == Choice(0, 4)
 
 
 @pytest.mark.parametrize(

@@ -89,15 +89,15 @@ def test_engine_calls(
     assert (len(draft.calls), len(target.calls)) == (drafts, verifications), reason
 
 
-def test_a_round_without_a_draft_is_short_a_series_of_them_long() -> None:
+def test_calls_without_a_draft_grow_and_those_among_drafts_are_short() -> None:
     loop, lengths = Loop(Sequence(PROMPT, 60)), []
-    for k in (0, 0, 0, 2, 0, 0):
+    for k in (0, 0, 0, 0, 0, 2, 0, 2, 2, 0):
         call = loop.begin(k)
         if call.role == "draft":
             call = loop.drafted(MockEngine(counting).run(call))
         lengths.append(call.output_len)
         loop.verified(MockEngine(counting).run(call))
-    assert lengths == [1, 2, 4, 3, 1, 2]
+    assert lengths == [1, 2, 4, 8, 16, 3, 4, 3, 3, 1], "one draft among long calls is a trial: they go on with 4"
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])

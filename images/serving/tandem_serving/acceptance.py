@@ -1,0 +1,101 @@
+"""How many drafted tokens are accepted: estimates by position, of a sequence and of the server. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Acceptance of the first position assumed at the start, and the rounds that count as observed so.
+FIRST_GUESS = 0.7
+FIRST_ROUNDS = 4.0
+# Rounds that the server's estimate weighs in a sequence's, and a position's in that of the next.
+PRIOR_ROUNDS = 8
+# Drafted rounds after which an observation counts half: of one sequence, and of all (its rows add up).
+SEQUENCE_HALF_LIFE = 64
+SERVER_HALF_LIFE = 128
+
+
+class Acceptance:
+    """Acceptance by position, p_1..p_depth, of one sequence or (without `prior`) of the whole server.
+
+    Counts of trials and successes are discounted by drafted rounds; position j is tried only where j - 1
+    was accepted. A sequence's estimate starts at the server's (`prior`), which learns from it too; the
+    server's takes the estimate of the position before as its start, so depths never tried look like the last
+    one that was.
+    """
+
+    def __init__(self, depth: int, prior: Acceptance | None = None) -> None:
+        self.seen = 0  # drafted rounds, ever
+        self._prior = prior
+        self._growth = 2.0 ** (1 / (SERVER_HALF_LIFE if prior is None else SEQUENCE_HALF_LIFE))
+        self._weight = 1.0  # of the next observation: it grows, which is the same as that all others fade
+        self._trials = [0.0] * max(1, depth)
+        self._hits = [0.0] * max(1, depth)
+        if prior is None:
+            self._trials[0], self._hits[0] = FIRST_ROUNDS, FIRST_ROUNDS * FIRST_GUESS
+        self._p: list[float] = []
+        self._tau: list[float] = []
+
+    def observe(self, drafted: int, accepted: int) -> None:
+        """Learn that `accepted` (0..drafted) of a round's `drafted` tokens were accepted."""
+        drafted = min(drafted, len(self._trials))
+        if drafted <= 0:
+            return
+        self.seen += 1
+        for j in range(min(drafted, accepted + 1)):
+            self._trials[j] += self._weight
+            if j < accepted:
+                self._hits[j] += self._weight
+        self._weight *= self._growth
+        if self._weight > 1e9:
+            self._scale(1 / self._weight)
+            self._weight = 1.0
+        self._p = []
+        if self._prior is not None:
+            self._prior.observe(drafted, accepted)
+
+    def fade(self, keep: float) -> None:
+        """Let what is known weigh `keep` rounds at most: it may be out of date."""
+        rounds = self.rounds()
+        if rounds > keep:
+            self._scale(keep / rounds)
+        self._p = []
+
+    def positions(self) -> Sequence[float]:
+        """Estimates of p_1..p_depth."""
+        if not self._p:
+            self._estimate()
+        return self._p
+
+    def yields(self) -> Sequence[float]:
+        """Expected tokens of a round, tau(k), for k = 0..depth."""
+        if not self._p:
+            self._estimate()
+        return self._tau
+
+    def expected(self, k: int) -> float:
+        """Expected tokens of a round with `k` draft tokens, 1 + sum over i <= k of p_1 ... p_i."""
+        return self.yields()[k]
+
+    def rounds(self) -> float:
+        """Drafted rounds that were observed, the older ones discounted."""
+        return self._trials[0] / self._weight
+
+    def _scale(self, factor: float) -> None:
+        self._trials = [value * factor for value in self._trials]
+        self._hits = [value * factor for value in self._hits]
+        self._p = []
+
+    def _estimate(self) -> None:
+        prior = None if self._prior is None else self._prior.positions()
+        pseudo = PRIOR_ROUNDS * self._weight
+        p = start = self._hits[0] / self._trials[0] if prior is None else prior[0]
+        reach = tokens = 1.0
+        self._p, self._tau = [], [1.0]
+        for j, trials in enumerate(self._trials):
+            if j:  # as much better or worse than the server's as at the position before
+                start = p if prior is None else min(prior[j] * p / max(prior[j - 1], 1e-6), 1.0)
+            p = (self._hits[j] + pseudo * start) / (trials + pseudo)
+            reach *= p
+            tokens += reach
+            self._p.append(p)
+            self._tau.append(tokens)

@@ -1,0 +1,42 @@
+"""What trials of other draft lengths may cost. Pure."""
+
+from __future__ import annotations
+
+# Share of the time that trials of other lengths may lose; fruitless ones halve it step by step.
+PROBE_SHARE = 0.006
+
+
+class Budget:
+    """Seconds that trials may lose: a share of the time passed, a smaller one after each fruitless trial."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._credit = 0.0
+        self._share = PROBE_SHARE
+
+    def earn(self, now: float, longest: float) -> float:
+        """Count the time since the last call, `longest` at most (idle time earns nothing); returns it."""
+        passed = min(max(0.0, now - self._now), longest)
+        self._now = now
+        self._credit += self._share * passed
+        return passed
+
+    def holds(self, seconds: float) -> bool:
+        """Whether there is so much."""
+        return self._credit >= seconds
+
+    def afford(self, loss: float) -> bool:
+        """Pay for a trial expected to lose `loss` seconds if there is enough; the rest is not kept for long."""
+        if not self.holds(loss):
+            return False
+        self._credit = min(self._credit - loss, loss)
+        self._share = max(self._share / 1.5, PROBE_SHARE / 2)
+        return True
+
+    def charge(self, seconds: float) -> None:
+        """Pay for what a trial took beyond the expected."""
+        self._credit -= max(0.0, seconds)
+
+    def refresh(self) -> None:
+        """A trial was fruitful: the full share again."""
+        self._share = PROBE_SHARE
