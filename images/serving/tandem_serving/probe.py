@@ -6,6 +6,9 @@ import http.client
 import json
 
 PROMPT = "def main():"
+# The same wish in the tensors of either model; Triton takes names that a model does not have for parameters.
+BLS = {"max_tokens": 2, "exclude_input_in_output": True}
+LLM_API = {"sampling_param_max_tokens": 2, "sampling_param_exclude_input_from_output": True}
 
 
 class ProbeError(Exception):
@@ -14,7 +17,7 @@ class ProbeError(Exception):
 
 def generate(port: int, model: str, seconds: float) -> str:
     """Generate two tokens over HTTP; returns their text. Raises ProbeError."""
-    body = json.dumps({"text_input": PROMPT, "max_tokens": 2, "exclude_input_in_output": True})
+    body = json.dumps({"text_input": PROMPT, **BLS, **LLM_API})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         connection.request("POST", f"/v2/models/{model}/generate", body, {"Content-Type": "application/json"})

@@ -150,6 +150,23 @@ class Inputs:
             raise RequestError(f"{name} holds {len(row)} values a prompt: send one")
         return row[0]
 
+    def text(self, name: str, index: int) -> str:
+        """The one string of row `index`, UTF-8; empty where the tensor is absent."""
+        value = self.scalar(name, index)
+        return "" if value is None else _text(name, value)
+
+    def token_ids(self, name: str, lengths: str, index: int, vocab_size: int) -> list[int]:
+        """Row `index` of ids filled up behind as many as `lengths` says (absent: all), 1 or more."""
+        ids = self.row(name, index) or []
+        length = self.scalar(lengths, index, len(ids))
+        if not 0 < length <= len(ids):
+            raise RequestError(f"{lengths} is {length}, {name} holds {len(ids)}: send 1 token or more")
+        ids = ids[:length]
+        wrong = [token for token in ids if not 0 <= token < vocab_size]
+        if wrong:
+            raise RequestError(f"{name} holds {wrong[0]}: the vocabulary ends at {vocab_size - 1}")
+        return ids
+
     def strings(self, name: str, index: int) -> list[str]:
         """The strings of row `index`, UTF-8; empty ones are padding and left out."""
         texts = [_text(name, value) for value in self.row(name, index) or []]
@@ -228,7 +245,7 @@ class Parser:
         )
 
     def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
-        text = _text(_TEXT, inputs.scalar(_TEXT, i))
+        text = inputs.text(_TEXT, i)
         if not text:
             raise RequestError("the prompt is empty: send at least one character in text_input")
         ids = self._tokenizer.encode(text)
@@ -237,14 +254,7 @@ class Parser:
         return text, ids
 
     def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
-        ids = inputs.row(_IDS, i) or []
-        length = inputs.scalar("input_lengths", i, len(ids))
-        if not 0 < length <= len(ids):
-            raise RequestError(f"input_lengths is {length}, input_ids holds {len(ids)}: send 1 token or more")
-        ids = ids[:length]
-        wrong = [token for token in ids if not 0 <= token < self._limits.vocab_size]
-        if wrong:
-            raise RequestError(f"input_ids holds {wrong[0]}: the vocabulary ends at {self._limits.vocab_size - 1}")
+        ids = inputs.token_ids(_IDS, "input_lengths", i, self._limits.vocab_size)
         return self._tokenizer.decode(ids), ids
 
     def _check_lengths(self, length: int, max_tokens: int | None) -> None:

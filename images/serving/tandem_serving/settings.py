@@ -43,25 +43,26 @@ def read(parameters: Mapping[str, str]) -> Settings:
     """Settings from a model's parameters. Raises SettingsError."""
     draft_model = parameters.get("tensorrt_llm_draft_model_name", "")
     return Settings(
-        target_model=_text(parameters, "tensorrt_llm_model_name"),
+        target_model=text(parameters, "tensorrt_llm_model_name"),
         draft_model=draft_model,
-        tokenizer_dir=Path(_text(parameters, "tokenizer_dir")),
-        target_path=Path(_text(parameters, "target_model_path")),
-        draft_path=Path(_text(parameters, "draft_model_path")) if draft_model else None,
-        max_draft_len=_number(parameters, "max_draft_len", int, "0", 0),
-        min_draft_len=_number(parameters, "min_draft_len", int, "0", 0),
+        tokenizer_dir=Path(text(parameters, "tokenizer_dir")),
+        target_path=Path(text(parameters, "target_model_path")),
+        draft_path=Path(text(parameters, "draft_model_path")) if draft_model else None,
+        max_draft_len=number(parameters, "max_draft_len", int, "0", 0),
+        min_draft_len=number(parameters, "min_draft_len", int, "0", 0),
         adaptive=_flag(parameters, "adaptive"),
-        request_timeout=_number(parameters, "request_timeout_seconds", float, "600", 0.001),
-        draft_timeout=_number(parameters, "draft_timeout_seconds", float, "10", 0.001),
-        running=_number(parameters, "max_running_sequences", int, "64", 1),
-        waiting=_number(parameters, "max_waiting_sequences", int, "1024", 0),
-        rows=_number(parameters, "max_engine_rows", int, "1", 1),
+        request_timeout=number(parameters, "request_timeout_seconds", float, "600", 0.001),
+        draft_timeout=number(parameters, "draft_timeout_seconds", float, "10", 0.001),
+        running=number(parameters, "max_running_sequences", int, "64", 1),
+        waiting=number(parameters, "max_waiting_sequences", int, "1024", 0),
+        rows=number(parameters, "max_engine_rows", int, "1", 1),
         separate_devices=_flag(parameters, "separate_devices"),
         mix_seed=_flag(parameters, "mix_seed"),
     )
 
 
-def _text(parameters: Mapping[str, str], name: str) -> str:
+def text(parameters: Mapping[str, str], name: str) -> str:
+    """A parameter that must be there. Raises SettingsError."""
     value = parameters.get(name, "")
     if not value:
         raise SettingsError(f"parameter {name} is missing in config.pbtxt")
@@ -72,12 +73,13 @@ def _flag(parameters: Mapping[str, str], name: str) -> bool:
     return parameters.get(name, "").lower() == "true"
 
 
-def _number(parameters: Mapping[str, str], name: str, kind: Callable[[str], T], default: str, least: float) -> T:
-    text = parameters.get(name) or default
+def number(parameters: Mapping[str, str], name: str, kind: Callable[[str], T], default: str, least: float) -> T:
+    """A number, at least `least`. Raises SettingsError."""
+    value_text = parameters.get(name) or default
     try:
-        value = kind(text)
+        value = kind(value_text)
     except ValueError:
-        raise SettingsError(f"parameter {name} in config.pbtxt is {text!r}: write a number") from None
+        raise SettingsError(f"parameter {name} in config.pbtxt is {value_text!r}: write a number") from None
     if value < least:
-        raise SettingsError(f"parameter {name} in config.pbtxt is {text}: write {least} or more")
+        raise SettingsError(f"parameter {name} in config.pbtxt is {value_text}: write {least} or more")
     return value

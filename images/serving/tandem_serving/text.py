@@ -67,7 +67,7 @@ class Detokenizer:
 
 
 class StopText:
-    """Finds stop words in a stream of text and holds back what could become one.
+    """Finds stop words in a stream of text and holds back what could become one; `found` is what ended it.
 
     The word whose end comes first counts, the longest of those that end together; the text is cut
     before it.
@@ -75,6 +75,7 @@ class StopText:
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = sorted({word for word in words if word}, key=len, reverse=True)
+        self.found = ""
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
@@ -86,6 +87,7 @@ class StopText:
         if found:
             end, length = min(found)
             self._held = ""
+            self.found = text[end + length : end]
             return text[: end + length], True
         hold = max(_overlap(text, word) for word in self.words)
         self._held = text[len(text) - hold :]

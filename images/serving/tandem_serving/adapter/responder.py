@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Generic
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -11,10 +12,33 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving import forward
 from tandem_serving.adapter.errors import triton_error
 from tandem_serving.errors import ServingError
-from tandem_serving.jobs import P
+from tandem_serving.jobs import P, Piece, Responder
 from tandem_serving.request import Array
 
 ONE_RESPONSE = "one_response"
+MadeP = TypeVar("MadeP", bound=Piece, covariant=True)
+
+
+class Service(Protocol[MadeP]):
+    """What runs a model's requests."""
+
+    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[MadeP]) -> None:
+        """Start a request; everything that is wrong with it goes to `responder`."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """End all requests with this id."""
+        ...
+
+
+def dispatch(service: Service[P], triton_request: Any, responder: TritonResponder[P]) -> None:
+    """Start a request, or with the input `stop` end those with its id."""
+    tensors = {tensor.name(): tensor.as_numpy() for tensor in triton_request.inputs()}
+    if "stop" in tensors and tensors["stop"].any():
+        service.cancel(triton_request.request_id())
+        responder.close()
+    else:
+        service.submit(tensors, triton_request.request_id(), responder)
 
 
 class TritonResponder(Generic[P]):

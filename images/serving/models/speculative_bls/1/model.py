@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem_serving import adapter, settings
 from tandem_serving.adapter.metrics import TritonSink
+from tandem_serving.adapter.responder import dispatch
 from tandem_serving.adapter.response import BlsResponder
 
 
@@ -25,13 +26,7 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            responder = BlsResponder(request)
-            tensors = adapter.tensors_of(request)
-            if "stop" in tensors and tensors["stop"].any():
-                self._service.cancel(request.request_id())
-                responder.close()
-            else:
-                self._service.submit(tensors, request.request_id(), responder)
+            dispatch(self._service, request, BlsResponder(request))
 
     def finalize(self) -> None:
         """End all requests and threads."""

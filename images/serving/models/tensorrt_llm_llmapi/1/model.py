@@ -1,0 +1,34 @@
+"""Triton entry of the LLM-API model, `tensorrt_llm` in the repository: decoupled, streams and batches."""
+
+import logging
+import threading
+from typing import Any
+
+from tandem_serving import adapter
+from tandem_serving.adapter.llmapi import LlmApiResponder, open_session
+from tandem_serving.adapter.metrics import TritonSink
+from tandem_serving.adapter.responder import dispatch
+
+
+class TritonPythonModel:
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Start the engine that config.pbtxt's parameters describe."""
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        self._session = open_session(adapter.parameters(args))
+        watch = threading.Thread(target=self._session.watch, args=(TritonSink(),), name="watch", daemon=True)
+        watch.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Start the requests; their responses are sent by the session's threads."""
+        for request in requests:
+            dispatch(self._session, request, LlmApiResponder(request))
+
+    def is_ready(self) -> bool:
+        """Whether the engine lives; Triton asks from 26.03 on."""
+        return self._session.healthy
+
+    def finalize(self) -> None:
+        """End all requests, the engine and the threads."""
+        self._session.close()

@@ -1,0 +1,55 @@
+"""The LLM-API model's side of Triton: its session from config.pbtxt, its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tandem_serving import checkpoint
+from tandem_serving.adapter.responder import TritonResponder
+from tandem_serving.llmapi import arguments, outputs, settings
+from tandem_serving.llmapi.chunks import Chunk
+from tandem_serving.llmapi.engine import Engine
+from tandem_serving.llmapi.request import Features, Parser
+from tandem_serving.llmapi.session import Options, Session
+from tandem_serving.request import Array
+
+
+class LlmApiResponder(TritonResponder[Chunk]):
+    """Sends chunks as [1, ...] tensors, of which upstream's model knows the first dimension only."""
+
+    def arrays(self, chunk: Chunk) -> dict[str, Array]:
+        """A chunk's outputs."""
+        return outputs.arrays(chunk)
+
+
+def open_session(parameters: Mapping[str, str]) -> Session:
+    """Start the engine that a model configuration describes. Raises settings, arguments and checkpoint errors."""
+    config = settings.read(parameters)
+    llm_arguments = arguments.read(config.llm_args_path)
+    limits = _limits(llm_arguments)
+    features = _features(llm_arguments)
+    speculates = bool(llm_arguments.get("speculative_config"))
+    if config.drafter:
+        drafter = arguments.load_drafter(config.drafter, config.drafter_path)
+        llm_arguments = arguments.with_drafter(llm_arguments, drafter)
+    engine = Engine(llm_arguments)
+    return Session(
+        engine,
+        Parser(engine.codec, limits, features),
+        Options(config.request_timeout, config.running, config.waiting, speculates),
+    )
+
+
+def _limits(llm_arguments: Mapping[str, Any]) -> checkpoint.Limits:
+    limits = checkpoint.read_limits(Path(llm_arguments["model"]))
+    return checkpoint.Limits(int(llm_arguments.get("max_seq_len") or limits.max_sequence_len), limits.vocab_size)
+
+
+def _features(llm_arguments: Mapping[str, Any]) -> Features:
+    lora = llm_arguments.get("lora_config") or {}
+    return Features(
+        guided_decoding=bool(llm_arguments.get("guided_decoding_backend")),
+        lora_dirs=tuple(Path(folder).resolve() for folder in lora.get("lora_dir") or ()),
+    )

@@ -1,0 +1,68 @@
+"""The arguments of `tensorrt_llm.LLM`: a YAML file, and what no YAML file can hold."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+# TensorRT-LLM's own spellings of the decoding type, by version.
+USER_PROVIDED = ("User_Provided", "UserProvided")
+
+
+class ArgumentsError(Exception):
+    """The model cannot be started; the message says what to change."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The arguments that a YAML file holds: `model`, a checkpoint's folder, and all that `LLM` takes beside it.
+
+    Raises ArgumentsError.
+    """
+    try:
+        arguments = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentsError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ArgumentsError(f"{path} is no YAML ({reason}): apply the resource again") from None
+    if not isinstance(arguments, dict) or not isinstance(arguments.get("model"), str):
+        raise ArgumentsError(f"{path} names no model: it must be a mapping with the key `model`, a folder")
+    return arguments
+
+
+def with_drafter(arguments: Mapping[str, Any], drafter: object) -> dict[str, Any]:
+    """The arguments with a drafter in their `speculative_config`. Raises ArgumentsError."""
+    speculation = arguments.get("speculative_config")
+    if not isinstance(speculation, dict) or speculation.get("decoding_type") not in USER_PROVIDED:
+        raise ArgumentsError(
+            "there is a drafter, but speculative_config.decoding_type is not User_Provided: "
+            "set it, or leave the drafter out"
+        )
+    return {**arguments, "speculative_config": {**speculation, "drafter": drafter}}
+
+
+def load_drafter(entry_point: str, folder: str) -> object:
+    """The object that `module:attribute` names; a class is made an instance of, without arguments.
+
+    `folder`, unless empty, is where Python looks first. Raises ArgumentsError.
+    """
+    module_name, _, attribute = entry_point.partition(":")
+    if not module_name or not attribute:
+        raise ArgumentsError(f"the drafter is {entry_point!r}: write module:attribute")
+    if folder and folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+        drafter = operator.attrgetter(attribute)(module)
+        return drafter() if isinstance(drafter, type) else drafter
+    except Exception as error:  # whatever the user's code raises
+        where = f" ({folder} comes first on the path)" if folder else ""
+        raise ArgumentsError(
+            f"the drafter {entry_point} cannot be loaded: {error!r}{where}; check its ConfigMap, or the image"
+        ) from error

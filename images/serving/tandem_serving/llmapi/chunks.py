@@ -1,0 +1,121 @@
+"""From what the engine has of a sequence to chunks for its client. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tandem_serving.errors import CancelledError
+from tandem_serving.llmapi.request import Prompt, Request
+from tandem_serving.text import Detokenizer, StopText, TextStream
+
+STOP, CANCELLED = "stop", "cancelled"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the engine tells of a sequence so far; None, or absent from `perf`: it does not tell.
+
+    `tokens_per_iteration`: generated tokens over decoding iterations, the accepted length of speculation plus one.
+    `perf`: performance figures by the names of upstream's outputs.
+    """
+
+    tokens_per_iteration: float | None = None
+    draft_tokens: int | None = None
+    accepted_draft_tokens: int | None = None
+    perf: Mapping[str, float] = field(default_factory=dict)
+
+    def iterations(self, tokens: int) -> int | None:
+        """The decoding iterations that `tokens` tokens took."""
+        return round(tokens / self.tokens_per_iteration) if self.tokens_per_iteration else None
+
+    def accepted(self, tokens: int) -> int | None:
+        """Accepted draft tokens among `tokens`: told, or those that are more than one an iteration."""
+        iterations = self.iterations(tokens)
+        if self.accepted_draft_tokens is not None or iterations is None:
+            return self.accepted_draft_tokens
+        return tokens - iterations
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A sequence as the engine has it: all its tokens so far; a finish reason once it is over."""
+
+    ids: list[int]
+    finish_reason: str = ""
+    stop_reason: str = ""
+    cumulative_logprob: float | None = None
+    figures: Figures = field(default_factory=Figures)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of a whole sequence: tokens in, tokens out, and what the engine tells."""
+
+    input_tokens: int
+    output_tokens: int
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One response about prompt `batch_index`; its last has a `finish_reason` and a `summary`.
+
+    What the request did not ask for is None, or absent from the figures.
+    """
+
+    batch_index: int
+    text: str
+    ids: list[int]
+    finish_reason: str = ""
+    stop_reason: str | None = None
+    cumulative_logprob: float | None = None
+    summary: Summary | None = None
+
+
+class Writer:
+    """Turns a sequence's progress into chunks: deltas as they come, or without `stream` one at the end."""
+
+    def __init__(self, prompt: Prompt, request: Request, decode: Callable[[list[int]], str]) -> None:
+        self.over = False
+        self._prompt = prompt
+        self._request = request
+        self._stop = StopText(prompt.stop_words)
+        self._text = TextStream(Detokenizer(decode, prompt.ids), self._stop)
+        self._seen = 0
+        self._all = Chunk(prompt.index, "", [])
+
+    def write(self, progress: Progress) -> Chunk | None:
+        """The chunk to send now, if any; sets `over`. Raises CancelledError when the engine gave the sequence up."""
+        if progress.finish_reason == CANCELLED:
+            raise CancelledError("the engine cancelled the request: send it again")
+        new = progress.ids[self._seen :]
+        self._seen = len(progress.ids)
+        step = self._text.push(new, 0, last=bool(progress.finish_reason))
+        self.over = step.stopped or bool(progress.finish_reason)
+        chunk = Chunk(self._prompt.index, "".join(piece.text for piece in step.pieces), new[: step.used])
+        self._all = replace(self._all, text=self._all.text + chunk.text, ids=self._all.ids + chunk.ids)
+        if not self._request.stream:
+            chunk = self._echoed()
+        if self.over:
+            return self._last(chunk, progress, step.stopped)
+        return chunk if self._request.stream else None
+
+    def _last(self, chunk: Chunk, progress: Progress, stopped: bool) -> Chunk:
+        asked, figures = self._request, progress.figures
+        return replace(
+            chunk,
+            finish_reason=STOP if stopped else progress.finish_reason,
+            stop_reason=(self._stop.found or progress.stop_reason) if asked.stop_reason else None,
+            cumulative_logprob=progress.cumulative_logprob if asked.cumulative_logprob else None,
+            summary=Summary(
+                len(self._prompt.ids),
+                len(self._all.ids),
+                figures if asked.perf_metrics else replace(figures, perf={}),
+            ),
+        )
+
+    def _echoed(self) -> Chunk:
+        if not self._prompt.echo:
+            return self._all
+        return replace(self._all, text=self._prompt.text + self._all.text, ids=self._prompt.ids + self._all.ids)

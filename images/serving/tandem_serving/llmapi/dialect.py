@@ -1,0 +1,76 @@
+"""What differs between TensorRT-LLM's versions, and what its results look like: all of it is here.
+
+| matter | 1.2 (`trtllm-26.07`) | 1.3 and newer | read in |
+|---|---|---|---|
+| mappings in the arguments | an update function makes objects of some | `LLM` takes them | llmapi/llm_args.py |
+| whether the engine lives | `_executor.is_shutdown()` | `_check_health()` | llmapi/llm.py |
+| drafted, accepted tokens | zeros, even when drafting | told | pull request 17082 |
+| tokens an iteration | `avg_decoded_tokens_per_iter` | the same | executor/result.py |
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from tandem_serving.llmapi.chunks import Figures
+
+# Upstream's output to the attributes of RequestPerfMetrics (cpp/tensorrt_llm/nanobind/executor/bindings.cpp).
+_PERF = {
+    "kv_cache_reused_block": ("kv_cache_metrics", "num_reused_blocks"),
+    "kv_cache_missed_block": ("kv_cache_metrics", "num_missed_blocks"),
+    "kv_cache_alloc_new_blocks": ("kv_cache_metrics", "num_new_allocated_blocks"),
+    "kv_cache_alloc_total_blocks": ("kv_cache_metrics", "num_total_allocated_blocks"),
+    "kv_cache_hit_rate": ("kv_cache_metrics", "kv_cache_hit_rate"),
+    "arrival_time_ns": ("timing_metrics", "arrival_time"),
+    "first_scheduled_time_ns": ("timing_metrics", "first_scheduled_time"),
+    "first_token_time_ns": ("timing_metrics", "first_token_time"),
+    "last_token_time_ns": ("timing_metrics", "last_token_time"),
+}
+
+
+def llm_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `LLM` from those of the YAML file, made as upstream's Triton model makes them.
+
+    That model calls `update_llm_args_with_extra_dict` (triton_backend/all_models/llmapi/tensorrt_llm/1/model.py).
+    """
+    try:
+        utils = importlib.import_module("tensorrt_llm.llmapi.llm_utils")
+        update = utils.update_llm_args_with_extra_dict
+    except (ImportError, AttributeError):  # a version whose LLM takes the mappings themselves
+        return dict(arguments)
+    made: dict[str, Any] = update({}, dict(arguments))
+    return made
+
+
+def healthy(llm: Any) -> bool:
+    """Whether the engine behind an `LLM` lives, as far as it knows."""
+    check = getattr(llm, "_check_health", None)
+    if check is not None:
+        return bool(check())
+    executor = getattr(llm, "_executor", None)
+    return executor is not None and not executor.is_shutdown()
+
+
+def figures(result: Any) -> Figures:
+    """What a RequestOutput tells beside tokens. Nothing is made up: what is not told is left out."""
+    metrics = getattr(result.outputs[0], "request_perf_metrics", None)
+    speculation = getattr(metrics, "speculative_decoding", None)
+    drafted = getattr(speculation, "total_draft_tokens", 0)
+    return Figures(
+        tokens_per_iteration=getattr(result, "avg_decoded_tokens_per_iter", None) or None,
+        draft_tokens=drafted or None,
+        accepted_draft_tokens=speculation.total_accepted_draft_tokens if speculation and drafted else None,
+        perf={} if metrics is None else _perf(metrics),
+    )
+
+
+def _perf(metrics: Any) -> dict[str, float]:
+    values = {name: getattr(getattr(metrics, part), attribute) for name, (part, attribute) in _PERF.items()}
+    return {
+        name: value // timedelta(microseconds=1) * 1000 if isinstance(value, timedelta) else value
+        for name, value in values.items()
+        if value != timedelta(0)  # a time that has not come
+    }

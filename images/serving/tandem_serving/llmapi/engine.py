@@ -1,0 +1,148 @@
+"""The engine: `tensorrt_llm.LLM`, asynchronously, a sequence at a time; it batches them itself.
+
+Text is not the engine's: it gets token ids and returns token ids, and `chunks` makes text of them. So stop
+words, whole characters and deltas are the same here as in the speculative BLS, whatever the version does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from tandem_serving.errors import EngineError, RequestError
+from tandem_serving.llmapi import dialect
+from tandem_serving.llmapi.chunks import Progress
+from tandem_serving.llmapi.request import Codec, Lora, Prompt, Request
+
+log = logging.getLogger("tandem.llmapi")
+
+STOPPED = "the engine has stopped: its log says why; send the request to another replica"
+
+
+def stopped() -> EngineError:
+    """The error of a request whose engine is gone."""
+    return EngineError(STOPPED, "UNAVAILABLE")
+
+
+class Engine:
+    """A running `LLM`. `start` is called on an asyncio loop, always the same."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """Load the model: minutes for a large one. Whatever `LLM` raises goes up to Triton."""
+        # Not at the top: importing it opens the GPUs, and tests of the other modules must not need it.
+        from tensorrt_llm import LLM
+
+        self._llm = LLM(**dialect.llm_arguments(arguments))
+        self.codec = _codec(self._llm.tokenizer)
+
+    def healthy(self) -> bool:
+        """Whether the engine lives, as far as it knows."""
+        return dialect.healthy(self._llm)
+
+    def start(self, prompt: Prompt, request: Request) -> Call:
+        """Start a sequence. Raises RequestError where the engine refuses it, EngineError where it is gone."""
+        from tensorrt_llm.executor.utils import RequestError as Refused
+
+        try:
+            result = self._llm.generate_async(
+                {"prompt_token_ids": prompt.ids},
+                sampling_params=_sampling_params(prompt, request),
+                lora_request=_lora_request(prompt.lora),
+                # Always: stop words and the time to the first token are seen here. The best of several is
+                # known at the end only.
+                streaming=prompt.best_of == 1,
+            )
+        except (Refused, ValueError, TypeError) as error:
+            raise RequestError(f"the engine refuses the request: {first_line(error)}") from None
+        except RuntimeError:
+            log.exception("a request could not be started")
+            raise stopped() from None
+        return Call(result)
+
+    def close(self) -> None:
+        """End the engine."""
+        self._llm.shutdown()
+
+
+class Call:
+    """A sequence in the engine."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def abort(self) -> None:
+        """Have the engine give the sequence up, unless it is over."""
+        if not self._result.finished:
+            self._result.abort()
+
+    async def __aiter__(self) -> AsyncIterator[Progress]:
+        """The sequence after each response of the engine. Raises EngineError."""
+        from tensorrt_llm.executor.utils import RequestError as Failed
+
+        try:
+            async for result in self._result:
+                yield _progress(result)
+        except Failed as error:
+            raise EngineError(f"the engine failed at this request: {first_line(error)}") from None
+        except Exception:  # of its threads and processes, whatever it is: it shuts down
+            log.exception("the engine broke off")
+            raise stopped() from None
+
+
+def _codec(tokenizer: Any) -> Codec:
+    lock = threading.Lock()  # transformers' tokenizers are not made for several threads
+
+    def encode(text: str) -> list[int]:
+        with lock:
+            return list(tokenizer.encode(text))
+
+    def decode(ids: list[int]) -> str:
+        with lock:
+            # Without the clean-up of spaces, which would change text that was sent already.
+            return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    return Codec(encode, decode)
+
+
+def first_line(error: Exception) -> str:
+    """An error's message without the traces that TensorRT-LLM's errors carry."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _sampling_params(prompt: Prompt, request: Request) -> Any:
+    from tensorrt_llm import SamplingParams
+    from tensorrt_llm.llmapi import GuidedDecodingParams
+
+    return SamplingParams(
+        **prompt.sampling,
+        detokenize=False,
+        exclude_input_from_output=True,
+        return_perf_metrics=True,
+        # The best of several is the most likely one.
+        logprobs=1 if request.cumulative_logprob or prompt.best_of > 1 else None,
+        guided_decoding=GuidedDecodingParams(**prompt.guide) if prompt.guide else None,
+    )
+
+
+def _lora_request(lora: Lora | None) -> Any:
+    if lora is None:
+        return None
+    from tensorrt_llm.executor.request import LoRARequest
+
+    return LoRARequest(
+        lora_name=lora.name, lora_int_id=lora.number, lora_path=lora.path, lora_ckpt_source=lora.source
+    )
+
+
+def _progress(result: Any) -> Progress:
+    best = result.outputs[0]
+    over = result.finished
+    return Progress(
+        ids=list(best.token_ids),
+        finish_reason=(best.finish_reason or "stop") if over else "",
+        stop_reason="" if best.stop_reason is None else str(best.stop_reason),
+        cumulative_logprob=best.cumulative_logprob,
+        figures=dialect.figures(result),
+    )

@@ -1,0 +1,253 @@
+"""From a request's tensors to prompts for the LLM API; everything that can be wrong is found here.
+
+Tensors are those of upstream's LLM-API model: no batch dimension, `text_input` [n] holds n prompts, everything
+else one value for all of them or n. All prompts are checked before any work starts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem_serving.checkpoint import Limits
+from tandem_serving.errors import RequestError
+from tandem_serving.request import SAMPLING, Array, Inputs
+
+TEXT, IDS = "text_input", "input_ids"
+PREFIX = "sampling_param_"
+# Lists of words for the whole request, as upstream has them.
+LISTS = ("sampling_param_stop", "sampling_param_bad")
+DEFAULT_MAX_TOKENS = 32  # SamplingParams' own
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a number must satisfy."""
+
+    valid: Callable[[float], bool]
+    must: str
+
+
+AT_LEAST_ONE = Rule(lambda value: value >= 1, "be 1 or more")
+# Fields of SamplingParams that go to the engine as they come; each is a tensor `sampling_param_…`.
+RULES: dict[str, Rule] = {
+    **{
+        name: Rule(SAMPLING[name].valid, SAMPLING[name].must)
+        for name in ("top_k", "top_p", "temperature", "repetition_penalty", "presence_penalty", "frequency_penalty")
+    },
+    "max_tokens": AT_LEAST_ONE,
+    "best_of": AT_LEAST_ONE,
+    "min_tokens": Rule(lambda value: value >= 0, "be 0 or more"),
+    "min_p": Rule(lambda value: 0 <= value <= 1, "lie between 0 and 1"),
+    "seed": Rule(math.isfinite, "be a number"),
+    "ignore_eos": Rule(lambda value: True, "be a flag"),
+}
+# Guide types of TensorRT-LLM's Triton models, as fields of GuidedDecodingParams.
+GUIDES = {
+    "json": "json_object",
+    "json_schema": "json",
+    "regex": "regex",
+    "ebnf_grammar": "grammar",
+    "structural_tag": "structural_tag",
+}
+LORA_SOURCES = ("hf", "nemo")
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the engine was started with: guided decoding; folders whose LoRA adapters requests may name."""
+
+    guided_decoding: bool = False
+    lora_dirs: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lora:
+    """A LoRA adapter: TensorRT-LLM caches it by `number`."""
+
+    number: int
+    name: str
+    path: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
+
+    `stop_words` are looked for in the text here, not by the engine. `echo`: repeat `text` in an answer that is
+    not streamed.
+    """
+
+    index: int
+    text: str
+    ids: list[int]
+    sampling: Mapping[str, Any]
+    stop_words: tuple[str, ...] = ()
+    echo: bool = False
+    guide: Mapping[str, Any] = field(default_factory=dict)
+    lora: Lora | None = None
+
+    @property
+    def best_of(self) -> int:
+        """Of how many sequences the best is wanted."""
+        return int(self.sampling.get("best_of", 1))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request's prompts and what it wants back beside text."""
+
+    prompts: tuple[Prompt, ...]
+    stream: bool = False
+    stop_reason: bool = False
+    cumulative_logprob: bool = False
+    perf_metrics: bool = False
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The engine's own tokenizer: `encode` adds the special tokens that the model wants, `decode` drops them."""
+
+    encode: Callable[[str], list[int]]
+    decode: Callable[[list[int]], str]
+
+
+class Parser:
+    """Parses requests for one engine."""
+
+    def __init__(self, codec: Codec, limits: Limits, features: Features) -> None:
+        self._codec = codec
+        self._limits = limits
+        self._features = features
+
+    def parse(self, tensors: Mapping[str, Array]) -> Request:
+        """Check everything and tokenize. Raises RequestError.
+
+        Prompts are `text_input` object[n], or `input_ids` int32[n, m] filled up behind `input_lengths`
+        int32[n] tokens.
+        """
+        if "image_url" in tensors:
+            raise RequestError("image_url is not supported: this service takes text only; leave it out")
+        if IDS in tensors and TEXT in tensors:
+            raise RequestError("both text_input and input_ids hold prompts: send one of them")
+        prompts = IDS if IDS in tensors else TEXT
+        inputs = Inputs(rows(tensors, prompts), prompts)
+        stream = inputs.flag("streaming")
+        if stream and any(inputs.scalar(f"{PREFIX}best_of", i, 1) > 1 for i in range(inputs.count)):
+            raise RequestError("sampling_param_best_of cannot be streamed: which one is best shows at the end")
+        return Request(
+            prompts=tuple(self._prompt(inputs, i, stream) for i in range(inputs.count)),
+            stream=stream,
+            stop_reason=inputs.flag("return_stop_reason"),
+            cumulative_logprob=inputs.flag("return_cumulative_logprob"),
+            perf_metrics=inputs.flag(f"{PREFIX}return_perf_metrics"),
+        )
+
+    def _prompt(self, inputs: Inputs, i: int, stream: bool) -> Prompt:
+        text, ids = self._token_ids(inputs, i) if IDS in inputs.tensors else self._tokenize(inputs, i)
+        sampling = _sampling(inputs, i)
+        self._check_length(len(ids), sampling["max_tokens"])
+        return Prompt(
+            index=i,
+            text=text,
+            ids=ids,
+            sampling=sampling,
+            stop_words=tuple(inputs.strings(f"{PREFIX}stop", i)),
+            echo=not stream and not inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False),
+            guide=self._guide(inputs, i),
+            lora=self._lora(inputs, i),
+        )
+
+    def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+        text = inputs.text(TEXT, i)
+        if not text:
+            raise RequestError("the prompt is empty: send at least one character in text_input")
+        return text, self._codec.encode(text)
+
+    def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+        ids = inputs.token_ids(IDS, "input_lengths", i, self._limits.vocab_size)
+        return self._codec.decode(ids), ids
+
+    def _check_length(self, length: int, max_tokens: int) -> None:
+        limit = self._limits.max_sequence_len
+        if length + max_tokens > limit:
+            raise RequestError(
+                f"the prompt's {length} tokens and sampling_param_max_tokens {max_tokens} make "
+                f"{length + max_tokens}, more than the model's limit of {limit}: "
+                "shorten the prompt or ask for fewer tokens"
+            )
+
+    def _guide(self, inputs: Inputs, i: int) -> dict[str, Any]:
+        kind = inputs.text("guided_decoding_guide_type", i)
+        guide = inputs.text("guided_decoding_guide", i)
+        if not kind and not guide:
+            return {}
+        if not self._features.guided_decoding:
+            raise RequestError(
+                "guided_decoding_guide_type is not supported: this service has no guided_decoding_backend; "
+                "leave it out, or set the backend in the engine's arguments"
+            )
+        if kind not in GUIDES:
+            raise RequestError(f"guided_decoding_guide_type is {kind!r}: send one of {', '.join(GUIDES)}")
+        if kind == "json":
+            return {"json_object": True}
+        if not guide:
+            raise RequestError(f"guided_decoding_guide is empty: send the {kind} in it")
+        return {GUIDES[kind]: guide}
+
+    def _lora(self, inputs: Inputs, i: int) -> Lora | None:
+        number, name, path = inputs.scalar("lora_id", i), inputs.text("lora_name", i), inputs.text("lora_path", i)
+        if number is None and not name and not path:
+            return None
+        if not self._features.lora_dirs:
+            raise RequestError("lora_id is not supported: this service has no lora_config.lora_dir; leave it out")
+        if number is None or not name or not path:
+            raise RequestError("lora_id, lora_name and lora_path belong together: send all three")
+        folder = Path(path).resolve()
+        if not any(folder.is_relative_to(allowed) for allowed in self._features.lora_dirs) or not folder.is_dir():
+            raise RequestError(f"lora_path {path} is not this service's: send a folder in its lora_config.lora_dir")
+        source = inputs.text("lora_ckpt_source", i) or "hf"
+        if source not in LORA_SOURCES:
+            raise RequestError(f"lora_ckpt_source is {source!r}: send one of {', '.join(LORA_SOURCES)}")
+        return Lora(number, name, str(folder), source)
+
+
+def rows(tensors: Mapping[str, Array], prompts: str) -> dict[str, Array]:
+    """Upstream's tensors with a row for each prompt: [n, 1], word lists [n, k]. Raises RequestError."""
+    count = len(tensors[prompts]) if prompts in tensors else 0
+    return {name: _rows(name, value, count) for name, value in tensors.items()} if count else dict(tensors)
+
+
+def _rows(name: str, value: Array, count: int) -> Array:
+    if name == IDS:
+        return value
+    if name in LISTS:
+        return np.tile(value.reshape(1, -1), (count, 1))
+    if value.size == 1:
+        return np.tile(value.reshape(1, 1), (count, 1))
+    if len(value) != count:
+        raise RequestError(f"{name} holds {len(value)} values, but there are {count} prompts: send 1 or {count}")
+    return value.reshape(count, -1)
+
+
+def _sampling(inputs: Inputs, i: int) -> dict[str, Any]:
+    sampling: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS}
+    for name, rule in RULES.items():
+        value = inputs.scalar(f"{PREFIX}{name}", i)
+        if value is None:
+            continue
+        if not rule.valid(value):
+            raise RequestError(f"{PREFIX}{name} is {value}: it must {rule.must}")
+        sampling[name] = value
+    if sampling.get("temperature") == 0:  # greedy, which not every version of SamplingParams takes for it
+        del sampling["temperature"]
+        sampling["top_k"] = 1
+    if bad := inputs.strings(f"{PREFIX}bad", i):
+        sampling["bad"] = bad
+    return sampling

@@ -1,0 +1,252 @@
+"""Requests of the LLM-API model while they run: an asyncio loop on a thread, a task for each sequence.
+
+Triton calls `submit`, which checks the request and returns. The engine's responses become chunks on the loop;
+`delivery` sends them, since sending waits for the server. `watch` looks whether a client is gone, a request's
+time is over or the engine has died, and reports the metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tandem_serving import metrics as m
+from tandem_serving.delivery import Delivery
+from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, ServingError
+from tandem_serving.jobs import Job, Jobs, Responder
+from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
+from tandem_serving.llmapi.engine import stopped
+from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
+from tandem_serving.request import Array
+
+log = logging.getLogger("tandem.llmapi")
+
+WATCH_SECONDS = 0.1
+SLOW_WATCH_SECONDS = 0.5  # metrics and the engine's health
+
+
+class Call(AsyncIterable[Progress], Protocol):
+    """A sequence in the engine; iterating raises ServingError."""
+
+    def abort(self) -> None:
+        """Have the engine give it up, unless it is over."""
+        ...
+
+
+class Engine(Protocol):
+    """What runs sequences; `start` is called on the session's loop."""
+
+    codec: Codec
+
+    def start(self, prompt: Prompt, request: Request) -> Call:
+        """Start a sequence. Raises ServingError."""
+        ...
+
+    def healthy(self) -> bool:
+        """Whether it lives."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of a session. `running`: sequences that the engine runs at once; `waiting`: beyond those."""
+
+    request_timeout: float
+    running: int
+    waiting: int
+    speculates: bool
+
+
+@dataclass
+class Meter:
+    """Counts a sequence while it runs."""
+
+    metrics: m.Metrics
+    arrived: float
+    _told: float = 0.0
+    _tokens: int = 0
+
+    def count(self, progress: Progress, streamed: bool) -> None:
+        """Count the tokens that are new."""
+        now, new = time.monotonic(), len(progress.ids) - self._tokens
+        if not new:
+            return
+        if self._told:
+            self.metrics.observe(m.INTER_TOKEN, (now - self._told) / new, new)
+        elif streamed:
+            self.metrics.observe(m.FIRST_TOKEN, now - self.arrived)
+        self.metrics.add(m.GENERATION_TOKENS, new)
+        self._told = now
+        self._tokens = len(progress.ids)
+
+    def finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
+        """Count the whole; of speculation what the engine tells."""
+        self.metrics.add(m.PROMPT_TOKENS, len(prompt.ids))
+        self.metrics.observe(m.LATENCY, time.monotonic() - self.arrived)
+        figures = progress.figures
+        counts = {
+            m.DRAFTS: figures.iterations(self._tokens),
+            m.ACCEPTED: figures.accepted(self._tokens),
+            m.DRAFT_TOKENS: figures.draft_tokens,
+        }
+        for family, value in counts.items():
+            if speculates and value is not None:
+                self.metrics.add(family, value)
+
+
+class Session:
+    """Runs requests on an engine; thread-safe. `close` ends everything. `healthy`: the engine lives."""
+
+    def __init__(self, engine: Engine, parser: Parser, options: Options) -> None:
+        self.healthy = True
+        # What an engine tells of speculation shows with its first answers.
+        self.metrics = m.Metrics(m.ALWAYS)
+        self._engine = engine
+        self._parser = parser
+        self._options = options
+        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
+        self._delivery = Delivery()
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._sequences = 0
+        self._tasks: dict[asyncio.Task[None], Job[Chunk]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llmapi", daemon=True)
+        self._thread.start()
+
+    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
+        """Start a request; everything that is wrong with it goes to `responder`."""
+        try:
+            if not self.healthy:
+                raise stopped()
+            request = self._parser.parse(tensors)
+            self._admit(len(request.prompts))
+        except ServingError as error:
+            responder.fail(error)
+            return
+        job = self._jobs.make(len(request.prompts), request_id, responder)
+        self._jobs.add(job)
+        self._loop.call_soon_threadsafe(self._start, job, request)
+
+    def cancel(self, request_id: str) -> None:
+        """End all requests with this id: the client asked for it."""
+        self._jobs.cancel(request_id)
+        self._loop.call_soon_threadsafe(self._cancel_ended)
+
+    def watch(self, sink: m.Sink) -> None:
+        """Watch over requests and report metrics until `close`; run on a thread of its own."""
+        looked = 0.0
+        while not self._closed.wait(WATCH_SECONDS):
+            now = time.monotonic()
+            if self._jobs.watch(now):
+                self._loop.call_soon_threadsafe(self._cancel_ended)
+            if now - looked >= SLOW_WATCH_SECONDS:
+                looked = now
+                self._check_health()
+                self._report(sink)
+
+    def close(self) -> None:
+        """End all requests, the engine and the threads."""
+        self._closed.set()
+        self._end_all(CancelledError("the server is shutting down: send the request again"))
+        asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._delivery.close()
+        self._engine.close()
+
+    def _admit(self, count: int) -> None:
+        limit = self._options.running + self._options.waiting
+        with self._lock:
+            if self._sequences + count > limit:
+                raise QueueFullError(
+                    f"{self._sequences} sequences are running or waiting and the limit is {limit}: "
+                    f"no room for {count} more; send the request again later or to another replica"
+                )
+            self._sequences += count
+
+    def _start(self, job: Job[Chunk], request: Request) -> None:
+        for prompt in request.prompts:
+            task = self._loop.create_task(self._run(job, request, prompt))
+            self._tasks[task] = job
+            task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        with self._lock:
+            self._sequences -= 1
+
+    async def _run(self, job: Job[Chunk], request: Request, prompt: Prompt) -> None:
+        try:
+            await self._generate(job, request, prompt)
+        except ServingError as error:
+            self._fail(job, error)
+        except Exception:  # whatever it is, the client must hear of it, and nobody else
+            log.exception("a sequence broke off")
+            self._fail(job, EngineError(FAILED))
+
+    async def _generate(self, job: Job[Chunk], request: Request, prompt: Prompt) -> None:
+        writer = Writer(prompt, request, self._engine.codec.decode)
+        meter = Meter(self.metrics, job.arrived)
+        call = self._engine.start(prompt, request)
+        try:
+            async for progress in call:
+                meter.count(progress, streamed=prompt.best_of == 1)
+                chunk = writer.write(progress)
+                if chunk is not None:
+                    self._send(job, chunk)
+                if writer.over:
+                    meter.finish(prompt, progress, self._options.speculates)
+                    return
+        finally:
+            call.abort()
+
+    def _send(self, job: Job[Chunk], chunk: Chunk) -> None:
+        def deliver() -> None:
+            try:
+                job.send(chunk)
+            except Exception:
+                log.exception("a response could not be sent")
+                self._fail(job, EngineError(FAILED))
+
+        self._delivery.put(job, deliver)
+
+    def _fail(self, job: Job[Chunk], error: ServingError) -> None:
+        """End a request with all its sequences."""
+        job.fail(error)
+        self._loop.call_soon_threadsafe(self._cancel_ended)
+
+    def _cancel_ended(self) -> None:
+        for task, job in self._tasks.items():
+            if job.over:
+                task.cancel()
+
+    def _end_all(self, error: ServingError) -> None:
+        self._jobs.fail_all(error)
+        self._loop.call_soon_threadsafe(self._cancel_ended)
+
+    async def _ended(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _check_health(self) -> None:
+        if self.healthy and not self._engine.healthy():
+            log.error("the engine has stopped: no request is taken any more")
+            self.healthy = False
+        if not self.healthy:
+            self._end_all(stopped())
+
+    def _report(self, sink: m.Sink) -> None:
+        sequences, running = self._sequences, self._options.running
+        self.metrics.set(m.RUNNING, min(sequences, running))
+        self.metrics.set(m.WAITING, max(0, sequences - running))
+        self.metrics.flush(sink)

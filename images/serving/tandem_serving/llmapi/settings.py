@@ -1,0 +1,37 @@
+"""The LLM-API model's settings, from the string parameters of its config.pbtxt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tandem_serving.settings import number, text
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What config.pbtxt says. `llm_args_path`: the YAML file of `LLM`'s arguments.
+
+    `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too; empty: none.
+    `running`: sequences that the engine runs at once (its max_batch_size), `waiting`: beyond those.
+    """
+
+    llm_args_path: Path
+    drafter: str
+    drafter_path: str
+    request_timeout: float
+    running: int
+    waiting: int
+
+
+def read(parameters: Mapping[str, str]) -> Settings:
+    """Settings from a model's parameters. Raises SettingsError."""
+    return Settings(
+        llm_args_path=Path(text(parameters, "llm_args_path")),
+        drafter=parameters.get("drafter", ""),
+        drafter_path=parameters.get("drafter_path", ""),
+        request_timeout=number(parameters, "request_timeout_seconds", float, "600", 0.001),
+        running=number(parameters, "max_running_sequences", int, "64", 1),
+        waiting=number(parameters, "max_waiting_sequences", int, "1024", 0),
+    )

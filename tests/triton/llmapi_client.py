@@ -1,0 +1,70 @@
+"""Model repositories and requests for tests of the LLM-API model over the stand-in package `tensorrt_llm`."""
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import yaml
+
+from triton.bls_client import PAIR, Array
+from triton.harness import REPOSITORY_ROOT
+
+TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/llmapi"
+SERVING = REPOSITORY_ROOT / "images/serving/models"
+STAND_IN = Path(__file__).with_name("stand_in_tensorrt_llm") / "tensorrt_llm"
+SOURCES = {"tensorrt_llm": "tensorrt_llm_llmapi", "tensorrt_llm_unary": "tensorrt_llm_unary"}
+INTEGERS = ("best_of", "top_k", "max_tokens", "min_tokens")
+FLAGS = ("ignore_eos", "exclude_input_from_output", "return_perf_metrics")
+REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+SAMPLING = (*INTEGERS, *FLAGS, *REALS, "seed", "stop", "bad")
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(INTEGERS, np.int32),
+    **dict.fromkeys(REALS, np.float32),
+    **dict.fromkeys((*FLAGS, "streaming", "return_stop_reason", "return_cumulative_logprob"), np.bool_),
+    **dict.fromkeys(("seed", "lora_id"), np.uint64),
+}
+
+
+def repository(folder: Path, llm_args: dict[str, Any] | None = None, **variables: Any) -> Path:
+    """A model repository as the operator renders it; `llm_args` beside the pair's target."""
+    args = folder.with_name(f"{folder.name}-llm_args.yaml")
+    args.write_text(yaml.safe_dump({"model": str(PAIR / "target"), **(llm_args or {})}))
+    values = {"llm_args_path": args, "request_timeout_seconds": 60, "max_batch_size": 64, "drafter": "", **variables}
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # protobuf text, no markup
+    )
+    for name, source in SOURCES.items():
+        (folder / name).mkdir(parents=True)
+        config = environment.get_template(f"{name}/config.pbtxt.j2").render(values)
+        (folder / name / "config.pbtxt").write_text(config)
+        (folder / name / "1").symlink_to(SERVING / source / "1")
+    (folder / "tensorrt_llm/tensorrt_llm").symlink_to(STAND_IN)  # the model's folder is on the stub's path
+    return folder
+
+
+def texts(*words: str) -> Array:
+    """A string tensor."""
+    return np.array([word.encode() for word in words], np.object_)
+
+
+def inputs(*prompts: str, max_tokens: int | list[int] = 24, **more: Any) -> dict[str, Array]:
+    """Tensors of a request; sampling parameters by their short names, one value or a list of one a prompt.
+
+    The prompt is not repeated in the answer.
+    """
+    given = {"max_tokens": max_tokens, "exclude_input_from_output": True, **more}
+    return {"text_input": texts(*prompts), **dict(tensor(name, value) for name, value in given.items())}
+
+
+def tensor(name: str, value: Any) -> tuple[str, Array]:
+    """An input tensor's full name and value."""
+    full = f"sampling_param_{name}" if name in SAMPLING else name
+    if isinstance(value, np.ndarray):
+        return full, value
+    if isinstance(value, str):
+        return full, texts(value)
+    return full, np.atleast_1d(np.array(value, KINDS[name]))

@@ -1,0 +1,1 @@
+"""Requests and errors of the executor."""

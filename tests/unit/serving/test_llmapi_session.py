@@ -1,0 +1,274 @@
+"""The session on a fake engine: what ends a request, and what the engine hears of it."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_serving import metrics as m
+from tandem_serving.checkpoint import Limits
+from tandem_serving.errors import EngineError, ServingError
+from tandem_serving.llmapi.chunks import Chunk, Figures, Progress
+from tandem_serving.llmapi.request import Codec, Features, Parser, Prompt, Request
+from tandem_serving.llmapi.session import Options, Session
+
+FAILS, BREAKS, HANGS = b"fails", b"breaks", b"hangs"
+CODEC = Codec(encode=lambda text: list(text.encode()), decode=lambda ids: bytes(ids).decode(errors="replace"))
+
+
+@dataclass
+class FakeCall:
+    """Two tokens a response, until max_tokens; the prompt asks for faults."""
+
+    prompt: Prompt
+    aborted: bool = False
+    over: bool = False
+
+    def abort(self) -> None:
+        self.aborted = not self.over
+
+    async def __aiter__(self) -> AsyncIterator[Progress]:
+        if bytes(self.prompt.ids) == FAILS:
+            raise EngineError("no blocks")
+        if bytes(self.prompt.ids) == BREAKS:
+            raise ZeroDivisionError
+        length = self.prompt.sampling["max_tokens"]
+        for end in range(2, length + 2, 2):
+            await asyncio.sleep(3600 if bytes(self.prompt.ids) == HANGS else 0.001)
+            self.over = end >= length
+            yield Progress([ord("a")] * min(end, length), "length" if self.over else "", figures=Figures(2.0))
+
+
+@dataclass
+class FakeEngine:
+    codec: Codec = CODEC
+    calls: list[FakeCall] = field(default_factory=list)
+    alive: bool = True
+    closed: bool = False
+
+    def start(self, prompt: Prompt, request: Request) -> FakeCall:
+        self.calls.append(FakeCall(prompt))
+        return self.calls[-1]
+
+    def healthy(self) -> bool:
+        return self.alive
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Answer:
+    """A responder that keeps everything."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    error: ServingError | None = None
+    gone: bool = False
+    broken: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def send(self, chunk: Chunk, last: bool) -> None:
+        assert not self.over.is_set(), "nothing may follow the end"
+        if self.broken:
+            raise OSError("the server is gone")
+        self.chunks.append(chunk)
+        if last:
+            self.over.set()
+
+    def fail(self, error: ServingError) -> None:
+        assert not self.over.is_set(), "nothing may follow the end"
+        self.error = error
+        self.over.set()
+
+    def cancelled(self) -> bool:
+        assert not self.over.is_set(), "Triton has freed the request: asking crashes the server"
+        return self.gone
+
+    def wait(self) -> "Answer":
+        assert self.over.wait(10), "no end after 10 s"
+        return self
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
+        self.values[family.name] = self.values.get(family.name, 0) + value
+
+
+@dataclass
+class Site:
+    session: Session
+    engine: FakeEngine
+    sink: Sink
+
+    def ask(self, *prompts: bytes, max_tokens: int = 6, request_id: str = "", **more: Any) -> Answer:
+        answer = Answer()
+        tensors: dict[str, Any] = {
+            "text_input": np.array(prompts, np.object_),
+            "sampling_param_max_tokens": np.array([max_tokens], np.int32),
+            "sampling_param_exclude_input_from_output": np.array([True]),
+            **more,
+        }
+        self.session.submit(tensors, request_id, answer)
+        return answer
+
+
+Start = Callable[..., Site]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    sites: list[Site] = []
+
+    def make(timeout: float = 60, running: int = 2, waiting: int = 2, speculates: bool = True) -> Site:
+        engine, sink = FakeEngine(), Sink()
+        parser = Parser(CODEC, Limits(10_000, 256), Features())
+        session = Session(engine, parser, Options(timeout, running, waiting, speculates))
+        threading.Thread(target=session.watch, args=(sink,), daemon=True).start()
+        sites.append(Site(session, engine, sink))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.session.close()
+        assert site.engine.closed
+
+
+def eventually(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+STREAM: dict[str, Any] = {"streaming": np.array([True])}
+
+
+def test_deltas_add_up_to_the_one_answer(start: Start) -> None:
+    site = start()
+    streamed, whole = site.ask(b"x", **STREAM).wait(), site.ask(b"x").wait()
+    assert [chunk.text for chunk in streamed.chunks] == ["aa", "aa", "aa"]
+    assert [chunk.text for chunk in whole.chunks] == ["aaaaaa"]
+    assert not any(call.aborted for call in site.engine.calls)
+
+
+def test_prompts_of_a_request_end_it_together(start: Start) -> None:
+    answer = start().ask(b"x", b"yy", max_tokens=4).wait()
+    assert sorted((chunk.batch_index, chunk.finish_reason) for chunk in answer.chunks) == [
+        (0, "length"),
+        (1, "length"),
+    ]
+
+
+def test_a_stop_word_ends_the_engine_s_call(start: Start) -> None:
+    site = start()
+    answer = site.ask(b"x", max_tokens=5000, sampling_param_stop=np.array([b"aaa"], np.object_)).wait()
+    assert (answer.chunks[-1].text, answer.chunks[-1].finish_reason) == ("", "stop")
+    eventually(lambda: site.engine.calls[0].aborted, "aborted")
+
+
+ENDINGS = [
+    ("the client leaves", "CANCELLED", "the client cancelled the request"),
+    ("the client stops it", "CANCELLED", "the request was stopped"),
+    ("time over", "UNAVAILABLE", "the request took longer than 0.3 s and was ended"),
+    ("the engine dies", "UNAVAILABLE", "the engine has stopped: its log says why"),
+    ("the server closes", "CANCELLED", "the server is shutting down"),
+]
+
+
+@pytest.mark.parametrize(("ending", "code", "message"), ENDINGS, ids=[row[0] for row in ENDINGS])
+def test_whatever_ends_a_request_ends_its_calls(start: Start, ending: str, code: str, message: str) -> None:
+    site = start(timeout=0.3 if ending == "time over" else 60)
+    answer = site.ask(HANGS, HANGS, request_id="request-1")
+    eventually(lambda: len(site.engine.calls) == 2, "started")
+    if ending == "the client leaves":
+        answer.gone = True
+    elif ending == "the client stops it":
+        site.session.cancel("")
+        site.session.cancel("request-2")
+        site.session.cancel("request-1")
+    elif ending == "the engine dies":
+        site.engine.alive = False
+    elif ending == "the server closes":
+        site.session.close()
+        site.session.close = lambda: None  # type: ignore[method-assign]
+    error = answer.wait().error
+    assert error and (error.code, message in str(error)) == (code, True)
+    eventually(lambda: all(call.aborted for call in site.engine.calls), "aborted")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"), [(FAILS, "no blocks"), (BREAKS, "the server failed at this request; its log says why")]
+)
+def test_a_sequence_that_fails_ends_its_request_alone(start: Start, prompt: bytes, message: str) -> None:
+    site = start()
+    other = site.ask(b"x", max_tokens=50)
+    assert str(site.ask(HANGS, prompt).wait().error) == message
+    sibling = next(call for call in site.engine.calls if bytes(call.prompt.ids) == HANGS)
+    eventually(lambda: sibling.aborted, "the request's other sequence is aborted")
+    assert other.wait().chunks[-1].text == "a" * 50
+
+
+def test_a_response_that_cannot_be_sent_ends_its_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    site = start()
+    answer = Answer(broken=True)
+    tensors = {"text_input": np.array([b"x"], np.object_), "sampling_param_max_tokens": np.array([5000], np.int32)}
+    site.session.submit({**tensors, **STREAM}, "", answer)
+    assert str(answer.wait().error) == "the server failed at this request; its log says why"
+    eventually(lambda: site.engine.calls[0].aborted, "aborted")
+    assert "OSError" in caplog.text
+
+
+def test_a_full_queue_refuses_and_takes_requests_again(start: Start) -> None:
+    site = start(running=2, waiting=1)
+    hanging = site.ask(HANGS, HANGS, request_id="hanging")
+    refused = site.ask(b"x", b"y").wait()
+    assert refused.error and refused.error.code == "UNAVAILABLE"
+    assert "2 sequences are running or waiting and the limit is 3: no room for 2 more" in str(refused.error)
+    site.session.cancel("hanging")
+    hanging.wait()
+    eventually(lambda: site.ask(b"x", b"y").wait().error is None, "room again")
+
+
+def test_a_dead_engine_takes_nothing(start: Start) -> None:
+    site = start()
+    site.engine.alive = False
+    eventually(lambda: not site.session.healthy, "noticed")
+    error = site.ask(b"x").wait().error
+    assert error and error.code == "UNAVAILABLE"
+    assert site.engine.calls == []
+
+
+@pytest.mark.parametrize("speculates", [True, False])
+def test_what_is_counted(start: Start, speculates: bool) -> None:
+    site = start(speculates=speculates)
+    site.ask(b"xyz", **STREAM).wait()
+    expected = {
+        "tandem_prompt_tokens_total": 3,
+        "tandem_generation_tokens_total": 6,
+        "tandem_time_to_first_token_seconds_count": 1,
+        "tandem_inter_token_latency_seconds_count": 4,
+        "tandem_request_latency_seconds_count": 1,
+    }
+    if speculates:
+        expected |= {
+            "tandem_spec_decode_num_drafts_total": 3,
+            "tandem_spec_decode_num_accepted_tokens_total": 3,
+        }
+    eventually(lambda: expected.items() <= site.sink.values.items(), f"{expected} in {site.sink.values}")
+    assert any("spec_decode" in name for name in site.sink.values) == speculates
+    assert "tandem_spec_decode_num_draft_tokens_total" not in site.sink.values, "the engine does not tell"
+
+
+def test_load_is_counted_by_what_the_engine_runs_at_once(start: Start) -> None:
+    site = start(running=2, waiting=2)
+    site.ask(HANGS, HANGS, HANGS)
+    load = ("tandem_requests_running", "tandem_requests_waiting")
+    eventually(lambda: [site.sink.values.get(name) for name in load] == [2, 1], "two run, one waits")
