@@ -8,10 +8,11 @@ time is over or the engine has died, and reports the metrics.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -140,7 +141,7 @@ class Session:
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
         self._jobs.cancel(request_id)
-        self._loop.call_soon_threadsafe(self._cancel_ended)
+        self._soon(self._cancel_ended)
 
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
@@ -148,7 +149,7 @@ class Session:
         while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
             if self._jobs.watch(now):
-                self._loop.call_soon_threadsafe(self._cancel_ended)
+                self._soon(self._cancel_ended)
             if now - looked >= SLOW_WATCH_SECONDS:
                 looked = now
                 self._check_health()
@@ -159,11 +160,16 @@ class Session:
         self._closed.set()
         self._end_all(CancelledError("the server is shutting down: send the request again"))
         asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._delivery.close()
+        self._soon(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self._delivery.close()
         self._engine.close()
+
+    def _soon(self, work: Callable[[], object]) -> None:
+        """Have the loop do `work`, unless it is closed: then there is nothing left to do it for."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(work)
 
     def _admit(self, count: int) -> None:
         limit = self._options.running + self._options.waiting
@@ -224,7 +230,7 @@ class Session:
     def _fail(self, job: Job[Chunk], error: ServingError) -> None:
         """End a request with all its sequences."""
         job.fail(error)
-        self._loop.call_soon_threadsafe(self._cancel_ended)
+        self._soon(self._cancel_ended)
 
     def _cancel_ended(self) -> None:
         for task, job in self._tasks.items():
@@ -233,17 +239,24 @@ class Session:
 
     def _end_all(self, error: ServingError) -> None:
         self._jobs.fail_all(error)
-        self._loop.call_soon_threadsafe(self._cancel_ended)
+        self._soon(self._cancel_ended)
 
     async def _ended(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _check_health(self) -> None:
-        if self.healthy and not self._engine.healthy():
+        if self.healthy and not self._alive():
             log.error("the engine has stopped: no request is taken any more")
             self.healthy = False
         if not self.healthy:
             self._end_all(stopped())
+
+    def _alive(self) -> bool:
+        try:
+            return self._engine.healthy()
+        except Exception:  # of the engine's own check
+            log.exception("the engine's health cannot be told")
+            return False
 
     def _report(self, sink: m.Sink) -> None:
         sequences, running = self._sequences, self._options.running
