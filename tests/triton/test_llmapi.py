@@ -334,6 +334,21 @@ def test_a_full_queue_refuses(plain: TritonServer) -> None:
     assert text([unary(plain, inputs("def f"))])
 
 
+def test_unary_requests_wait_in_line_and_are_counted(plain: TritonServer) -> None:
+    """Two run at once, two wait, of which the metrics know; the fifth is refused."""
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(unary, plain, inputs("def f", seed=HANGS)) for _ in range(4)]
+        eventually(lambda: metric(plain, "tandem_requests_waiting") == 2, "two wait")
+        with pytest.raises(InferenceServerException, match="2 requests are waiting and that is the limit") as error:
+            unary(plain, inputs("def f"))
+        assert error.value.status() == "StatusCode.UNAVAILABLE"
+        for call in calls:
+            with pytest.raises(InferenceServerException):
+                call.result()
+    assert text([unary(plain, inputs("def f"))])
+    eventually(lambda: metric(plain, "tandem_requests_waiting") == 0, "nobody waits")
+
+
 def test_an_engine_that_died_says_so(tmp_path: Path) -> None:
     for server in serve(tmp_path, SPECULATIVE):
         with ThreadPoolExecutor(1) as threads:

@@ -246,6 +246,13 @@ def test_a_dead_engine_takes_nothing(start: Start) -> None:
     assert site.engine.calls == []
 
 
+def test_an_engine_whose_health_cannot_be_told_is_dead(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    site = start()
+    site.engine.healthy = lambda: 1 / 0 > 0  # type: ignore[method-assign]
+    eventually(lambda: not site.session.healthy, "noticed")
+    assert "ZeroDivisionError" in caplog.text
+
+
 @pytest.mark.parametrize("speculates", [True, False])
 def test_what_is_counted(start: Start, speculates: bool) -> None:
     site = start(speculates=speculates)
@@ -265,6 +272,13 @@ def test_what_is_counted(start: Start, speculates: bool) -> None:
     eventually(lambda: expected.items() <= site.sink.values.items(), f"{expected} in {site.sink.values}")
     assert any("spec_decode" in name for name in site.sink.values) == speculates
     assert "tandem_spec_decode_num_draft_tokens_total" not in site.sink.values, "the engine does not tell"
+
+
+def test_the_best_of_several_has_no_first_token(start: Start) -> None:
+    site = start()
+    site.ask(b"xyz", sampling_param_best_of=np.array([2], np.int32)).wait()
+    eventually(lambda: site.sink.values.get("tandem_request_latency_seconds_count") == 1, "counted")
+    assert "tandem_time_to_first_token_seconds_count" not in site.sink.values
 
 
 def test_load_is_counted_by_what_the_engine_runs_at_once(start: Start) -> None:

@@ -1,7 +1,7 @@
 """One response for unary clients, made by a decoupled model beside: the code of the unary models.
 
-Triton refuses unary calls to decoupled models, and upstream's clients make them. Requests run on threads,
-so one instance serves many at once.
+Triton refuses unary calls to decoupled models, and upstream's clients make them. Requests run on threads, as
+many as the decoupled model runs at once; those beyond wait here, counted as waiting, and above a bound are refused.
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving import adapter
+from tandem_serving import metrics as m
 from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
+from tandem_serving.adapter.metrics import TritonSink
 from tandem_serving.adapter.responder import ONE_RESPONSE
 from tandem_serving.adapter.stream import start
-from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestError, ServingError
+from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, RequestError, ServingError
 from tandem_serving.request import Array
 
+log = logging.getLogger("tandem.unary")
+
 CANCEL_POLL_SECONDS = 0.1
+METRICS_SECONDS = 0.5
 # Outputs that are read here, asked for or not.
 NEEDED = ("finish_reason", "text_output")
 # The flag by which clients ask for a stream: upstream's BLS and LLM-API models name it differently.
@@ -38,6 +44,10 @@ class Unary:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         parameters = adapter.parameters(args)
         running = int(parameters.get("max_running_sequences") or "64")
+        self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
+        self._count = 0
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._model = parameters["decoupled_model_name"]
         self._batches = int(json.loads(args["model_config"]).get("max_batch_size", 0)) > 0
         self._prefix = f"unary-{uuid.uuid4().hex[:12]}"
@@ -45,15 +55,45 @@ class Unary:
         self._requests = ThreadPoolExecutor(running, thread_name_prefix="request")
         self._calls = ThreadPoolExecutor(2 * running, thread_name_prefix="call")  # a stop must not wait for calls
 
+        threading.Thread(target=self._report, name="metrics", daemon=True).start()
+
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; each is answered from its thread."""
         for request in requests:
-            self._requests.submit(self._answer, request).add_done_callback(_log_failure)
+            if self._enter():
+                self._requests.submit(self._answer, request).add_done_callback(self._leave)
+                continue
+            full = QueueFullError(
+                f"{self._waiting} requests are waiting and that is the limit: "
+                "send the request again later or to another replica"
+            )
+            final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+            request.get_response_sender().send(_error_response(full), final)
 
     def finalize(self) -> None:
         """End the threads; the decoupled model ends its own requests."""
+        self._closed.set()
         self._requests.shutdown(wait=False, cancel_futures=True)
         self._calls.shutdown(wait=False, cancel_futures=True)
+
+    def _enter(self) -> bool:
+        """Count a request, if there is room for it."""
+        with self._lock:
+            room = self._count < self._running + self._waiting
+            self._count += room
+            return room
+
+    def _leave(self, done: Future[None]) -> None:
+        with self._lock:
+            self._count -= 1
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("a request broke off", exc_info=error)
+
+    def _report(self) -> None:
+        metrics, sink = m.Metrics(()), TritonSink()
+        while not self._closed.wait(METRICS_SECONDS):
+            metrics.set(m.WAITING, max(0, self._count - self._running))
+            metrics.flush(sink)
 
     def _answer(self, request: Any) -> None:
         sender = request.get_response_sender()
@@ -121,8 +161,3 @@ def _collect(call: Any) -> dict[str, Array]:
 
 def _error_response(error: ServingError) -> Any:
     return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
-
-
-def _log_failure(done: Any) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        logging.getLogger("tandem.unary").error("a request broke off", exc_info=error)

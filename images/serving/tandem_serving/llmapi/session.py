@@ -22,6 +22,7 @@ from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFull
 from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
 from tandem_serving.llmapi.engine import stopped
+from tandem_serving.llmapi.meter import Meter
 from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
 from tandem_serving.request import Array
 
@@ -65,43 +66,6 @@ class Options:
     running: int
     waiting: int
     speculates: bool
-
-
-@dataclass
-class Meter:
-    """Counts a sequence while it runs."""
-
-    metrics: m.Metrics
-    arrived: float
-    _told: float = 0.0
-    _tokens: int = 0
-
-    def count(self, progress: Progress, streamed: bool) -> None:
-        """Count the tokens that are new."""
-        now, new = time.monotonic(), len(progress.ids) - self._tokens
-        if not new:
-            return
-        if self._told:
-            self.metrics.observe(m.INTER_TOKEN, (now - self._told) / new, new)
-        elif streamed:
-            self.metrics.observe(m.FIRST_TOKEN, now - self.arrived)
-        self.metrics.add(m.GENERATION_TOKENS, new)
-        self._told = now
-        self._tokens = len(progress.ids)
-
-    def finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
-        """Count the whole; of speculation what the engine tells."""
-        self.metrics.add(m.PROMPT_TOKENS, len(prompt.ids))
-        self.metrics.observe(m.LATENCY, time.monotonic() - self.arrived)
-        figures = progress.figures
-        counts = {
-            m.DRAFTS: figures.iterations(self._tokens),
-            m.ACCEPTED: figures.accepted(self._tokens),
-            m.DRAFT_TOKENS: figures.draft_tokens,
-        }
-        for family, value in counts.items():
-            if speculates and value is not None:
-                self.metrics.add(family, value)
 
 
 class Session:

@@ -1,0 +1,47 @@
+"""What the LLM-API model counts of a sequence."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tandem_serving import metrics as m
+from tandem_serving.llmapi.chunks import Progress
+from tandem_serving.llmapi.request import Prompt
+
+
+@dataclass
+class Meter:
+    """Counts a sequence while it runs."""
+
+    metrics: m.Metrics
+    arrived: float
+    _told: float = 0.0
+    _tokens: int = 0
+
+    def count(self, progress: Progress, streamed: bool) -> None:
+        """Count the tokens that are new."""
+        now, new = time.monotonic(), len(progress.ids) - self._tokens
+        if not new:
+            return
+        if self._told:
+            self.metrics.observe(m.INTER_TOKEN, (now - self._told) / new, new)
+        elif streamed:
+            self.metrics.observe(m.FIRST_TOKEN, now - self.arrived)
+        self.metrics.add(m.GENERATION_TOKENS, new)
+        self._told = now
+        self._tokens = len(progress.ids)
+
+    def finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
+        """Count the whole; of speculation what the engine tells."""
+        self.metrics.add(m.PROMPT_TOKENS, len(prompt.ids))
+        self.metrics.observe(m.LATENCY, time.monotonic() - self.arrived)
+        figures = progress.figures
+        counts = {
+            m.DRAFTS: figures.iterations(self._tokens),
+            m.ACCEPTED: figures.accepted(self._tokens),
+            m.DRAFT_TOKENS: figures.draft_tokens,
+        }
+        for family, value in counts.items():
+            if speculates and value is not None:
+                self.metrics.add(family, value)
