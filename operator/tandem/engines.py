@@ -61,10 +61,13 @@ def engine_folders(spec: ServiceSpec, profile: Profile, image: str, folders: Map
 
 def builds(spec: ServiceSpec, profile: Profile, image: str, folders: Mapping[Role, str]) -> dict[Role, Build]:
     """Engines to build, by the role of the model."""
-    if not needs_engines(spec, profile):
-        return {}
+    return {role: _build(spec, image, folders, role) for role in built_roles(spec, profile)}
+
+
+def built_roles(spec: ServiceSpec, profile: Profile) -> list[Role]:
+    """Models whose engine nobody brought along."""
     brought = references(spec)
-    return {role: _build(spec, image, folders, role) for role in model_ranks(spec) if PREBUILT[role] not in brought}
+    return [role for role in model_ranks(spec) if needs_engines(spec, profile) and PREBUILT[role] not in brought]
 
 
 def lookahead_max_draft_len(sizes: Lookahead) -> int:

@@ -17,6 +17,10 @@ class Transient(TandemError):
     """Try again: the API server is away, busy, or the object changed meanwhile."""
 
 
+class AlreadyExists(Transient):
+    """An object of that name is there: made by an earlier try, or by somebody else."""
+
+
 class NotLeader(Transient):
     """This process lost, or never had, the right to write."""
 
@@ -24,9 +28,20 @@ class NotLeader(Transient):
 class Refused(TandemError):
     """The API server refused a request for good."""
 
+    reason = "ApplyRefused"
+    """Reason of the condition that shows it."""
+
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class KindMissing(Refused):
+    """The cluster does not know a kind that a child is of."""
+
+    def __init__(self, kind: str, help_text: str) -> None:
+        super().__init__(404, f"this cluster knows no {kind}: {help_text}")
+        self.reason = f"{kind}Missing"
 
 
 class NameTaken(Refused):

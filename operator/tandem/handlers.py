@@ -14,14 +14,14 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import kopf
 from kopf._cogs.structs.references import Insights  # an argument of kopf.operator(), exported nowhere else
 
 from tandem import names
-from tandem.cluster.kinds import CHILDREN, POD, SERVICES_KIND, WATCHED, Kind
+from tandem.cluster.kinds import CHILDREN, OPTIONAL, POD, SERVICES_KIND, WATCHED, Kind
 from tandem.reconcile import Key
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class EventSource:
         self._ended = asyncio.Event()
         self._ended.set()
         self._insights = Insights()
+        self._kinds: tuple[Kind, ...] = WATCHED
         self.seen: Seen = {}
         """Written by kopf's thread alone; reading one entry from another is atomic."""
 
@@ -64,11 +65,15 @@ class EventSource:
     def watching(self) -> bool:
         """Whether kopf logged in, found every kind that is watched, and has started their watches."""
         found = {resource.plural for resource in self._insights.watched_resources}
-        return self.alive and found >= {kind.plural for kind in WATCHED}
+        return self.alive and found >= {kind.plural for kind in self._kinds}
 
-    async def run(self) -> None:
-        """Start kopf's thread, and return when it ended or was given up by `stop()`."""
+    async def run(self, optional: Sequence[Kind] = ()) -> None:
+        """Start kopf's thread, and return when it ended or was given up by `stop()`.
+
+        `optional`: kinds to watch beside those that every cluster has; kopf ends where one is missing.
+        """
         self.seen = {}
+        self._kinds = (*WATCHED, *optional)
         self._stop, self._ended, self._insights = threading.Event(), asyncio.Event(), Insights()
         arguments = (self._stop, self._ended, self.seen, self._insights)
         threading.Thread(target=self._run, args=arguments, name="kopf", daemon=True).start()
@@ -116,7 +121,7 @@ class EventSource:
             on_event.__name__ = f"on_{kind.plural}"
             return on_event
 
-        for kind in WATCHED:
+        for kind in self._kinds:
             kopf.on.event(*kind.group_version, kind.plural, registry=registry)(handler(kind))
         return registry
 
@@ -148,7 +153,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.watching.server_timeout = 290
     settings.watching.chunk_size = 500
-    for kind in (*CHILDREN, POD):
+    for kind in (*CHILDREN, *OPTIONAL, POD):
         settings.watching.label_selectors[(*kind.group_version, kind.plural)] = names.watch_selector()
     return settings
 

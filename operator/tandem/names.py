@@ -3,6 +3,8 @@
 Names are deterministic, so that doing a thing twice does it once. User labels never enter a selector.
 """
 
+from typing import Any
+
 from tandem.api import GROUP
 
 FIELD_MANAGER = "tandem"
@@ -15,11 +17,12 @@ LABEL_REVISION = f"{GROUP}/revision"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
 SERVER = "server"
+WORKER = "worker"
 REVISION = "revision"
 FETCH = "fetch"
 BUILD = "build"
 PREFLIGHT = "preflight"
-"""Values of `LABEL_COMPONENT`; the last three are kinds of tasks."""
+"""Values of `LABEL_COMPONENT`; the last three are kinds of tasks. A group's leader is its server."""
 TASKS = (FETCH, BUILD, PREFLIGHT)
 
 CACHE_CLAIM = "tandem-cache"
@@ -51,9 +54,10 @@ def task(service: str, component: str, digest: str) -> str:
     return f"{service}-{component}-{digest}"
 
 
-def selector(service: str) -> dict[str, str]:
-    """Labels that select the server pods of a service; immutable in a Deployment."""
-    return {LABEL_SERVICE: service, LABEL_COMPONENT: SERVER}
+def selector(service: str, component: str = SERVER) -> dict[str, str]:
+    """Labels that select the server pods of a service, leaders where replicas are groups; immutable in a
+    Deployment."""
+    return {LABEL_SERVICE: service, LABEL_COMPONENT: component}
 
 
 def labels(service: str, component: str) -> dict[str, str]:
@@ -66,6 +70,17 @@ def labels(service: str, component: str) -> dict[str, str]:
         LABEL_SERVICE: service,
         LABEL_COMPONENT: component,
     }
+
+
+def replica_selector(service: str) -> dict[str, Any]:
+    """LabelSelector of all pods that serve: leaders and workers, or plain servers."""
+    components = {"key": LABEL_COMPONENT, "operator": "In", "values": [SERVER, WORKER]}
+    return {"matchLabels": {LABEL_SERVICE: service}, "matchExpressions": [components]}
+
+
+def ssh(service: str) -> str:
+    """Secret with the key pair of the service's groups."""
+    return f"{service}-ssh"
 
 
 def watch_selector() -> str:

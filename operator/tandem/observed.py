@@ -20,6 +20,9 @@ class Observed:
     deployments: Sequence[Object] = field(default_factory=tuple)
     services: Sequence[Object] = field(default_factory=tuple)
     service_accounts: Sequence[Object] = field(default_factory=tuple)
+    disruption_budgets: Sequence[Object] = field(default_factory=tuple)
+    network_policies: Sequence[Object] = field(default_factory=tuple)
+    leader_worker_sets: Sequence[Object] = field(default_factory=tuple)
     pods: Sequence[Object] = field(default_factory=tuple)
     cache: Object | None = None
     """The PersistentVolumeClaim of models and engines; nobody's child."""
@@ -34,6 +37,9 @@ class Observed:
             *self.deployments,
             *self.services,
             *self.service_accounts,
+            *self.disruption_budgets,
+            *self.network_policies,
+            *self.leader_worker_sets,
         ]
 
     def child(self, kind: str, name: str) -> Object | None:
@@ -44,17 +50,24 @@ class Observed:
         """Those of `objects` with that component label."""
         return [o for o in objects if label(o, names.LABEL_COMPONENT) == component]
 
-    def server_pods(self) -> list[Object]:
-        """Triton pods that are not on their way out."""
-        pods = self.component(self.pods, names.SERVER)
+    def server_pods(self, component: str = names.SERVER) -> list[Object]:
+        """Triton pods, leaders where replicas are groups, that are not on their way out; or a group's workers."""
+        pods = self.component(self.pods, component)
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _ended(pod)]
 
+    @property
+    def workloads(self) -> list[Object]:
+        """Deployment or LeaderWorkerSet, oldest first; both while one takes the other's place."""
+        found = [*self.deployments, *self.leader_worker_sets]
+        return sorted(found, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
+
     def live_revision(self) -> str | None:
-        """Revision of the workload's pod template, None when there is no workload."""
-        for deployment in self.deployments:
-            labels = deployment["spec"]["template"]["metadata"].get("labels", {})
-            return str(labels.get(names.LABEL_REVISION, "")) or None
-        return None
+        """Revision of the newest workload's pod template, None when there is no workload."""
+        if not self.workloads:
+            return None
+        spec = self.workloads[-1]["spec"]
+        template = spec.get("template") or spec["leaderWorkerTemplate"]["leaderTemplate"]
+        return str(template["metadata"].get("labels", {}).get(names.LABEL_REVISION, "")) or None
 
 
 def label(obj: Object, key: str) -> str:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from tandem import metrics
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import SERVICES_KIND
+from tandem.cluster.kinds import OPTIONAL, SERVICES_KIND, Kind
 from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
 from tandem.handlers import EventSource
 from tandem.health import Health, serve
 from tandem.reconcile import Key, Next, Reconciler
-from tandem.resync import Resync
+from tandem.resync import Resync, list_known
 from tandem.settings import Settings
 from tandem.workqueue import WorkQueue
 
@@ -103,25 +103,27 @@ class Operator:
     async def _watch(self) -> None:
         """Keep the event source running: wait for our CRD, start it, start it again when it ends."""
         while True:
-            await self._wait_for_crd()
-            await self._source.run()
+            await self._source.run(await self._wait_for_crd())
             log.warning("the watches ended: starting them again in %.0f s", RESTART_SECONDS)
             metrics.WATCH_RESTARTS.inc()
             await asyncio.sleep(RESTART_SECONDS)
 
-    async def _wait_for_crd(self) -> None:
+    async def _wait_for_crd(self) -> list[Kind]:
+        """Returns the optional kinds that this cluster has."""
         said = ""
         while True:
             try:
                 for namespace in self._settings.scopes:
                     await self._api.list_metadata(SERVICES_KIND, namespace)
+                scope = self._settings.scopes[0]
+                optional = [kind for kind in OPTIONAL if await list_known(self._api, kind, scope) is not None]
             except (Transient, Refused) as error:
                 if str(error) != said:
                     log.warning("cannot list %s yet: %s", SERVICES_KIND.plural, error)
                     said = str(error)
                 await asyncio.sleep(CRD_POLL_SECONDS)
             else:
-                return
+                return optional
 
     async def _compare(self) -> None:
         """Compare soon after the start, then at the settings' interval, sooner while something is untold."""

@@ -9,7 +9,8 @@ from tandem import build, names
 from tandem.accept import Accepted, Refusal, accept
 from tandem.api.types import SpeculativeInferenceService
 from tandem.build import Task
-from tandem.observed import Object, Observed, label
+from tandem.gpus import gpu_plan
+from tandem.observed import Object, Observed, label, pod_ready
 from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, render
 from tandem.settings import Profile, Settings
 from tandem.sources import Role
@@ -20,9 +21,9 @@ from tandem.stages import (
     fetched_folder,
     makes_cache,
     preflight_task,
-    uses_cache,
 )
 from tandem.tasks import Outcome, Stage, observe_task
+from tandem.volumes import claim_name, uses_cache
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Decision:
     """Types of the conditions that the tasks decide."""
     children: tuple[Object, ...] = ()
     """Manifests that should exist, in the order to apply them."""
+    keys: Object | None = None
+    """Secret that the pods of groups need."""
 
     @property
     def passed(self) -> bool:
@@ -71,7 +74,14 @@ class Delete:
     live: Object
 
 
-Action = Apply | Delete
+@dataclass(frozen=True)
+class CreateKeys:
+    """Create the Secret `manifest` with a new key pair, unless it is there: it can be made, but not read."""
+
+    manifest: Object
+
+
+Action = Apply | Delete | CreateKeys
 Matches = Callable[[Object, Object], bool]
 """Whether a manifest and a live object agree in all that we own; see `tandem.cluster.apply`."""
 
@@ -80,11 +90,14 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
     """Choose the revision, see how far its tasks are, and build the children that should exist."""
     accepted = accept(service.spec, settings)
     if isinstance(accepted, Refusal):
-        return Decision(refusal=accepted, children=_serving_deployment(service, observed))
+        return Decision(refusal=accepted, children=_serving_workload(service, observed))
     if refusal := _cache_refusal(service, accepted.profile, observed):
-        return Decision(refusal=refusal, children=_serving_deployment(service, observed))
+        return Decision(refusal=refusal, children=_serving_workload(service, observed))
     record, steps = _record(service, accepted, settings, observed)
     children: list[Object] = [build.service_account(service)]
+    nodes = gpu_plan(service.spec, accepted.profile).nodes
+    if policy := build.network_policy(service, nodes, settings.metrics_peers):
+        children.append(policy)
     revision = render(record) if record else None
     if revision and record:
         children.append(build.revision_configmap(service, revision))
@@ -99,9 +112,14 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
         revision=revision,
         steps=tuple(steps),
         conditions=condition_types(service.spec, accepted.profile),
+        keys=build.ssh_secret(service) if nodes > 1 else None,
     )
-    servers = (build.deployment(service, revision),) if revision and decision.passed else None
-    return replace(decision, children=(*children, *(servers or _serving_deployment(service, observed))))
+    servers = (
+        (build.disruption_budget(service), build.workload(service, revision))
+        if revision and decision.passed
+        else None
+    )
+    return replace(decision, children=(*children, *(servers or _serving_workload(service, observed))))
 
 
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
@@ -114,7 +132,7 @@ def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, obser
         return None
     return Refusal(
         "CacheNotShareable",
-        f"replicas is {service.spec.replicas}, and the claim {build.claim_name(service)} has access mode"
+        f"replicas is {service.spec.replicas}, and the claim {claim_name(service.spec)} has access mode"
         f" {', '.join(modes)}: write replicas: 1, or a storage.cache.claimName with ReadWriteMany",
     )
 
@@ -145,7 +163,8 @@ def _task_children(service: SpeculativeInferenceService, step: Step) -> list[Obj
 def plan(decision: Decision, observed: Observed, settings: Settings, matches: Matches) -> list[Action]:
     """The requests that make `observed` what `decision` wants; empty when it is."""
     applies = [action for child in decision.children if (action := _apply(child, observed, matches))]
-    return [*applies, *map(Delete, _obsolete(decision, observed, settings))]
+    keys = [CreateKeys(decision.keys)] if decision.keys and not _whole(decision, observed) else []
+    return [*keys, *applies, *map(Delete, _obsolete(decision, observed, settings))]
 
 
 def _apply(child: Object, observed: Observed, matches: Matches) -> Apply | None:
@@ -207,14 +226,25 @@ def _newest_first(observed: Observed, component: str) -> list[Object]:
     )
 
 
-def _serving_deployment(service: SpeculativeInferenceService, observed: Observed) -> tuple[Object, ...]:
+def _serving_workload(service: SpeculativeInferenceService, observed: Observed) -> tuple[Object, ...]:
     """The workload as it serves now, at today's `replicas`: what a refused or unchecked spec leaves alone."""
     live = observed.live_revision()
     record = records(observed).get(live or "")
     if record is None:
         return ()
     revision = render(record)
-    return (build.deployment(service, revision),) if revision.digest == live else ()
+    return (build.workload(service, revision),) if revision.digest == live else ()
+
+
+def _whole(decision: Decision, observed: Observed) -> bool:
+    """Whether the wanted workload's pods all answer: what it took is there."""
+    if not decision.passed or decision.revision is None:
+        return False
+    workload = decision.children[-1]
+    ready = [pod for pod in observed.server_pods() if pod_ready(pod)]
+    updated = [pod for pod in ready if label(pod, names.LABEL_REVISION) == decision.revision.digest]
+    live = observed.child(workload["kind"], workload["metadata"]["name"])
+    return live is not None and len(updated) >= workload["spec"]["replicas"]
 
 
 def _obsolete(decision: Decision, observed: Observed, settings: Settings) -> list[Object]:
@@ -224,6 +254,7 @@ def _obsolete(decision: Decision, observed: Observed, settings: Settings) -> lis
     working = {_name(step) for step in decision.steps if _keeps_job(step)}
     # Of a spec that waits for its models no later task can be there.
     jobs = [job for job in observed.jobs if _digest(job) not in working]
+    jobs += _unwanted(decision, observed)
     if decision.revision is None:
         return jobs
     mounted = {label(pod, names.LABEL_REVISION) for pod in observed.pods}
@@ -231,6 +262,13 @@ def _obsolete(decision: Decision, observed: Observed, settings: Settings) -> lis
     old = [c for c in _newest_first(observed, names.REVISION) if label(c, names.LABEL_REVISION) not in needed]
     limit = settings.revision_history_limit
     return [*jobs, *old[limit:], *_old_results(decision, observed, needed, limit)]
+
+
+def _unwanted(decision: Decision, observed: Observed) -> list[Object]:
+    """A NetworkPolicy that nobody asks for, and a workload of the other kind once its successor answers."""
+    wanted = {(child["kind"], child["metadata"]["name"]) for child in decision.children}
+    candidates = [*observed.network_policies, *(observed.workloads if _whole(decision, observed) else ())]
+    return [child for child in candidates if (child["kind"], child["metadata"]["name"]) not in wanted]
 
 
 def _keeps_job(step: Step) -> bool:

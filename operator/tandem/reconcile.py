@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
-from tandem.build import claim_name
 from tandem.cluster.apply import execute, matches
 from tandem.cluster.client import Api
 from tandem.cluster.events import record_transitions
@@ -25,8 +24,8 @@ from tandem.errors import Refused
 from tandem.observed import Observed
 from tandem.plan import Decision, decide, plan
 from tandem.settings import Settings
-from tandem.stages import uses_cache
 from tandem.status import status
+from tandem.volumes import claim_name, uses_cache
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class Reconciler:
     def _claim(self, service: SpeculativeInferenceService) -> str | None:
         """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""
         profile = self._settings.profile(service.spec.runtime.profile)
-        return claim_name(service) if profile and uses_cache(service.spec, profile) else None
+        return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else None
 
     async def _execute(self, decision: Decision, observed: Observed) -> Refused | None:
         actions = plan(decision, observed, self._settings, matches)

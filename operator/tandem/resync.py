@@ -11,12 +11,26 @@ from dataclasses import dataclass, field
 
 from tandem import metrics, names
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import SERVICES_KIND, WATCHED
+from tandem.cluster.kinds import OPTIONAL, SERVICES_KIND, WATCHED, Kind
 from tandem.errors import Refused, Transient
 from tandem.handlers import EventSource, service_key
+from tandem.observed import Object
 from tandem.reconcile import Key
 
 log = logging.getLogger(__name__)
+
+
+async def list_known(api: Api, kind: Kind, namespace: str | None, selector: str = "") -> list[Object] | None:
+    """Metadata of the objects of a kind; None where an optional one is not installed.
+
+    Objects of one that is installed later are untold, so the watches count as dead and are started again, with it.
+    """
+    try:
+        return await api.list_metadata(kind, namespace, selector)
+    except Refused as error:
+        if kind in OPTIONAL and error.status == 404:
+            return None
+        raise
 
 
 @dataclass
@@ -50,10 +64,10 @@ class Resync:
     async def _listed(self) -> dict[tuple[str, str], tuple[str, Key | None]]:
         """(kind, uid) to resourceVersion and key, of everything that is watched."""
         found: dict[tuple[str, str], tuple[str, Key | None]] = {}
-        for kind in WATCHED:
+        for kind in (*WATCHED, *OPTIONAL):
             selector = "" if kind is SERVICES_KIND else names.watch_selector()
             for namespace in self.scopes:
-                for item in await self.api.list_metadata(kind, namespace, selector):
+                for item in await list_known(self.api, kind, namespace, selector) or ():
                     meta = item["metadata"]
                     found[kind.kind, meta["uid"]] = (meta["resourceVersion"], service_key(kind, meta))
         return found

@@ -111,6 +111,9 @@ class Settings(_Settings):
     """Services that are reconciled at once."""
     revision_history_limit: Annotated[int, Field(ge=0)] = 3
     """Old revisions (ConfigMaps) that are kept for going back, beside those that pods still mount."""
+    metrics_peers: list[dict[str, Any]] = Field(default=[{"namespaceSelector": {}}])
+    """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), beside
+    these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""
     profiles: list[Profile] = Field(default_factory=list)
     """Profiles by name: those that come with Tandem, then those of the file, which win."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from tandem import build, names
+from tandem import names
 from tandem.api.types import Mode, ModelReference, ServiceSpec, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.build.metadata import pod_with_revision
@@ -15,16 +15,11 @@ from tandem.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.settings import Profile, Settings
 from tandem.sources import CACHE, Role, downloads
 from tandem.tasks import Outcome
+from tandem.volumes import claim_name, uses_cache
 
 FETCH_PORT = 8080
 """Where a pod that downloads tells its progress."""
 DAY_SECONDS = 24 * 3600
-
-
-def uses_cache(spec: ServiceSpec, profile: Profile) -> bool:
-    """Whether anything of the service is in the cache volume: a download, or an engine that is built."""
-    builds = spec.runtime.mode is Mode.BLS and profile.engine_backend == "tensorrtllm"
-    return bool(downloads(spec)) or builds
 
 
 def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:
@@ -87,7 +82,7 @@ def _fetch_pod(
             }
         ],
         "volumes": [
-            {"name": "cache", "persistentVolumeClaim": {"claimName": build.claim_name(service)}},
+            {"name": "cache", "persistentVolumeClaim": {"claimName": claim_name(service.spec)}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
         ],
     }

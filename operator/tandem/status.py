@@ -40,7 +40,8 @@ class Rollout:
         """Count the server pods against the revision `digest`."""
         pods = observed.server_pods()
         updated = [pod for pod in pods if label(pod, names.LABEL_REVISION) == digest]
-        problems = [problem for pod in [*updated, *pods] if (problem := pod_problem(pod))]
+        seen = [*updated, *pods, *observed.server_pods(names.WORKER)]
+        problems = [problem for pod in seen if (problem := pod_problem(pod))]
         return cls(
             replicas=len(pods),
             ready=sum(map(pod_ready, pods)),
@@ -153,23 +154,26 @@ def _ready(
 ) -> Finding:
     """True only when the pods of the current revision, all and only they, answer Triton's readiness."""
     if refused:
-        return Finding("Ready", "False", "ApplyRefused", str(refused))
+        return Finding("Ready", "False", refused.reason, str(refused))
     for finding in reasons:
         if finding.status != "True" and finding.type != "Available":
             return Finding("Ready", "False", finding.reason, finding.message)
     wanted = service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:
         return Finding("Ready", "False", "ScaledToZero", "spec.replicas is 0")
-    if rollout.updated_ready == rollout.replicas == wanted and _deployment_current(observed):
+    if rollout.updated_ready == rollout.replicas == wanted and _workload_current(observed):
         return Finding("Ready", "True", "ServersAnswer", f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
     return Finding("Ready", "False", "RollingOut", f"{count}: {rollout.problem}" if rollout.problem else count)
 
 
-def _deployment_current(observed: Observed) -> bool:
-    """Whether the Deployment controller has seen the Deployment as it is."""
-    return all(
-        d.get("status", {}).get("observedGeneration") == d["metadata"]["generation"] for d in observed.deployments
+def _workload_current(observed: Observed) -> bool:
+    """Whether the workload's controller has seen the workload as it is, and it stands alone."""
+    generations = [(w.get("status", {}).get("observedGeneration"), w) for w in observed.workloads]
+    # Before 0.9 a LeaderWorkerSet's status does not say which generation it is of.
+    return len(generations) == 1 and all(
+        seen == workload["metadata"]["generation"] or (seen is None and workload["kind"] == "LeaderWorkerSet")
+        for seen, workload in generations
     )
 
 

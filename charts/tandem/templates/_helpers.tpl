@@ -38,7 +38,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The settings file: the values that are set. A number may be 0, so emptiness is not the test. */}}
 {{- define "tandem.settings" -}}
 {{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
-{{- range $key := list "namespaces" "servingImage" "fetcherImage" "profiles" -}}
+{{- range $key := list "namespaces" "servingImage" "fetcherImage" "metricsPeers" "profiles" -}}
 {{- with index $.Values $key }}{{ $_ := set $settings $key . }}{{ end -}}
 {{- end -}}
 {{- range $key := list "resyncSeconds" "workers" "revisionHistoryLimit" -}}
@@ -68,13 +68,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [services, serviceaccounts]
   verbs: [get, list, watch, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch]
+# A workload of the other kind goes when its successor serves; a policy, when nobody asks for it any more.
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
 # The cache of models and engines is made once; it is nobody's child, and never changed or deleted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, create]
+# Key pairs of groups are made, and never read.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 # Old revisions, and preflights that are done, are deleted.
 - apiGroups: [""]
   resources: [configmaps]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
-from tandem.accept import llmapi, lossy
+from tandem.accept import llmapi, lossy, pod_template
 from tandem.accept import profile as profile_rules
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import ServiceSpec
@@ -15,7 +15,13 @@ from tandem.settings import Profile, Settings
 
 __all__ = ["Accepted", "Refusal", "accept"]
 
-RULES: tuple[Rule, ...] = (*profile_rules.RULES, *llmapi.RULES, *gpu_rules.RULES, *engine_rules.RULES)
+RULES: tuple[Rule, ...] = (
+    *profile_rules.RULES,
+    *llmapi.RULES,
+    *gpu_rules.RULES,
+    *engine_rules.RULES,
+    *pod_template.RULES,
+)
 WARNINGS: tuple[Warn, ...] = (
     *profile_rules.WARNINGS,
     *engine_rules.WARNINGS,

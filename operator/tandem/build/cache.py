@@ -23,8 +23,3 @@ def cache_claim(service: SpeculativeInferenceService) -> dict[str, Any]:
             **({"storageClassName": cache.storage_class_name} if cache.storage_class_name else {}),
         },
     }
-
-
-def claim_name(service: SpeculativeInferenceService) -> str:
-    """Name of the claim that the service uses: its own choice, or the namespace's."""
-    return service.spec.storage.cache.claim_name or names.CACHE_CLAIM

@@ -4,7 +4,7 @@ from typing import Any
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
-from tandem.build.metadata import metadata, pod_with_revision
+from tandem.build.metadata import metadata, pod_template
 from tandem.render import Revision
 
 PROGRESS_DEADLINE_SECONDS = 3900  # above the startup probe's budget: a slow load is no failure
@@ -12,10 +12,6 @@ PROGRESS_DEADLINE_SECONDS = 3900  # above the startup probe's budget: a slow loa
 
 def deployment(service: SpeculativeInferenceService, revision: Revision) -> dict[str, Any]:
     """`spec.replicas` servers of `revision`; new pods are ready before old ones stop."""
-    labels = {**names.labels(service.name, names.SERVER), names.LABEL_REVISION: revision.digest}
-    pod = pod_with_revision(
-        dict(revision.pod), names.revision(service.name, revision.digest), names.server(service.name)
-    )
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -26,6 +22,6 @@ def deployment(service: SpeculativeInferenceService, revision: Revision) -> dict
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "progressDeadlineSeconds": PROGRESS_DEADLINE_SECONDS,
             "revisionHistoryLimit": 3,
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": pod_template(service, revision, revision.pod, names.SERVER),
         },
     }

@@ -1,10 +1,12 @@
-"""Metadata that all children share."""
+"""Metadata that all children share, and what names add to a rendered pod."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tandem import names
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
+from tandem.render import Revision
 
 
 def metadata(service: SpeculativeInferenceService, name: str, component: str) -> dict[str, Any]:
@@ -32,3 +34,24 @@ def pod_with_revision(pod: dict[str, Any], configmap: str, account: str) -> dict
     """`pod` as `account`, with the volume `revision` that holds the files of `configmap`."""
     volume = {"name": "revision", "configMap": {"name": configmap}}
     return {**pod, "serviceAccountName": account, "volumes": [*pod["volumes"], volume]}
+
+
+def pod_template(
+    service: SpeculativeInferenceService, revision: Revision, pod: Mapping[str, Any], component: str
+) -> dict[str, Any]:
+    """Pod template of a workload: `pod` with the revision's files, our labels over the user's."""
+    configmap = names.revision(service.name, revision.digest)
+    spec = pod_with_revision(dict(pod), configmap, names.server(service.name))
+    if revision.worker is not None:
+        secret = {"secretName": names.ssh(service.name), "defaultMode": 0o440}
+        spec["volumes"] = [*spec["volumes"], {"name": "ssh", "secret": secret}]
+    if constraints := spec.get("topologySpreadConstraints"):
+        # Labels of the user never enter a selector, nor does the revision: old and new pods spread together.
+        own = {"labelSelector": {"matchLabels": names.selector(service.name, component)}}
+        spec["topologySpreadConstraints"] = [{**own, **constraint} for constraint in constraints]
+    ours = {**names.labels(service.name, component), names.LABEL_REVISION: revision.digest}
+    labels, annotations = ({**revision.metadata[kind]} for kind in ("labels", "annotations"))
+    return {
+        "metadata": {"labels": {**labels, **ours}, **({"annotations": annotations} if annotations else {})},
+        "spec": spec,
+    }

@@ -73,12 +73,15 @@ def _children(raw: dict[str, Any], settings: Settings) -> list[dict[str, Any]]:
     )
     revision = render(record)
     tasks = {task.digest: task for task in [*fetches.values(), *build_tasks(service, revision).values()]}
+    policy = build.network_policy(service, revision.nodes, settings.metrics_peers)
     preflight = preflight_task(service, accepted.profile, revision)
     return [
         build.service_account(service),
+        build.disruption_budget(service),
+        *([policy] if policy else []),
         *([build.cache_claim(service)] if makes_cache(service.spec, accepted.profile) else []),
         build.revision_configmap(service, revision),
         build.endpoint(service),
         *(build.task_job(service, task) for task in [*tasks.values(), preflight]),
-        build.deployment(service, revision),
+        build.workload(service, revision),
     ]

@@ -7,13 +7,20 @@ from typing import Any
 
 from tandem import names
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import BY_KIND
+from tandem.cluster.keys import new_key_pair
+from tandem.cluster.kinds import BY_KIND, OPTIONAL, SECRET
 from tandem.cluster.observe import owner_uid
-from tandem.errors import NameTaken
+from tandem.errors import KindMissing, NameTaken, Refused
 from tandem.observed import Object
-from tandem.plan import Action, Apply, Delete
+from tandem.plan import Action, Apply, CreateKeys, Delete
 
 log = logging.getLogger(__name__)
+
+INSTALL = {
+    "LeaderWorkerSet": "a replica that needs several nodes is one; install https://lws.sigs.k8s.io, or write parallel"
+    " sizes that placement.gpu.perNode holds"
+}
+"""What to do where a kind is missing."""
 
 Fields = dict[str, Any]
 """A FieldsV1 tree: `f:<name>` fields, `k:<json>` list items by key, `v:<json>` set members, `.` itself.
@@ -69,6 +76,7 @@ async def execute(api: Api, actions: Sequence[Action], may_write: Callable[[], N
     """Carry out a plan, in order. `may_write` is asked before each request, and raises when it may not.
 
     Raises:
+        KindMissing: the cluster does not know a child's kind.
         NameTaken: a child's name belongs to somebody else's object, which is left alone.
         NotLeader, Transient, Refused: as the requests do.
     """
@@ -76,6 +84,9 @@ async def execute(api: Api, actions: Sequence[Action], may_write: Callable[[], N
         if isinstance(action, Delete):
             may_write()
             await api.delete(BY_KIND[action.live["kind"]], action.live)
+        elif isinstance(action, CreateKeys):
+            may_write()
+            await api.create_once(SECRET, {**action.manifest, "data": new_key_pair()})
         else:
             await _apply(api, action, may_write)
 
@@ -96,5 +107,10 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
             raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "nobody that Tandem knows")
         manifest = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
     may_write()
-    await api.apply(kind, manifest)
+    try:
+        await api.apply(kind, manifest)
+    except Refused as error:
+        if kind in OPTIONAL and error.status == 404 and "requested resource" in str(error):
+            raise KindMissing(kind.kind, INSTALL[kind.kind]) from error
+        raise
     log.info("applied %s %s/%s", kind.kind, meta["namespace"], meta["name"])

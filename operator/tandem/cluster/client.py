@@ -12,7 +12,7 @@ from kubernetes.aio.config import ConfigException
 import tandem
 from tandem import metrics
 from tandem.cluster.kinds import Kind
-from tandem.errors import Refused, SettingsError, Transient
+from tandem.errors import AlreadyExists, Refused, SettingsError, Transient
 from tandem.names import FIELD_MANAGER
 from tandem.observed import Object
 
@@ -95,6 +95,14 @@ class Api:
         path = kind.path(manifest["metadata"]["namespace"])
         return await self._request("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
 
+    async def create_once(self, kind: Kind, manifest: Object) -> bool:
+        """Create an object unless one of its name exists; whether it did."""
+        try:
+            await self.create(kind, manifest)
+        except AlreadyExists:
+            return False
+        return True
+
     async def replace(self, kind: Kind, obj: Object) -> Object:
         """Replace an object; refused when its resourceVersion is not the newest."""
         path = kind.path(obj["metadata"]["namespace"], obj["metadata"]["name"])
@@ -148,11 +156,15 @@ class Api:
 
 def _error(method: str, path: str, status: int, data: bytes) -> Exception:
     """4xx are for people (`Refused`), except those that only say: not now (`Transient`)."""
+    reason = ""
     try:
-        message = json.loads(data).get("message", "")
+        reply = json.loads(data)
+        message, reason = reply.get("message", ""), reply.get("reason", "")
     except (ValueError, AttributeError):
         message = data[:200].decode("utf-8", "replace")
     text = f"{method} {path}: {status}: {message}"
+    if reason == "AlreadyExists":
+        return AlreadyExists(text)
     if status in (401, 408, 409, 410, 429) or status >= 500:
         return Transient(text)
     return Refused(status, text)

@@ -34,11 +34,17 @@ SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 JOB = Kind("batch/v1", "Job", "jobs")
 CACHE_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
+SECRET = Kind("v1", "Secret", "secrets")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
 
-CHILDREN = (CONFIGMAP, SERVICE, SERVICE_ACCOUNT, DEPLOYMENT, JOB)
+CHILDREN = (CONFIGMAP, SERVICE, SERVICE_ACCOUNT, DEPLOYMENT, JOB, DISRUPTION_BUDGET, NETWORK_POLICY)
 """Kinds that Tandem applies."""
 WATCHED = (SERVICES_KIND, *CHILDREN, POD)
 """Kinds whose events may ask for a reconcile."""
-BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, POD, CACHE_CLAIM, LEASE, EVENT)}
+OPTIONAL = (LEADER_WORKER_SET,)
+"""Likewise, where their definition is installed: what asks for one says so when it is missing."""
+BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, *OPTIONAL, POD, SECRET, CACHE_CLAIM, LEASE, EVENT)}

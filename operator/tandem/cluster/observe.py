@@ -5,15 +5,22 @@ import asyncio
 from tandem import names
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import (
+    CHILDREN,
     CONFIGMAP,
     DEPLOYMENT,
+    DISRUPTION_BUDGET,
     JOB,
+    LEADER_WORKER_SET,
+    NETWORK_POLICY,
+    OPTIONAL,
     POD,
     SERVICE,
     SERVICE_ACCOUNT,
     SERVICES_KIND,
+    Kind,
 )
 from tandem.cluster.progress import progress
+from tandem.errors import Refused
 from tandem.observed import Object, Observed
 
 
@@ -26,15 +33,36 @@ async def observe(api: Api, namespace: str, name: str) -> Observed | None:
     if service is None or "deletionTimestamp" in service["metadata"]:
         return None
     selector = f"{names.LABEL_SERVICE}={name},{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
-    kinds = (CONFIGMAP, JOB, DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, POD)
-    lists = await asyncio.gather(*(api.list_objects(kind, namespace, selector) for kind in kinds))
+    kinds = (*CHILDREN, *OPTIONAL, POD)
+    lists = await asyncio.gather(*(_list(api, kind, namespace, selector) for kind in kinds))
     uid = service["metadata"]["uid"]
-    configmaps, jobs, deployments, services, accounts, pods = (
-        [obj for obj in objects if kind is POD or owner_uid(obj) == uid]
+    found = {
+        kind: [obj for obj in objects if kind is POD or owner_uid(obj) == uid]
         for kind, objects in zip(kinds, lists, strict=True)
+    }
+    return Observed(
+        service,
+        configmaps=found[CONFIGMAP],
+        jobs=found[JOB],
+        deployments=found[DEPLOYMENT],
+        services=found[SERVICE],
+        service_accounts=found[SERVICE_ACCOUNT],
+        disruption_budgets=found[DISRUPTION_BUDGET],
+        network_policies=found[NETWORK_POLICY],
+        leader_worker_sets=found[LEADER_WORKER_SET],
+        pods=found[POD],
+        progress=await progress(found[POD]),
     )
-    told = await progress(pods)
-    return Observed(service, configmaps, jobs, deployments, services, accounts, pods, progress=told)
+
+
+async def _list(api: Api, kind: Kind, namespace: str, selector: str) -> list[Object]:
+    """The objects of a kind; none where an optional one is not installed."""
+    try:
+        return await api.list_objects(kind, namespace, selector)
+    except Refused as error:
+        if kind in OPTIONAL and error.status == 404:
+            return []
+        raise
 
 
 def owner_uid(obj: Object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tandem.api.types import ServiceSpec
+from tandem.api.types import Access, ServiceSpec
 from tandem.render import v1
 from tandem.render.inputs import Inputs, JobPod, Rendered, digest
 from tandem.settings import Profile
@@ -54,6 +54,12 @@ class Revision:
     """Data of the revision's ConfigMap: file name to text."""
     pod: Mapping[str, Any]
     """PodSpec of the server; its volume `revision` is added by the builder, which knows the name."""
+    worker: Mapping[str, Any] | None
+    """PodSpec of the pods beside it, likewise; None where a replica is one pod."""
+    nodes: int
+    """Pods of a replica."""
+    metadata: Mapping[str, Mapping[str, str]]
+    """The user's labels and annotations of these pods."""
     preflight: JobPod
     """Checks the revision's models; the volume `revision` likewise."""
     builds: Mapping[Role, JobPod]
@@ -65,7 +71,14 @@ def inputs_hash(spec: ServiceSpec) -> str:
 
     Fields at their default do not count, so that a field added by a later version changes no hash.
     """
-    return digest(spec.model_dump(mode="json", exclude_defaults=True, exclude={"replicas"}), 16)
+    return digest(shaping(spec).model_dump(mode="json", exclude_defaults=True), 16)
+
+
+def shaping(spec: ServiceSpec) -> ServiceSpec:
+    """`spec` without what shapes no pod: their number, and who may connect."""
+    return spec.model_copy(
+        update={"replicas": 1, "serving": spec.serving.model_copy(update={"access": Access()})},
+    )
 
 
 def render(record: Record) -> Revision:
@@ -82,19 +95,25 @@ def render(record: Record) -> Revision:
             folders=folders(record.spec, record.fetched),
         )
     )
-    spec = record.spec.model_copy(update={"replicas": 1})
-    text = record.model_copy(update={"spec": spec}).model_dump_json(indent=1, by_alias=True, exclude_defaults=True)
+    text = record.model_copy(update={"spec": shaping(record.spec)}).model_dump_json(
+        indent=1, by_alias=True, exclude_defaults=True
+    )
     # The inputs count beside the outputs: the record is in the ConfigMap, which is immutable under its name.
     identity = {
         "renderer": record.renderer,
         "inputs": record.inputs_hash,
         "files": rendered.files,
         "pod": rendered.pod,
+        "worker": rendered.worker,
+        "metadata": rendered.metadata,
     }
     return Revision(
         digest=digest(identity),
         files={**rendered.files, RECORD_FILE: text},
         pod=rendered.pod,
+        worker=rendered.worker,
+        nodes=rendered.nodes,
+        metadata=rendered.metadata,
         preflight=rendered.preflight,
         builds=rendered.builds,
     )

@@ -47,5 +47,8 @@ class Rendered:
 
     files: Mapping[str, str]
     pod: Mapping[str, Any]
+    worker: Mapping[str, Any] | None
+    nodes: int
+    metadata: Mapping[str, Mapping[str, str]]
     preflight: JobPod
     builds: Mapping[Role, JobPod] = field(default_factory=dict)

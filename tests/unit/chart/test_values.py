@@ -73,6 +73,11 @@ def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
 
 ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
     ("nothing set: the operator's own defaults, all of them", {}, {}),
+    (
+        "who reads metrics",
+        {"metricsPeers": [{"podSelector": {}}]},
+        {"metrics_peers": [{"podSelector": {}}]},
+    ),
     ("fetcher image", {"fetcherImage": "r.example/f:1"}, {"fetcher_image": "r.example/f:1"}),
     ("serving image", {"servingImage": "r.example/s:1"}, {"serving_image": "r.example/s:1"}),
     ("namespaces", {"namespaces": ["a", "b"]}, {"namespaces": ["a", "b"]}),

@@ -12,7 +12,7 @@ import pytest
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.observed import Observed
-from tandem.plan import Action, Apply, Decision, Delete, decide, plan
+from tandem.plan import Action, Apply, CreateKeys, Decision, Delete, decide, plan
 from tandem.settings import Settings
 from tandem.status import status
 from tandem.tasks import Stage
@@ -40,6 +40,7 @@ class World:
         self.settings = settings
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.pods: list[dict[str, Any]] = []
+        self.secrets: dict[str, dict[str, Any]] = {}
         self.clock = 0
 
     def observed(self) -> Observed:
@@ -53,6 +54,9 @@ class World:
             deployments=kinds.get("Deployment", []),
             services=kinds.get("Service", []),
             service_accounts=kinds.get("ServiceAccount", []),
+            disruption_budgets=kinds.get("PodDisruptionBudget", []),
+            network_policies=kinds.get("NetworkPolicy", []),
+            leader_worker_sets=kinds.get("LeaderWorkerSet", []),
             pods=self.pods,
             cache=self.objects.get(("PersistentVolumeClaim", names.CACHE_CLAIM)),
         )
@@ -72,6 +76,9 @@ class World:
         if isinstance(action, Delete):
             del self.objects[action.live["kind"], action.live["metadata"]["name"]]
             return
+        if isinstance(action, CreateKeys):
+            self.secrets.setdefault(action.manifest["metadata"]["name"], action.manifest)
+            return
         self.clock += 1
         obj = copy.deepcopy(action.manifest)
         obj["metadata"] |= {"creationTimestamp": f"2026-01-01T00:00:{self.clock:02}Z", "generation": 1}
@@ -81,6 +88,8 @@ class World:
     def describe(action: Action) -> str:
         if isinstance(action, Delete):
             return f"-{action.live['kind']}"
+        if isinstance(action, CreateKeys):
+            return "+Secret?"
         return ("~" if action.live else "+") + str(action.manifest["kind"])
 
     def finish_preflight(self, message: str | None) -> None:
@@ -151,7 +160,9 @@ def test_from_nothing_to_ready(world: World, service: SpeculativeInferenceServic
 
     world.finish_preflight(GOOD)
     decision, done = world.step(service)
-    assert done == ["+ConfigMap", "+Deployment", "-Job"], "the verdict is kept, and the Job has served"
+    assert done == ["+ConfigMap", "+PodDisruptionBudget", "+Deployment", "-Job"], (
+        "the verdict is kept, and the Job has served"
+    )
     assert findings(world, service, decision)["Ready"] == "False/RollingOut"
 
     world.run_servers(1, ready=False)

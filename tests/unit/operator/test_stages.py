@@ -60,7 +60,7 @@ def test_models_are_fetched_then_checked_then_served(world: World, hub: Speculat
     world.pods = []
     world.finish_preflight(GOOD)
     decision, done = world.step(hub)
-    assert done == ["+ConfigMap", "+Deployment", "-Job"]
+    assert done == ["+ConfigMap", "+PodDisruptionBudget", "+Deployment", "-Job"]
     assert findings(world, hub, decision)["ModelsReady"] == "True/FilesFound"
     world.run_servers(1)
     decision, done = world.step(hub)

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from tandem.api.types import Mode
+from tandem.gpus import gpu_plan
 from tandem.render.inputs import Inputs, JobPod, Rendered, digest
 from tandem.render.v1.bls import bls
 from tandem.render.v1.launch import config_file, launch_plan
-from tandem.render.v1.pod import preflight_pod, server_pod
+from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 from tandem.render.v1.stack import Stack
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls}
@@ -19,6 +20,9 @@ def render(inputs: Inputs) -> Rendered:
     return Rendered(
         files={**configs, **stack.files, "launch.json": launch_plan(inputs, stack)},
         pod=server_pod(inputs),
+        worker=worker_pod(inputs),
+        nodes=gpu_plan(inputs.spec, inputs.profile).nodes,
+        metadata=template_metadata(inputs),
         preflight=JobPod(
             preflight_pod(inputs),
             digest({"image": inputs.image, "servingImage": inputs.serving_image, "checks": dict(stack.checks)}),

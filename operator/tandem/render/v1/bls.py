@@ -3,8 +3,9 @@
 from typing import Any
 
 from tandem.render.inputs import Inputs
-from tandem.render.v1.stack import TANDEM, Stack, config
+from tandem.render.v1.stack import Stack, config
 from tandem.sources import Role
+from tandem.volumes import TANDEM
 
 ENGINES = ("tensorrt_llm", "tensorrt_llm_draft")
 CODELESS = ("ensemble",)  # Triton runs it by its configuration alone

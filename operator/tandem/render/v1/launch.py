@@ -4,8 +4,8 @@ import json
 
 from tandem.render.inputs import Inputs
 from tandem.render.v1.stack import BLS_SEQUENCES, Stack
+from tandem.volumes import MODELS
 
-MODELS = "/models"
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 
 

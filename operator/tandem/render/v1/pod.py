@@ -1,57 +1,104 @@
-"""The pods of a revision: the server and the preflight. They depend on the spec alone."""
+"""The pods of a revision: the server, or leader and workers of a group, and the preflight.
+
+They depend on the spec alone. What a builder knows better is added by it: names of ConfigMap, Secret and
+ServiceAccount, and the selector of topology spread constraints.
+"""
 
 from typing import Any
 
 from tandem import names
+from tandem.gpus import gpu_plan
 from tandem.render.inputs import Inputs
-from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT, MODELS
-from tandem.render.v1.stack import TANDEM
+from tandem.render.v1 import placement
+from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT
+from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
 from tandem.security import CONTAINER_SECURITY, POD_SECURITY
+from tandem.strategic_merge import merge
+from tandem.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
-REVISION_DIR = "/etc/tandem/revision"
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
-
-# A model of any size may load for an hour; downloads are not in this time.
-STARTUP_PERIOD_SECONDS, STARTUP_FAILURES = 5, 720
+SSH_PORT = 2222
 
 
 def server_pod(inputs: Inputs) -> dict[str, Any]:
-    """PodSpec of a Triton server."""
-    return {
-        **_pod(inputs),
-        "terminationGracePeriodSeconds": inputs.spec.serving.request_timeout_seconds + 15,
-        "containers": [
-            {
-                **_container(inputs, "serve", "--models", MODELS),
-                "ports": [
-                    {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
-                    {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
-                    {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
-                ],
-                **_probes(),
-                # Endpoints are told before the server stops taking requests.
-                "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-            }
+    """PodSpec of a Triton server; of the leader where a replica is a group."""
+    container = {
+        **_container(inputs, "serve", "--revision", REVISION, "--models", MODELS),
+        **placement.resources(inputs),
+        "ports": [
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
+        **probes([*ENTRYPOINT, "probe"]),
+        **lifecycle(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    return _serving(inputs, container, grace_seconds(inputs))
+
+
+def worker_pod(inputs: Inputs) -> dict[str, Any] | None:
+    """PodSpec of the pods beside the leader, which run the ranks that it starts; None where there are none."""
+    if gpu_plan(inputs.spec, inputs.profile).nodes == 1:
+        return None
+    container = {
+        **_container(inputs, "worker"),
+        **placement.resources(inputs),
+        "ports": [{"name": "ssh", "containerPort": SSH_PORT, "protocol": "TCP"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    # It ends with the leader, not before.
+    return _serving(inputs, container, grace_seconds(inputs) + STOP_SECONDS)
 
 
 def preflight_pod(inputs: Inputs) -> dict[str, Any]:
-    """PodSpec of the preflight: the same images and files, no accelerator; ends by itself."""
-    return {
-        **_pod(inputs),
-        "restartPolicy": "Never",
-        "containers": [_container(inputs, "preflight")],
+    """PodSpec of the preflight: the same images, files and nodes, no accelerator; ends by itself."""
+    container = {
+        **_container(inputs, "preflight", "--revision", REVISION),
+        **({"resources": inputs.profile.resources} if inputs.profile.resources else {}),
     }
+    return {**_pod(inputs), "restartPolicy": "Never", "containers": [container]}
+
+
+def template_metadata(inputs: Inputs) -> dict[str, dict[str, str]]:
+    """The user's labels and annotations of the server pods."""
+    template = inputs.spec.pod_template
+    if template is None or template.metadata is None:
+        return {"labels": {}, "annotations": {}}
+    return {"labels": dict(template.metadata.labels), "annotations": dict(template.metadata.annotations)}
+
+
+def _serving(inputs: Inputs, container: dict[str, Any], grace: int) -> dict[str, Any]:
+    """A pod that computes, with the user's additions."""
+    group = gpu_plan(inputs.spec, inputs.profile).nodes > 1
+    if group:
+        key = {"name": "ssh", "mountPath": SSH, "readOnly": True}
+        container = {**container, "volumeMounts": [*container["volumeMounts"], key]}
+    pod = {
+        **_pod(inputs),
+        **placement.spreading(inputs),
+        **placement.claims(inputs),
+        "terminationGracePeriodSeconds": grace,
+        "containers": [container],
+    }
+    template = inputs.spec.pod_template
+    if template is None or template.spec is None:
+        return pod
+    patch = template.spec.model_dump(by_alias=True, exclude_none=True)
+    merged: dict[str, Any] = merge({"spec": pod}, {"spec": patch})["spec"]
+    return merged
 
 
 def _pod(inputs: Inputs) -> dict[str, Any]:
-    placement = inputs.spec.placement
-    pod: dict[str, Any] = {
+    """What all pods have in common. Pull secrets of the podTemplate too: the images are the same."""
+    template = inputs.spec.pod_template
+    secrets = template.spec.image_pull_secrets if template and template.spec else None
+    return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": POD_SECURITY,
+        **placement.scheduling(inputs),
+        **({"imagePullSecrets": secrets} if secrets else {}),
         "initContainers": [
             {
                 "name": "tandem",
@@ -65,59 +112,18 @@ def _pod(inputs: Inputs) -> dict[str, Any]:
                 "volumeMounts": [{"name": "tandem", "mountPath": "/target"}],
             }
         ],
-        "volumes": [
-            {"name": "tandem", "emptyDir": {"sizeLimit": "64Mi"}},
-            {"name": "models", "emptyDir": {"sizeLimit": "64Mi"}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
-        ],
+        "volumes": volumes(inputs.spec, inputs.profile),
     }
-    if placement.node_selector:
-        pod["nodeSelector"] = dict(placement.node_selector)
-    if placement.tolerations:
-        pod["tolerations"] = [
-            toleration.model_dump(by_alias=True, exclude_none=True) for toleration in placement.tolerations
-        ]
-    return pod
 
 
 def _container(inputs: Inputs, verb: str, *args: str) -> dict[str, Any]:
+    revision = {"name": "revision", "mountPath": REVISION, "readOnly": True}
     return {
         "name": names.CONTAINER,
         "image": inputs.image,
-        "command": [*ENTRYPOINT, verb, "--revision", REVISION_DIR, *args],
+        "command": [*ENTRYPOINT, verb, *args],
+        # The image's own home is read-only; libraries keep their caches below it.
+        "env": [{"name": "HOME", "value": TMP}],
         "securityContext": CONTAINER_SECURITY,
-        **({"resources": inputs.profile.resources} if inputs.profile.resources else {}),
-        "volumeMounts": [
-            {"name": "tandem", "mountPath": TANDEM, "readOnly": True},
-            {"name": "revision", "mountPath": REVISION_DIR, "readOnly": True},
-            {"name": "models", "mountPath": MODELS},
-            {"name": "tmp", "mountPath": "/tmp"},
-            {"name": "shm", "mountPath": "/dev/shm"},
-        ],
-    }
-
-
-def _probes() -> dict[str, Any]:
-    """Started: one generation went through all models. Ready: Triton says so. Alive: patient, since a busy
-    server is no dead one."""
-    return {
-        "startupProbe": {
-            "exec": {"command": [*ENTRYPOINT, "probe"]},
-            "periodSeconds": STARTUP_PERIOD_SECONDS,
-            "failureThreshold": STARTUP_FAILURES,
-            "timeoutSeconds": 60,
-        },
-        "readinessProbe": {
-            "httpGet": {"path": "/v2/health/ready", "port": "http"},
-            "periodSeconds": 5,
-            "timeoutSeconds": 5,
-            "failureThreshold": 3,
-        },
-        "livenessProbe": {
-            "httpGet": {"path": "/v2/health/live", "port": "http"},
-            "periodSeconds": 15,
-            "timeoutSeconds": 15,
-            "failureThreshold": 8,
-        },
+        "volumeMounts": [*mounts(inputs.spec, inputs.profile), revision],
     }

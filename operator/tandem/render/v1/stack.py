@@ -7,8 +7,6 @@ from typing import Any
 
 import jinja2
 
-TANDEM = "/opt/tandem"
-"""Where the init container puts Tandem's own models and entry point."""
 BLS_SEQUENCES = 64
 """What one instance of speculative_bls runs at once."""
 

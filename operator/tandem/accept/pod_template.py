@@ -1,0 +1,137 @@
+"""The user's pod template: it adds to the server pods, and changes nothing that Tandem decides."""
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tandem.accept.rule import Refusal, Rule
+from tandem.api import GROUP
+from tandem.api.types import ServiceSpec
+from tandem.api.types.placement import ContainerTemplate, PodTemplate
+from tandem.settings import Profile
+from tandem.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
+
+VOLUME_KINDS = (
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "image",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+)
+"""Kinds that Pod Security `restricted` allows."""
+OWN_ENV = ("HOME",)
+OWN_ENV_PREFIXES = ("TANDEM_", "LWS_", "TRTLLM_ORCHESTRATOR")
+OWN_METADATA_PREFIXES = (
+    f"{GROUP}/",
+    "app.kubernetes.io/",
+    "leaderworkerset.sigs.k8s.io/",
+    "container.apparmor.security.beta.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/",
+)
+OWN_LABELS = ("pod-template-hash", "controller-revision-hash", "statefulset.kubernetes.io/pod-name")
+
+
+def _pod_template(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    template = spec.pod_template
+    if template is None:
+        return None
+    problem = next(_problems(template, spec, profile), None)
+    return Refusal("PodTemplateRefused", f"podTemplate.{problem}") if problem else None
+
+
+def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Iterator[str]:
+    patch = template.model_dump(by_alias=True, exclude_none=True)
+    for path in _directives(patch, ""):
+        yield f"{path} is a directive of merge patches: write the fields themselves"
+    yield from _metadata(patch.get("metadata", {}))
+    if template.spec is None:
+        return
+    yield from _volumes(template.spec.volumes or [])
+    own = {str(volume.get("name")) for volume in template.spec.volumes or []}
+    for container in template.spec.containers:
+        yield from _environment(container, profile)
+        yield from _mounts(container, own)
+        yield from _resources(container, spec)
+
+
+def _directives(value: Any, path: str) -> Iterator[str]:
+    """Paths of keys that begin with `$`, at any depth."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            here = f"{path}.{key}" if path else str(key)
+            if str(key).startswith("$"):
+                yield here
+            yield from _directives(inner, here)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for index, inner in enumerate(value):
+            yield from _directives(inner, f"{path}[{index}]")
+
+
+def _metadata(metadata: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    for kind, entries in metadata.items():
+        for key in entries:
+            if key.startswith(OWN_METADATA_PREFIXES) or (kind == "labels" and key in OWN_LABELS):
+                yield f"metadata.{kind}: {key!r} is not for users: choose another key"
+
+
+def _volumes(volumes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for index, volume in enumerate(volumes):
+        where, name = f"spec.volumes[{index}]", volume.get("name")
+        if not isinstance(name, str) or not name:
+            yield f"{where} has no name: write one"
+        elif name in OWN_VOLUMES or name.startswith(SOURCE_PREFIX):
+            yield f"{where}: the volume {name!r} is Tandem's own: choose another name"
+        kinds = [key for key, value in volume.items() if key != "name" and value is not None]
+        unsafe = [kind for kind in kinds if kind not in VOLUME_KINDS]
+        if unsafe:
+            yield f"{where}: volumes of kind {unsafe[0]!r} are not safe: write one of {', '.join(VOLUME_KINDS)}"
+        elif len(kinds) != 1:
+            yield f"{where} has {len(kinds)} kinds: write exactly one of {', '.join(VOLUME_KINDS)}"
+
+
+def _environment(container: ContainerTemplate, profile: Profile) -> Iterator[str]:
+    for index, variable in enumerate(container.env or []):
+        name = variable.get("name")
+        where = f"spec.containers[0].env[{index}]"
+        if not isinstance(name, str) or not name:
+            yield f"{where} has no name: write one"
+        elif name in OWN_ENV or name in profile.engine_env or name.startswith(OWN_ENV_PREFIXES):
+            yield f"{where}: {name} is set by Tandem: remove it"
+
+
+def _mounts(container: ContainerTemplate, own: set[str]) -> Iterator[str]:
+    for index, mount in enumerate(container.volume_mounts or []):
+        where = f"spec.containers[0].volumeMounts[{index}]"
+        name, path = mount.get("name"), mount.get("mountPath")
+        if name not in own:
+            yield f"{where}: there is no volume {name!r} in podTemplate.spec.volumes: add it there"
+        if not isinstance(path, str) or not path.startswith("/"):
+            yield f"{where}: mountPath {path!r} is no absolute path: write one"
+        elif taken := next((t for t in OWN_PATHS if _overlap(posixpath.normpath(path), t)), None):
+            yield f"{where}: mountPath {path!r} would hide or change {taken}: choose another path"
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one path is, or is below, the other."""
+    nested = f"{one}/", f"{other}/"
+    return one == "/" or nested[0].startswith(nested[1]) or nested[1].startswith(nested[0])
+
+
+def _resources(container: ContainerTemplate, spec: ServiceSpec) -> Iterator[str]:
+    resources = container.resources or {}
+    name = spec.placement.gpu.resource_name
+    if "claims" in resources:
+        yield "spec.containers[0].resources.claims: write placement.resourceClaims instead"
+    for kind in ("limits", "requests"):
+        if name in (resources.get(kind) or {}):
+            yield (
+                f"spec.containers[0].resources.{kind}: {name} follows from the models' parallel sizes:"
+                " write target.tensorParallelSize, or placement.gpu.resourceName for other devices"
+            )
+
+
+RULES: tuple[Rule, ...] = (_pod_template,)

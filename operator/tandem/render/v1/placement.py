@@ -1,0 +1,70 @@
+"""Where pods run: `spec.placement` as fields of a PodSpec, and the accelerators as resources of a container."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tandem.api.types import Placement
+from tandem.gpus import GpuPlan, gpu_plan
+from tandem.render.inputs import Inputs
+
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+"""Node label of NVIDIA's GPU feature discovery."""
+
+
+def scheduling(inputs: Inputs) -> dict[str, Any]:
+    """Fields of the PodSpec of every pod of the service; absent ones are not written."""
+    placement = inputs.spec.placement
+    fields: dict[str, Any] = {
+        "nodeSelector": dict(placement.node_selector),
+        "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in placement.tolerations],
+        "affinity": _affinity(inputs),
+        "priorityClassName": placement.priority_class_name,
+        "runtimeClassName": placement.runtime_class_name,
+        "schedulerName": placement.scheduler_name,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def spreading(inputs: Inputs) -> dict[str, Any]:
+    """Field of the servers' PodSpec alone. The builder completes constraints without labelSelector."""
+    constraints = [dict(constraint) for constraint in inputs.spec.placement.topology_spread_constraints]
+    return {"topologySpreadConstraints": constraints} if constraints else {}
+
+
+def claims(inputs: Inputs) -> dict[str, Any]:
+    """Field of the PodSpec of pods that compute: devices by dynamic resource allocation."""
+    if not (inputs.profile.gpus and inputs.spec.placement.resource_claims):
+        return {}
+    wanted = inputs.spec.placement.resource_claims
+    return {"resourceClaims": [claim.model_dump(by_alias=True, exclude_none=True) for claim in wanted]}
+
+
+def resources(inputs: Inputs, plan: GpuPlan | None = None) -> dict[str, Any]:
+    """Field of the container that computes: the profile's resources, and the pod's GPUs by `plan` or by claim."""
+    plan = plan or gpu_plan(inputs.spec, inputs.profile)
+    found: dict[str, Any] = {name: dict(amounts) for name, amounts in inputs.profile.resources.items()}
+    if plan.resource and plan.gpus_per_pod:
+        # Extended resources: the request equals the limit by itself.
+        found["limits"] = {**found.get("limits", {}), plan.resource: str(plan.gpus_per_pod)}
+    if claimed := claims(inputs).get("resourceClaims"):
+        found["claims"] = [{"name": claim["name"]} for claim in claimed]
+    return {"resources": found} if found else {}
+
+
+def _affinity(inputs: Inputs) -> dict[str, Any] | None:
+    placement = inputs.spec.placement
+    if not (inputs.profile.gpus and placement.gpu.product):
+        return placement.affinity
+    return _with_product(placement)
+
+
+def _with_product(placement: Placement) -> dict[str, Any]:
+    """The user's affinity and the GPU product: terms are alternatives, so each of them is narrowed."""
+    product = {"key": PRODUCT_LABEL, "operator": "In", "values": list(placement.gpu.product)}
+    affinity = placement.affinity or {}
+    node = affinity.get("nodeAffinity", {})
+    required = node.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms: Sequence[dict[str, Any]] = required.get("nodeSelectorTerms") or [{}]
+    narrowed = [{**term, "matchExpressions": [*term.get("matchExpressions", []), product]} for term in terms]
+    required = {**required, "nodeSelectorTerms": narrowed}
+    return {**affinity, "nodeAffinity": {**node, "requiredDuringSchedulingIgnoredDuringExecution": required}}

@@ -1,0 +1,282 @@
+"""Pods by placement, model source and pod template: what each row adds to the base, as YAML."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tandem.api.types import ServiceSpec
+from tandem.render.inputs import Inputs
+from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
+from tandem.settings import Profile
+from tandem.sources import Role, folders
+from tandem.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache, volumes
+
+BASE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: llama, namespace: team-a}
+spec:
+  runtime: {mode: LLMAPI, profile: own}
+  target: {model: {uri: file:///models/target}}
+  speculation: {decodingType: None}
+"""
+PROFILE = Profile.model_validate(
+    {
+        "name": "own",
+        "image": "own:1",
+        "modes": ["BLS", "LLMAPI"],
+        "decodingTypes": {},
+        "llmArgs": "1.2",
+        "resources": {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}},
+    }
+)
+CPU = PROFILE.model_copy(update={"gpus": False})
+
+
+def rendered(changes: str, profile: Profile = PROFILE) -> Inputs:
+    """The base with `changes` (YAML) merged into its spec."""
+    spec = ServiceSpec.model_validate(merged(yaml.safe_load(BASE)["spec"], yaml.safe_load(changes)))
+    return Inputs(spec, profile, "serving:1", folders(spec, dict.fromkeys(Role, "/cache/x")))
+
+
+def merged(base: Any, change: Any) -> Any:
+    if isinstance(base, dict) and isinstance(change, dict):
+        return {**base, **{key: merged(base.get(key), value) for key, value in change.items()}}
+    return change
+
+
+def difference(base: Any, other: Any) -> Any:
+    """What `other` has beyond `base`: fields that differ, None for those that are gone, and items that are new."""
+    if isinstance(base, dict) and isinstance(other, dict):
+        changed = {k: difference(base.get(k), v) for k, v in other.items() if base.get(k) != v}
+        return changed | {k: None for k in base if k not in other}
+    if isinstance(base, list) and isinstance(other, list) and all(isinstance(item, dict) for item in other):
+        if len(base) == len(other) == 1:
+            return [difference(base[0], other[0])]
+        return [item for item in other if item not in base]
+    return other
+
+
+# changes of the spec, what they add to the server's pod, why
+ROWS = yaml.safe_load("""
+- reason: parallel ranks are GPUs of the pod, which talk through shared memory
+  spec: {target: {tensorParallelSize: 4}}
+  pod:
+    containers: [{resources: {limits: {nvidia.com/gpu: "4"}}}]
+    volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 5Gi}}]
+- reason: a MIG slice is a resource like another
+  spec: {placement: {gpu: {resourceName: nvidia.com/mig-3g.40gb}}}
+  pod:
+    containers: [{resources: {limits: {nvidia.com/gpu: null, nvidia.com/mig-3g.40gb: "1"}}}]
+- reason: claims stand for the extended resource
+  spec: {placement: {resourceClaims: [{name: gpus, resourceClaimTemplateName: four-gpus}]}}
+  pod:
+    resourceClaims: [{name: gpus, resourceClaimTemplateName: four-gpus}]
+    containers:
+      - resources: {limits: {nvidia.com/gpu: null}, claims: [{name: gpus}]}
+- reason: where to run, as in a PodSpec
+  spec:
+    placement:
+      nodeSelector: {pool: gpu}
+      tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+      priorityClassName: serving
+      runtimeClassName: nvidia
+      schedulerName: kai
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+  pod:
+    nodeSelector: {pool: gpu}
+    tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+    priorityClassName: serving
+    runtimeClassName: nvidia
+    schedulerName: kai
+    topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+- reason: GPU products are a requirement of their own
+  spec: {placement: {gpu: {product: [NVIDIA-H100-80GB-HBM3, NVIDIA-H200]}}}
+  pod:
+    affinity:
+      nodeAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+            - matchExpressions:
+                - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H200]}
+- reason: the user's terms are alternatives, so the product narrows each; the rest of the affinity stays
+  spec:
+    placement:
+      gpu: {product: [NVIDIA-H200]}
+      affinity:
+        podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}
+        nodeAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution: []
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions: [{key: zone, operator: In, values: [a]}]
+              - matchFields: [{key: metadata.name, operator: In, values: [n1]}]
+  pod:
+    affinity:
+      podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}
+      nodeAffinity:
+        preferredDuringSchedulingIgnoredDuringExecution: []
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+            - matchExpressions:
+                - {key: zone, operator: In, values: [a]}
+                - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H200]}
+            - matchFields: [{key: metadata.name, operator: In, values: [n1]}]
+              matchExpressions: [{key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H200]}]
+- reason: downloads are in the namespace's cache, read-only
+  spec: {target: {model: {uri: hf://org/model}}}
+  pod:
+    volumes: [{name: cache, persistentVolumeClaim: {claimName: tandem-cache}}]
+    containers: [{volumeMounts: [{name: cache, mountPath: /cache, readOnly: true}]}]
+- reason: a cache of the user's own
+  spec: {target: {model: {uri: s3://bucket/model}}, storage: {cache: {claimName: fast}}}
+  pod:
+    volumes: [{name: cache, persistentVolumeClaim: {claimName: fast}}]
+    containers: [{volumeMounts: [{name: cache, mountPath: /cache, readOnly: true}]}]
+- reason: a claim with a model is mounted at the role's place, from the path on
+  spec: {target: {model: {uri: pvc://models/llama/70b/}}}
+  pod:
+    volumes: [{name: source-target, persistentVolumeClaim: {claimName: models, readOnly: true}}]
+    containers:
+      - volumeMounts: [{name: source-target, mountPath: /sources/target, readOnly: true, subPath: llama/70b}]
+- reason: an image with a model is an image volume
+  spec: {target: {model: {uri: "oci://registry.example:5000/models/llama:1"}}}
+  pod:
+    volumes: [{name: source-target, image: {reference: "registry.example:5000/models/llama:1"}}]
+    containers: [{volumeMounts: [{name: source-target, mountPath: /sources/target, readOnly: true}]}]
+- reason: the drafter's code comes from the user's ConfigMap
+  spec:
+    speculation: {decodingType: UserProvided, userProvided: {entryPoint: "mine:make", configMapName: mine}}
+  pod:
+    volumes: [{name: drafter, configMap: {name: mine}}]
+    containers: [{volumeMounts: [{name: drafter, mountPath: /etc/tandem/drafter, readOnly: true}]}]
+- reason: logits of 16 sequences x 8 draft tokens x 262,144 words x 4 bytes, twice
+  spec: {runtime: {mode: BLS}, speculation: {maxDraftLen: 8, acceptance: {method: Logits}}}
+  pod:
+    volumes:
+      - {name: shm, emptyDir: {medium: Memory, sizeLimit: 3Gi}}
+      - {name: cache, persistentVolumeClaim: {claimName: tandem-cache}}
+    containers: [{volumeMounts: [{name: cache, mountPath: /cache, readOnly: true}]}]
+- reason: streams have the whole of their time to finish when a pod stops
+  spec: {serving: {requestTimeoutSeconds: 60}}
+  pod: {terminationGracePeriodSeconds: 75}
+- reason: the user's template is merged into ours
+  spec:
+    podTemplate:
+      spec:
+        imagePullSecrets: [{name: registry}]
+        volumes: [{name: certificates, secret: {secretName: ca}}]
+        containers:
+          - name: triton
+            resources: {limits: {memory: 128Gi}}
+            env: [{name: NCCL_DEBUG, value: INFO}]
+            volumeMounts: [{name: certificates, mountPath: /etc/certificates, readOnly: true}]
+            imagePullPolicy: Always
+  pod:
+    imagePullSecrets: [{name: registry}]
+    volumes: [{name: certificates, secret: {secretName: ca}}]
+    containers:
+      - resources: {limits: {memory: 128Gi}}
+        env: [{name: NCCL_DEBUG, value: INFO}]
+        volumeMounts: [{name: certificates, mountPath: /etc/certificates, readOnly: true}]
+        imagePullPolicy: Always
+""")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["reason"] for row in ROWS])
+def test_what_the_spec_adds_to_the_servers_pod(row: dict[str, Any]) -> None:
+    found = difference(server_pod(rendered("{}")), server_pod(rendered(yaml.safe_dump(row["spec"]))))
+    assert found == row["pod"], row["reason"]
+
+
+def test_without_gpus_placement_gpu_means_nothing() -> None:
+    asked = rendered("placement: {gpu: {product: [A100], resourceName: own/gpu}}", CPU)
+    assert server_pod(asked) == server_pod(rendered("{}", CPU))
+    assert server_pod(asked)["containers"][0]["resources"] == PROFILE.resources
+
+
+def test_the_preflight_runs_on_the_same_nodes_without_devices() -> None:
+    spec = """
+    placement:
+      gpu: {product: [NVIDIA-H200]}
+      nodeSelector: {pool: gpu}
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+      resourceClaims: [{name: gpus, resourceClaimName: mine}]
+    podTemplate: {spec: {imagePullSecrets: [{name: registry}], containers: [{name: triton, env: [{name: A}]}]}}
+    """
+    server, preflight = server_pod(rendered(spec)), preflight_pod(rendered(spec))
+    for field in ("nodeSelector", "affinity", "imagePullSecrets", "securityContext"):
+        assert preflight[field] == server[field]
+    assert not {"resourceClaims", "topologySpreadConstraints"} & preflight.keys()
+    (container,) = preflight["containers"]
+    assert container["resources"] == PROFILE.resources
+    assert [variable["name"] for variable in container["env"]] == ["HOME"], "additions are for the servers"
+
+
+def test_one_pod_has_no_workers() -> None:
+    assert worker_pod(rendered("target: {tensorParallelSize: 8}")) is None
+
+
+def test_leader_and_workers_of_a_group_differ_in_what_they_run() -> None:
+    group = rendered("target: {tensorParallelSize: 16}")
+    leader, worker = server_pod(group), worker_pod(group)
+    assert worker is not None
+    assert worker["terminationGracePeriodSeconds"] > leader["terminationGracePeriodSeconds"]
+    (ranks,), (serves,) = worker["containers"], leader["containers"]
+    assert ranks["command"][2:] == ["worker"]
+    assert serves["command"][2] == "serve"
+    assert [port["containerPort"] for port in ranks["ports"]] == [2222]
+    assert not {"startupProbe", "readinessProbe", "livenessProbe", "lifecycle"} & ranks.keys()
+    for field in ("image", "resources", "volumeMounts", "securityContext", "env"):
+        assert ranks[field] == serves[field]
+    assert {"name": "ssh", "mountPath": "/etc/tandem/ssh", "readOnly": True} in ranks["volumeMounts"]
+    assert ranks["resources"]["limits"]["nvidia.com/gpu"] == "8"
+
+
+def test_labels_and_annotations_of_the_user() -> None:
+    metadata = "podTemplate: {metadata: {labels: {team: a}, annotations: {note: b}}}"
+    assert template_metadata(rendered(metadata)) == {"labels": {"team": "a"}, "annotations": {"note": "b"}}
+    assert template_metadata(rendered("{}")) == {"labels": {}, "annotations": {}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted", "reason"),
+    [
+        ("{}", False, "a model in the image, by the LLM API"),
+        ("target: {model: {uri: gs://bucket/model}}", True, "a download"),
+        ("runtime: {mode: BLS}", True, "an engine to build"),
+        (
+            "{runtime: {mode: BLS}, target: {engine: {prebuilt: {uri: pvc://engines/x}}}}",
+            False,
+            "an engine brought along",
+        ),
+        (
+            "{runtime: {mode: BLS}, target: {engine: {prebuilt: {uri: hf://org/engine}}}}",
+            True,
+            "an engine to download",
+        ),
+    ],
+)
+def test_the_cache_is_there_when_something_is_put_into_it(spec: str, wanted: bool, reason: str) -> None:
+    asked = rendered(spec)
+    assert uses_cache(asked.spec, PROFILE) is wanted, reason
+    assert ("cache" in {volume["name"] for volume in volumes(asked.spec, PROFILE)}) is wanted
+    found = [mount for mount in mounts(asked.spec, PROFILE, cache_writable=True) if mount["name"] == "cache"]
+    assert found == ([{"name": "cache", "mountPath": "/cache"}] if wanted else [])
+
+
+def test_every_volume_is_reserved_for_us_and_mounted() -> None:
+    everything = rendered("""
+    runtime: {mode: LLMAPI}
+    target: {model: {uri: pvc://models/x}, tensorParallelSize: 16}
+    draft: {model: {uri: hf://org/draft}}
+    speculation: {decodingType: UserProvided, userProvided: {entryPoint: "mine:make", configMapName: mine}}
+    """)
+    pod = server_pod(everything)
+    added_by_the_builder = {"revision", "ssh"}
+    named = {volume["name"] for volume in pod["volumes"]} | added_by_the_builder
+    assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == named
+    assert named - {"source-target"} == set(OWN_VOLUMES)
+    paths = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert paths - {"/sources/target"} == set(OWN_PATHS) - {"/sources"}
