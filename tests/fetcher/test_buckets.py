@@ -13,6 +13,9 @@ from obstore.store import S3Store
 from fetcher import servers, wire
 from fetcher.conftest import FETCHED, WEIGHTS, Fetcher, make_model
 from fetcher.wire import Wire
+from tandem_fetcher.buckets import Bucket
+from tandem_fetcher.errors import FetchError, Reason
+from tandem_fetcher.uri import parse
 
 BUCKET = "models"
 LARGE = "model-00001-of-00002.safetensors"
@@ -185,6 +188,24 @@ def test_parts_of_an_upload_are_verified(s3: Store, tmp_path: Path, model: Path,
     (digest,) = (file["digest"] for file in manifest["files"] if file["name"] == LARGE)
     assert digest.startswith("md5-parts:")
     assert digest.endswith("-3")
+
+
+def test_a_file_is_never_made_of_two_versions(
+    s3: Store, model: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    bucket = Bucket(parse(s3.upload(prefix, model)))
+    revision = bucket.resolve("")
+    file = next(file for file in bucket.files(revision) if file.name == LARGE)
+    assert len(next(bucket.stream(revision, file, WEIGHTS // 2))) > 0
+    s3.put(prefix, LARGE, bytes(WEIGHTS))
+    with pytest.raises(FetchError) as caught:
+        next(bucket.stream(revision, file, WEIGHTS // 2))
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+    with pytest.raises(FetchError) as caught:
+        bucket.files(revision)
+    assert caught.value.reason is Reason.SOURCE_CHANGED
 
 
 def test_credentials_that_may_not_read(s3: Store, tmp_path: Path) -> None:

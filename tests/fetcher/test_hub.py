@@ -202,6 +202,7 @@ REFUSALS = [
     ({}, "", [f"hf://{MODEL}", "--allow", "*.bin"], "NoWeights", "False", 0, "no file matches *.bin"),
     ({"extra_names": ["../../etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "../../etc/x.json"),
     ({"extra_names": ["/etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "'/etc/x.json'"),
+    ({"status": 200}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "does not answer as a Hub does"),
     ({"status": 418}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "answers HTTP 418"),
     ({}, "", ["hf://acme"], "InvalidUri", "False", 0, "hf://org/name"),
 ]

@@ -92,9 +92,12 @@ class Hub:
         except HfHubHTTPError as error:
             raise self._refusal(error, revision) from None
         except httpx2.HTTPError as error:
-            message = (
-                f"{self._api.endpoint} cannot be reached ({type(error).__name__}): check HF_ENDPOINT and network"
-            )
+            # The Hub, or the host that it redirects downloads to. No path: it would be a signed one.
+            host = str(error.request.url.copy_with(raw_path=b"")).rstrip("/")
+            message = f"{host} cannot be reached ({type(error).__name__}): check network and HF_ENDPOINT"
+            raise FetchError(Reason.SOURCE_UNAVAILABLE, message) from None
+        except (KeyError, TypeError, ValueError):
+            message = f"{self._api.endpoint} does not answer as a Hub does: check HF_ENDPOINT"
             raise FetchError(Reason.SOURCE_UNAVAILABLE, message) from None
 
     def _refusal(self, error: HfHubHTTPError, revision: str) -> FetchError:
