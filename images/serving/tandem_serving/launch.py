@@ -2,24 +2,29 @@
 
 The revision folder holds `launch.json`:
   {"models": {NAME: {"config": FILE in the revision, "source": FOLDER with the model's `1/`; none: no code}},
-   "server": {"command": ["tritonserver", ...]}, "env": {NAME: VALUE},
-   "preflight": {"target": {"path": ...}, "draft": {"path": ...}, "max_draft_len": ...}}
+   "server": {"command": ["tritonserver", ...], or ["mpirun", ...] with a server for each rank}, "env": {NAME: VALUE},
+   "kv_cache": {MODEL: {"engine": FOLDER, "devices": [GPU, ...], "max_tokens": TOKENS or null}}: see kv_cache.py,
+   "builds": {ROLE: ...}: see engine_build.py, "preflight": ...: see preflight.py}
 This process stays as PID 1: it forwards signals, reaps orphans, and ends with the server's exit code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from tandem_serving import kv_cache, ranks
+from tandem_serving.checkpoint import CheckpointError
 
 PLAN = "launch.json"
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -48,6 +53,8 @@ class Plan:
     command: tuple[str, ...]
     env: Mapping[str, str]
     preflight: Mapping[str, Any] = field(default_factory=dict)
+    kv_cache: Mapping[str, Any] = field(default_factory=dict)
+    builds: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_plan(revision: Path) -> Plan:
@@ -61,7 +68,8 @@ def read_plan(revision: Path) -> Plan:
         }
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
         env = {str(name): str(value) for name, value in data.get("env", {}).items()}
-        return Plan(models, command, env, dict(data.get("preflight", {})))
+        parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds")}
+        return Plan(models, command, env, **parts)
     except OSError as error:
         raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -100,6 +108,30 @@ def _assemble_model(model: ModelSource, folder: Path) -> None:
         (folder / package.parent.name).symlink_to(package.parent, target_is_directory=True)
 
 
+def size_kv_caches(plan: Plan, models: Path, memory: Callable[[], Sequence[int]] = kv_cache.gpu_memory) -> None:
+    """Add the sizes that depend on the pod's GPUs to the engines' configurations. Raises LaunchError.
+
+    `memory`: bytes of each GPU.
+    """
+    if not plan.kv_cache:
+        return
+    try:
+        shares = {name: _share(part) for name, part in plan.kv_cache.items()}
+        budgets = kv_cache.budgets(shares, memory())
+    except (kv_cache.KvCacheError, CheckpointError) as error:
+        raise LaunchError(str(error)) from None
+    for name, tokens in budgets.items():
+        print(f"{name}: KV cache of {tokens} tokens", flush=True)
+        with (models / name / "config.pbtxt").open("a", encoding="utf-8") as config:
+            config.write(
+                f'parameters {{ key: "max_tokens_in_paged_kv_cache" value {{ string_value: "{tokens}" }} }}\n'
+            )
+
+
+def _share(part: Mapping[str, Any]) -> kv_cache.Share:
+    return kv_cache.Share(kv_cache.read_engine(Path(part["engine"])), tuple(part["devices"]), part.get("max_tokens"))
+
+
 def raise_limits() -> None:
     """Raise the soft limits on open files and locked memory to the hard ones."""
     for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
@@ -111,12 +143,13 @@ def run(command: list[str], env: Mapping[str, str]) -> int:
     """Run the server to its end; returns its exit code, 128 + n when signal n ended it."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
+    launcher = ranks.is_launcher(command[0])
 
     def forward(number: int, _: FrameType | None) -> None:
         if child is None:
             early.append(number)
         else:
-            os.kill(child.pid, number)
+            _signal(child.pid, launcher, number)
 
     for number in FORWARDED:
         signal.signal(number, forward)
@@ -125,8 +158,13 @@ def run(command: list[str], env: Mapping[str, str]) -> int:
     except OSError as error:
         raise LaunchError(f"{command[0]} cannot be started ({error.strerror}): check the image") from None
     for missed in early:
-        os.kill(child.pid, missed)
+        _signal(child.pid, launcher, missed)
     return _reap(child.pid)
+
+
+def _signal(child: int, launcher: bool, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ends this moment
+        os.kill(ranks.server(child) if launcher else child, number)
 
 
 def _reap(pid: int) -> int:
@@ -143,6 +181,7 @@ def serve(revision: Path, models: Path) -> int:
     """Assemble, start and watch the server. Raises LaunchError."""
     plan = read_plan(revision)
     assemble(plan, models)
+    size_kv_caches(plan, models)
     raise_limits()
     command = list(plan.command)
     if not any(word.startswith("--model-repository") for word in command):

@@ -16,6 +16,7 @@ from tandem.settings import Settings
 from tandem.sources import folders
 
 from .conftest import QUICKSTART, parse
+from .test_bls import PROFILE as TENSORRT
 
 Tensors = dict[str, str]
 
@@ -132,9 +133,10 @@ CONTRACT: list[tuple[str, Tensors, Tensors, bool]] = [
 ]
 
 
-@pytest.fixture
-def configs(settings: Settings) -> dict[str, Any]:
-    profile = settings.profile("reference")
+@pytest.fixture(params=["reference", "tensorrt"])
+def configs(settings: Settings, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Configurations with the reference engine, and with TensorRT engines."""
+    profile = TENSORRT if request.param == "tensorrt" else settings.profile("reference")
     assert profile is not None
     spec = parse(QUICKSTART).spec
     texts = bls(Inputs(spec, profile, settings.serving_image, folders(spec, {}))).configs.values()

@@ -1,60 +1,151 @@
 """Mode BLS: two engines and Tandem's speculative BLS over them, from templates in `repository/<model>/`."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from tandem.api.types import KvCache, Lookahead
+from tandem.engines import engine_folders, max_draft_len, needs_engines
+from tandem.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.inputs import Inputs
 from tandem.render.v1.stack import Stack, config
 from tandem.sources import Role
 from tandem.volumes import TANDEM
 
-ENGINES = ("tensorrt_llm", "tensorrt_llm_draft")
+ENGINES = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
 CODELESS = ("ensemble",)  # Triton runs it by its configuration alone
 MODELS = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "speculative_bls", "tensorrt_llm_bls")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Parameters of a TensorRT engine's configuration; what is empty is left out of it."""
+
+    path: str
+    devices: tuple[int, ...]
+    participants: tuple[int, ...]
+    block_reuse: bool
+    max_tokens: int | None
+    free_fraction: float | None
+    fast_logits: bool
+    decoding_mode: str
+    medusa_choices: str
+    lookahead: Mapping[str, int]
 
 
 def bls(inputs: Inputs) -> Stack:
     """The models of mode BLS for a spec that was accepted."""
     names = [*MODELS, "tensorrt_llm_draft"] if inputs.spec.draft else [*MODELS]
-    variables = _variables(inputs)
+    engines = tensorrt_engines(inputs)
+    variables = _variables(inputs, engines)
+    python = [name for name in names if name not in CODELESS and not (engines and name in ENGINES.values())]
     return Stack(
         configs={name: config("repository", name, variables) for name in names},
-        sources={name: _source(inputs, name) for name in names if name not in CODELESS},
-        checks=_checks(inputs),
+        sources={name: _source(inputs, name) for name in python},
+        checks=_checks(inputs, engines),
         env=inputs.profile.engine_env,
+        engines=tuple(ENGINES[role] for role in engines),
+        kv_cache=_kv_cache(gpu_plan(inputs.spec, inputs.profile), engines),
     )
 
 
-def _source(inputs: Inputs, name: str) -> str:
-    return inputs.profile.engine_source if name in ENGINES else f"{TANDEM}/models/{name}"
+def tensorrt_engines(inputs: Inputs) -> dict[Role, Engine]:
+    """The TensorRT engines of the service; empty where the profile's engines are Python models."""
+    if not needs_engines(inputs.spec, inputs.profile):
+        return {}
+    plan = gpu_plan(inputs.spec, inputs.profile)
+    folders = engine_folders(inputs.spec, inputs.profile, inputs.image, inputs.folders)
+    return {role: _engine(inputs, plan, role, folders[role]) for role in plan.ranks}
 
 
-def _variables(inputs: Inputs) -> dict[str, Any]:
+def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> Engine:
     spec = inputs.spec
+    cache = (spec.draft.kv_cache if spec.draft and role is Role.DRAFT else spec.target.kv_cache) or KvCache()
+    speculation = spec.speculation
+    in_engine = speculation.decoding_type if speculation.decoding_type in ("Medusa", "Lookahead") else ""
+    lookahead = (speculation.lookahead or Lookahead()).model_dump() if in_engine == "Lookahead" else {}
+    return Engine(
+        path=folder,
+        devices=plan.devices[role],
+        participants=plan.participants.get(role, ()),
+        block_reuse=cache.enable_block_reuse,
+        max_tokens=cache.max_tokens,
+        free_fraction=cache.free_gpu_memory_fraction,
+        fast_logits=fast_logits(spec),
+        decoding_mode=in_engine.lower(),
+        medusa_choices=_medusa_choices(speculation.medusa.choices) if speculation.medusa else "",
+        lookahead=lookahead,
+    )
+
+
+def _medusa_choices(choices: list[list[int]]) -> str:
+    """The tree in the backend's own notation, e.g. `{0}, {0, 0}, {1}`."""
+    return ", ".join("{" + ", ".join(map(str, path)) + "}" for path in choices)
+
+
+def _kv_cache(plan: GpuPlan, engines: Mapping[Role, Engine]) -> dict[str, Any]:
+    """Engines whose KV cache the pod sizes: all on GPUs that two of them share, unless both sizes are given."""
+    if not plan.shares_gpu or all(engine.max_tokens for engine in engines.values()):
+        return {}
+    return {
+        ENGINES[role]: {"engine": engine.path, "devices": list(engine.devices), "max_tokens": engine.max_tokens}
+        for role, engine in engines.items()
+    }
+
+
+def _source(inputs: Inputs, name: str) -> str:
+    return inputs.profile.engine_source if name in ENGINES.values() else f"{TANDEM}/models/{name}"
+
+
+def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
+    spec = inputs.spec
+    acceptance = spec.speculation.acceptance
     return {
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": spec.speculation.max_draft_len if spec.draft else 0,
         "min_draft_len": spec.speculation.adaptive.min_draft_len,
         "adaptive": spec.speculation.adaptive.enabled,
+        "use_draft_logits": acceptance.method == "Logits",
+        "draft_acceptance_threshold": acceptance.threshold,
         "max_engine_rows": spec.serving.max_batch_size if inputs.profile.batched_engine_calls else 1,
-        "separate_devices": False,  # one GPU, or the same CPUs, for both engines
+        # Else one GPU, or the same CPUs, for both engines.
+        "separate_devices": spec.placement.strategy == "Separate" and inputs.profile.gpus,
         # Upstream's clients that run the loop themselves make unary calls to the engines, which Triton refuses
         # for decoupled models; speculative_bls may make decoupled calls to either kind.
         "decoupled": False,
-        "target": _role(inputs.folders[Role.TARGET]),
-        "draft": _role(inputs.folders[Role.DRAFT]) if spec.draft else None,
+        "target": _role(inputs, engines, Role.TARGET),
+        "draft": _role(inputs, engines, Role.DRAFT) if spec.draft else None,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
         "bls_instance_count": 1,
     }
 
 
-def _role(folder: str) -> dict[str, str]:
-    return {"model_path": folder, "tokenizer_path": folder}
+def _role(inputs: Inputs, engines: Mapping[Role, Engine], role: Role) -> dict[str, Any]:
+    """`model_path` says the limits, which are the engine's where there is one; the tokenizer is the checkpoint's."""
+    folder, engine = inputs.folders[role], engines.get(role)
+    return {"model_path": engine.path if engine else folder, "tokenizer_path": folder, "engine": engine}
 
 
-def _checks(inputs: Inputs) -> dict[str, Any]:
+def _checks(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
     spec = inputs.spec
     checks: dict[str, Any] = {"target": {"path": inputs.folders[Role.TARGET]}}
     if spec.draft:
         checks["draft"] = {"path": inputs.folders[Role.DRAFT]}
         checks["max_draft_len"] = spec.speculation.max_draft_len
+    if engines:
+        checks["engines"] = {role.value: _engine_check(inputs, role, engine) for role, engine in engines.items()}
+        checks["tensorrt_llm"] = inputs.profile.tensorrt_llm_version
     return checks
+
+
+def _engine_check(inputs: Inputs, role: Role, engine: Engine) -> dict[str, Any]:
+    """What the engine must have been built for."""
+    spec = inputs.spec
+    model = spec.draft if spec.draft and role is Role.DRAFT else spec.target
+    return {
+        "path": engine.path,
+        "tp_size": model.tensor_parallel_size,
+        "pp_size": spec.target.pipeline_parallel_size if role is Role.TARGET else 1,
+        "max_batch_size": spec.serving.max_batch_size,
+        "max_draft_len": max_draft_len(spec) if role is Role.TARGET else 0,
+    }

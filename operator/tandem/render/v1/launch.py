@@ -1,8 +1,12 @@
-"""The launch plan: what the entry point assembles, checks and starts, as one JSON file."""
+"""The launch plan: what the entry point assembles, checks, builds and starts, as one JSON file."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 
+from tandem.engines import builds
 from tandem.render.inputs import Inputs
+from tandem.render.v1.ranks import environment, processes
 from tandem.render.v1.stack import BLS_SEQUENCES, Stack
 from tandem.volumes import MODELS
 
@@ -13,11 +17,12 @@ def launch_plan(inputs: Inputs, stack: Stack) -> str:
     """The plan (launch.json) as explicit argument lists: nothing in it is ever read by a shell."""
     plan = {
         "models": {name: _model(stack, name) for name in stack.configs},
-        "server": {"command": _server_command(inputs)},
-        "env": dict(stack.env),
+        "server": {"command": processes(inputs, _server_command(inputs, stack), stack.engines)},
+        "env": {**stack.env, **environment(inputs)},
         "preflight": dict(stack.checks),
     }
-    return json.dumps(plan, indent=1) + "\n"
+    optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs)}
+    return json.dumps({**plan, **{name: part for name, part in optional.items() if part}}, indent=1) + "\n"
 
 
 def config_file(model: str) -> str:
@@ -30,7 +35,13 @@ def _model(stack: Stack, name: str) -> dict[str, str]:
     return {"config": config_file(name), **({"source": source} if source else {})}
 
 
-def _server_command(inputs: Inputs) -> list[str]:
+def _builds(inputs: Inputs) -> Mapping[str, object]:
+    """Engines to build by role; see `tandem_serving.engine_build`."""
+    wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
+    return {role.value: asdict(build) for role, build in wanted.items()}
+
+
+def _server_command(inputs: Inputs, stack: Stack) -> list[str]:
     # The Python backend's pool holds a thread for each engine call until its first response, and for each
     # response sent: below twice the sequences, streaming stalls.
     threads = 2 * max(BLS_SEQUENCES, inputs.spec.serving.max_batch_size) + 32
@@ -39,6 +50,8 @@ def _server_command(inputs: Inputs) -> list[str]:
         f"--model-repository={MODELS}",
         "--model-control-mode=none",
         "--disable-auto-complete-config",
+        # Engines load one after the other: while one is loading, what is free on its GPU cannot be known.
+        *(["--model-load-thread-count=1"] if len(stack.engines) > 1 else []),
         f"--backend-config=python,thread-pool-size={threads}",
         f"--http-port={HTTP_PORT}",
         f"--grpc-port={GRPC_PORT}",

@@ -25,6 +25,10 @@ class Stack:
     """Further files of the revision: name to text."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of the server."""
+    engines: tuple[str, ...] = ()
+    """Models that run as TensorRT engines: those that MPI ranks other than the first load."""
+    kv_cache: Mapping[str, Any] = field(default_factory=dict)
+    """Engines whose KV cache the pod sizes, by model; see `tandem_serving.kv_cache`."""
 
 
 def config(folder: str, model: str, variables: Mapping[str, Any]) -> str:

@@ -1,0 +1,87 @@
+"""Mode BLS on TensorRT engines: each resource of tests/data/input/bls with its launch plan and the parameters of its
+models in tests/data/output/bls, and one engine's configuration in full.
+
+Update them with `make goldens`, and read the difference.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from tandem.accept import Accepted, accept
+from tandem.api.types import SpeculativeInferenceService
+from tandem.render import LATEST, Record, Revision, render
+from tandem.settings import Profile, Settings
+from tandem.sources import downloads
+
+from .conftest import DATA
+
+INPUTS = sorted((DATA / "input" / "bls").glob("*.yaml"))
+OUTPUT = DATA / "output" / "bls"
+PROFILE = Profile.model_validate(
+    {
+        "name": "tensorrt",
+        "image": "registry.example/tritonserver:26.07-trtllm",
+        "tensorrtLlmVersion": "1.2.1",
+        "modes": ["BLS"],
+        "decodingTypes": {"BLS": ["DraftTarget", "Medusa", "Lookahead", "None"]},
+    }
+)
+SETTINGS = Settings(profiles=[PROFILE])
+
+
+def rendered(path: Path) -> Revision:
+    service = SpeculativeInferenceService.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    accepted = accept(service.spec, SETTINGS)
+    assert isinstance(accepted, Accepted), accepted
+    fetched = {role: f"/cache/models/{role}" for role in downloads(service.spec)}
+    return render(
+        Record(renderer=LATEST, serving_image="serving:1", profile=PROFILE, spec=service.spec, fetched=fetched)
+    )
+
+
+def check(path: Path, text: str) -> None:
+    if os.environ.get("UPDATE_GOLDENS"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+
+
+def parsed(revision: Revision, name: str) -> Any:
+    return text_format.Parse(revision.files[f"{name}.config.pbtxt"], model_config_pb2.ModelConfig())
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    revision = rendered(path)
+    plan = json.loads(revision.files["launch.json"])
+    configs = {name: parsed(revision, name) for name in plan["models"]}
+    parameters = {
+        name: {key: value.string_value for key, value in sorted(config.parameters.items())}
+        for name, config in configs.items()
+        if config.parameters
+    }
+    golden = {"launch.json": plan, "parameters": parameters}
+    check(OUTPUT / path.name, yaml.safe_dump(golden, sort_keys=False, width=110))
+
+
+def test_an_engines_configuration_in_full() -> None:
+    revision = rendered(DATA / "input" / "bls" / "guide-fast-logits.yaml")
+    check(OUTPUT / "tensorrt_llm.config.pbtxt", revision.files["tensorrt_llm.config.pbtxt"])
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
+def test_engines_are_tensorrt_llms_and_answer_once(path: Path) -> None:
+    revision = rendered(path)
+    plan = json.loads(revision.files["launch.json"])
+    engines = [name for name in plan["models"] if name in ("tensorrt_llm", "tensorrt_llm_draft")]
+    for name in engines:
+        config = parsed(revision, name)
+        assert (config.name, config.backend) == (name, "tensorrtllm")
+        assert not config.model_transaction_policy.decoupled, "upstream's clients make unary calls"
+        assert "source" not in plan["models"][name], "the backend has the code"
