@@ -41,7 +41,7 @@ def step(title: str) -> Iterator[None]:
 
 
 def built_images() -> list[Built]:
-    """Build what changed of the three images."""
+    """Build what changed of the images."""
     engine = engines.choose(cache.default().root, None)
     plan = Plan(REPOSITORY, cache.default(), engine.local_base)
     return build.build(plan, engine, inputs.select([]))
@@ -54,6 +54,7 @@ def helm_values(images: list[Built]) -> dict[str, object]:
     return {
         "image": {"repository": repository, "tag": tag},
         "servingImage": refs["serving"],
+        "fetcherImage": refs["fetcher"],
         "profiles": [{"name": "reference", "image": refs["reference"]}],
     }
 

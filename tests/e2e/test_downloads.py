@@ -1,0 +1,188 @@
+"""Models downloaded by real Jobs on a real kubelet, from a server in the cluster that speaks the Hub's protocol."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tritonclient.grpc as triton
+
+from builder.build import Built
+
+from .completions import PROMPTS, stream, text
+from .conftest import REPOSITORY, Site, wait_for
+
+HUB = REPOSITORY / "tests/fetcher/hub_server.py"
+RESTRICTED = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+class Hub:
+    """The server, in a pod that serves the pair of the reference image as models pair/target and pair/draft."""
+
+    def __init__(self, site: Site, image: str) -> None:
+        self.site = site
+        site.run("create", "configmap", "hub", f"--from-file={HUB}")
+        site.run("apply", "-f", "-", stdin=json.dumps(hub_service()))
+        self.url = f"http://{site.run('get', 'service', 'hub', '-o', 'jsonpath={.spec.clusterIP}')}:8900"
+        site.run("apply", "-f", "-", stdin=json.dumps(hub_pod(image, self.url)))
+        site.run("wait", "pod/hub", "--for=condition=Ready", "--timeout=60s")
+        wait_for("the hub to answer", self.answers)
+
+    def answers(self) -> bool:
+        try:
+            self.sent()
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+    def sent(self) -> dict[str, int]:
+        """Bytes sent, by model and file."""
+        with urllib.request.urlopen(f"{self.url}/_stats", timeout=5) as reply:
+            found: dict[str, int] = json.load(reply)
+        return found
+
+    def fault(self, **faults: Any) -> None:
+        request = urllib.request.Request(f"{self.url}/_faults", json.dumps(faults).encode(), method="PUT")
+        urllib.request.urlopen(request, timeout=5).close()
+
+    def secret(self, name: str, token: str = "") -> None:
+        """A Secret that sends downloads here."""
+        keys = [f"--from-literal=HF_ENDPOINT={self.url}", *([f"--from-literal=HF_TOKEN={token}"] if token else [])]
+        self.site.run("create", "secret", "generic", name, *keys)
+
+
+def hub_service() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "hub"},
+        "spec": {"selector": {"app": "hub"}, "ports": [{"port": 8900}]},
+    }
+
+
+def hub_pod(image: str, url: str) -> dict[str, Any]:
+    command = ["python3", "/hub/hub_server.py", "--root", "/opt/reference", "--host", "0.0.0.0", "--cdn", url]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "hub", "labels": {"app": "hub"}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "hub",
+                    "image": image,
+                    "command": command,
+                    "securityContext": RESTRICTED,
+                    "volumeMounts": [{"name": "hub", "mountPath": "/hub"}],
+                }
+            ],
+            "volumes": [{"name": "hub", "configMap": {"name": "hub"}}],
+        },
+    }
+
+
+def volume(site: Site, folder: Path) -> dict[str, Any]:
+    """A volume of the one node, for the claim that Tandem makes."""
+    (node,) = [item["metadata"]["name"] for item in site.items("nodes")]
+    here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "cache"},
+        "spec": {
+            "capacity": {"storage": "500Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "claimRef": {"namespace": "default", "name": "tandem-cache"},
+            "local": {"path": str(folder)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [here]}},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def hub(site: Site, images: list[Built], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    (image,) = (built.ref for built in images if built.name == "reference")
+    made = Hub(site, image)
+    site.run("apply", "-f", "-", stdin=json.dumps(volume(site, tmp_path_factory.mktemp("cache"))))
+    made.secret("hub")
+    made.secret("outsider", "hf_outsider")
+    yield made
+    site.run(
+        "delete", "--ignore-not-found", "pod/hub", "service/hub", "configmap/hub", "secret/hub", "secret/outsider"
+    )
+
+
+def model(name: str, secret: str = "hub") -> dict[str, Any]:
+    return {"model": {"uri": f"hf://pair/{name}", "secretName": secret}}
+
+
+def fetching(site: Site, name: str) -> list[dict[str, Any]]:
+    pods = site.items("pods", "-l", site.label(name, "fetch"))
+    return [pod for pod in pods if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
+
+
+def test_a_corrupted_file_is_refused_by_name_until_the_job_is_deleted(site: Site, hub: Hub, another: str) -> None:
+    hub.fault(corrupt=["model.safetensors"])
+    site.apply(another, draft=model("draft"))
+    found = site.wait_condition(another, "ModelsReady", "False")
+    assert found["reason"] == "ChecksumMismatch"
+    assert "model.safetensors" in found["message"]
+    assert site.server_pods(another) == {}
+    hub.fault(corrupt=[])
+    site.run("delete", "jobs", "-l", site.label(another, "fetch"))
+    site.wait_condition(another, "Ready", "True", 180)
+
+
+def test_a_download_that_is_killed_goes_on_and_is_served(site: Site, hub: Hub) -> None:
+    """The node's own files say the same as the Hub's, so the quickstart's completions are the standard."""
+    size = (REPOSITORY / "images/reference/pair/target/model.safetensors").stat().st_size
+    hub.fault(bytes_per_second=size / 30)
+    site.apply("fetched", target=model("target"), draft=model("draft"))
+
+    def progress() -> bool:
+        message = str(site.conditions("fetched").get("ModelsReady", {}).get("message", ""))
+        return "Fetching: " in message and "(0 %)" not in message
+
+    wait_for("the progress in the condition", progress, 90)
+    before = hub.sent()["pair/target/model.safetensors"]
+    assert 0 < before < size
+    for pod in fetching(site, "fetched"):
+        site.run("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+    hub.fault(bytes_per_second=0)
+    site.wait_condition("fetched", "Ready", "True", 180)
+    sent = hub.sent()["pair/target/model.safetensors"]
+    assert size <= sent < size + before, "what was there was not fetched again"
+    assert not site.items("jobs", "-l", site.label("fetched")), "done, and its verdict kept"
+    texts = []
+    for name in ("fetched", "quickstart"):
+        with triton.InferenceServerClient(site.address(name)) as client:
+            texts.append(text(stream(client, PROMPTS[0], 4)))
+    assert texts[0] == texts[1]
+
+
+def test_another_service_of_the_same_models_fetches_nothing(site: Site, hub: Hub, another: str) -> None:
+    site.run("delete", "sis", "fetched", "--ignore-not-found")
+    sent = hub.sent()
+    site.apply(another, target=model("target"), draft=model("draft"))
+    site.wait_condition(another, "Ready", "True", 180)
+    assert hub.sent() == sent
+
+
+def test_a_model_that_is_not_there_is_refused_with_what_to_do(site: Site, hub: Hub, another: str) -> None:
+    site.apply(another, target=model("nothing", "outsider"), draft=model("draft"))
+    found = site.wait_condition(another, "ModelsReady", "False")
+    assert found["reason"] == "ModelNotFound"
+    assert "pair/nothing" in found["message"]
+    assert site.conditions(another)["Stalled"]["reason"] == "ModelNotFound"
+    assert site.server_pods(another) == {}
