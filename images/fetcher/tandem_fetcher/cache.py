@@ -11,6 +11,7 @@ only read. Nothing here is needed from the pod that ended: a killed one leaves a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -82,6 +83,11 @@ class Entry:
             os.fsync(file.fileno())
         unfinished.rename(self.folder / ".complete")
         sync_folder(self.folder)
+
+    def touch(self) -> None:
+        """Say that the folder was asked for: it is not pruned soon. A volume that is only read keeps its times."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / ".complete")
 
     def partial(self, name: str) -> Path:
         """Return where a file stands on its way; its folder exists then. Raises OSError."""

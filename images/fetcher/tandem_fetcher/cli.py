@@ -1,8 +1,12 @@
-"""The commands: `fetch` brings a model into the cache, `resolve` pins its revision. Both end with a verdict."""
+"""The commands: `fetch` brings a model into the cache, `resolve` pins its revision, `prune` removes what nobody uses.
+
+Each ends with one line of JSON: the first two with a verdict.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import re
@@ -20,12 +24,15 @@ from tandem_fetcher.cache import CachedFile, Entry, Manifest, model_path
 from tandem_fetcher.download import Download
 from tandem_fetcher.errors import FetchError, Reason, cache_error
 from tandem_fetcher.progress import Progress
+from tandem_fetcher.prune import prune
 from tandem_fetcher.selection import select
 from tandem_fetcher.source import RemoteFile, Source
 from tandem_fetcher.uri import ModelUri
 from tandem_fetcher.verdict import Pinned
 
 _LOG = logging.getLogger("tandem_fetcher")
+MOST_NAMES = 80
+"""Folders that prune names: a termination message has 4 KiB."""
 _PINNED = re.compile(r"[0-9a-f]{40}")
 
 
@@ -77,7 +84,19 @@ class Task:
         if manifest is None:
             return None
         self._pin(uri, revision, manifest.size, len(manifest.files))
+        entry.touch()
         return self._ready("Cached", uri)
+
+    def prune(self) -> str:
+        """Remove what is not to be kept."""
+        options = self.options
+        try:
+            found = prune(options.cache, options.keep, options.young, dry_run=options.dry_run)
+        except OSError as error:
+            raise cache_error(error) from error
+        return json.dumps(
+            {"removed": found.removed[:MOST_NAMES], "folders": len(found.removed), "bytes": found.bytes}
+        )
 
     def _write(self, source: Source, uri: ModelUri, files: list[RemoteFile]) -> str:
         entry = Entry(self.options.cache / self.pinned.path)
@@ -118,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     task = Task(options)
     _end_on_sigterm(task)
     progress_module.log(task.progress)
-    if options.port is not None:
+    if getattr(options, "port", None) is not None:
         progress_module.serve(task.progress, options.port)
     work: Callable[[], str] = getattr(task, options.command)
     try:
@@ -155,9 +174,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--revision", default="", help="branch, tag, commit or pinned revision")
         command.add_argument("--allow", action="append", default=[], help="pattern of files to take; repeatable")
         command.add_argument("--termination-log", type=Path, help="file that also gets the verdict")
-        command.set_defaults(port=None)
     fetch = commands.choices["fetch"]
     fetch.add_argument("--cache", type=Path, default="/cache", help="root of the cache volume")
     fetch.add_argument("--port", type=int, default=8080, help="port of GET /progress")
     fetch.add_argument("--parallel", type=int, default=4, help="files at a time")
+    remove = commands.add_parser("prune", help="remove models and engines that nobody uses")
+    remove.add_argument("--cache", type=Path, default="/cache", help="root of the cache volume")
+    remove.add_argument("--keep", action="append", default=[], help="models/KEY or engines/KEY; repeatable")
+    remove.add_argument("--young", type=float, default=3600, help="keep what was written or asked for so lately, s")
+    remove.add_argument("--dry-run", action="store_true", help="only tell")
+    remove.add_argument("--termination-log", type=Path, help="file that also gets the result")
     return parser

@@ -12,8 +12,10 @@ import yaml
 from pythonjsonlogger.json import JsonFormatter
 
 import tandem
+from tandem import names
 from tandem.api.crd import crd as make_crd
 from tandem.api.reference import api_reference
+from tandem.cli import cache as cache_command
 from tandem.cli import generate as generate_command
 from tandem.cli.render import read_text, render_file
 from tandem.cluster.client import Api
@@ -29,6 +31,7 @@ app = typer.Typer(
 )
 operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True)
 app.add_typer(operator_app, name="operator")
+app.add_typer(cache_command.app, name="cache")
 
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="Settings file (YAML); defaults when not given.")
@@ -73,6 +76,19 @@ def render(
 
 
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
+
+
+@cache_command.app.command("prune")
+def cache_prune(
+    namespace: cache_command.Namespace = "default",
+    claim: cache_command.Claim = names.CACHE_CLAIM,
+    image: cache_command.Image = cache_command.DEFAULT_IMAGE,
+    dry_run: cache_command.DryRun = False,
+) -> None:
+    """Remove models and engines that no service of the namespace refers to; what is younger than an hour stays."""
+    with user_errors():
+        found = asyncio.run(cache_command.prune(namespace, claim, image, dry_run=dry_run))
+    typer.echo(cache_command.report(found, dry_run=dry_run))
 
 
 @operator_app.command("run")

@@ -1,0 +1,66 @@
+"""What services keep in the cache volume, and the Job that removes the rest."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tandem import names
+from tandem.cache import UnknownReferences, kept, prune_job
+from tandem.cli.cache import report
+from tandem.settings import Settings
+
+from .conftest import QUICKSTART, parse
+from .test_plan import GOOD, World
+from .test_stages import HUB, fetched
+
+
+def configmaps(world: World) -> list[dict[str, Any]]:
+    return [obj for (kind, _), obj in world.objects.items() if kind == "ConfigMap"]
+
+
+def test_every_revision_and_every_download_counts(settings: Settings) -> None:
+    world = World(settings)
+    hub = parse(QUICKSTART, **HUB)
+    world.step(hub)
+    keys = ["a" * 32, "b" * 32]
+    for name, key in zip(world.jobs(), keys, strict=True):
+        world.finish(name, fetched(f"models/{key}"))
+    world.step(hub)
+    assert kept(configmaps(world)) == {f"models/{key}" for key in keys}
+    world.pods = []
+    world.finish_preflight(GOOD)
+    world.step(hub)
+    downloads = [name for kind, name in world.objects if kind == "ConfigMap" and f"-{names.FETCH}-" in name]
+    for name in downloads:
+        del world.objects["ConfigMap", name]
+    assert kept(configmaps(world)) == {f"models/{key}" for key in keys}, "the revision alone remembers"
+
+
+def test_models_in_images_and_claims_are_not_in_the_cache(settings: Settings) -> None:
+    world = World(settings)
+    world.step(parse(QUICKSTART))
+    assert kept(configmaps(world)) == set()
+
+
+def test_a_revision_that_cannot_be_read_stops_everything() -> None:
+    labels = {names.LABEL_COMPONENT: names.REVISION}
+    strange = {"metadata": {"name": "svc-1", "labels": labels}, "data": {"record.json": '{"renderer": "v9"}'}}
+    with pytest.raises(UnknownReferences, match="ConfigMap svc-1 is of another version"):
+        kept([strange])
+
+
+def test_the_job() -> None:
+    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", {"models/b", "models/a"}, dry_run=True)
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["command"] == [
+        *("python3", "-m", "tandem_fetcher", "prune", "--cache", "/cache"),
+        *("--termination-log", "/dev/termination-log", "--dry-run", "--keep", "models/a", "--keep", "models/b"),
+    ]
+    assert pod["volumes"] == [{"name": "cache", "persistentVolumeClaim": {"claimName": "claim"}}]
+
+
+def test_the_report() -> None:
+    found = json.loads('{"removed": ["models/a"], "folders": 1, "bytes": 1500000000}')
+    assert report(found, dry_run=False) == "models/a\nremoved 1.50 GB in 1 folders"
+    assert report(found, dry_run=True).endswith("would remove 1.50 GB in 1 folders")
