@@ -185,10 +185,14 @@ class Cluster:
 
     def _start_control_plane(self, plane: ControlPlane, wanted: State) -> None:
         plane.prepare()
-        started = [self._programs.ensure(program) for program in plane.programs(reachable=wanted.count("real") > 0)]
+        etcd, apiserver, *others = plane.programs(reachable=wanted.count("real") > 0)
+        started = [self._programs.ensure(program) for program in (etcd, apiserver)]
         if any(started):
             self.say("waiting for the API server ...")
         self._wait_ready(plane)
+        # The others give up after 10 s without their rights, which the API server writes when it starts.
+        for program in others:
+            self._programs.ensure(program)
 
     def _wait_ready(self, plane: ControlPlane) -> None:
         def ready() -> bool:
