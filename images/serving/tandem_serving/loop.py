@@ -17,9 +17,9 @@ returns accepted draft tokens only, without one of the target's own, has reached
 return end_id are understood too.
 
 Without a draft the target runs in calls of 1, 2, 4, 8, 16, 16, ... tokens: long enough to cost little, short
-enough to stream and to be cancelled. (One streaming call would be fewer, but with more than one response
-to a call Triton's Python backend can deadlock its whole process up to 26.06: its iterator waits for the
-interpreter's lock while it holds its own.)
+enough to be cancelled, and for a stream no longer than `burst` seconds, so that its text flows. (One streaming
+call would be fewer, but with more than one response to a call Triton's Python backend can deadlock its whole
+process up to 26.06: its iterator waits for the interpreter's lock while it holds its own.)
 
 Penalties and bad words: TensorRT-LLM counts the whole sequence, prompt included, and a later round's
 prompt is exactly the earlier sequence, so they mean the same on each round as in one long call.
@@ -29,6 +29,7 @@ none: banning its end would change the distribution that it is judged by.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -44,8 +45,9 @@ FINISH_LENGTH = "length"
 FINISH_END_ID = "end_id"
 FINISH_STOP = "stop"
 
-# Tokens of the target's calls when it runs alone, at most.
+# Tokens of the target's calls when it runs alone: at most, and what `burst` leaves of that at least.
 LONGEST_SPAN = 16
+SHORTEST_LIMIT = 2
 
 _MASK64 = (1 << 64) - 1
 
@@ -92,6 +94,7 @@ class Sequence:
     engines that start a request's random numbers at its seed (TensorRT-LLM); engines that key them by
     absolute position get the client's seed as it is. `use_draft_logits`: verify by logits. `one_call`: the
     target alone in a single call, for what an engine keeps track of from a request's first token (a guide).
+    `burst`: seconds that the target's calls may take when it runs alone.
     """
 
     prompt: IntArray
@@ -104,6 +107,7 @@ class Sequence:
     draft_limit: int = 1 << 30
     use_draft_logits: bool = False
     one_call: bool = False
+    burst: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ class Loop:
         self._end = self._start
         self._proposal: list[int] = []
         self._span = 1
+        self.longest_span = LONGEST_SPAN
         self._seen: set[Role] = set()
         self._guess: list[int] = []
         self._ready: list[int] = []
@@ -201,10 +206,13 @@ class Loop:
         if self._proposal and len(call.ids) == self._end + len(self._proposal):
             self._guess = output.ids
 
-    def verified(self, output: Output) -> Step:
-        """Take the target's answer: what the sequence has gained."""
+    def verified(self, output: Output, seconds: float = 0.0) -> Step:
+        """Take the target's answer, which took so long: what the sequence has gained."""
         proposal, self._proposal = self._proposal, []
         guess, self._guess = self._guess, []
+        if output.ids and not proposal and seconds > 0:
+            fitting = len(output.ids) * self._sequence.burst / seconds
+            self.longest_span = int(min(max(fitting, SHORTEST_LIMIT), LONGEST_SPAN))
         ids = output.ids[: self._remaining]
         cut = self._end_at(ids)
         accepted = common_prefix(ids[:cut], proposal)
@@ -237,7 +245,8 @@ class Loop:
         return self._sequence.draft_limit - self._end
 
     def _alone(self) -> Call:
-        self._wanted = self._remaining if self._sequence.one_call else min(self._span, self._remaining)
+        span = self._remaining if self._sequence.one_call else min(self._span, self.longest_span)
+        self._wanted = min(span, self._remaining)
         self._span = min(2 * self._span, LONGEST_SPAN)
         return self._call("target", self._wanted)
 

@@ -224,7 +224,7 @@ class Runner:
         batch.turns = together
         return [batch, *(Batch(batch.role, [turn], wave=False) for turn in apart)]
 
-    def _answer(self, turn: Turn[Generation], output: Output) -> None:
+    def _answer(self, turn: Turn[Generation], output: Output, seconds: float) -> None:
         generation = turn.sequence
         if not generation.alive:
             return
@@ -235,7 +235,7 @@ class Runner:
             self._breaker.worked()
             self._ask(generation, generation.loop.drafted(output))
             return
-        step = generation.loop.verified(output)
+        step = generation.loop.verified(output, seconds)
         if step.drafted:
             generation.acceptance.observe(step.drafted, step.accepted)
         generation.take(step, lambda work: self._delivery.put(generation, work))
@@ -338,12 +338,13 @@ class Runner:
     def _take(self, batch: Batch[Generation], flight: _Flight, outputs: list[tuple[int, Output]]) -> None:
         if len(outputs) == len(flight.left):
             self._release(batch)
+        seconds = time.monotonic() - flight.started
         with self._lock:
             if batch.role == "target":
                 self._policy.turns(len(outputs))
             for row, output in outputs:
                 if row in flight.left:
-                    self._answer(flight.left[row], output)
+                    self._answer(flight.left[row], output, seconds)
                     del flight.left[row]
 
     def _settle(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> Batch[Generation] | None:
@@ -377,7 +378,7 @@ class Runner:
                 self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt)
         elif batch.wave:
             self._policy.timed("target", len(batch.turns), 0, seconds, prompt)
-        elif first.output_len == LONGEST_SPAN:
+        elif batch.turns[0].sequence.loop.longest_span <= first.output_len <= LONGEST_SPAN:
             # Half a step goes by, on average, until the engine takes a call in.
             self._policy.timed_alone(len(self._running), first.output_len + 0.5, seconds)
 

@@ -7,6 +7,7 @@ reports the metrics.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -27,6 +28,9 @@ from tandem_serving.tokenizer import Tokenizer
 
 WATCH_SECONDS = 0.1
 METRICS_SECONDS = 0.5
+# A stream whose target runs alone gets text this often. Shorter calls cost: 13% of the tokens at 0.1 s, 64 streams,
+# a step of 12 ms, since each call waits for a step of the engine to end.
+BURST_SECONDS = 0.25
 
 
 class Bind(Protocol):
@@ -130,6 +134,7 @@ class Service:
             draft_limit=options.draft_limit,
             use_draft_logits=request.use_draft_logits,
             one_call=prompt.guided,
+            burst=BURST_SECONDS if request.stream else math.inf,
         )
         text = TextStream(Detokenizer(self._tokenizer.decode, prompt.ids.tolist()), StopText(prompt.stop_words))
         return Generation(

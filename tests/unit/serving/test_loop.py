@@ -136,6 +136,24 @@ def test_a_call_says_whether_it_brings_the_prompt() -> None:
     assert brings == [("draft", True), ("target", True), ("draft", False), ("target", False)]
 
 
+SPANS = [
+    (0.25, 0.012, [1, 2, 4, 8, 16, 16], "a fast target: the longest calls"),
+    (0.25, 0.04, [1, 2, 4, 6, 6, 6], "a slow one: a quarter of a second"),
+    (0.25, 1.0, [1, 2, 2, 2, 2, 2], "a very slow one: calls cost more than they are worth"),
+    (float("inf"), 1.0, [1, 2, 4, 8, 16, 16], "no stream: nobody waits for parts"),
+]
+
+
+@pytest.mark.parametrize(("burst", "a_token", "expected", "reason"), SPANS, ids=[reason for *_, reason in SPANS])
+def test_a_stream_of_the_target_alone_flows(burst: float, a_token: float, expected: list[int], reason: str) -> None:
+    loop, engine, spans = Loop(Sequence(PROMPT, 100, burst=burst)), MockEngine(counting), []
+    for _ in expected:
+        call = loop.begin(0)
+        spans.append(call.output_len)
+        loop.verified(engine.run(call), seconds=a_token * call.output_len)
+    assert spans == expected, reason
+
+
 def test_one_call_of_the_target_alone_where_the_engine_keeps_track() -> None:
     target, draft = MockEngine(counting), MockEngine(counting)
     steps = generate(target, draft, k=4, max_tokens=40, one_call=True)
