@@ -42,6 +42,7 @@ class TritonPythonModel:
         self._draft = args["model_name"].endswith("draft")
         self._threads = ThreadPoolExecutor(128)
         self._active: set[str] = set()
+        self._calls = 0  # that run; a stopped one is not active, and runs until it has noticed
         self._ended = time.monotonic()
         self._lock = threading.Lock()
 
@@ -59,7 +60,7 @@ class TritonPythonModel:
             return
         seeds = tensors.get("seed", np.zeros(1)).reshape(-1).tolist()
         if seeds[0] == COUNT_CALLS:
-            sender.send(_response([[len(self._active)]]), FINAL)
+            sender.send(_response([[self._calls]]), FINAL)
         elif seeds[0] == IDLE_TIME:
             sender.send(_response([[round(1000 * (time.monotonic() - self._ended))]]), FINAL)
         elif (DRAFT_FAILS if self._draft else TARGET_FAILS) in seeds:
@@ -75,6 +76,7 @@ class TritonPythonModel:
         """All rows in one response, as a caller of several rows must ask for."""
         with self._lock:
             self._active.add(call_id)
+            self._calls += 1
         if (DRAFT_HANGS if self._draft else TARGET_HANGS) in seeds:
             self._hang(call_id)
         rows = [
@@ -83,6 +85,7 @@ class TritonPythonModel:
         ]
         with self._lock:
             self._active.discard(call_id)
+            self._calls -= 1
             self._ended = time.monotonic()
         wanted = tensors.get("return_generation_logits", np.zeros(1)).any()
         sender.send(_response(rows, _handles(tensors) if wanted else None), FINAL)
