@@ -5,16 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from queue import SimpleQueue
+from typing import TypeVar
+
+R = TypeVar("R")
 
 log = logging.getLogger("tandem.delivery")
 
-Work = Callable[[], None]
+Send = Callable[[], None]
+Make = Callable[[], Send]
 
 
 class Delivery:
-    """Work of one key is done in order, of different ones side by side.
+    """Steps of one sequence are delivered in order, of different ones side by side.
+
+    What a wave brings is made together, then sent together: between two responses the processors do the server's
+    work, and have to fetch ours again.
 
     It makes way: no work begins while a `hurry` lasts, since the interpreter runs one thread at a time and
     engines that wait for their next call cost every sequence. Nor in the first `GRACE` seconds after it: the
@@ -25,7 +32,7 @@ class Delivery:
 
     def __init__(self, threads: int = 2) -> None:
         # Sending waits for the server, without the interpreter's lock: two threads overlap that.
-        self._queues: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in range(threads)]
+        self._queues: list[SimpleQueue[list[Make] | None]] = [SimpleQueue() for _ in range(threads)]
         self._free = threading.Event()
         self._free.set()
         self._hurries = 0
@@ -38,9 +45,13 @@ class Delivery:
         for thread in self._threads:
             thread.start()
 
-    def put(self, key: object, work: Work) -> None:
-        """Have `work` done after all earlier work of `key`."""
-        self._queues[id(key) // 64 % len(self._queues)].put(work)
+    def put(self, steps: Iterable[tuple[Hashable, Make]]) -> None:
+        """Deliver steps of sequences, each after all earlier ones of its sequence."""
+        parts: dict[int, list[Make]] = {}
+        for sequence, make in steps:
+            parts.setdefault(id(sequence) // 64 % len(self._queues), []).append(make)
+        for number, makes in parts.items():
+            self._queues[number].put(makes)
 
     def hurry(self, begins: bool) -> None:
         """A hurry begins or ends; several may overlap."""
@@ -65,10 +76,17 @@ class Delivery:
             time.sleep(rest)
             self._free.wait()
 
-    def _work(self, queue: SimpleQueue[Work | None]) -> None:
-        while (work := queue.get()) is not None:
-            self._give_way()
-            try:
-                work()
-            except Exception:  # one sequence's text or client must not end the others' delivery
-                log.exception("a response was not delivered")
+    def _work(self, queue: SimpleQueue[list[Make] | None]) -> None:
+        while (makes := queue.get()) is not None:
+            sends = [self._do(make) for make in makes]
+            for send in sends:
+                if send:
+                    self._do(send)
+
+    def _do(self, part: Callable[[], R]) -> R | None:
+        self._give_way()
+        try:
+            return part()
+        except Exception:  # one sequence's text or client must not end the others' delivery
+            log.exception("a response was not delivered")
+            return None

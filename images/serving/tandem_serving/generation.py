@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.chunks import Chunk, Writer
+from tandem_serving.delivery import Make, Send
 from tandem_serving.errors import FAILED, EngineError
 from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop, Role, Step
@@ -64,27 +66,42 @@ class Generation:
         self.key = tuple((role, binding.key) for role, binding in self.bindings.items()), self.reproducible
 
     @property
+    def heard_of(self) -> bool:
+        """Whether its client has a first token."""
+        return bool(self._told)
+
+    @property
     def alive(self) -> bool:
         """Whether anybody waits for more of it."""
         return not self.over and not self.job.over
 
-    def take(self, step: Step, later: Callable[[Callable[[], None]], None]) -> None:
-        """Take a step; sending, and what need not be known now, is left for `later`."""
+    def take(self, step: Step) -> Make:
+        """Take a step; what need not be known now is left to the delivery: making its responses and sending them."""
         self.over = bool(step.finish)
         if not self.writer.stops_on_text:
-            later(lambda: self._deliver(lambda: self.writer.write(step), step))
-            return
+            return lambda: self._make(step, None)
         chunks = self.writer.write(step)
         self.over = self.writer.over
-        later(lambda: self._deliver(lambda: chunks, step))
+        return lambda: self._make(step, chunks)
 
-    def _deliver(self, write: Callable[[], list[Chunk]], step: Step) -> None:
-        try:
-            chunks = write()
+    def _make(self, step: Step, written: list[Chunk] | None) -> Send:
+        chunks: list[Chunk] = []
+        with self._told_to_the_client():
+            chunks = self.writer.write(step) if written is None else written
             self._count(step)
+        return lambda: self._send(chunks)
+
+    def _send(self, chunks: list[Chunk]) -> None:
+        with self._told_to_the_client():
             for chunk in chunks:
                 self.job.send(chunk)
-        except Exception:  # whatever it is, the client must hear of it, and nobody else
+
+    @contextmanager
+    def _told_to_the_client(self) -> Iterator[None]:
+        """Whatever fails, the client must hear of it, and nobody else."""
+        try:
+            yield
+        except Exception:
             log.exception("a response could not be made")
             self.over = True
             self.job.fail(EngineError(FAILED))

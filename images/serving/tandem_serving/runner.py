@@ -18,7 +18,7 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.breaker import Breaker
-from tandem_serving.delivery import Delivery
+from tandem_serving.delivery import Delivery, Make
 from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError
 from tandem_serving.generation import Generation
 from tandem_serving.loop import LONGEST_SPAN, Call, Output, Role
@@ -84,6 +84,7 @@ class Runner:
         self._breaker = Breaker()
         self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
         self._delivery = Delivery()
+        self._outgoing: list[tuple[Generation, Make]] = []
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running, thread_name_prefix="engine")
 
@@ -238,12 +239,12 @@ class Runner:
         step = generation.loop.verified(output, seconds)
         if step.drafted:
             generation.acceptance.observe(step.drafted, step.accepted)
-        generation.take(step, lambda work: self._delivery.put(generation, work))
+        self._outgoing.append((generation, generation.take(step)))
         if generation.over:
             self._retire(generation)
             # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.
-            self._delivery.put(generation, lambda: self._depart(generation))
+            self._outgoing.append((generation, lambda: lambda: self._depart(generation)))
         else:
             self._begin(generation)
 
@@ -346,6 +347,9 @@ class Runner:
                 if row in flight.left:
                     self._answer(flight.left[row], output, seconds)
                     del flight.left[row]
+            outgoing, self._outgoing = self._outgoing, []
+        outgoing.sort(key=lambda item: item[0].heard_of)  # first tokens first; each sequence's own stay in order
+        self._delivery.put(outgoing)
 
     def _settle(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> Batch[Generation] | None:
         with self._lock:

@@ -10,7 +10,8 @@ the engine sees its batch at one step's beginning. How many waves are in flight 
 - none: `rows` is 1, each sequence goes on its own and the engine's in-flight batching merges what it can.
 
 What would hold up the others never joins a wave: the target alone for several tokens, and calls that failed
-or timed out with others. They start at once, by themselves.
+or timed out with others. They start at once, by themselves. So does a new prompt's first call where a wave is in
+the target's queue already: the engine takes both into its next step.
 """
 
 from __future__ import annotations
@@ -122,8 +123,17 @@ class Schedule(Generic[S]):
         # A wave may queue behind the one in flight: the engine then goes from one to the other without us. A
         # small one waits for more, or it would take a step of the target for itself, round after round.
         half, least = -(-cohort.members // 2), cohort.members / 3
+        early = self._first_calls(cohort)
         ready = [role for role in roles if idle or (flying[role] < 2 and len(waiting[role]) >= least)]
-        return [batch for role in ready for batch in self._take(cohort, role, half)]
+        return early + [batch for role in ready for batch in self._take(cohort, role, half)]
+
+    def _first_calls(self, cohort: _Cohort[S]) -> list[Batch[S]]:
+        """New prompts' calls while one wave runs and one is in the engine's queue: they join the latter's step."""
+        waiting = cohort.waiting["target"]
+        if cohort.flying["target"] < 2 or not any(turn.call.first for turn in waiting):
+            return []
+        cohort.waiting["target"] = [turn for turn in waiting if not turn.call.first]
+        return [Batch("target", [turn], wave=False) for turn in waiting if turn.call.first]
 
     def _take(self, cohort: _Cohort[S], role: Role, most: int) -> list[Batch[S]]:
         """A wave of at most `most` turns; more than one engine call where the engine takes fewer rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 # What decoders write for bytes that are no complete character (yet).
@@ -138,25 +138,25 @@ class TextStream:
 
     def push(self, ids: list[int], accepted: int, last: bool) -> TextStep:
         """Add a step's tokens, the first `accepted` of them drafted; `last` flushes what is held."""
+        if not self.stop.words:
+            return self._unstopped(ids, accepted, last)
         runs: list[tuple[str, bool]] = []
-        end = 0
-        for tokens, drafted in self._parts(ids, accepted):
-            end += len(tokens)
-            if self._add(self.detokenizer.push(tokens), drafted, runs):
+        for end, token in enumerate(ids, 1):
+            # One by one: a stop word may end at any.
+            if self._add(self.detokenizer.push([token]), end <= accepted, runs):
                 return TextStep(_pieces(runs), end, stopped=True)
         stopped = last and self._add(self.detokenizer.flush(), False, runs)
         if last and not stopped:
             self._emit(self.stop.flush(), runs)
         return TextStep(_pieces(runs), len(ids), stopped)
 
-    def _parts(self, ids: list[int], accepted: int) -> Iterator[tuple[list[int], bool]]:
-        """Tokens to decode together: one by one where a stop word may end them, else by who chose them."""
-        if self.stop.words:
-            yield from (([token], i < accepted) for i, token in enumerate(ids))
-            return
-        for tokens, drafted in ((ids[:accepted], True), (ids[accepted:], False)):
-            if tokens:
-                yield tokens, drafted
+    def _unstopped(self, ids: list[int], accepted: int, last: bool) -> TextStep:
+        """The step without stop words: nothing is held back, so its text is one piece."""
+        drafted = self.detokenizer.push(ids[:accepted]) if accepted else ""
+        rest = self.detokenizer.push(ids[accepted:]) if accepted < len(ids) else ""
+        if last:
+            rest += self.detokenizer.flush()
+        return TextStep([Piece(drafted + rest, len(drafted))], len(ids), stopped=False)
 
     def _add(self, text: str, drafted: bool, runs: list[tuple[str, bool]]) -> bool:
         if text:

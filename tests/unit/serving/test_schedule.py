@@ -148,3 +148,21 @@ def test_an_answered_wave_makes_way_for_the_other_cohort_alone(slots: int, start
     made.finish(wave)
     made.finish(wave)
     assert all(count >= 0 for cohort in made._cohorts.values() for count in cohort.flying.values()), "freed once"
+
+
+@pytest.mark.parametrize(
+    ("queued", "started", "reason"),
+    [
+        (False, [], "the target's queue is empty: with the next wave, or the target would make a step for it alone"),
+        (True, ["n"], "a wave is in the queue: the engine takes both into its next step"),
+    ],
+)
+def test_a_new_prompt_does_not_wait_for_the_wave_after_the_next(
+    queued: bool, started: list[str], reason: str
+) -> None:
+    made = schedule(7, slots=2)
+    for wave in ("abc", "def") if queued else ("abc",):
+        ask(made, targets=wave)
+        assert names(start(made)) == [wave]
+    made.ask(Turn("n", Call("target", IDS, 1, first=True), "k"))
+    assert names(start(made)) == started, reason
