@@ -45,7 +45,11 @@ class Delivery:
         for thread in self._threads:
             thread.start()
 
-    def put(self, steps: Iterable[tuple[Hashable, Make]]) -> None:
+    def put(self, sequence: Hashable, send: Send) -> None:
+        """Send something after all earlier steps of a sequence."""
+        self.put_wave([(sequence, lambda: send)])
+
+    def put_wave(self, steps: Iterable[tuple[Hashable, Make]]) -> None:
         """Deliver steps of sequences, each after all earlier ones of its sequence."""
         parts: dict[int, list[Make]] = {}
         for sequence, make in steps:

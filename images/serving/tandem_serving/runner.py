@@ -349,7 +349,7 @@ class Runner:
                     del flight.left[row]
             outgoing, self._outgoing = self._outgoing, []
         outgoing.sort(key=lambda item: item[0].heard_of)  # first tokens first; each sequence's own stay in order
-        self._delivery.put(outgoing)
+        self._delivery.put_wave(outgoing)
 
     def _settle(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> Batch[Generation] | None:
         with self._lock:
