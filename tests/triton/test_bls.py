@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -376,9 +377,10 @@ def test_metrics_count_what_the_responses_say(server: TritonServer) -> None:
     eventually(lambda: [metric(server, name) for name in families] == expected, "counted")
 
 
-def test_the_startup_probe_succeeds(server: TritonServer) -> None:
+def test_the_startup_probe_succeeds(server: TritonServer, tmp_path: Path) -> None:
+    (tmp_path / "tensorrt_llm_bls").mkdir()  # as in the server's repository
     entrypoint = REPOSITORY_ROOT / "images/serving/entrypoint.py"
-    command = [sys.executable, str(entrypoint), "probe", "--port", str(server.ports.http)]
+    command = [sys.executable, str(entrypoint), "probe", "--port", str(server.ports.http), "--models", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("tensorrt_llm_bls generates: ")

@@ -28,7 +28,8 @@ def _parser() -> argparse.ArgumentParser:
     preflight.set_defaults(run=_preflight)
     probe = commands.add_parser("probe", help="generate two tokens; exit code 0 when that works")
     probe.add_argument("--port", type=int, default=8000, help="Triton's HTTP port")
-    probe.add_argument("--model", default="tensorrt_llm_bls", help="model to call")
+    probe.add_argument("--model", help="model to call; by default the repository's that answers one response")
+    probe.add_argument("--models", type=Path, default="/models", help="the model repository")
     probe.add_argument("--timeout", type=float, default=30, help="seconds to wait")
     probe.set_defaults(run=_probe)
     return parser
@@ -68,11 +69,12 @@ def _probe(options: argparse.Namespace) -> int:
     from tandem_serving import probe
 
     try:
-        text = probe.generate(options.port, options.model, options.timeout)
+        model = options.model or probe.unary_model(options.models)
+        text = probe.generate(options.port, model, options.timeout)
     except probe.ProbeError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{options.model} generates: {text!r}")
+    print(f"{model} generates: {text!r}")
     return 0
 
 

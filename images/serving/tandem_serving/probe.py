@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+from pathlib import Path
 
 PROMPT = "def main():"
+# The models that answer one response, by mode.
+UNARY = ("tensorrt_llm_bls", "tensorrt_llm_unary")
 # The same wish in the tensors of either model; Triton takes names that a model does not have for parameters.
 BLS = {"max_tokens": 2, "exclude_input_in_output": True}
 LLM_API = {"sampling_param_max_tokens": 2, "sampling_param_exclude_input_from_output": True}
@@ -13,6 +16,14 @@ LLM_API = {"sampling_param_max_tokens": 2, "sampling_param_exclude_input_from_ou
 
 class ProbeError(Exception):
     """The service does not generate (yet); the message is one line."""
+
+
+def unary_model(repository: Path) -> str:
+    """The model of UNARY that a model repository has. Raises ProbeError."""
+    for model in UNARY:
+        if (repository / model).is_dir():
+            return model
+    raise ProbeError(f"{repository} has none of {', '.join(UNARY)}: the server is still being set up")
 
 
 def generate(port: int, model: str, seconds: float) -> str:

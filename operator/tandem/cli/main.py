@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,8 @@ from tandem.api.crd import crd as make_crd
 from tandem.api.reference import api_reference
 from tandem.cli import cache as cache_command
 from tandem.cli import generate as generate_command
-from tandem.cli.render import read_text, render_file
+from tandem.cli.manifests import accepted_all, judge_all, read_text
+from tandem.cli.render import render_manifests, trtllm_config
 from tandem.cluster.client import Api
 from tandem.errors import TandemError
 from tandem.operator import Operator
@@ -65,14 +67,52 @@ def crd(
     typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
 
 
+ResourceFile = Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")]
+
+
 @app.command()
 def render(
-    file: Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")],
+    file: ResourceFile,
     settings: SettingsFile = None,
+    trtllm: Annotated[
+        bool, typer.Option("--trtllm-config", help="The file for trtllm-serve and trtllm-bench --config instead.")
+    ] = False,
 ) -> None:
     """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
     with user_errors():
-        typer.echo(render_file(read_text(file), load_settings(settings)), nl=False)
+        loaded = load_settings(settings)
+        services = accepted_all(read_text(file), loaded)
+        for service, accepted in services:
+            _warn(service.name, accepted.warnings)
+        if trtllm:
+            text, command = trtllm_config(services)
+            typer.echo(f"serve it with: {command}", err=True)
+        else:
+            text = render_manifests(services, loaded)
+        typer.echo(text, nl=False)
+
+
+@app.command()
+def validate(file: ResourceFile, settings: SettingsFile = None) -> None:
+    """Say whether the API server and the operator would accept a SpeculativeInferenceService, offline.
+
+    Exit code 0 when all in the file would be. Models, nodes and the rest of the cluster are not looked at.
+    """
+    with user_errors():
+        judged = judge_all(read_text(file), load_settings(settings))
+    for one in judged:
+        for problem in one.problems:
+            typer.secho(f"{one.service.name}: {problem}", fg=typer.colors.RED, err=True)
+        if one.accepted:
+            _warn(one.service.name, one.accepted.warnings)
+            typer.echo(f"{one.service.name}: accepted, profile {one.accepted.profile.name}")
+    if any(one.problems for one in judged):
+        raise typer.Exit(1)
+
+
+def _warn(name: str, warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))

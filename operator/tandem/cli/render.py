@@ -1,68 +1,49 @@
-"""`tandem render`: a resource to its children, offline."""
+"""`tandem render`: a resource to its children, or to the configuration of TensorRT-LLM's own tools, offline."""
 
-import sys
-from pathlib import Path
+import shlex
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from tandem import build
-from tandem.accept import Refusal, accept
-from tandem.api import KIND
-from tandem.api.types import SpeculativeInferenceService
-from tandem.errors import TandemError
+from tandem.accept import Accepted
+from tandem.api.types import DecodingType, Mode, SpeculativeInferenceService
+from tandem.cli.manifests import ManifestError
+from tandem.llm_args import llm_args, to_yaml
 from tandem.render import LATEST, Record, render
 from tandem.settings import Settings
-from tandem.sources import CACHE
+from tandem.sources import CACHE, folders, references
 from tandem.stages import build_tasks, fetch_tasks, makes_cache, preflight_task
 
-
-class RenderError(TandemError):
-    """The resource cannot be rendered; the message says what to write."""
+Service = tuple[SpeculativeInferenceService, Accepted]
 
 
-def read_text(file: Path) -> str:
-    """The text of `file`, of standard input for `-`. Raises RenderError."""
-    try:
-        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        return data.decode()
-    except OSError as error:
-        raise RenderError(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise RenderError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-
-
-def render_file(text: str, settings: Settings) -> str:
-    """The manifests of all services in `text`, as the operator would apply them for new services.
+def render_manifests(services: Iterable[Service], settings: Settings) -> str:
+    """The manifests of services, as the operator would apply them for new ones.
 
     Owner references are left out: they need the UID that the API server gives. So does the folder of a model that
     is downloaded: it is named after the content, here after its URI and revision.
-
-    Raises:
-        RenderError: no service in it, a wrong field, or a spec that the settings' profiles cannot run.
     """
-    try:
-        documents = [document for document in yaml.safe_load_all(text) if document]
-    except yaml.YAMLError as error:
-        raise RenderError(f"not YAML: {error}") from error
-    services = [document for document in documents if isinstance(document, dict) and document.get("kind") == KIND]
-    if not services:
-        raise RenderError(f"no {KIND} in the file")
-    manifests = [manifest for service in services for manifest in _children(service, settings)]
-    return yaml.safe_dump_all(manifests, sort_keys=False, width=110)
+    manifests = [manifest for service in services for manifest in _children(*service, settings)]
+    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=110)
 
 
-def _children(raw: dict[str, Any], settings: Settings) -> list[dict[str, Any]]:
-    raw = {**raw, "metadata": {"namespace": "default", **raw.get("metadata", {})}}
-    try:
-        service = SpeculativeInferenceService.model_validate(raw)
-    except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise RenderError("\n".join([f"{raw['metadata'].get('name')}:", *lines])) from error
-    accepted = accept(service.spec, settings)
-    if isinstance(accepted, Refusal):
-        raise RenderError(f"{service.name}: {accepted.reason}: {accepted.message}")
+class _Dumper(yaml.SafeDumper):
+    """For reading, and for diffs: texts as blocks of lines, and everything written out where it stands."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _children(service: SpeculativeInferenceService, accepted: Accepted, settings: Settings) -> list[dict[str, Any]]:
     fetches = fetch_tasks(service, settings)
     record = Record(
         renderer=LATEST,
@@ -85,3 +66,29 @@ def _children(raw: dict[str, Any], settings: Settings) -> list[dict[str, Any]]:
         *(build.task_job(service, task) for task in [*tasks.values(), preflight]),
         build.workload(service, revision),
     ]
+
+
+def trtllm_config(services: list[Service]) -> tuple[str, str]:
+    """The file that `trtllm-serve --config` and `trtllm-bench --config` take, and the command that serves with it.
+
+    The model is an argument of these tools, so it is not in the file, where it would win over the argument. Models
+    of the Hugging Face hub keep their name, since the tools know it; those that we mount have their folder in our
+    containers, and s3:// and gs:// stay as they are: download them first.
+
+    Raises:
+        ManifestError: several services, mode BLS, or a drafter, which is no data.
+    """
+    if len(services) != 1:
+        raise ManifestError(f"--trtllm-config is for one service, and the file has {len(services)}")
+    (service, accepted) = services[0]
+    spec = service.spec
+    if spec.runtime.mode is not Mode.LLMAPI:
+        raise ManifestError(
+            f"{service.name}: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI"
+        )
+    if spec.speculation.decoding_type is DecodingType.USER_PROVIDED:
+        raise ManifestError(f"{service.name}: the drafter of decodingType UserProvided is Python, not configuration")
+    names = {role: reference.uri.removeprefix("hf://") for role, reference in references(spec).items()}
+    args = llm_args(spec, accepted.profile.llm_args, folders(spec, names))
+    model = args.pop("model")
+    return to_yaml(args), shlex.join(["trtllm-serve", "serve", model, "--config", "FILE"])

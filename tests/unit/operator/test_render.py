@@ -13,7 +13,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cli.render import RenderError, read_text, render_file
+from tandem.cli.manifests import ManifestError, accepted_all, read_text
+from tandem.cli.render import render_manifests
 from tandem.render import LATEST, Record, inputs_hash, render
 from tandem.settings import Settings
 
@@ -22,9 +23,13 @@ from .conftest import DATA, QUICKSTART, parse
 INPUTS = sorted((DATA / "input").glob("*.yaml"))
 
 
+def render_text(text: str, settings: Settings) -> str:
+    return render_manifests(accepted_all(text, settings), settings)
+
+
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
 def test_golden(path: Path, settings: Settings) -> None:
-    text = render_file(path.read_text(encoding="utf-8"), settings)
+    text = render_text(path.read_text(encoding="utf-8"), settings)
     golden = DATA / "output" / path.name
     if os.environ.get("UPDATE_GOLDENS"):
         golden.write_text(text, encoding="utf-8")
@@ -33,14 +38,14 @@ def test_golden(path: Path, settings: Settings) -> None:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
 def test_configs_parse_as_tritons_own_protobuf(path: Path, settings: Settings) -> None:
-    manifests = list(yaml.safe_load_all(render_file(path.read_text(encoding="utf-8"), settings)))
+    manifests = list(yaml.safe_load_all(render_text(path.read_text(encoding="utf-8"), settings)))
     (configmap,) = [m for m in manifests if m["kind"] == "ConfigMap"]
     models = json.loads(configmap["data"]["launch.json"])["models"]
     for name, model in models.items():
         config = model_config_pb2.ModelConfig()
         text_format.Parse(configmap["data"][model["config"]], config)
         assert config.name == name
-        assert config.max_batch_size > 0
+        assert config.max_batch_size > 0 or name.startswith("tensorrt_llm")  # LLMAPI: without a batch dimension
         assert (config.backend, config.platform) == (("", "ensemble") if name == "ensemble" else ("python", ""))
 
 
@@ -86,8 +91,8 @@ def test_what_makes_a_revision(change: dict[str, object], same: bool, reason: st
     ],
 )
 def test_what_cannot_be_rendered_says_why(text: str, message: str, settings: Settings) -> None:
-    with pytest.raises(RenderError, match=message):
-        render_file(text, settings)
+    with pytest.raises(ManifestError, match=message):
+        render_text(text, settings)
 
 
 @pytest.mark.parametrize(
@@ -98,5 +103,5 @@ def test_what_cannot_be_rendered_says_why(text: str, message: str, settings: Set
 def test_a_file_that_cannot_be_read_is_one_message(content: bytes | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "service.yaml").write_bytes(content)
-    with pytest.raises(RenderError, match=message):
+    with pytest.raises(ManifestError, match=message):
         read_text(tmp_path / "service.yaml")

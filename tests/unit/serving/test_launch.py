@@ -166,14 +166,26 @@ def test_preflight_that_cannot_run_fails(revision: Path) -> None:
     assert process.returncode == 1
 
 
-def test_probe_says_in_one_line_what_is_wrong() -> None:
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (["tensorrt_llm_bls"], "no answer on port 9"),
+        (["tensorrt_llm", "tensorrt_llm_unary"], "no answer on port 9"),
+        ([], "has none of tensorrt_llm_bls, tensorrt_llm_unary"),
+    ],
+    ids=["mode BLS", "mode LLMAPI", "not assembled yet"],
+)
+def test_probe_says_in_one_line_what_is_wrong(models: list[str], message: str, tmp_path: Path) -> None:
+    for model in models:
+        (tmp_path / model).mkdir()
+    arguments = ["probe", "--port", "9", "--timeout", "1", "--models", str(tmp_path)]
     process = subprocess.run(
-        [sys.executable, str(SERVING / "entrypoint.py"), "probe", "--port", "9", "--timeout", "1"],
+        [sys.executable, str(SERVING / "entrypoint.py"), *arguments],
         capture_output=True,
         text=True,
         timeout=30,
         check=False,
     )
     assert process.returncode == 1
-    assert process.stderr.startswith("no answer on port 9")
+    assert message in process.stderr
     assert process.stderr.count("\n") == 1

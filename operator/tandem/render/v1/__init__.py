@@ -7,10 +7,11 @@ from tandem.gpus import gpu_plan
 from tandem.render.inputs import Inputs, JobPod, Rendered, digest
 from tandem.render.v1.bls import bls
 from tandem.render.v1.launch import config_file, launch_plan
+from tandem.render.v1.llmapi import llmapi
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 from tandem.render.v1.stack import Stack
 
-STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls}
+STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
 
 
 def render(inputs: Inputs) -> Rendered:

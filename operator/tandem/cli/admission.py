@@ -1,0 +1,59 @@
+"""What the API server does with an object before it stores it, offline, by the CRD's schema: defaults, unknown
+fields, CEL rules. Types and bounds are pydantic's to check, from the same source."""
+
+import copy
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import cel
+
+from tandem.api.crd import root_schema
+
+Schema = dict[str, Any]
+
+
+def problems(manifest: dict[str, Any]) -> list[str]:
+    """What the API server would refuse in a manifest that fits the API types, each with its path."""
+    schema = _schema()
+    return list(_problems(_defaulted(manifest, schema), schema, ""))
+
+
+@cache
+def _schema() -> Schema:
+    return root_schema()
+
+
+def _defaulted(data: Any, schema: Schema) -> Any:
+    """`data` with the schema's defaults: set where absent, then filled in themselves."""
+    if isinstance(data, dict):
+        filled = {key: child["default"] for key, child in schema.get("properties", {}).items() if "default" in child}
+        return {
+            key: _defaulted(value, _child(schema, key)) for key, value in {**copy.deepcopy(filled), **data}.items()
+        }
+    if isinstance(data, list):
+        return [_defaulted(item, schema.get("items", {})) for item in data]
+    return data
+
+
+def _child(schema: Schema, key: str) -> Schema:
+    children: Schema = schema.get("properties", {})
+    child: Schema = children.get(key) or schema.get("additionalProperties") or {}
+    return child
+
+
+def _problems(data: Any, schema: Schema, path: str) -> Iterator[str]:
+    for rule in schema.get("x-kubernetes-validations", []):
+        if not cel.evaluate(rule["rule"], {"self": data}):
+            yield f"{path or 'resource'}: {rule['message']}"
+    if isinstance(data, dict):
+        closed = "properties" in schema and "x-kubernetes-preserve-unknown-fields" not in schema
+        for key, value in data.items():
+            below = f"{path}.{key}" if path else str(key)
+            if closed and key not in schema["properties"]:
+                yield f"{below}: unknown field: check its spelling, or remove it"
+            else:
+                yield from _problems(value, _child(schema, key), below)
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from _problems(item, schema.get("items", {}), f"{path}[{index}]")

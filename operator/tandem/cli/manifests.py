@@ -1,0 +1,93 @@
+"""Services in a file of manifests, judged offline: the schema and its CEL rules, then the settings' profiles."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tandem.accept import Accepted, Refusal, accept
+from tandem.api import KIND
+from tandem.api.types import SpeculativeInferenceService
+from tandem.cli import admission
+from tandem.errors import TandemError
+from tandem.settings import Settings
+
+
+class ManifestError(TandemError):
+    """The file has no service, or one that is wrong; the message says what to write."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A service, and why it is refused, or else the profile that runs it."""
+
+    service: SpeculativeInferenceService
+    problems: tuple[str, ...] = ()
+    accepted: Accepted | None = None
+
+
+def read_text(file: Path) -> str:
+    """The text of `file`, of standard input for `-`. Raises ManifestError."""
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return data.decode()
+    except OSError as error:
+        raise ManifestError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def judge_all(text: str, settings: Settings) -> list[Judged]:
+    """The services in `text`, in order.
+
+    Raises:
+        ManifestError: no YAML, no service in it, or one that does not fit the schema.
+    """
+    return [_judge(raw, settings) for raw in _services(text)]
+
+
+def accepted_all(text: str, settings: Settings) -> list[tuple[SpeculativeInferenceService, Accepted]]:
+    """The services in `text` with their profiles.
+
+    Raises:
+        ManifestError: as `judge_all`, or the first service that is refused.
+    """
+    found = []
+    for judged in judge_all(text, settings):
+        if judged.accepted is None:
+            raise ManifestError("\n  ".join([f"{judged.service.name}:", *judged.problems]))
+        found.append((judged.service, judged.accepted))
+    return found
+
+
+def _judge(raw: dict[str, Any], settings: Settings) -> Judged:
+    service = _parse(raw)
+    if problems := admission.problems(raw):
+        return Judged(service, tuple(problems))
+    accepted = accept(service.spec, settings)
+    if isinstance(accepted, Refusal):
+        return Judged(service, (f"{accepted.reason}: {accepted.message}",))
+    return Judged(service, accepted=accepted)
+
+
+def _services(text: str) -> list[dict[str, Any]]:
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document]
+    except yaml.YAMLError as error:
+        raise ManifestError(f"not YAML: {error}") from error
+    services = [document for document in documents if isinstance(document, dict) and document.get("kind") == KIND]
+    if not services:
+        raise ManifestError(f"no {KIND} in the file")
+    return services
+
+
+def _parse(raw: dict[str, Any]) -> SpeculativeInferenceService:
+    raw = {**raw, "metadata": {"namespace": "default", **raw.get("metadata", {})}}
+    try:
+        return SpeculativeInferenceService.model_validate(raw)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise ManifestError("\n".join([f"{raw['metadata'].get('name')}:", *lines])) from error

@@ -1,0 +1,56 @@
+"""Mode LLMAPI: TensorRT-LLM's LLM API as one Triton model, from templates in `llmapi/<model>/`."""
+
+from typing import Any
+
+from tandem.api.types import DecodingType
+from tandem.llm_args import llm_args, to_yaml
+from tandem.render.inputs import Inputs, digest
+from tandem.render.v1.pod import REVISION_DIR
+from tandem.render.v1.stack import TANDEM, Stack, config
+from tandem.sources import Role
+
+DRAFTER = "/etc/tandem/drafter"
+"""Where the files of a drafter's ConfigMap are: a folder for sys.path."""
+LLM_ARGS = "llm_args.yaml"
+SOURCES = {"tensorrt_llm": "tensorrt_llm_llmapi", "tensorrt_llm_unary": "tensorrt_llm_unary"}
+"""Triton model to its folder among Tandem's models: the engine, and its unary form for clients without streams."""
+
+
+def llmapi(inputs: Inputs) -> Stack:
+    """The models of mode LLMAPI for a spec that was accepted."""
+    arguments = to_yaml(llm_args(inputs.spec, inputs.profile.llm_args, inputs.folders))
+    variables = _variables(inputs)
+    return Stack(
+        configs={name: config("llmapi", name, variables) for name in SOURCES},
+        sources={name: f"{TANDEM}/models/{folder}" for name, folder in SOURCES.items()},
+        checks=_checks(inputs, arguments),
+        files={LLM_ARGS: arguments},
+        env=inputs.profile.engine_env,
+    )
+
+
+def _variables(inputs: Inputs) -> dict[str, Any]:
+    spec, drafter = inputs.spec, inputs.spec.speculation.user_provided
+    return {
+        "llm_args_path": f"{REVISION_DIR}/{LLM_ARGS}",
+        "max_batch_size": spec.serving.max_batch_size,
+        "request_timeout_seconds": spec.serving.request_timeout_seconds,
+        "drafter": drafter.entry_point if drafter else "",
+        "drafter_path": DRAFTER if drafter and drafter.config_map_name else "",
+    }
+
+
+def _checks(inputs: Inputs, arguments: str) -> dict[str, Any]:
+    """`draft` shares the target's tokenizer; `heads` are weights of which only the engine knows more. The arguments
+    count by their digest: others are tried again."""
+    spec = inputs.spec
+    checks: dict[str, Any] = {
+        "target": {"path": inputs.folders[Role.TARGET]},
+        "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(arguments)},
+    }
+    if spec.draft and spec.speculation.decoding_type is DecodingType.DRAFT_TARGET:
+        checks["draft"] = {"path": inputs.folders[Role.DRAFT]}
+        checks["max_draft_len"] = spec.speculation.max_draft_len
+    elif spec.draft:
+        checks["heads"] = {"path": inputs.folders[Role.DRAFT]}
+    return checks
