@@ -43,9 +43,12 @@ def config(folder: str, model: str, variables: Mapping[str, Any]) -> str:
 @cache
 def _environment(folder: str) -> jinja2.Environment:
     """A variable that is not given is an error, never an empty string."""
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tandem.render.v1", folder),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,  # no markup
     )
+    # JSON's string literals are protobuf's, but for surrogate pairs.
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
+    return environment
