@@ -20,9 +20,7 @@ from tandem.cli import cache as cache_command
 from tandem.cli import generate as generate_command
 from tandem.cli.manifests import accepted_all, judge_all, read_text
 from tandem.cli.render import render_manifests, trtllm_config
-from tandem.cluster.client import Api
 from tandem.errors import TandemError
-from tandem.operator import Operator
 from tandem.settings import Settings, load_settings
 
 app = typer.Typer(
@@ -148,6 +146,10 @@ def operator_run(
 
 
 async def _run_operator(settings: Settings, host: str, port: int) -> None:
+    # Not at the top: the clients take half a second to import, which the other commands need not wait for.
+    from tandem.cluster.client import Api
+    from tandem.operator import Operator
+
     async with await Api.connect() as api:
         task = asyncio.ensure_future(Operator(api, settings).run(host, port))
         loop = asyncio.get_running_loop()

@@ -1,0 +1,77 @@
+"""Every file of examples/ is accepted as it stands and rendered completely, offline."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from tandem.api.types import DecodingType
+from tandem.cli.manifests import accepted_all
+from tandem.cli.render import render_manifests
+from tandem.settings import Settings
+from tandem.sources import downloads
+from tandem.stages import makes_cache
+
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
+README = REPOSITORY / "examples/README.md"
+PROFILES = REPOSITORY / "docs/profiles.md"
+BLS = ("DraftTarget", "Medusa", "Lookahead", "None")
+LLMAPI = ("DraftTarget", "Eagle3", "MTP", "NGram", "UserProvided", "Custom", "None")
+
+
+def services(settings: Settings, paths: list[Path] = EXAMPLES) -> list[tuple[str, str, str]]:
+    """Name, mode and decoding type of the services in these files."""
+    found = [service for path in paths for service, _ in accepted_all(path.read_text(encoding="utf-8"), settings)]
+    return [(s.name, s.spec.runtime.mode.value, s.spec.speculation.decoding_type.value) for s in found]
+
+
+def test_every_decoding_type_of_each_mode_has_one(settings: Settings) -> None:
+    shown = {(mode, kind) for _, mode, kind in services(settings)}
+    assert shown == {("BLS", kind) for kind in BLS} | {("LLMAPI", kind) for kind in LLMAPI}
+    assert {kind for _, kind in shown} == set(DecodingType) - {DecodingType.EAGLE}, "Eagle is an alias"
+
+
+def test_all_can_be_applied_together(settings: Settings) -> None:
+    names = [name for name, _, _ in services(settings)]
+    assert len(names) == len(set(names))
+
+
+def test_the_list_of_examples_is_complete(settings: Settings) -> None:
+    listed = re.findall(
+        r"^\| \[([\w-]+)\]\(([\w.-]+)\) \| (\w+) \| (\w+) \|", README.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    found = [(path.stem, path.name, *services(settings, [path])[0][1:]) for path in EXAMPLES]
+    assert sorted(listed) == sorted(found)
+
+
+def test_the_documentation_says_which_profiles_never_ran(settings: Settings) -> None:
+    text = PROFILES.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.-]+)` \| .* \| ([\w, ]+) \| (yes|\*\*never\*\*) \|$", text, re.MULTILINE)
+    assert sorted(rows) == sorted(
+        (p.name, ", ".join(mode.value for mode in p.modes), "yes" if p.verified else "**never**")
+        for p in settings.profiles
+    )
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_rendered_completely(path: Path, settings: Settings) -> None:
+    found = accepted_all(path.read_text(encoding="utf-8"), settings)
+    ((service, accepted),) = found
+    assert accepted.warnings == ()
+    manifests = list(yaml.safe_load_all(render_manifests(found, settings)))
+    kinds = [manifest["kind"] for manifest in manifests]
+    assert {"ServiceAccount", "ConfigMap", "Service", "Job", "Deployment"} <= set(kinds)
+    jobs = [m["metadata"]["name"] for m in manifests if m["kind"] == "Job"]
+    assert sum("-fetch-" in name for name in jobs) == len(downloads(service.spec))
+    assert ("PersistentVolumeClaim" in kinds) == makes_cache(service.spec, accepted.profile)
+    (configmap,) = [m for m in manifests if m["kind"] == "ConfigMap"]
+    configs = {name: text for name, text in configmap["data"].items() if name.endswith(".pbtxt")}
+    for text in configs.values():
+        text_format.Parse(text, model_config_pb2.ModelConfig())
+    assert "tensorrt_llm.config.pbtxt" in configs
+    assert ("llm_args.yaml" in configmap["data"]) == (service.spec.runtime.mode == "LLMAPI")
+    assert not any("${" in text or "{{" in text for text in configs.values()), "a placeholder is left"
