@@ -5,12 +5,10 @@ from typing import Any
 from tandem.api.types import DecodingType
 from tandem.llm_args import llm_args, to_yaml
 from tandem.render.inputs import Inputs, digest
-from tandem.render.v1.pod import REVISION_DIR
-from tandem.render.v1.stack import TANDEM, Stack, config
+from tandem.render.v1.stack import Stack, config
 from tandem.sources import Role
+from tandem.volumes import DRAFTER, REVISION, TANDEM
 
-DRAFTER = "/etc/tandem/drafter"
-"""Where the files of a drafter's ConfigMap are: a folder for sys.path."""
 LLM_ARGS = "llm_args.yaml"
 SOURCES = {"tensorrt_llm": "tensorrt_llm_llmapi", "tensorrt_llm_unary": "tensorrt_llm_unary"}
 """Triton model to its folder among Tandem's models: the engine, and its unary form for clients without streams."""
@@ -32,7 +30,7 @@ def llmapi(inputs: Inputs) -> Stack:
 def _variables(inputs: Inputs) -> dict[str, Any]:
     spec, drafter = inputs.spec, inputs.spec.speculation.user_provided
     return {
-        "llm_args_path": f"{REVISION_DIR}/{LLM_ARGS}",
+        "llm_args_path": f"{REVISION}/{LLM_ARGS}",
         "max_batch_size": spec.serving.max_batch_size,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
         "drafter": drafter.entry_point if drafter else "",
