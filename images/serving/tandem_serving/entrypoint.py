@@ -1,9 +1,10 @@
-"""The commands of a Tandem pod: `serve` (the container), `preflight` (a Job), `probe` (the startup probe)."""
+"""The commands of Tandem's pods: `serve` and its startup probe `probe`; `preflight` and `build`, which are Jobs."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -24,8 +25,14 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
     preflight = commands.add_parser("preflight", help="check the models; the verdict is JSON on stdout")
     _revision(preflight)
-    preflight.add_argument("--termination-log", type=Path, default="/dev/termination-log", help="also write it here")
+    _termination_log(preflight)
     preflight.set_defaults(run=_preflight)
+    build = commands.add_parser("build", help="build a TensorRT engine into the cache; the verdict is JSON on stdout")
+    _revision(build)
+    _termination_log(build)
+    build.add_argument("--role", required=True, help="whose engine: target or draft")
+    build.add_argument("--examples", type=Path, default="/app/examples", help="TensorRT-LLM's examples in the image")
+    build.set_defaults(run=_build)
     probe = commands.add_parser("probe", help="generate two tokens; exit code 0 when that works")
     probe.add_argument("--port", type=int, default=8000, help="Triton's HTTP port")
     probe.add_argument("--model", help="model to call; by default the repository's that answers one response")
@@ -39,6 +46,10 @@ def _revision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--revision", type=Path, default="/etc/tandem/revision", help="the mounted revision (launch.json)"
     )
+
+
+def _termination_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--termination-log", type=Path, default="/dev/termination-log", help="also write it here")
 
 
 # Each command imports its own modules: a probe every few seconds must not load tokenizers.
@@ -63,6 +74,23 @@ def _preflight(options: argparse.Namespace) -> int:
         return 1
     print(text)
     return 0
+
+
+def _build(options: argparse.Namespace) -> int:
+    from tandem_serving import engine_build, launch
+
+    # As PID 1 there is no default: a pod that is stopped would wait for the tools.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        build = engine_build.Build.parse(launch.read_plan(options.revision).builds, options.role)
+        verdict, code = engine_build.run(options.role, build, options.examples)
+        text = json.dumps(verdict)
+        options.termination_log.write_text(text, encoding="utf-8")
+    except (launch.LaunchError, engine_build.BuildError, OSError) as error:
+        print(f"cannot build: {error}", file=sys.stderr)
+        return 1
+    print(text)
+    return code
 
 
 def _probe(options: argparse.Namespace) -> int:

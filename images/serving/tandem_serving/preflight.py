@@ -52,7 +52,7 @@ def verdict(plan: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
     except CheckpointError as error:
         ready = Check("ModelsReady", "False", "ModelInvalid", str(error))
         pair = Check("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
-    return {"checks": [_bounded(ready), _bounded(pair)]}
+    return {"checks": [bounded(ready), bounded(pair)]}
 
 
 def load(role: str, folder: Path) -> Model:
@@ -207,7 +207,8 @@ def _describe(models: Iterable[Model]) -> str:
     )
 
 
-def _bounded(check: Check) -> dict[str, str]:
+def bounded(check: Check) -> dict[str, str]:
+    """The check as data, its message short enough for a termination message."""
     data = asdict(check)
     data["message"] = check.message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
     return data

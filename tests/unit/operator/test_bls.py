@@ -18,7 +18,7 @@ from tandem.accept import Accepted, accept
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import LATEST, Record, Revision, render
 from tandem.settings import Profile, Settings
-from tandem.sources import downloads
+from tandem.sources import Role, downloads
 
 from .conftest import DATA
 
@@ -85,3 +85,18 @@ def test_engines_are_tensorrt_llms_and_answer_once(path: Path) -> None:
         assert (config.name, config.backend) == (name, "tensorrtllm")
         assert not config.model_transaction_policy.decoupled, "upstream's clients make unary calls"
         assert "source" not in plan["models"][name], "the backend has the code"
+
+
+def test_engines_are_built_on_one_gpu_of_the_kind_that_serves_into_the_cache() -> None:
+    builds = rendered(DATA / "input" / "bls" / "guide-fast-logits.yaml").builds
+    assert list(builds) == [Role.TARGET, Role.DRAFT]
+    (container,) = builds[Role.DRAFT].pod["containers"]
+    assert container["command"][2:] == ["build", "--revision", "/etc/tandem/revision", "--role", "draft"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert {"name": "cache", "mountPath": "/cache"} in container["volumeMounts"], "writable"
+    assert "NVIDIA-H100-80GB-HBM3" in str(builds[Role.DRAFT].pod["affinity"])
+    assert builds[Role.TARGET].digest != builds[Role.DRAFT].digest
+
+
+def test_an_engine_that_was_brought_along_has_no_build() -> None:
+    assert list(rendered(DATA / "input" / "bls" / "shared-orchestrator.yaml").builds) == [Role.DRAFT]

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping
 
 from tandem.api.types import Mode
+from tandem.engines import builds
 from tandem.gpus import gpu_plan
 from tandem.render.inputs import Inputs, JobPod, Rendered, digest
 from tandem.render.v1.bls import bls
 from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.llmapi import llmapi
-from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
+from tandem.render.v1.pod import build_pod, preflight_pod, server_pod, template_metadata, worker_pod
 from tandem.render.v1.stack import Stack
+from tandem.sources import Role
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
 
@@ -28,4 +30,11 @@ def render(inputs: Inputs) -> Rendered:
             preflight_pod(inputs),
             digest({"image": inputs.image, "servingImage": inputs.serving_image, "checks": dict(stack.checks)}),
         ),
+        builds=_builds(inputs),
     )
+
+
+def _builds(inputs: Inputs) -> dict[Role, JobPod]:
+    """The Jobs that build engines. An engine's folder is named by all that it depends on."""
+    wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
+    return {role: JobPod(build_pod(inputs, role), digest({"folder": build.folder})) for role, build in wanted.items()}

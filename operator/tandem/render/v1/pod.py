@@ -4,6 +4,7 @@ They depend on the spec alone. What a builder knows better is added by it: names
 ServiceAccount, and the selector of topology spread constraints.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from tandem import names
@@ -13,6 +14,7 @@ from tandem.render.v1 import placement
 from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
 from tandem.security import CONTAINER_SECURITY, POD_SECURITY
+from tandem.sources import Role
 from tandem.strategic_merge import merge
 from tandem.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
@@ -58,6 +60,17 @@ def preflight_pod(inputs: Inputs) -> dict[str, Any]:
         **({"resources": inputs.profile.resources} if inputs.profile.resources else {}),
     }
     return {**_pod(inputs), "restartPolicy": "Never", "containers": [container]}
+
+
+def build_pod(inputs: Inputs, role: Role) -> dict[str, Any]:
+    """PodSpec of the build of an engine: on a GPU of the kind that serves, with the cache to write to."""
+    plan = gpu_plan(inputs.spec, inputs.profile)
+    container = {
+        **_container(inputs, "build", "--revision", REVISION, "--role", role.value, cache_writable=True),
+        # trtllm-build makes the ranks one after the other on as many GPUs as it finds.
+        **placement.resources(inputs, replace(plan, gpus=1, nodes=1)),
+    }
+    return {**_pod(inputs), **placement.claims(inputs), "restartPolicy": "Never", "containers": [container]}
 
 
 def template_metadata(inputs: Inputs) -> dict[str, dict[str, str]]:
@@ -116,7 +129,7 @@ def _pod(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _container(inputs: Inputs, verb: str, *args: str) -> dict[str, Any]:
+def _container(inputs: Inputs, verb: str, *args: str, cache_writable: bool = False) -> dict[str, Any]:
     revision = {"name": "revision", "mountPath": REVISION, "readOnly": True}
     return {
         "name": names.CONTAINER,
@@ -125,5 +138,5 @@ def _container(inputs: Inputs, verb: str, *args: str) -> dict[str, Any]:
         # The image's own home is read-only; libraries keep their caches below it.
         "env": [{"name": "HOME", "value": TMP}],
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [*mounts(inputs.spec, inputs.profile), revision],
+        "volumeMounts": [*mounts(inputs.spec, inputs.profile, cache_writable=cache_writable), revision],
     }

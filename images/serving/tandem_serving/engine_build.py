@@ -1,0 +1,175 @@
+"""Builds a TensorRT engine with the image's own tools: checkpoint conversion, then trtllm-build.
+
+In the cache volume an engine has a folder named by its content:
+  <key>/engine    the engine; there from one moment to the next, when it is whole
+  <key>/.partial  what the tools write: the converted checkpoint, the engine on its way
+  <key>/.lock     held by the one that builds: a second waits, and finds the engine
+The verdict is a condition, like the preflight's. A build that trying again cannot help is a verdict of False with
+exit code 0; what another pod may do better (a tool that was killed, a volume that fails) has exit code 1.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem_serving import checkpoint
+from tandem_serving.checkpoint import CheckpointError
+from tandem_serving.preflight import Check, bounded
+
+EXAMPLES = Path("/app/examples")
+"""Where NVIDIA's image has TensorRT-LLM's examples."""
+TAIL_LINES = 20
+"""Lines of a tool's output that a verdict repeats."""
+# `model_type` of config.json to the folder of its convert_checkpoint.py in TensorRT-LLM 1.2.
+SCRIPTS = {
+    **dict.fromkeys(("llama", "mistral", "mixtral"), "models/core/llama"),
+    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"), "models/core/qwen"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "models/core/gemma"),
+    **dict.fromkeys(("phi", "phi3", "phi3small", "phimoe"), "models/core/phi"),
+    **dict.fromkeys(("gpt2", "gpt_bigcode", "starcoder2", "nemotron"), "models/core/gpt"),
+    **dict.fromkeys(("cohere", "cohere2"), "models/core/commandr"),
+    "internlm2": "models/core/internlm2",
+    "falcon": "models/contrib/falcon",
+    "bloom": "models/contrib/bloom",
+    "gptj": "models/contrib/gptj",
+    "gpt_neox": "models/contrib/gptneox",
+}
+
+
+class BuildError(Exception):
+    """The engine cannot be built; `again`: another try may do better."""
+
+    def __init__(self, reason: str, message: str, *, again: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.again = again
+
+
+@dataclass(frozen=True)
+class Build:
+    """A part of launch.json's `builds`; see `tandem.engines.Build`."""
+
+    model: Path
+    folder: Path
+    script: str
+    convert: tuple[str, ...]
+    build: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, builds: Mapping[str, Any], role: str) -> Build:
+        """The build of a role. Raises BuildError."""
+        if role not in builds:
+            raise BuildError("PlanMalformed", f"launch.json has no build for {role}: apply the resource again")
+        part = builds[role]
+        arguments = (tuple(map(str, part[name])) for name in ("convert", "build"))
+        return cls(Path(part["model"]), Path(part["folder"]), str(part["script"]), *arguments)
+
+
+def run(role: str, build: Build, examples: Path = EXAMPLES) -> tuple[dict[str, Any], int]:
+    """Build the engine of a role, unless it is there. The verdict, and the exit code."""
+    try:
+        message = _build(build, examples)
+    except BuildError as error:
+        check = Check("EnginesReady", "False", error.reason, f"{role} engine: {error}")
+        return {"checks": [bounded(check)]}, int(error.again)
+    except OSError as error:
+        text = f"{role} engine: {build.folder.parent} cannot be written ({error.strerror}): check the cache volume"
+        return {"checks": [bounded(Check("EnginesReady", "False", "CacheFailed", text))]}, 1
+    return {"checks": [bounded(Check("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
+
+
+def _build(build: Build, examples: Path) -> str:
+    home = build.folder.parent
+    partial = home / ".partial"
+    home.mkdir(parents=True, exist_ok=True)
+    with _lock(home / ".lock"):
+        if build.folder.is_dir():
+            return f"was there: {build.folder}"
+        shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed
+        partial.mkdir()
+        _tool("convert_checkpoint.py", [sys.executable, str(_script(build, examples)), *build.convert])
+        _tool("trtllm-build", ["trtllm-build", *build.build])
+        engine = partial / "engine"
+        if not (engine / "config.json").is_file() or not (engine / "rank0.engine").is_file():
+            raise BuildError("BuildFailed", f"trtllm-build ended well and left no engine in {engine}: see its log")
+        (engine / "build.json").write_text(json.dumps({"convert": build.convert, "build": build.build}, indent=1))
+        engine.rename(build.folder)
+        shutil.rmtree(partial)
+    return f"built: {build.folder}"
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """The kernel lets go of it when the holder dies. Where the file system has no locks, one Job per key is all."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            print(f"the cache's file system has no locks ({error.strerror}): going on without", flush=True)
+        yield
+
+
+def _script(build: Build, examples: Path) -> Path:
+    """The script that converts this checkpoint."""
+    if build.script:
+        script = Path(build.script)
+    else:
+        try:
+            kind = str(checkpoint.read_json(build.model / "config.json").get("model_type"))
+        except CheckpointError as error:
+            raise BuildError("ModelInvalid", str(error)) from None
+        if kind not in SCRIPTS:
+            raise BuildError(
+                "ArchitectureUnknown",
+                f"no conversion is known for model_type {kind!r} of {build.model}: bring the engine as"
+                " engine.prebuilt, or write runtime.mode: LLMAPI",
+            )
+        script = examples / SCRIPTS[kind] / "convert_checkpoint.py"
+    if not script.is_file():
+        raise BuildError(
+            "ImageLacksTools",
+            f"{script} is not in this image: it has no TensorRT-LLM with engines (up to 1.2); write another profile,"
+            " or bring the engine as engine.prebuilt",
+        )
+    return script
+
+
+def _tool(name: str, command: Sequence[str]) -> None:
+    """Run a tool; its output goes to the log. Raises BuildError with the last lines."""
+    print(f"starting: {' '.join(command)}", flush=True)
+    lines: deque[str] = deque(maxlen=TAIL_LINES)
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise BuildError(
+            "ImageLacksTools", f"{command[0]} cannot be started ({error.strerror}): check the image"
+        ) from None
+    with process:
+        try:
+            for line in process.stdout or ():
+                print(line, end="", flush=True)
+                lines.append(line.rstrip())
+        except BaseException:  # the pod is stopped: the tool would go on
+            process.kill()
+            raise
+    code = process.returncode
+    if code:
+        killed = code < 0 or code > 128
+        how = (
+            f"was killed (code {code}: out of memory, or the pod was stopped)"
+            if killed
+            else f"failed with code {code}"
+        )
+        raise BuildError("BuildFailed", f"{name} {how}; its last lines:\n" + "\n".join(lines), again=killed)
