@@ -24,7 +24,7 @@ from typing import Any
 
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError
-from tandem_serving.preflight import Check, bounded
+from tandem_serving.verdict import Check, bounded
 
 EXAMPLES = Path("/app/examples")
 """Where NVIDIA's image has TensorRT-LLM's examples."""

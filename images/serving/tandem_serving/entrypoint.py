@@ -67,7 +67,8 @@ def _preflight(options: argparse.Namespace) -> int:
     from tandem_serving import launch, preflight
 
     try:
-        text = json.dumps(preflight.verdict(launch.read_plan(options.revision).preflight))
+        plan = launch.read_plan(options.revision)
+        text = json.dumps(preflight.verdict(plan.preflight, options.revision), ensure_ascii=False)
         options.termination_log.write_text(text, encoding="utf-8")
     except (launch.LaunchError, OSError) as error:
         print(f"cannot run the checks: {error}", file=sys.stderr)
@@ -84,7 +85,7 @@ def _build(options: argparse.Namespace) -> int:
     try:
         build = engine_build.Build.parse(launch.read_plan(options.revision).builds, options.role)
         verdict, code = engine_build.run(options.role, build, options.examples)
-        text = json.dumps(verdict)
+        text = json.dumps(verdict, ensure_ascii=False)
         options.termination_log.write_text(text, encoding="utf-8")
     except (launch.LaunchError, engine_build.BuildError, OSError) as error:
         print(f"cannot build: {error}", file=sys.stderr)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,13 @@ import tokenizers
 
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, Limits
+from tandem_serving.engine_check import check_engines
+from tandem_serving.llm_args_check import check_llm_args
+from tandem_serving.verdict import Check, bounded
 
-MAX_MESSAGE_BYTES = 1500
 _EMBEDDINGS = "model.embed_tokens.weight"
 # Parts of tokenizer.json that decide how text becomes ids and back.
 _TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-
-
-@dataclass(frozen=True)
-class Check:
-    """A condition: `status` is "True", "False" or "Unknown"; `message` says what to do."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -43,8 +35,11 @@ class Model:
     tokenizer: Mapping[str, Any]
 
 
-def verdict(plan: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
-    """Run the checks on launch.json's `preflight` part. Never raises for what is wrong with the models."""
+def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str, str]]]:
+    """Run the checks on launch.json's `preflight` part. Never raises for what is wrong with the models.
+
+    `revision`: folder of launch.json, and of the files that it names.
+    """
     try:
         models = {role: load(role, Path(plan[role]["path"])) for role in ("target", "draft") if plan.get(role)}
         ready = Check("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
@@ -52,7 +47,16 @@ def verdict(plan: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
     except CheckpointError as error:
         ready = Check("ModelsReady", "False", "ModelInvalid", str(error))
         pair = Check("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
-    return {"checks": [bounded(ready), bounded(pair)]}
+    return {"checks": [bounded(check) for check in (ready, *_engines(plan, revision, ready), pair)]}
+
+
+def _engines(plan: Mapping[str, Any], revision: Path, models: Check) -> list[Check]:
+    """The check of what runs the models, where there is one."""
+    if not (plan.get("engines") or plan.get("llm_args")):
+        return []
+    if models.status != "True":
+        return [Check("EnginesReady", "Unknown", "ModelsNotReady", "waits for models that load")]
+    return [check_engines(plan) if plan.get("engines") else check_llm_args(plan, revision)]
 
 
 def load(role: str, folder: Path) -> Model:
@@ -205,10 +209,3 @@ def _describe(models: Iterable[Model]) -> str:
         f"{model.role}: vocabulary {model.limits.vocab_size}, context {model.limits.max_sequence_len}"
         for model in models
     )
-
-
-def bounded(check: Check) -> dict[str, str]:
-    """The check as data, its message short enough for a termination message."""
-    data = asdict(check)
-    data["message"] = check.message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
-    return data

@@ -2,6 +2,7 @@
 
 from tandem.accept.rule import Refusal, Rule
 from tandem.api.types import KvCache, Mode, ServiceSpec
+from tandem.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
 from tandem.gpus import gpu_plan, is_mig, model_ranks
 from tandem.settings import Profile
 from tandem.sources import Role
@@ -93,6 +94,19 @@ def _block_reuse(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
+def _product(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    for name in spec.placement.gpu.product if profile.gpus else ():
+        product = PRODUCTS.get(name)
+        if product and product.compute_capability < MIN_COMPUTE_CAPABILITY:
+            has, needs = (".".join(map(str, c)) for c in (product.compute_capability, MIN_COMPUTE_CAPABILITY))
+            return Refusal(
+                "GpuTooOld",
+                f"placement.gpu.product {name} has compute capability {has}, and TensorRT-LLM's speculative decoding"
+                f" needs {needs} (Ampere) or newer: name a newer product",
+            )
+    return None
+
+
 def _needs(spec: ServiceSpec) -> str:
     """The models with their sizes, e.g. `target (tensorParallelSize 4 x pipelineParallelSize 1) + draft (1)`."""
     target = spec.target
@@ -106,4 +120,4 @@ def _needs(spec: ServiceSpec) -> str:
     return f"{text} and draft (tensorParallelSize {draft}, {spec.placement.strategy})"
 
 
-RULES: tuple[Rule, ...] = (_nodes, _shared_draft, _mig, _fast_logits, _kv_fractions, _block_reuse)
+RULES: tuple[Rule, ...] = (_nodes, _shared_draft, _mig, _fast_logits, _kv_fractions, _block_reuse, _product)

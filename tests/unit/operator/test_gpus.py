@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tandem.accept import gpus as rules
+from tandem.gpu_products import least_memory_gib
 from tandem.gpus import GpuPlan, Launch, gpu_plan
 from tandem.settings import Profile
 from tandem.sources import Role
@@ -196,6 +197,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         " the GPU in no fixed order of loading: write draft.kvCache.maxTokens, or neither to have both computed",
     ),
     (
+        "GpuTooOld",
+        {"placement__gpu": {"product": ["NVIDIA-L4", "Tesla-T4"]}},
+        "placement.gpu.product Tesla-T4 has compute capability 7.5, and TensorRT-LLM's speculative decoding needs 8.0"
+        " (Ampere) or newer: name a newer product",
+    ),
+    (
         "BlockReuseNeeded",
         {"target__kvCache": {"enableBlockReuse": False}},
         "target.kvCache.enableBlockReuse is false, and each step of the BLS is a request with the whole text so far,"
@@ -220,3 +227,15 @@ def test_fast_logits_without_tensorrt_llm_is_refused() -> None:
 def test_what_can_be_is_not_refused(changes: dict[str, Any]) -> None:
     spec = parse(PAIR, **changes).spec
     assert [refusal for rule in rules.RULES if (refusal := rule(spec, PROFILE))] == []
+
+
+@pytest.mark.parametrize(
+    ("products", "memory", "reason"),
+    [
+        (["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB"], 40, "a pod may land on the smaller"),
+        (["NVIDIA-L4", "NVIDIA-OF-2030"], None, "one of them is not known"),
+        ([], None, "any GPU"),
+    ],
+)
+def test_memory_of_products(products: list[str], memory: float | None, reason: str) -> None:
+    assert least_memory_gib(products) == memory, reason

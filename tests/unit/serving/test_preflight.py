@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tandem_serving.preflight import MAX_MESSAGE_BYTES, verdict
+from tandem_serving.preflight import verdict
+from tandem_serving.verdict import MAX_MESSAGE_BYTES
 from unit.serving.conftest import ModelFolder, byte_level
 
 Change = Callable[[Path], object]
@@ -27,7 +28,7 @@ def pair(model_folder: ModelFolder) -> dict[str, Any]:
 
 
 def checks(plan: dict[str, Any]) -> dict[str, dict[str, str]]:
-    return {check["type"]: check for check in verdict(plan)["checks"]}
+    return {check["type"]: check for check in verdict(plan, Path())["checks"]}
 
 
 def edit(name: str, **changes: object) -> Change:
@@ -182,6 +183,6 @@ def test_missing_folder_says_which(pair: dict[str, Any]) -> None:
 
 def test_verdict_fits_a_termination_message(pair: dict[str, Any]) -> None:
     pair["target"] = {"path": "/é" * 1000}
-    text = json.dumps(verdict(pair), ensure_ascii=False)
+    text = json.dumps(verdict(pair, Path()), ensure_ascii=False)
     assert len(text.encode()) <= 4096
     assert len(checks(pair)["ModelsReady"]["message"].encode()) <= MAX_MESSAGE_BYTES

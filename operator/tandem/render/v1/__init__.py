@@ -10,7 +10,7 @@ from tandem.render.v1.bls import bls
 from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.llmapi import llmapi
 from tandem.render.v1.pod import build_pod, preflight_pod, server_pod, template_metadata, worker_pod
-from tandem.render.v1.stack import Stack
+from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.sources import Role
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
@@ -19,6 +19,7 @@ STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: 
 def render(inputs: Inputs) -> Rendered:
     """Render a spec that was accepted (`tandem.accept`) for its profile."""
     stack = STACKS[inputs.spec.runtime.mode](inputs)
+    checks = preflight_checks(inputs, stack)
     configs = {config_file(model): text for model, text in stack.configs.items()}
     return Rendered(
         files={**configs, **stack.files, "launch.json": launch_plan(inputs, stack)},
@@ -28,7 +29,7 @@ def render(inputs: Inputs) -> Rendered:
         metadata=template_metadata(inputs),
         preflight=JobPod(
             preflight_pod(inputs),
-            digest({"image": inputs.image, "servingImage": inputs.serving_image, "checks": dict(stack.checks)}),
+            digest({"image": inputs.image, "servingImage": inputs.serving_image, "checks": checks}),
         ),
         builds=_builds(inputs),
     )

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from tandem.engines import builds
 from tandem.render.inputs import Inputs
 from tandem.render.v1.ranks import environment, processes
-from tandem.render.v1.stack import BLS_SEQUENCES, Stack
+from tandem.render.v1.stack import BLS_SEQUENCES, Stack, preflight_checks
 from tandem.volumes import MODELS
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
@@ -19,7 +19,7 @@ def launch_plan(inputs: Inputs, stack: Stack) -> str:
         "models": {name: _model(stack, name) for name in stack.configs},
         "server": {"command": processes(inputs, _server_command(inputs, stack), stack.engines)},
         "env": {**stack.env, **environment(inputs)},
-        "preflight": dict(stack.checks),
+        "preflight": preflight_checks(inputs, stack),
     }
     optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs)}
     return json.dumps({**plan, **{name: part for name, part in optional.items() if part}}, indent=1) + "\n"

@@ -7,6 +7,10 @@ from typing import Any
 
 import jinja2
 
+from tandem.gpu_products import least_memory_gib
+from tandem.gpus import gpu_plan, is_mig
+from tandem.render.inputs import Inputs
+
 BLS_SEQUENCES = 64
 """What one instance of speculative_bls runs at once."""
 
@@ -29,6 +33,19 @@ class Stack:
     """Models that run as TensorRT engines: those that MPI ranks other than the first load."""
     kv_cache: Mapping[str, Any] = field(default_factory=dict)
     """Engines whose KV cache the pod sizes, by model; see `tandem_serving.kv_cache`."""
+
+
+def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
+    """What the preflight checks: the stack's part, and the GPUs' memory where it is known."""
+    gpu, plan = inputs.spec.placement.gpu, gpu_plan(inputs.spec, inputs.profile)
+    memory = gpu.memory_gib or least_memory_gib(gpu.product)
+    if is_mig(gpu.resource_name) and not gpu.memory_gib:
+        memory = None  # the product is the whole GPU's
+    if not plan.gpus or not memory:
+        return dict(stack.checks)
+    devices = plan.devices or {role: range(count) for role, count in plan.ranks.items()}
+    placed = {role.value: list(indices) for role, indices in devices.items()}
+    return {**stack.checks, "gpu": {"memory_gib": memory, "devices": placed}}
 
 
 def config(folder: str, model: str, variables: Mapping[str, Any]) -> str:

@@ -1,0 +1,157 @@
+"""The preflight's checks of engines and of the LLM API's arguments, by row: what is wrong, and the message."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tandem_serving.engine_check import check_engines
+from tandem_serving.kv_cache import GIB
+from tandem_serving.llm_args_check import check_llm_args
+from unit.serving.test_kv_cache import CONFIG, engine_folder
+
+BUILT = {
+    **CONFIG,
+    "build_config": {"max_seq_len": 4096, "max_draft_len": 10, "max_batch_size": 16},
+}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> dict[str, Any]:
+    """launch.json's `preflight` part for a target's engine of TP 4 that is as asked for."""
+    folder = engine_folder(tmp_path / "engine", BUILT, *[35 * GIB] * 4)
+    wanted = {"path": str(folder), "tp_size": 4, "pp_size": 1, "max_batch_size": 16, "max_draft_len": 4}
+    gpu = {"memory_gib": 80.0, "devices": {"target": [0, 1, 2, 3]}}
+    return {"engines": {"target": wanted}, "tensorrt_llm": "1.2.1", "gpu": gpu}
+
+
+def test_an_engine_that_is_as_asked_for(plan: dict[str, Any]) -> None:
+    check = check_engines(plan)
+    assert (check.status, check.reason) == ("True", "EnginesFit")
+    assert check.message == (
+        "engines for target are as asked for; about 507200 tokens of KV cache fit beside them into 80 GiB a GPU"
+    )
+
+
+def test_without_the_gpus_memory_nothing_is_said_of_it(plan: dict[str, Any]) -> None:
+    assert check_engines({**plan, "gpu": None}).message == "engines for target are as asked for"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "message"),
+    [
+        (
+            {"max_draft_len": 11},
+            "EngineLimit",
+            "built with max_draft_len 10, needed 11: lower speculation.maxDraftLen",
+        ),
+        (
+            {"max_batch_size": 32},
+            "EngineLimit",
+            "built with max_batch_size 16, needed 32: lower serving.maxBatchSize",
+        ),
+        ({"tp_size": 2}, "EngineMapping", "has tp_size 4, the resource 2: make them equal"),
+        ({"pp_size": 2}, "EngineMapping", "has pp_size 1, the resource 2: make them equal"),
+    ],
+)
+def test_an_engine_that_is_not(plan: dict[str, Any], change: dict[str, int], reason: str, message: str) -> None:
+    plan["engines"]["target"] |= change
+    check = check_engines(plan)
+    assert (check.status, check.reason) == ("False", reason)
+    assert check.message == f"target engine {plan['engines']['target']['path']}: {message}"
+
+
+def test_an_engine_of_another_version(plan: dict[str, Any]) -> None:
+    check = check_engines({**plan, "tensorrt_llm": "1.2.0"})
+    assert check.reason == "EngineVersion"
+    assert "built by TensorRT-LLM 1.2.1, the profile has 1.2.0: build it again" in check.message
+
+
+def test_an_engine_with_a_missing_rank(plan: dict[str, Any]) -> None:
+    (Path(plan["engines"]["target"]["path"]) / "rank3.engine").unlink()
+    assert "has 3 rank*.engine of 4: copy all" in check_engines(plan).message
+
+
+def test_a_folder_without_an_engine(plan: dict[str, Any], tmp_path: Path) -> None:
+    plan["engines"]["target"]["path"] = str(tmp_path / "nowhere")
+    check = check_engines(plan)
+    assert (check.status, check.reason) == ("False", "EngineInvalid")
+
+
+def test_an_engine_that_is_larger_than_its_gpus(plan: dict[str, Any]) -> None:
+    plan["gpu"]["memory_gib"] = 37.1
+    check = check_engines(plan)
+    assert (check.status, check.reason) == ("False", "MemoryTooSmall")
+    assert "1152 tokens fit into the KV caches of target, and the longest sequence has 4096" in check.message
+
+
+# Stands for tensorrt_llm: its argument class refuses what it does not know, as a strict pydantic model does.
+PACKAGE = """
+class TorchLlmArgs:
+    def __init__(self, model, max_batch_size=8):
+        if max_batch_size < 1:
+            raise ValueError("max_batch_size: Input should be greater than 0")
+"""
+
+
+@pytest.fixture
+def llm_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A plan with arguments, a stand-in package that reads them, and 40 GiB of weights on two GPUs."""
+    package = tmp_path / "stand_in_llm" / "llmapi"
+    package.mkdir(parents=True)
+    for file in (package.parent / "__init__.py", package / "__init__.py"):
+        file.touch()
+    (package / "llm_args.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = tmp_path / "model"
+    model.mkdir()
+    with (model / "model.safetensors").open("wb") as file:
+        file.truncate(40 * GIB)
+    write(tmp_path, model="/m", max_batch_size=16)
+    gpu = {"memory_gib": 24.0, "devices": {"target": [0, 1]}}
+    llm_args = {"file": "llm_args.yaml", "package": "stand_in_llm"}
+    return {"target": {"path": str(model)}, "llm_args": llm_args, "gpu": gpu}
+
+
+def write(folder: Path, **arguments: object) -> None:
+    (folder / "llm_args.yaml").write_text(yaml.safe_dump(arguments))
+
+
+def test_arguments_that_the_image_takes(llm_plan: dict[str, Any], tmp_path: Path) -> None:
+    check = check_llm_args(llm_plan, tmp_path)
+    assert (check.status, check.reason) == ("True", "ArgumentsAccepted")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "/m", "max_batch_size": 0}, "max_batch_size: Input should be greater than 0"),
+        ({"model": "/m", "max_batch_sise": 4}, "unexpected keyword argument 'max_batch_sise'"),
+    ],
+)
+def test_arguments_that_it_refuses(
+    llm_plan: dict[str, Any], tmp_path: Path, arguments: dict[str, object], message: str
+) -> None:
+    write(tmp_path, **arguments)
+    check = check_llm_args(llm_plan, tmp_path)
+    assert (check.status, check.reason) == ("False", "ArgumentsRefused")
+    assert message in check.message
+    assert check.message.endswith("change the field, or runtime.extraLlmArgs")
+
+
+def test_a_package_that_cannot_be_imported_is_unknown(llm_plan: dict[str, Any], tmp_path: Path) -> None:
+    llm_plan["llm_args"]["package"] = "no_such_llm"
+    check = check_llm_args(llm_plan, tmp_path)
+    assert (check.status, check.reason) == ("Unknown", "ArgumentsNotTried")
+    assert "No module named 'no_such_llm'" in check.message
+
+
+def test_weights_that_are_larger_than_the_gpus(llm_plan: dict[str, Any], tmp_path: Path) -> None:
+    llm_plan["gpu"]["memory_gib"] = 16
+    check = check_llm_args(llm_plan, tmp_path)
+    assert (check.status, check.reason) == ("False", "MemoryTooSmall")
+    assert check.message == (
+        "weights on each of 2 GPUs: target 20.0 GiB, and about 2 GiB to work with; a GPU has 16 GiB:"
+        " raise target.tensorParallelSize, or choose larger GPUs"
+    )
