@@ -62,7 +62,7 @@ def status(
     digest = decision.revision.digest if decision.revision else None
     rollout = Rollout.of(observed, digest)
     reasons = _reasons(service, decision, rollout)
-    ready = _ready(service, observed, reasons, rollout, refused)
+    ready = _ready(service, observed, reasons, rollout, refused, decision)
     findings = [ready, *_progress(service, decision, observed, ready, refused), *reasons]
     previous = service.status
     current = digest if ready.status == "True" else previous.current_revision or observed.live_revision()
@@ -151,12 +151,15 @@ def _ready(
     reasons: list[Finding],
     rollout: Rollout,
     refused: Refused | None,
+    decision: Decision,
 ) -> Finding:
     """True only when the pods of the current revision, all and only they, answer Triton's readiness."""
     if refused:
         return Finding("Ready", "False", refused.reason, str(refused))
     for finding in reasons:
-        if finding.status != "True" and finding.type != "Available":
+        # What a finished task could not find out does not keep servers that answer from being ready.
+        holds = finding.status == "True" or (finding.status == "Unknown" and decision.passed)
+        if not holds and finding.type != "Available":
             return Finding("Ready", "False", finding.reason, finding.message)
     wanted = service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:

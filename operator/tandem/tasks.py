@@ -52,8 +52,8 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every check said True."""
-        return self.stage is Stage.DONE and all(check.status == "True" for check in self.checks)
+        """Whether no check said False. What could not be found out (Unknown) holds nothing up."""
+        return self.stage is Stage.DONE and all(check.status != "False" for check in self.checks)
 
     @property
     def failed(self) -> bool:

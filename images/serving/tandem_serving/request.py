@@ -182,9 +182,9 @@ class Inputs:
             )
         return texts, values
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, default: bool = False) -> bool:
         """A flag of the whole request: set for any prompt."""
-        return any(bool(self.scalar(name, i, False)) for i in range(self.count))
+        return any(bool(self.scalar(name, i, default)) for i in range(self.count))
 
 
 def _text(name: str, value: bytes | str) -> str:
@@ -196,12 +196,22 @@ def _text(name: str, value: bytes | str) -> str:
         raise RequestError(f"{name} is not valid UTF-8 ({error.reason} at byte {error.start})") from None
 
 
+@dataclass(frozen=True)
+class Acceptance:
+    """How draft tokens are accepted where a request does not say: by logits, and then by the target's probability
+    of at least `threshold` (None: by the rejection rule)."""
+
+    by_logits: bool = False
+    threshold: float | None = None
+
+
 class Parser:
     """Parses requests for one service."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
+    def __init__(self, tokenizer: Tokenizer, limits: Limits, acceptance: Acceptance | None = None) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
+        self._acceptance = acceptance or Acceptance()
 
     def parse(self, tensors: Mapping[str, Array]) -> Request:
         """Check everything and tokenize. Raises RequestError.
@@ -218,7 +228,7 @@ class Parser:
             stream=inputs.flag("stream"),
             log_probs=inputs.flag("return_log_probs"),
             generation_logits=inputs.flag("return_generation_logits"),
-            use_draft_logits=inputs.flag("use_draft_logits"),
+            use_draft_logits=inputs.flag("use_draft_logits", self._acceptance.by_logits),
             perf_metrics=inputs.flag("return_perf_metrics"),
         )
 
@@ -241,8 +251,14 @@ class Parser:
             stop_words=tuple(inputs.strings("stop_words", i)),
             echo=not inputs.scalar("exclude_input_in_output", i, False),
             tensors=self._engine_tensors(inputs, i, ends),
-            target_tensors=_target_tensors(inputs, i),
+            target_tensors={**_target_tensors(inputs, i), **self._threshold(inputs)},
         )
+
+    def _threshold(self, inputs: Inputs) -> dict[str, Array]:
+        threshold = self._acceptance.threshold
+        if threshold is None or not inputs.flag("use_draft_logits", self._acceptance.by_logits):
+            return {}
+        return {"draft_acceptance_threshold": np.array([[threshold]], np.float32)}
 
     def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
         text = inputs.text(_TEXT, i)

@@ -20,6 +20,7 @@ class Settings:
 
     `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance, `rows` those of
     one engine call (1: each sequence's calls by themselves). `separate_devices`: the engines run side by side.
+    `use_draft_logits` and `acceptance_threshold`: see request.Acceptance.
     """
 
     target_model: str
@@ -37,6 +38,8 @@ class Settings:
     rows: int
     separate_devices: bool
     mix_seed: bool
+    use_draft_logits: bool
+    acceptance_threshold: float | None
 
 
 def read(parameters: Mapping[str, str]) -> Settings:
@@ -58,6 +61,12 @@ def read(parameters: Mapping[str, str]) -> Settings:
         rows=number(parameters, "max_engine_rows", int, "1", 1),
         separate_devices=_flag(parameters, "separate_devices"),
         mix_seed=_flag(parameters, "mix_seed"),
+        use_draft_logits=_flag(parameters, "use_draft_logits"),
+        acceptance_threshold=(
+            number(parameters, "draft_acceptance_threshold", float, "", 0)
+            if parameters.get("draft_acceptance_threshold")
+            else None
+        ),
     )
 
 

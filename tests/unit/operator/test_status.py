@@ -1,16 +1,18 @@
 """Status: truthful counts, transition times, and the words of the kubelet in front of the user."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tandem import names
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import ConditionStatus, SpeculativeInferenceService
 from tandem.errors import Refused
 from tandem.observed import Observed
-from tandem.plan import decide
+from tandem.plan import Step, decide
 from tandem.settings import Settings
 from tandem.status import Rollout, status
+from tandem.tasks import Check, Outcome, Stage
 
 from .conftest import QUICKSTART, parse
 
@@ -116,3 +118,20 @@ def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceServi
     observed = Observed(service={})
     found = status(service, decide(service, settings, observed), observed, None, NOW)
     assert found["selector"] == "serving.tandem.dev/service=quickstart,serving.tandem.dev/component=server"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [("Unknown", "RollingOut"), ("False", "PreflightFailed")],
+    ids=["what a check could not find out holds nothing up", "what it found wrong does"],
+)
+def test_a_check_that_is_unknown(
+    service: SpeculativeInferenceService, settings: Settings, verdict: ConditionStatus, reason: str
+) -> None:
+    observed = Observed(service={})
+    before = decide(service, settings, observed)
+    check = Check(type="PairCompatible", status=verdict, reason="Odd", message="")
+    steps = [Step(step.task, Outcome(Stage.DONE, checks=(check,))) for step in before.steps]
+    found = conditions(status(service, replace(before, steps=tuple(steps)), observed, None, NOW))
+    assert found["PairCompatible"]["status"] == verdict
+    assert found["Ready"]["reason"] == reason

@@ -106,8 +106,8 @@ def llm_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.syspath_prepend(str(tmp_path))
     model = tmp_path / "model"
     model.mkdir()
-    with (model / "model.safetensors").open("wb") as file:
-        file.truncate(40 * GIB)
+    with (model / "model.safetensors").open("wb") as weights:
+        weights.truncate(40 * GIB)
     write(tmp_path, model="/m", max_batch_size=16)
     gpu = {"memory_gib": 24.0, "devices": {"target": [0, 1]}}
     llm_args = {"file": "llm_args.yaml", "package": "stand_in_llm"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tandem_serving.errors import RequestError
-from tandem_serving.request import Array, Limits, Parser
+from tandem_serving.request import Acceptance, Array, Limits, Parser
 from tandem_serving.tokenizer import Tokenizer
 
 LIMITS = Limits(max_sequence_len=128, max_draft_len=4, vocab_size=300)
@@ -95,6 +95,27 @@ def test_a_guide_goes_to_the_target_alone(tokenizer: Tokenizer) -> None:
         "guided_decoding_guide": [[b"a+"]],
     }
     assert prompt.guided
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "asked", "by_logits", "threshold"),
+    [
+        (Acceptance(), None, False, None),
+        (Acceptance(), True, True, None),
+        (Acceptance(by_logits=True), None, True, None),
+        (Acceptance(by_logits=True, threshold=0.25), None, True, [[0.25]]),
+        (Acceptance(by_logits=True, threshold=0.25), False, False, None),
+    ],
+)
+def test_acceptance_is_the_services_unless_the_request_says(
+    tokenizer: Tokenizer, acceptance: Acceptance, asked: bool | None, by_logits: bool, threshold: Any
+) -> None:
+    flag = {} if asked is None else {"use_draft_logits": np.array([[asked]])}
+    parsed = Parser(tokenizer, LIMITS, acceptance).parse(request(**flag))
+    assert parsed.use_draft_logits is by_logits
+    found = parsed.prompts[0].target_tensors.get("draft_acceptance_threshold")
+    assert (None if found is None else found.tolist()) == threshold
+    assert "draft_acceptance_threshold" not in parsed.prompts[0].tensors, "the draft has nothing to accept"
 
 
 def test_limit_is_inclusive(tokenizer: Tokenizer) -> None:

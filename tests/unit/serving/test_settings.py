@@ -12,6 +12,7 @@ def test_defaults_without_a_draft() -> None:
     assert (settings.draft_model, settings.draft_path, settings.max_draft_len) == ("", None, 0)
     assert (settings.request_timeout, settings.draft_timeout) == (600, 10)
     assert (settings.running, settings.waiting, settings.mix_seed) == (64, 1024, False)
+    assert (settings.use_draft_logits, settings.acceptance_threshold) == (False, None)
 
 
 def test_all() -> None:
@@ -19,6 +20,11 @@ def test_all() -> None:
     settings = read(LEAST | draft | {"mix_seed": "true", "draft_timeout_seconds": "0.5"})
     assert (settings.draft_path, settings.max_draft_len) == (Path("/d"), 4)
     assert (settings.draft_timeout, settings.mix_seed) == (0.5, True)
+
+
+def test_acceptance_by_logits() -> None:
+    settings = read(LEAST | {"use_draft_logits": "true", "draft_acceptance_threshold": "0.0"})
+    assert (settings.use_draft_logits, settings.acceptance_threshold) == (True, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tandem_serving import checkpoint
 from tandem_serving.adapter.engine import EngineModel, bind
 from tandem_serving.loop import Role
 from tandem_serving.policy import Adaptive, Fixed, Policy
-from tandem_serving.request import Array, Limits, Parser
+from tandem_serving.request import Acceptance, Array, Limits, Parser
 from tandem_serving.runner import Engine
 from tandem_serving.service import Options, Service
 from tandem_serving.settings import Settings
@@ -38,7 +38,8 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
     engines: dict[Role, Engine] = {"target": target}
     if draft:
         engines["draft"] = draft
-    parser = Parser(tokenizer, Limits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size))
+    request_limits = Limits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)
+    parser = Parser(tokenizer, request_limits, Acceptance(config.use_draft_logits, config.acceptance_threshold))
     options = Options(
         request_timeout=config.request_timeout,
         draft_timeout=config.draft_timeout,

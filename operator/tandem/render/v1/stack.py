@@ -43,7 +43,7 @@ def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
         memory = None  # the product is the whole GPU's
     if not plan.gpus or not memory:
         return dict(stack.checks)
-    devices = plan.devices or {role: range(count) for role, count in plan.ranks.items()}
+    devices = plan.devices or {role: tuple(range(count)) for role, count in plan.ranks.items()}
     placed = {role.value: list(indices) for role, indices in devices.items()}
     return {**stack.checks, "gpu": {"memory_gib": memory, "devices": placed}}
 
