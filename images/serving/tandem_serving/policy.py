@@ -1,6 +1,7 @@
 """The policy of speculation: how many tokens to draft, and how many waves are in flight.
 
-The runner asks and tells under its lock, so policies need none.
+The runner asks and tells under its lock, so policies need none. What it tells is noted only, while engines wait for
+their next calls; a policy makes up its mind when they work.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Policy(Protocol):
 
     def turns(self, rows: int) -> None:
         """A call of the target is over: `rows` sequences are about to begin their next rounds."""
+        ...
+
+    def think(self) -> None:
+        """Make use of what was told."""
         ...
 
     def length(self, estimate: Acceptance) -> int:
@@ -78,6 +83,9 @@ class Fixed:
     def turns(self, rows: int) -> None:
         """Whose turn it is does not matter."""
 
+    def think(self) -> None:
+        """There is nothing to find out."""
+
     def length(self, estimate: Acceptance) -> int:
         """The same for all."""
         return self._length
@@ -108,6 +116,7 @@ class Adaptive:
         self._lengths = DraftLength(minimum, maximum, self._costs, "separate" if separate_devices else "shared")
         self._running: dict[Acceptance, None] = {}
         self._left = 0
+        self._told: list[Callable[[], None]] = []
         self._k = self._lengths.explain().k
 
     def estimate(self) -> Acceptance:
@@ -123,8 +132,14 @@ class Adaptive:
         self._running.pop(estimate, None)
 
     def turns(self, rows: int) -> None:
-        """Choose when as many had their turn as run."""
+        """Another length may be chosen when as many had their turn as run."""
         self._left -= rows
+
+    def think(self) -> None:
+        """Learn what calls cost, and choose if it is time."""
+        told, self._told = self._told, []
+        for learn in told:
+            learn()
         if self._left <= 0:
             choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running)
             self._k = choice.k
@@ -142,11 +157,9 @@ class Adaptive:
         """Learn what calls cost; those of a trial while off run beside the target's own and say little."""
         if self._lengths.off:
             return
-        if role == "draft":
-            self._costs.observe_draft(rows, length, seconds, prompt)
-        else:
-            self._costs.observe_target(rows, length, seconds, prompt)
+        learn = self._costs.observe_draft if role == "draft" else self._costs.observe_target
+        self._told.append(lambda: learn(rows, length, seconds, prompt))
 
     def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
         """Learn what the target takes by itself."""
-        self._costs.observe_alone(rows, steps, seconds)
+        self._told.append(lambda: self._costs.observe_alone(rows, steps, seconds))

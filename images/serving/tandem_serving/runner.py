@@ -361,7 +361,12 @@ class Runner:
             self._fill()
             ready = self._start()
         self._submit(ready[1:])
+        self._delivery.put(self, self._think)
         return ready[0] if ready else None
+
+    def _think(self) -> None:
+        with self._lock:
+            self._policy.think()
 
     def _time(self, batch: Batch[Generation], flight: _Flight) -> None:
         """Tell the policy what a call took that is like others of its kind."""

@@ -19,6 +19,7 @@ def test_all_sequences_of_a_wave_draft_as_many_tokens() -> None:
     policy, seen = adaptive(rows=32), set()
     for _ in range(40):
         policy.turns(16)
+        policy.think()
         estimates = list(policy._running)[:16]
         lengths = {policy.length(estimate) for estimate in estimates}
         assert len(lengths) == 1
@@ -32,9 +33,11 @@ def test_calls_beside_those_of_the_target_alone_teach_nothing() -> None:
     policy = adaptive(rows=8, draft=0.5)  # far too dear
     for _ in range(40):
         policy.turns(8)
+        policy.think()
         policy.timed("target", 8, 0, 0.012)
         policy.timed("draft", 8, 4, 0.5)
     assert policy.length(policy.estimate()) == 0
     before = policy._costs.draft(8, 1)
     policy.timed("draft", 8, 1, 100.0)
+    policy.think()
     assert policy._costs.draft(8, 1) == before
