@@ -3,17 +3,19 @@
 import asyncio
 import json
 import secrets
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tandem import names
 from tandem.cache import kept, prune_job
-from tandem.cluster.client import Api
 from tandem.cluster.kinds import CONFIGMAP, JOB, POD
 from tandem.errors import TandemError
 from tandem.observed import Object, is_true, pod_problem, termination_message
 from tandem.settings import Settings
+
+if TYPE_CHECKING:
+    from tandem.cluster.client import Api
 
 POLL_SECONDS = 1.0
 DEFAULT_IMAGE = Settings().fetcher_image
@@ -36,6 +38,8 @@ async def prune(namespace: str, claim: str, image: str, *, dry_run: bool) -> dic
     Raises:
         PruneFailed, UnknownReferences, Refused, Transient, SettingsError: each says what to do.
     """
+    from tandem.cluster.client import Api  # slow to import, and the other commands do without
+
     async with await Api.connect() as api:
         selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
         keep = kept(await api.list_objects(CONFIGMAP, namespace, selector))
@@ -44,7 +48,7 @@ async def prune(namespace: str, claim: str, image: str, *, dry_run: bool) -> dic
         return await _result(api, {**job, **made})
 
 
-async def _result(api: Api, job: Object) -> dict[str, Any]:
+async def _result(api: "Api", job: Object) -> dict[str, Any]:
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     said = ""
     while True:
