@@ -1,6 +1,7 @@
 """The images' locks: every file hashed, the versions those that the tests ran with."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,12 @@ def test_versions_are_those_of_the_tests(lock: str) -> None:
     shipped = pins(REPOSITORY / lock)
     assert shipped
     assert shipped.items() <= tested.items(), "run `make lock`: images and tests must have the same versions"
+
+
+def test_the_operators_image_has_all_that_the_operator_needs() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[\[><=]", each)[0] for each in project["dependencies"]}
+    assert needed <= pins(REPOSITORY / "images/operator/requirements.txt").keys(), "run `make lock`"
 
 
 @pytest.mark.parametrize("lock", LOCKS)
