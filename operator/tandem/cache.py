@@ -57,10 +57,18 @@ def _key(path: str) -> str:
     return "/".join(path.split("/")[:KEPT_LEVELS])
 
 
-def prune_job(namespace: str, name: str, claim: str, image: str, keep: Iterable[str], *, dry_run: bool) -> Object:
-    """The Job that removes what is not in `keep`; its termination message says what."""
+def prune_job(
+    namespace: str, name: str, claim: str, image: str, keep: Iterable[str], *, young: int, dry_run: bool
+) -> Object:
+    """The Job that removes what is not in `keep` and older than `young` seconds; its termination message says what."""
     command = ["python3", "-m", "tandem_fetcher", "prune", "--cache", CACHE]
-    command += ["--termination-log", "/dev/termination-log", *(["--dry-run"] if dry_run else [])]
+    command += [
+        "--young",
+        str(young),
+        "--termination-log",
+        "/dev/termination-log",
+        *(["--dry-run"] if dry_run else []),
+    ]
     command += [word for each in sorted(keep) for word in ("--keep", each)]
     container: dict[str, Any] = {
         "name": "prune",

@@ -1,6 +1,9 @@
 """Models downloaded by real Jobs on a real kubelet, from a server in the cluster that speaks the Hub's protocol."""
 
 import json
+import os
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -186,3 +189,25 @@ def test_a_model_that_is_not_there_is_refused_with_what_to_do(site: Site, hub: H
     assert "pair/nothing" in found["message"]
     assert site.conditions(another)["Stalled"]["reason"] == "ModelNotFound"
     assert site.server_pods(another) == {}
+
+
+def prune(site: Site, images: list[Built], *options: str) -> str:
+    (image,) = (built.ref for built in images if built.name == "fetcher")
+    environment = {**os.environ, "KUBECONFIG": str(site.cluster.kubeconfig)}
+    command = [sys.executable, "-m", "tandem", "cache", "prune", "--image", image, *options]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def test_what_no_service_refers_to_goes_when_asked_for(
+    site: Site, hub: Hub, images: list[Built], another: str
+) -> None:
+    """The draft is referred to, the target is not any more."""
+    site.apply(another, draft=model("draft"))
+    site.wait_condition(another, "Ready", "True", 180)
+    assert "removed 0.00 GB in 0 folders" in prune(site, images), "an hour of grace"
+    told = prune(site, images, "--young", "0", "--dry-run").splitlines()
+    assert len(told) == 2, "the target's folder, and the sum"
+    assert told[0].startswith("models/")
+    assert prune(site, images, "--young", "0").splitlines()[0] == told[0]
+    assert "in 0 folders" in prune(site, images, "--young", "0")
+    assert site.conditions(another)["Ready"]["status"] == "True"

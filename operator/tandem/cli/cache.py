@@ -25,6 +25,7 @@ app = typer.Typer(help="The volume of downloaded models and built engines.", no_
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the services and the claim.")]
 Claim = Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")]
+Young = Annotated[int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")]
 Image = Annotated[str, typer.Option(help="Image of the fetcher.")]
 
 
@@ -32,7 +33,7 @@ class PruneFailed(TandemError):
     """The Job did not do it; the message says why."""
 
 
-async def prune(namespace: str, claim: str, image: str, *, dry_run: bool) -> dict[str, Any]:
+async def prune(namespace: str, claim: str, image: str, *, young: int, dry_run: bool) -> dict[str, Any]:
     """Remove what no service of the namespace refers to; returns what the Job tells.
 
     Raises:
@@ -43,7 +44,8 @@ async def prune(namespace: str, claim: str, image: str, *, dry_run: bool) -> dic
     async with await Api.connect() as api:
         selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
         keep = kept(await api.list_objects(CONFIGMAP, namespace, selector))
-        job = prune_job(namespace, f"tandem-prune-{secrets.token_hex(4)}", claim, image, keep, dry_run=dry_run)
+        name = f"tandem-prune-{secrets.token_hex(4)}"
+        job = prune_job(namespace, name, claim, image, keep, young=young, dry_run=dry_run)
         made = await api.create(JOB, job)
         return await _result(api, {**job, **made})
 

@@ -121,11 +121,12 @@ def cache_prune(
     namespace: cache_command.Namespace = "default",
     claim: cache_command.Claim = names.CACHE_CLAIM,
     image: cache_command.Image = cache_command.DEFAULT_IMAGE,
+    young: cache_command.Young = 3600,
     dry_run: cache_command.DryRun = False,
 ) -> None:
-    """Remove models and engines that no service of the namespace refers to; what is younger than an hour stays."""
+    """Remove models and engines that no service of the namespace refers to."""
     with user_errors():
-        found = asyncio.run(cache_command.prune(namespace, claim, image, dry_run=dry_run))
+        found = asyncio.run(cache_command.prune(namespace, claim, image, young=young, dry_run=dry_run))
     typer.echo(cache_command.report(found, dry_run=dry_run))
 
 

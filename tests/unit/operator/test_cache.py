@@ -51,11 +51,21 @@ def test_a_revision_that_cannot_be_read_stops_everything() -> None:
 
 
 def test_the_job() -> None:
-    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", {"models/b", "models/a"}, dry_run=True)
+    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", {"models/b", "models/a"}, young=60, dry_run=True)
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"] == [
         *("python3", "-m", "tandem_fetcher", "prune", "--cache", "/cache"),
-        *("--termination-log", "/dev/termination-log", "--dry-run", "--keep", "models/a", "--keep", "models/b"),
+        *(
+            "--young",
+            "60",
+            "--termination-log",
+            "/dev/termination-log",
+            "--dry-run",
+            "--keep",
+            "models/a",
+            "--keep",
+            "models/b",
+        ),
     ]
     assert pod["volumes"] == [{"name": "cache", "persistentVolumeClaim": {"claimName": "claim"}}]
 
