@@ -60,7 +60,7 @@ def _key(path: str) -> str:
 def prune_job(
     namespace: str, name: str, claim: str, image: str, keep: Iterable[str], *, young: int, dry_run: bool
 ) -> Object:
-    """The Job that removes what is not in `keep` and older than `young` seconds; its termination message says what."""
+    """The Job that removes what is not in `keep` and not `young` (seconds); its termination message says what."""
     command = ["python3", "-m", "tandem_fetcher", "prune", "--cache", CACHE]
     command += [
         "--young",
