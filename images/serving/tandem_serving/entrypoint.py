@@ -1,4 +1,5 @@
-"""The commands of Tandem's pods: `serve` and its startup probe `probe`; `preflight` and `build`, which are Jobs."""
+"""The commands of Tandem's pods: `serve` and its startup probe `probe`; `preflight` and `build`, which are Jobs; in
+groups of pods also `worker` (the containers beside the leader) and `session` (what their sshd starts)."""
 
 from __future__ import annotations
 
@@ -39,6 +40,11 @@ def _parser() -> argparse.ArgumentParser:
     probe.add_argument("--models", type=Path, default="/models", help="the model repository")
     probe.add_argument("--timeout", type=float, default=30, help="seconds to wait")
     probe.set_defaults(run=_probe)
+    worker = commands.add_parser("worker", help="run the ranks that the leader of this pod's group starts")
+    worker.set_defaults(run=_worker)
+    session = commands.add_parser("session", help="what a worker's sshd starts: the leader's daemon")
+    session.add_argument("--folder", type=Path, required=True, help="the worker's working files")
+    session.set_defaults(run=_session)
     return parser
 
 
@@ -54,11 +60,11 @@ def _termination_log(parser: argparse.ArgumentParser) -> None:
 
 # Each command imports its own modules: a probe every few seconds must not load tokenizers.
 def _serve(options: argparse.Namespace) -> int:
-    from tandem_serving import launch
+    from tandem_serving import launch, mpi
 
     try:
         return launch.serve(options.revision, options.models)
-    except launch.LaunchError as error:
+    except (launch.LaunchError, mpi.GroupError) as error:
         print(f"cannot serve: {error}", file=sys.stderr)
         return 1
 
@@ -105,6 +111,26 @@ def _probe(options: argparse.Namespace) -> int:
         return 1
     print(f"{model} generates: {text!r}")
     return 0
+
+
+def _worker(_: argparse.Namespace) -> int:
+    from tandem_serving import mpi, worker
+
+    try:
+        return worker.run()
+    except mpi.GroupError as error:
+        print(f"cannot work: {error}", file=sys.stderr)
+        return 1
+
+
+def _session(options: argparse.Namespace) -> int:
+    from tandem_serving import mpi, worker
+
+    try:
+        worker.session(options.folder)
+    except mpi.GroupError as error:
+        print(error, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ The revision folder holds `launch.json`:
   {"models": {NAME: {"config": FILE in the revision, "source": FOLDER with the model's `1/`; none: no code}},
    "server": {"command": ["tritonserver", ...], or ["mpirun", ...] with a server for each rank}, "env": {NAME: VALUE},
    "kv_cache": {MODEL: {"engine": FOLDER, "devices": [GPU, ...], "max_tokens": TOKENS or null}}: see kv_cache.py,
+   "group": {"hosts": PODS, "slots": RANKS of each}: where a replica is several pods; see mpi.py,
    "builds": {ROLE: ...}: see engine_build.py, "preflight": ...: see preflight.py}
 This process stays as PID 1: it forwards signals, reaps orphans, and ends with the server's exit code.
 """
@@ -17,13 +18,14 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tandem_serving import kv_cache, ranks
+from tandem_serving import kv_cache, mpi, ranks
 from tandem_serving.checkpoint import CheckpointError
 
 PLAN = "launch.json"
@@ -55,6 +57,7 @@ class Plan:
     preflight: Mapping[str, Any] = field(default_factory=dict)
     kv_cache: Mapping[str, Any] = field(default_factory=dict)
     builds: Mapping[str, Any] = field(default_factory=dict)
+    group: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_plan(revision: Path) -> Plan:
@@ -68,7 +71,7 @@ def read_plan(revision: Path) -> Plan:
         }
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
         env = {str(name): str(value) for name, value in data.get("env", {}).items()}
-        parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds")}
+        parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds", "group")}
         return Plan(models, command, env, **parts)
     except OSError as error:
         raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
@@ -186,5 +189,14 @@ def serve(revision: Path, models: Path) -> int:
     command = list(plan.command)
     if not any(word.startswith("--model-repository") for word in command):
         command.append(f"--model-repository={models}")
+    environment = {**os.environ, **plan.env}
+    if plan.group:
+        environment.update(_meet_workers(plan.group))
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
-    return run(command, {**os.environ, **plan.env})
+    return run(command, environment)
+
+
+def _meet_workers(group: Mapping[str, int]) -> dict[str, str]:
+    """What mpirun needs in its environment; see mpi.py. A SIGTERM while it waits ends this process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    return mpi.prepare(group, os.environ)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from tandem.engines import builds
 from tandem.render.inputs import Inputs
+from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.ranks import environment, processes
 from tandem.render.v1.stack import BLS_SEQUENCES, Stack, preflight_checks
 from tandem.volumes import MODELS
@@ -17,11 +18,11 @@ def launch_plan(inputs: Inputs, stack: Stack) -> str:
     """The plan (launch.json) as explicit argument lists: nothing in it is ever read by a shell."""
     plan = {
         "models": {name: _model(stack, name) for name in stack.configs},
-        "server": {"command": processes(inputs, _server_command(inputs, stack), stack.engines)},
+        "server": {"command": _command(inputs, stack)},
         "env": {**stack.env, **environment(inputs)},
         "preflight": preflight_checks(inputs, stack),
     }
-    optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs)}
+    optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs), "group": group(inputs)}
     return json.dumps({**plan, **{name: part for name, part in optional.items() if part}}, indent=1) + "\n"
 
 
@@ -39,6 +40,14 @@ def _builds(inputs: Inputs) -> Mapping[str, object]:
     """Engines to build by role; see `tandem_serving.engine_build`."""
     wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
     return {role.value: asdict(build) for role, build in wanted.items()}
+
+
+def _command(inputs: Inputs, stack: Stack) -> list[str]:
+    """All processes: those of one pod, or of the pods of a group."""
+    server = _server_command(inputs, stack)
+    if group(inputs):
+        return over_the_group(inputs, server, stack.env)
+    return processes(inputs, server, stack.engines)
 
 
 def _server_command(inputs: Inputs, stack: Stack) -> list[str]:

@@ -1,0 +1,188 @@
+"""Pods and groups on the real API server: what it takes, merges and refuses, and groups without their definition."""
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.core import Cluster
+from cluster.errors import ClusterError
+from tandem import build, names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.build.metadata import pod_template
+from tandem.render import Revision
+from tandem.render.inputs import JobPod
+from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
+from unit.operator.strategic_merge_rows import ROWS as MERGES
+from unit.operator.test_groups import GROUPS
+from unit.operator.test_groups import revision as group_revision
+from unit.operator.test_pod import BASE, ROWS, rendered
+
+from .conftest import REPOSITORY, AuditLog, Namespace, OperatorProcess, wait_for
+
+LWS = REPOSITORY / "tests/data/third_party/leaderworkersets.yaml"
+LWS_CRD = "leaderworkersets.leaderworkerset.x-k8s.io"
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+NEEDED = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: serving}
+value: 1000
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: nvidia}
+handler: nvidia
+"""
+"""What placements of the rows name."""
+
+
+@pytest.fixture
+def restricted(namespace: Namespace) -> Namespace:
+    """A namespace that takes only pods of Pod Security `restricted`, with what the rows' pods name."""
+    namespace.run("label", "namespace", namespace.name, RESTRICTED)
+    namespace.run("apply", "-f", "-", stdin=NEEDED)
+    namespace.run("create", "serviceaccount", "llama-server")
+    return namespace
+
+
+@pytest.fixture
+def definition(cluster: Cluster) -> Iterator[None]:
+    """LeaderWorkerSet's definition is installed."""
+    install(cluster)
+    yield
+    cluster.kubectl.run("delete", "crd", LWS_CRD, "--ignore-not-found")
+
+
+def install(cluster: Cluster) -> None:
+    cluster.kubectl.run("apply", "--server-side", "-f", str(LWS))
+    established = ("wait", "--for=condition=Established", f"crd/{LWS_CRD}", "--timeout=5s")
+    wait_for("the definition", lambda: cluster.kubectl.works(*established))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["reason"] for row in ROWS])
+def test_every_pod_passes_pod_security_restricted(row: dict[str, Any], restricted: Namespace) -> None:
+    inputs = rendered(yaml.safe_dump(row["spec"]))
+    service = SpeculativeInferenceService.model_validate(
+        {"metadata": {"name": "llama", "namespace": restricted.name}, "spec": yaml.safe_load(BASE)["spec"]}
+    )
+    revision = Revision(
+        digest="0123456789",
+        files={},
+        pod=server_pod(inputs),
+        worker=worker_pod(inputs),
+        nodes=1,
+        metadata=template_metadata(inputs),
+        preflight=JobPod({}, ""),
+        builds={},
+    )
+    for pod in (revision.pod, preflight_pod(inputs)):
+        template = pod_template(service, revision, pod, names.SERVER)
+        manifest = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(template)}
+        manifest["metadata"]["name"] = "llama"
+        dry_run(restricted, manifest)
+
+
+def dry_run(namespace: Namespace, manifest: dict[str, Any]) -> Any:
+    """What the API server would make of a manifest; unknown and double fields are errors."""
+    options = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-")
+    return json.loads(namespace.run(*options, stdin=json.dumps(manifest)))
+
+
+def test_the_admission_is_on(restricted: Namespace) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}}
+    with pytest.raises(ClusterError, match='violates PodSecurity "restricted'):
+        dry_run(restricted, {**pod, "spec": {"containers": [{"name": "plain", "image": "example.com/plain"}]}})
+
+
+@pytest.mark.parametrize(("base", "patch", "wanted", "reason"), MERGES, ids=[row[3] for row in MERGES])
+def test_strategic_merges_are_the_api_servers(
+    base: dict[str, Any], patch: dict[str, Any], wanted: dict[str, Any], reason: str, namespace: Namespace
+) -> None:
+    """A PodTemplate takes any pod template. Defaults that the API server adds are left out of the comparison."""
+    template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "merge"}, "template": base}
+    local = ("patch", "--local", "-f", "-", "--type=strategic", "-p", json.dumps({"template": patch}), "-o", "json")
+    assert json.loads(namespace.run(*local, stdin=json.dumps(template)))["template"] == wanted, reason
+
+
+def test_the_children_of_groups_are_as_their_definitions_say(namespace: Namespace, definition: None) -> None:
+    raw = yaml.safe_load(GROUPS)
+    raw["metadata"] = {"name": "deepseek", "namespace": namespace.name}
+    service = SpeculativeInferenceService.model_validate(raw)
+    children = [
+        build.workload(service, group_revision(service)),
+        build.ssh_secret(service) | {"data": {"ssh-privatekey": "a2V5", "ssh-publickey": "a2V5"}},
+        build.disruption_budget(service),
+        build.network_policy(service, 2, [{"namespaceSelector": {}}]),
+    ]
+    for child in children:
+        assert child is not None
+        dry_run(namespace, child)
+
+
+GROUP = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: svc}
+spec:
+  runtime: {mode: LLMAPI, profile: trtllm-26.07}
+  target: {model: {uri: file:///models/deepseek}, tensorParallelSize: 16}
+  speculation: {decodingType: None}
+"""
+
+
+def leaders(namespace: Namespace, count: int) -> None:
+    """What LeaderWorkerSet's controller does: pods of the leader's template."""
+    (workload,) = namespace.items("leaderworkersets")
+    template = workload["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    for index in range(count):
+        pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(template)}
+        pod["metadata"] |= {"name": f"svc-server-{index}"}
+        pod["metadata"].pop("creationTimestamp", None)
+        del pod["spec"]["containers"][0]["resources"]  # simulated nodes have fewer GPUs
+        namespace.run("apply", "-f", "-", stdin=json.dumps(pod))
+
+
+def test_groups_wait_for_their_definition_and_come_up_with_it(
+    cluster: Cluster, operator: OperatorProcess, namespace: Namespace
+) -> None:
+    namespace.apply(GROUP)
+    namespace.wait("Ready", "False/LeaderWorkerSetMissing", 60)
+    assert "install https://lws.sigs.k8s.io" in namespace.message("Ready")
+    assert namespace.conditions()["Stalled"] == "True/LeaderWorkerSetMissing"
+    audit = AuditLog(cluster.audit_log)
+    time.sleep(5)
+    assert not [w for w in audit.operator_writes(namespace) if "/status/" in w], "it says so once"
+    install(cluster)
+    try:
+        wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 90, operator.log)
+        leaders(namespace, 1)
+        namespace.wait("Ready", "True", 60)
+        assert namespace.get("sis", "svc")["status"]["replicas"] == 1
+        (secret,) = [s for s in namespace.items("secrets") if s["metadata"]["name"] == "svc-ssh"]
+        assert secret["type"] == "kubernetes.io/ssh-auth"
+        time.sleep(12)  # a comparison finds the kind that is not watched yet, the next one has it watched
+        namespace.run("delete", "leaderworkersets", "svc-server", "--cascade=orphan")
+        wait_for("it to come back", lambda: namespace.items("leaderworkersets"), 20, operator.log)
+        assert operator.probe("/healthz")[0] == 200
+    finally:
+        cluster.kubectl.run("delete", "crd", LWS_CRD)
+
+
+def test_a_replica_grows_over_a_node_and_shrinks_again(
+    operator: OperatorProcess, namespace: Namespace, definition: None
+) -> None:
+    """Deployment and LeaderWorkerSet take each other's place; the old one goes when the new one answers."""
+    namespace.apply(GROUP, target__tensorParallelSize=1)
+    namespace.wait("EnginesReady", "True", 60)
+    wait_for("the Deployment", lambda: namespace.items("deployments"))
+    namespace.apply(GROUP)
+    wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 60, operator.log)
+    time.sleep(2)
+    assert namespace.items("deployments"), "it serves until its successor does"
+    leaders(namespace, 1)
+    wait_for("the Deployment to go", lambda: not namespace.items("deployments"), 30, operator.log)
