@@ -5,6 +5,7 @@ The revision folder holds `launch.json`:
    "server": {"command": ["tritonserver", ...], or ["mpirun", ...] with a server for each rank}, "env": {NAME: VALUE},
    "kv_cache": {MODEL: {"engine": FOLDER, "devices": [GPU, ...], "max_tokens": TOKENS or null}}: see kv_cache.py,
    "group": {"hosts": PODS, "slots": RANKS of each}: where a replica is several pods; see mpi.py,
+   "drain": {"port": METRICS PORT, "seconds": LONGEST REQUEST}: see drain.py,
    "builds": {ROLE: ...}: see engine_build.py, "preflight": ...: see preflight.py}
 This process stays as PID 1: it forwards signals, reaps orphans, and ends with the server's exit code.
 """
@@ -19,13 +20,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tandem_serving import kv_cache, mpi, ranks
+from tandem_serving import drain, kv_cache, mpi, ranks
 from tandem_serving.checkpoint import CheckpointError
 
 PLAN = "launch.json"
@@ -58,6 +60,7 @@ class Plan:
     kv_cache: Mapping[str, Any] = field(default_factory=dict)
     builds: Mapping[str, Any] = field(default_factory=dict)
     group: Mapping[str, Any] = field(default_factory=dict)
+    drain: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_plan(revision: Path) -> Plan:
@@ -71,7 +74,7 @@ def read_plan(revision: Path) -> Plan:
         }
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
         env = {str(name): str(value) for name, value in data.get("env", {}).items()}
-        parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds", "group")}
+        parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds", "group", "drain")}
         return Plan(models, command, env, **parts)
     except OSError as error:
         raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
@@ -142,17 +145,29 @@ def raise_limits() -> None:
         resource.setrlimit(kind, (hard, hard))
 
 
-def run(command: list[str], env: Mapping[str, str]) -> int:
-    """Run the server to its end; returns its exit code, 128 + n when signal n ended it."""
+def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object] = lambda: None) -> int:
+    """Run the server to its end; returns its exit code, 128 + n when signal n ended it.
+
+    At the first SIGTERM `finish` is called in a thread, and the server gets the signal when it returns.
+    """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
+    finishing = False
     launcher = ranks.is_launcher(command[0])
 
     def forward(number: int, _: FrameType | None) -> None:
+        nonlocal finishing
         if child is None:
             early.append(number)
+        elif number == signal.SIGTERM and not finishing:
+            finishing = True
+            threading.Thread(target=stop, args=(child.pid,), daemon=True).start()
         else:
             _signal(child.pid, launcher, number)
+
+    def stop(pid: int) -> None:
+        finish()
+        _signal(pid, launcher, signal.SIGTERM)
 
     for number in FORWARDED:
         signal.signal(number, forward)
@@ -193,7 +208,14 @@ def serve(revision: Path, models: Path) -> int:
     if plan.group:
         environment.update(_meet_workers(plan.group))
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
-    return run(command, environment)
+    return run(command, environment, lambda: _finish(plan.drain))
+
+
+def _finish(drain_plan: Mapping[str, int]) -> None:
+    if drain_plan:
+        print("told to stop: finishing requests", flush=True)
+        idle = drain.wait_idle(lambda: drain.requests_left(drain_plan["port"]), drain_plan["seconds"])
+        print("no request is left" if idle else "out of time: requests end unfinished", flush=True)
 
 
 def _meet_workers(group: Mapping[str, int]) -> dict[str, str]:

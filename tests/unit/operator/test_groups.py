@@ -74,7 +74,7 @@ def test_golden_children_of_a_group() -> None:
     assert text == golden.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
 
 
-ACCESS = [
+ACCESS: list[tuple[str, list[Any], int, list[Any], list[tuple[Any, Any]] | None]] = [
     ("nobody is named: no policy", [], 1, METRICS, None),
     (
         "groups without named clients: ssh and MPI are theirs alone, serving is open",
@@ -175,7 +175,7 @@ def test_a_deployment_goes_when_the_groups_answer(settings: Settings) -> None:
     deployment = live(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
     assert deployment["kind"] == "Deployment"
     asked = decision(service)
-    both = {"deployments": [deployment], "leader_worker_sets": [live(asked.children[0])]}
+    both: dict[str, Any] = {"deployments": [deployment], "leader_worker_sets": [live(asked.children[0])]}
     starting = Observed(service={}, pods=[leader("old", digest="old"), leader("a")], **both)
     assert kinds(plan(asked, starting, settings, lambda *_: True)) == ["keysSecret"]
     answering = Observed(service={}, pods=[leader("old", digest="old"), leader("a"), leader("b")], **both)

@@ -20,6 +20,7 @@ def launch_plan(inputs: Inputs, stack: Stack) -> str:
         "models": {name: _model(stack, name) for name in stack.configs},
         "server": {"command": _command(inputs, stack)},
         "env": {**stack.env, **environment(inputs)},
+        "drain": {"port": METRICS_PORT, "seconds": inputs.spec.serving.request_timeout_seconds},
         "preflight": preflight_checks(inputs, stack),
     }
     optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs), "group": group(inputs)}

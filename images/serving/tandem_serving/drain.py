@@ -1,0 +1,42 @@
+"""A server that is told to stop first finishes the requests that it has.
+
+Triton waits at SIGTERM for HTTP requests, but refuses the next engine call of a gRPC stream, which ends it: so
+SIGTERM reaches Triton when no request is left. The pod has left the Service's endpoints by then; only clients that
+keep their connections can still come.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable
+
+GAUGES = ("tandem_requests_running", "tandem_requests_waiting")
+POLL_SECONDS = 0.7
+"""Above the half second by which the gauges lag: what two looks in a row do not see is not there."""
+
+
+def requests_left(port: int) -> float:
+    """Requests in the server on whose metrics port this is; 0 when it does not say."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+            text = reply.read().decode(errors="replace")
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(GAUGES))
+    except (OSError, ValueError):
+        return 0
+
+
+def wait_idle(
+    left: Callable[[], float],
+    seconds: float,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Return when two looks in a row find no request, or after `seconds`; whether none is left."""
+    deadline, seen = clock() + seconds, left()
+    while clock() < deadline:
+        sleep(POLL_SECONDS)
+        before, seen = seen, left()
+        if before == seen == 0:
+            return True
+    return False

@@ -1,0 +1,86 @@
+"""SIGTERM to the entry point while a long stream runs on the real server: the stream ends as if nothing were."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from tandem_serving.launch import PLAN
+from triton import bls_client as bls
+from triton.bls_client import Stream, ids, inputs
+from triton.harness import REPOSITORY_ROOT, TritonServer, log_on_failure
+from triton.stand_in import SLOW_TOKENS
+
+ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"
+TOKENS = 400
+
+
+class Pod(TritonServer):
+    """The server below the entry point, as in a pod."""
+
+    def _command(self, backends: Path) -> list[str]:
+        """The entry point assembles its own repository; the plan's command has ours."""
+        folder = self.repository.parent / "revision"
+        folder.mkdir(exist_ok=True)
+        plan = {
+            "models": {"none": {"config": "none"}},
+            "server": {"command": super()._command(backends)},
+            "drain": {"port": self.ports.metrics, "seconds": 60},
+        }
+        (folder / "none").touch()
+        (folder / PLAN).write_text(json.dumps(plan))
+        models = str(self.repository.parent / "assembled")
+        return [sys.executable, str(ENTRYPOINT), "serve", "--revision", str(folder), "--models", models]
+
+    def code(self) -> int | None:
+        """Exit code of the entry point; None while it runs."""
+        assert isinstance(self._process, subprocess.Popen)
+        return self._process.poll()
+
+    def terminate(self) -> None:
+        """What the kubelet does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[Pod]:
+    made = Pod(bls.repository(tmp_path / "repository", "stand-in", max_draft_len=4))
+    with made, log_on_failure(made):
+        yield made
+
+
+def ended(pod: Pod, seconds: float) -> int | None:
+    deadline = time.monotonic() + seconds
+    while pod.code() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return pod.code()
+
+
+def test_a_long_stream_survives_sigterm(pod: Pod) -> None:
+    with Stream(pod.grpc_url) as call:
+        call.send(inputs("a long story", max_tokens=TOKENS, stream=True, seed=SLOW_TOKENS, end_id=-1))
+        responses = [call.receive()[0]]
+        pod.terminate()
+        begun, last = time.monotonic(), False
+        while not last:
+            response, last = call.receive()
+            responses += [response] if response else []
+    assert time.monotonic() - begun > 1.5, "most of the stream came after the signal"
+    assert len(ids(responses)) == TOKENS
+    assert ended(pod, 15) == 0
+    assert "no request is left" in pod.log
+
+
+def test_an_idle_server_stops_at_once(pod: Pod) -> None:
+    pod.terminate()
+    assert ended(pod, 8) == 0
+    with triton.InferenceServerClient(pod.grpc_url) as client, pytest.raises(InferenceServerException):
+        client.is_server_ready()
