@@ -112,7 +112,9 @@ class Namespace:
 
     def children(self) -> set[str]:
         """`kind/name` of all that Tandem made and is not transient."""
-        names = self.run("get", "deploy,svc,sa,cm", "-l", "app.kubernetes.io/managed-by=tandem", "-o", "name").split()
+        names = self.run(
+            "get", "deploy,svc,sa,cm,pdb,netpol", "-l", "app.kubernetes.io/managed-by=tandem", "-o", "name"
+        ).split()
         return set(names)
 
     def server_pods(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from cluster.core import Cluster
 from cluster.errors import ClusterError
 
 from .conftest import REPOSITORY, STAGES, AuditLog, Namespace, free_port, offer_volume, wait_for
+from .test_workload import SEVERAL_NODES, install, leaders
 
 CHART = REPOSITORY / "charts" / "tandem"
 GROUP = "serving.tandem.dev"
@@ -102,6 +103,7 @@ def cluster() -> Iterator[Cluster]:
     for namespace in ("tandem-system", "team-a", "team-b"):
         made.kubectl.run("create", "namespace", namespace)
         made.kubectl.run("label", "namespace", namespace, RESTRICTED)
+    install(made)
     yield made
     made.down()
 
@@ -169,7 +171,7 @@ NOT_USED_HERE = {("update", f"speculativeinferenceservices/finalizers.{GROUP}")}
 def test_the_operator_needs_each_of_its_rights_and_no_other(
     scope: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """A service comes up, changes its revision and goes, by an operator with the chart's rights and settings."""
+    """A service comes up, changes revision, clients and size, and goes: by an operator with the chart's rights."""
     release: Release = request.getfixturevalue(scope)
     team = Namespace(release.cluster, "team-a")
     audit = AuditLog(release.cluster.audit_log)
@@ -185,6 +187,17 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
         wait_for(
             "the old revision's ConfigMap to go", lambda: old - {c["metadata"]["name"] for c in team.items("cm")}
         )
+        team.apply(serving__access={"from": [{"podSelector": {}}]})
+        wait_for("the policy", lambda: team.items("netpol"))
+        team.apply()
+        wait_for("the policy to go", lambda: not team.items("netpol"))
+        team.apply(SEVERAL_NODES)
+        wait_for("the LeaderWorkerSet", lambda: team.items("leaderworkersets"), 60)
+        leaders(team, 1)
+        wait_for("the Deployment to go", lambda: not team.items("deployments"))
+        team.run("delete", "pod", "svc-server-0", "--force")
+        team.apply()
+        wait_for("the LeaderWorkerSet to go", lambda: not team.items("leaderworkersets"), 60)
         team.run("delete", "sis", "svc")
         wait_for("all children to go", lambda: not team.children())
         team.run("delete", "pvc", "tandem-cache")

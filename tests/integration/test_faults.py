@@ -46,6 +46,7 @@ def test_killed_at_any_moment_it_comes_to_the_same_end(
     }
     assert {name for name in namespace.children() if "configmap" not in name} == {
         "deployment.apps/svc-server",
+        "poddisruptionbudget.policy/svc-server",
         "service/svc-triton",
         "serviceaccount/svc-server",
     }

@@ -56,7 +56,8 @@ def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace
 def test_writes_until_ready_stay_within_a_budget(
     operator: OperatorProcess, namespace: Namespace, audit: Audit
 ) -> None:
-    """ServiceAccount, two ConfigMaps, Service, Job and its deletion, Deployment, an Event: 8; the rest is status."""
+    """ServiceAccount, two ConfigMaps, Service, Job and its deletion, PodDisruptionBudget, Deployment, an Event: 9;
+    the rest is status."""
     listening = audit()
     namespace.apply()
     namespace.wait("Ready", "True")
@@ -70,6 +71,7 @@ def test_writes_until_ready_stay_within_a_budget(
         "patch configmaps",
         "patch deployments",
         "patch jobs",
+        "patch poddisruptionbudgets",
         "patch serviceaccounts",
         "patch services",
     ]
@@ -78,6 +80,7 @@ def test_writes_until_ready_stay_within_a_budget(
 
 DRIFT = [
     ("delete", "deployment", "svc-server"),
+    ("delete", "pdb", "svc-server"),
     ("delete", "service", "svc-triton"),
     ("delete", "serviceaccount", "svc-server"),
 ]

@@ -124,7 +124,7 @@ def test_the_children_of_groups_are_as_their_definitions_say(namespace: Namespac
         dry_run(namespace, child)
 
 
-GROUP = """
+SEVERAL_NODES = """
 apiVersion: serving.tandem.dev/v1alpha1
 kind: SpeculativeInferenceService
 metadata: {name: svc}
@@ -150,7 +150,7 @@ def leaders(namespace: Namespace, count: int) -> None:
 def test_groups_wait_for_their_definition_and_come_up_with_it(
     cluster: Cluster, operator: OperatorProcess, namespace: Namespace
 ) -> None:
-    namespace.apply(GROUP)
+    namespace.apply(SEVERAL_NODES)
     namespace.wait("Ready", "False/LeaderWorkerSetMissing", 60)
     assert "install https://lws.sigs.k8s.io" in namespace.message("Ready")
     assert namespace.conditions()["Stalled"] == "True/LeaderWorkerSetMissing"
@@ -177,10 +177,10 @@ def test_a_replica_grows_over_a_node_and_shrinks_again(
     operator: OperatorProcess, namespace: Namespace, definition: None
 ) -> None:
     """Deployment and LeaderWorkerSet take each other's place; the old one goes when the new one answers."""
-    namespace.apply(GROUP, target__tensorParallelSize=1)
+    namespace.apply(SEVERAL_NODES, target__tensorParallelSize=1)
     namespace.wait("EnginesReady", "True", 60)
     wait_for("the Deployment", lambda: namespace.items("deployments"))
-    namespace.apply(GROUP)
+    namespace.apply(SEVERAL_NODES)
     wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 60, operator.log)
     time.sleep(2)
     assert namespace.items("deployments"), "it serves until its successor does"
