@@ -47,6 +47,12 @@ def wait_for(what: str, check: Callable[[], Any], seconds: float = 30, log: Path
     raise AssertionError(f"not within {seconds} s: {what}\n{tail}")
 
 
+def wait_established(cluster: Cluster, crd: str) -> None:
+    """Wait until a definition is served. kubectl fails, rather than waits, while it has no conditions at all."""
+    established = ("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=5s")
+    wait_for(f"{crd} to be served", lambda: cluster.kubectl.works(*established))
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Two simulated nodes, the CRD installed; gone afterwards. Each process that runs tests has its own."""
@@ -58,8 +64,7 @@ def cluster() -> Iterator[Cluster]:
     shutil.copytree(STAGES, stages)
     made.up(["simulated:2"])
     made.kubectl.run("apply", "-f", str(REPOSITORY / "crds"))
-    crd = "crd/speculativeinferenceservices.serving.tandem.dev"
-    made.kubectl.run("wait", "--for=condition=Established", crd, "--timeout=30s")
+    wait_established(made, "speculativeinferenceservices.serving.tandem.dev")
     yield made
     made.down()
 

@@ -22,7 +22,7 @@ from unit.operator.test_groups import GROUPS
 from unit.operator.test_groups import revision as group_revision
 from unit.operator.test_pod import BASE, ROWS, rendered
 
-from .conftest import REPOSITORY, AuditLog, Namespace, OperatorProcess, wait_for
+from .conftest import REPOSITORY, AuditLog, Namespace, OperatorProcess, wait_established, wait_for
 
 LWS = REPOSITORY / "tests/data/third_party/leaderworkersets.yaml"
 LWS_CRD = "leaderworkersets.leaderworkerset.x-k8s.io"
@@ -60,8 +60,7 @@ def definition(cluster: Cluster) -> Iterator[None]:
 
 def install(cluster: Cluster) -> None:
     cluster.kubectl.run("apply", "--server-side", "-f", str(LWS))
-    established = ("wait", "--for=condition=Established", f"crd/{LWS_CRD}", "--timeout=5s")
-    wait_for("the definition", lambda: cluster.kubectl.works(*established))
+    wait_established(cluster, LWS_CRD)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["reason"] for row in ROWS])

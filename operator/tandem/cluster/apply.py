@@ -21,6 +21,8 @@ INSTALL = {
     " sizes that placement.gpu.perNode holds"
 }
 """What to do where a kind is missing."""
+UNKNOWN_KIND = ("page not found", "could not find the requested resource")
+"""How the API server says so; it also answers 404 when the namespace is gone."""
 
 Fields = dict[str, Any]
 """A FieldsV1 tree: `f:<name>` fields, `k:<json>` list items by key, `v:<json>` set members, `.` itself.
@@ -110,7 +112,7 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
     try:
         await api.apply(kind, manifest)
     except Refused as error:
-        if kind in OPTIONAL and error.status == 404 and "requested resource" in str(error):
+        if kind in OPTIONAL and error.status == 404 and any(said in str(error) for said in UNKNOWN_KIND):
             raise KindMissing(kind.kind, INSTALL[kind.kind]) from error
         raise
     log.info("applied %s %s/%s", kind.kind, meta["namespace"], meta["name"])
