@@ -45,11 +45,13 @@ while words and words[0].startswith("--"):
 contexts = [[]]
 for word in words:
     contexts.append([]) if word == ":" else contexts[-1].append(word)
+commands = []
 for option, number, *command in contexts:
     assert option == "-n"
-    for _ in range(int(number)):
-        environment = dict(os.environ, OMPI_COMM_WORLD_RANK=str(len(ranks)))
-        ranks.append(subprocess.Popen(command, env=environment))
+    commands += [command] * int(number)
+for rank in reversed(range(len(commands))):  # in any order: the first child need not be the first rank
+    environment = dict(os.environ, OMPI_COMM_WORLD_RANK=str(rank))
+    ranks.append(subprocess.Popen(commands[rank], env=environment))
 def end(*_):
     for rank in ranks:
         with contextlib.suppress(ProcessLookupError):
