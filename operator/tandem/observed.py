@@ -97,6 +97,10 @@ def pod_problem(pod: Object) -> str | None:
     scheduled = condition(pod, "PodScheduled")
     if scheduled and scheduled["status"] == "False":
         return f"pod {pod['metadata']['name']} cannot be scheduled: {scheduled.get('message', '')}"
+    if not scheduled and (claims := pod.get("spec", {}).get("resourceClaims")):
+        # The scheduler says nothing of a pod whose claims do not exist.
+        wanted = ", ".join(str(c.get("resourceClaimTemplateName") or c.get("resourceClaimName")) for c in claims)
+        return f"pod {pod['metadata']['name']} waits for its resourceClaims: is there {wanted}?"
     status = pod.get("status", {})
     for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         state, last = container.get("state", {}), container.get("lastState", {})

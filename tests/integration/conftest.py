@@ -128,8 +128,8 @@ class Namespace:
         return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
 
 
-def offer_volume(namespace: "Namespace") -> None:
-    """A volume that the namespace's claim of models and engines can have: nobody provisions any here."""
+def offer_volume(namespace: "Namespace", claim: str = "tandem-cache") -> None:
+    """A volume that a claim, that of models and engines if none is named, can have: nobody provisions any here."""
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -139,7 +139,7 @@ def offer_volume(namespace: "Namespace") -> None:
             "accessModes": ["ReadWriteMany"],
             "persistentVolumeReclaimPolicy": "Delete",
             "hostPath": {"path": "/none"},
-            "claimRef": {"namespace": namespace.name, "name": "tandem-cache"},
+            "claimRef": {"namespace": namespace.name, "name": claim},
         },
     }
     namespace.run("apply", "-f", "-", stdin=json.dumps(volume))
