@@ -79,8 +79,8 @@ def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
 
 def _running(observed: Observed, name: str, task: Task, pods: list[Object]) -> str:
     progress = [text for pod in pods if (text := observed.progress.get(str(pod["metadata"]["name"])))]
-    problems = [f"{_said(pod) or problem}; trying again" for pod in pods if (problem := pod_problem(pod))]
-    return (progress or problems or [f"Job {name} {task.title}"])[0]
+    problems = [f"{said}; trying again" if (said := _said(pod)) else pod_problem(pod) for pod in pods]
+    return next(filter(None, [*progress, *problems]), f"Job {name} {task.title}")
 
 
 def _completed(name: str, pods: list[Object]) -> Outcome:
