@@ -1,4 +1,4 @@
-"""Model repositories and requests for tests of the LLM-API model over the stand-in package `tensorrt_llm`."""
+"""Model repositories and requests for tests of the LLM-API model over a stand-in for `tensorrt_llm`, or another package."""
 
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,23 @@ KINDS: dict[str, Any] = {
 }
 
 
-def repository(folder: Path, llm_args: dict[str, Any] | None = None, **variables: Any) -> Path:
-    """A model repository as the operator renders it; `llm_args` beside the pair's target."""
+def repository(
+    folder: Path, llm_args: dict[str, Any] | None = None, *, llm_package: str = "tensorrt_llm", **variables: Any
+) -> Path:
+    """A model repository as the operator renders it; `llm_args` beside the pair's target.
+
+    `tensorrt_llm` is the stand-in.
+    """
     args = folder.with_name(f"{folder.name}-llm_args.yaml")
     args.write_text(yaml.safe_dump({"model": str(PAIR / "target"), **(llm_args or {})}))
-    values = {"llm_args_path": args, "request_timeout_seconds": 60, "max_batch_size": 64, "drafter": "", **variables}
+    values = {
+        "llm_args_path": args,
+        "llm_package": llm_package,
+        "request_timeout_seconds": 60,
+        "max_batch_size": 64,
+        "drafter": "",
+        **variables,
+    }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -42,7 +54,8 @@ def repository(folder: Path, llm_args: dict[str, Any] | None = None, **variables
         config = environment.get_template(f"{name}/config.pbtxt.j2").render(values)
         (folder / name / "config.pbtxt").write_text(config)
         (folder / name / "1").symlink_to(SERVING / source / "1")
-    (folder / "tensorrt_llm/tensorrt_llm").symlink_to(STAND_IN)  # the model's folder is on the stub's path
+    if llm_package == "tensorrt_llm":
+        (folder / "tensorrt_llm/tensorrt_llm").symlink_to(STAND_IN)  # the model's folder is on the stub's path
     return folder
 
 

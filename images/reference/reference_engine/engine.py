@@ -94,6 +94,11 @@ class Engine:
         load = self._scheduler.load
         return Load(load.running, load.waiting + len(self._inbox))
 
+    @property
+    def alive(self) -> bool:
+        """Whether it takes requests: neither closed nor stopped by an error."""
+        return self._open
+
     def submit(self, request: Request, sink: Sink) -> Call:
         """Queue a request; `sink` is called on the engine's thread, must not block long nor raise.
 

@@ -27,7 +27,12 @@ UPSTREAM_OUTPUTS = {
     "total_accepted_draft_tokens total_draft_tokens",
     "INT64": "arrival_time_ns first_scheduled_time_ns first_token_time_ns last_token_time_ns",
 }
-VARIABLES = {"llm_args_path": "/etc/tandem/llm_args.yaml", "request_timeout_seconds": 600, "max_batch_size": 16}
+VARIABLES = {
+    "llm_args_path": "/etc/tandem/llm_args.yaml",
+    "llm_package": "tensorrt_llm",
+    "request_timeout_seconds": 600,
+    "max_batch_size": 16,
+}
 
 
 def config(model: str, **changes: Any) -> Any:
@@ -66,6 +71,7 @@ def test_the_decoupled_model() -> None:
     assert made.model_transaction_policy.decoupled
     assert {name: value.string_value for name, value in made.parameters.items()} == {
         "llm_args_path": "/etc/tandem/llm_args.yaml",
+        "llm_package": "tensorrt_llm",
         "request_timeout_seconds": "600",
         "max_running_sequences": "16",
         "max_waiting_sequences": "1024",
@@ -84,7 +90,7 @@ def test_the_unary_model() -> None:
 
 def test_strings_are_quoted() -> None:
     hostile = 'a"} parameters { key: "x"\n$(id) {{ 7 * 7 }}'
-    made = config("tensorrt_llm", drafter=hostile, drafter_path=hostile, llm_args_path=hostile)
-    for name in ("drafter", "drafter_path", "llm_args_path"):
+    made = config("tensorrt_llm", drafter=hostile, drafter_path=hostile, llm_args_path=hostile, llm_package=hostile)
+    for name in ("drafter", "drafter_path", "llm_args_path", "llm_package"):
         assert made.parameters[name].string_value == hostile
     assert "x" not in made.parameters

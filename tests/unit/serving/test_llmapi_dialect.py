@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from reference_llm.executor.result import CompletionOutput
+from reference_llm.sampling_params import GuidedDecodingParams
 from tandem_serving.llmapi import dialect
 from tandem_serving.llmapi.chunks import Figures
 from tandem_serving.llmapi.engine import first_line
 from triton.stand_in_tensorrt_llm import tensorrt_llm
 from triton.stand_in_tensorrt_llm.tensorrt_llm.executor.request import LoRARequest
-from triton.stand_in_tensorrt_llm.tensorrt_llm.executor.result import CompletionOutput, RequestOutput
-from triton.stand_in_tensorrt_llm.tensorrt_llm.sampling_params import GuidedDecodingParams
+from triton.stand_in_tensorrt_llm.tensorrt_llm.executor.result import RequestOutput
 
 SIGNATURES = yaml.safe_load((Path(__file__).parents[2] / "data/tensorrt_llm_signatures.yaml").read_text())
 STAND_IN: dict[str, Any] = {

@@ -34,7 +34,7 @@ def open_session(parameters: Mapping[str, str]) -> Session:
     if config.drafter:
         drafter = arguments.load_drafter(config.drafter, config.drafter_path)
         llm_arguments = arguments.with_drafter(llm_arguments, drafter)
-    engine = Engine(llm_arguments)
+    engine = Engine(llm_arguments, config.llm_package)
     return Session(
         engine,
         Parser(engine.codec, limits, features),

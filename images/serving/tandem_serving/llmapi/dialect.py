@@ -31,15 +31,29 @@ _PERF = {
 }
 
 
-def llm_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+TENSORRT_LLM = "tensorrt_llm"
+
+
+def find(package: str, name: str, module: str = "") -> Any:
+    """`name` of a package with TensorRT-LLM's modules. Raises ImportError.
+
+    Imported when it is needed: importing TensorRT-LLM opens the GPUs.
+    """
+    found = importlib.import_module(f"{package}.{module}" if module else package)
+    try:
+        return getattr(found, name)
+    except AttributeError:
+        raise ImportError(f"{found.__name__} has no {name}") from None
+
+
+def llm_arguments(arguments: Mapping[str, Any], package: str = TENSORRT_LLM) -> dict[str, Any]:
     """The arguments of `LLM` from those of the YAML file, made as upstream's Triton model makes them.
 
     That model calls `update_llm_args_with_extra_dict` (triton_backend/all_models/llmapi/tensorrt_llm/1/model.py).
     """
     try:
-        utils = importlib.import_module("tensorrt_llm.llmapi.llm_utils")
-        update = utils.update_llm_args_with_extra_dict
-    except (ImportError, AttributeError):  # a version whose LLM takes the mappings themselves
+        update = find(package, "update_llm_args_with_extra_dict", "llmapi.llm_utils")
+    except ImportError:  # a version whose LLM takes the mappings themselves
         return dict(arguments)
     made: dict[str, Any] = update({}, dict(arguments))
     return made

@@ -1,4 +1,6 @@
-"""The engine: `tensorrt_llm.LLM`, asynchronously, a sequence at a time; it batches them itself.
+"""The engine: `tensorrt_llm.LLM`, or that of a package with its modules and signatures, asynchronously.
+
+It takes a sequence at a time and batches them itself.
 
 Text is not the engine's: it gets token ids and returns token ids, and `chunks` makes text of them. So stop
 words, whole characters and deltas are the same here as in the speculative BLS, whatever the version does.
@@ -29,12 +31,11 @@ def stopped() -> EngineError:
 class Engine:
     """A running `LLM`. `start` is called on an asyncio loop, always the same."""
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        """Load the model: minutes for a large one. Whatever `LLM` raises goes up to Triton."""
-        # Not at the top: importing it opens the GPUs, and tests of the other modules must not need it.
-        from tensorrt_llm import LLM
-
-        self._llm = LLM(**dialect.llm_arguments(arguments))
+    def __init__(self, arguments: Mapping[str, Any], package: str = dialect.TENSORRT_LLM) -> None:
+        """Load the model with a package's `LLM`: minutes for a large one. Whatever it raises goes up to Triton."""
+        self._package = package
+        self._llm = dialect.find(package, "LLM")(**dialect.llm_arguments(arguments, package))
+        self._failed: type[Exception] = dialect.find(package, "RequestError", "executor.utils")
         self.codec = _codec(self._llm.tokenizer)
 
     def healthy(self) -> bool:
@@ -43,34 +44,52 @@ class Engine:
 
     def start(self, prompt: Prompt, request: Request) -> Call:
         """Start a sequence. Raises RequestError where the engine refuses it, EngineError where it is gone."""
-        from tensorrt_llm.executor.utils import RequestError as Refused
-
         try:
             result = self._llm.generate_async(
                 {"prompt_token_ids": prompt.ids},
-                sampling_params=_sampling_params(prompt, request),
-                lora_request=_lora_request(prompt.lora),
+                sampling_params=self._sampling_params(prompt, request),
+                lora_request=self._lora_request(prompt.lora),
                 # Always: stop words and the time to the first token are seen here. The best of several is
                 # known at the end only.
                 streaming=prompt.best_of == 1,
             )
-        except (Refused, ValueError, TypeError) as error:
+        except (self._failed, ValueError, TypeError) as error:
             raise RequestError(f"the engine refuses the request: {first_line(error)}") from None
         except RuntimeError:
             log.exception("a request could not be started")
             raise stopped() from None
-        return Call(result)
+        return Call(result, self._failed)
 
     def close(self) -> None:
         """End the engine."""
         self._llm.shutdown()
 
+    def _sampling_params(self, prompt: Prompt, request: Request) -> Any:
+        guide = dialect.find(self._package, "GuidedDecodingParams", "llmapi") if prompt.guide else None
+        return dialect.find(self._package, "SamplingParams")(
+            **prompt.sampling,
+            detokenize=False,
+            exclude_input_from_output=True,
+            return_perf_metrics=True,
+            # The best of several is the most likely one.
+            logprobs=1 if request.cumulative_logprob or prompt.best_of > 1 else None,
+            guided_decoding=guide(**prompt.guide) if guide else None,
+        )
+
+    def _lora_request(self, lora: Lora | None) -> Any:
+        if lora is None:
+            return None
+        return dialect.find(self._package, "LoRARequest", "executor.request")(
+            lora_name=lora.name, lora_int_id=lora.number, lora_path=lora.path, lora_ckpt_source=lora.source
+        )
+
 
 class Call:
-    """A sequence in the engine."""
+    """A sequence in the engine. `failed`: what iterating raises when the request alone has failed."""
 
-    def __init__(self, result: Any) -> None:
+    def __init__(self, result: Any, failed: type[Exception]) -> None:
         self._result = result
+        self._failed = failed
 
     def abort(self) -> None:
         """Have the engine give the sequence up, unless it is over."""
@@ -79,12 +98,10 @@ class Call:
 
     async def __aiter__(self) -> AsyncIterator[Progress]:
         """The sequence after each response of the engine. Raises EngineError."""
-        from tensorrt_llm.executor.utils import RequestError as Failed
-
         try:
             async for result in self._result:
                 yield _progress(result)
-        except Failed as error:
+        except self._failed as error:
             raise EngineError(f"the engine failed at this request: {first_line(error)}") from None
         except Exception:  # of its threads and processes, whatever it is: it shuts down
             log.exception("the engine broke off")
@@ -109,31 +126,6 @@ def _codec(tokenizer: Any) -> Codec:
 def first_line(error: Exception) -> str:
     """An error's message without the traces that TensorRT-LLM's errors carry."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _sampling_params(prompt: Prompt, request: Request) -> Any:
-    from tensorrt_llm import SamplingParams
-    from tensorrt_llm.llmapi import GuidedDecodingParams
-
-    return SamplingParams(
-        **prompt.sampling,
-        detokenize=False,
-        exclude_input_from_output=True,
-        return_perf_metrics=True,
-        # The best of several is the most likely one.
-        logprobs=1 if request.cumulative_logprob or prompt.best_of > 1 else None,
-        guided_decoding=GuidedDecodingParams(**prompt.guide) if prompt.guide else None,
-    )
-
-
-def _lora_request(lora: Lora | None) -> Any:
-    if lora is None:
-        return None
-    from tensorrt_llm.executor.request import LoRARequest
-
-    return LoRARequest(
-        lora_name=lora.name, lora_int_id=lora.number, lora_path=lora.path, lora_ckpt_source=lora.source
-    )
 
 
 def _progress(result: Any) -> Progress:

@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem_serving.llmapi.dialect import TENSORRT_LLM
 from tandem_serving.settings import number, text
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What config.pbtxt says. `llm_args_path`: the YAML file of `LLM`'s arguments.
+    """What config.pbtxt says. `llm_args_path`: the YAML file of `LLM`'s arguments; `llm_package`: where `LLM` is.
 
     `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too; empty: none.
     `running`: sequences that the engine runs at once (its max_batch_size), `waiting`: beyond those.
     """
 
     llm_args_path: Path
+    llm_package: str
     drafter: str
     drafter_path: str
     request_timeout: float
@@ -29,6 +31,7 @@ def read(parameters: Mapping[str, str]) -> Settings:
     """Settings from a model's parameters. Raises SettingsError."""
     return Settings(
         llm_args_path=Path(text(parameters, "llm_args_path")),
+        llm_package=parameters.get("llm_package", TENSORRT_LLM),
         drafter=parameters.get("drafter", ""),
         drafter_path=parameters.get("drafter_path", ""),
         request_timeout=number(parameters, "request_timeout_seconds", float, "600", 0.001),

@@ -1,5 +1,5 @@
 """Errors."""
 
+from reference_llm.executor.utils import RequestError
 
-class RequestError(RuntimeError):
-    """The error raised when a request has failed; others go on."""
+__all__ = ["RequestError"]

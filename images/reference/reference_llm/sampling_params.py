@@ -1,11 +1,11 @@
-"""Sampling parameters and guides: the fields that Tandem uses, with upstream's defaults and checks."""
+"""Sampling parameters and guides: the fields that Tandem uses, with TensorRT-LLM's defaults and checks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True, kw_only=True)
 class GuidedDecodingParams:
-    """A guide for the text; the stand-in checks it and then ignores it."""
+    """A guide for the text. The reference engine has none: a request with one is refused."""
 
     json: str | dict[str, object] | None = None
     regex: str | None = None

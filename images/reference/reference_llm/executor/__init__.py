@@ -1,0 +1,1 @@
+"""Results and errors of requests."""

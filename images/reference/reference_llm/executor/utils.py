@@ -1,0 +1,5 @@
+"""Errors."""
+
+
+class RequestError(RuntimeError):
+    """The error raised when a request has failed; others go on."""

@@ -1,0 +1,6 @@
+"""The LLM API."""
+
+from ..sampling_params import GuidedDecodingParams, SamplingParams
+from .llm import LLM
+
+__all__ = ["LLM", "GuidedDecodingParams", "SamplingParams"]

@@ -1,0 +1,216 @@
+"""LLM: the reference engine behind upstream's signature."""
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tokenizers
+
+from reference_engine import engine
+from reference_engine.request import Request, RequestError, Sink
+from reference_engine.sampling import SamplingParams as EngineParams
+
+from ..executor.result import RequestOutput
+from ..sampling_params import SamplingParams
+from .drafters import Drafter, DraftModel, NGram
+from .llm_args import DraftTargetConfig, LlmArgs, NGramConfig, SpeculativeConfig
+from .speculation import Speculator
+
+STOPPED = "LLM is shutting down"
+
+
+class Tokenizer:
+    """The calls of transformers' tokenizers that Tandem makes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(
+        self, token_ids: list[int], skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool = True
+    ) -> str:
+        """Text."""
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+
+class Runner(Protocol):
+    """What runs sequences: a target alone, or with a drafter."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes requests."""
+        ...
+
+    def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
+        """Start a sequence; returns what cancels it. Raises RequestError and EngineStopped."""
+        ...
+
+    def close(self) -> None:
+        """End all."""
+        ...
+
+
+class TargetAlone:
+    """A target without speculation."""
+
+    def __init__(self, target: engine.Engine) -> None:
+        self._target = target
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine runs."""
+        return self._target.alive
+
+    def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
+        """As Runner says."""
+        call = self._target.submit(request, sink)
+        return lambda: self._target.cancel(call)
+
+    def close(self) -> None:
+        """End the engine."""
+        self._target.close()
+
+
+class LLM:
+    """A model; `speculative_config` and others are mappings, as llm_args.yaml has them.
+
+    Raises TypeError and ValueError for arguments that `LlmArgs` refuses, CheckpointError for a folder that is no
+    Llama checkpoint.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        tokenizer: str | Path | None = None,
+        tokenizer_mode: str = "auto",
+        skip_tokenizer_init: bool = False,
+        trust_remote_code: bool = False,
+        tensor_parallel_size: int = 1,
+        dtype: str = "auto",
+        revision: str | None = None,
+        tokenizer_revision: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.args = LlmArgs(
+            model=model,
+            tokenizer=tokenizer,
+            tokenizer_mode=tokenizer_mode,
+            skip_tokenizer_init=skip_tokenizer_init,
+            trust_remote_code=trust_remote_code,
+            tensor_parallel_size=tensor_parallel_size,
+            dtype=dtype,
+            revision=revision,
+            tokenizer_revision=tokenizer_revision,
+            **kwargs,
+        )
+        self.tokenizer = Tokenizer(self.args.tokenizer)
+        self._end_id = end_id(self.args.model)
+        self._runner = _runner(self.args)
+        self._ids = itertools.count(1)
+
+    def generate_async(
+        self,
+        inputs: Mapping[str, Any],
+        sampling_params: SamplingParams | None = None,
+        lora_request: None = None,
+        prompt_adapter_request: None = None,
+        streaming: bool = False,
+    ) -> RequestOutput:
+        """Generate for one prompt, on the running asyncio loop.
+
+        Raises ValueError for what the engine cannot do, RuntimeError when it has stopped.
+        """
+        if not self._runner.alive:
+            raise RuntimeError(STOPPED)
+        ids = inputs["prompt_token_ids"]
+        result = RequestOutput(next(self._ids), ids, streaming)
+        self._submit(result, ids, sampling_params or SamplingParams())
+        return result
+
+    def shutdown(self) -> None:
+        """End everything."""
+        self._runner.close()
+
+    def _check_health(self) -> bool:
+        return self._runner.alive
+
+    def _submit(self, result: RequestOutput, ids: list[int], params: SamplingParams) -> None:
+        _refuse(params)
+        try:
+            result.on_abort = self._runner.submit(self._request(ids, params), result.add)
+        except RequestError as error:
+            raise ValueError(str(error)) from error
+
+    def _request(self, ids: list[int], params: SamplingParams) -> Request:
+        words = [params.bad] if isinstance(params.bad, str) else params.bad or []
+        return Request(
+            input_ids=np.array(ids, np.int32),
+            max_new_tokens=params.max_tokens,
+            end_id=-1 if params.ignore_eos else self._end_id,
+            sampling=EngineParams(
+                top_k=1 if params.top_k is None and params.top_p is None else params.top_k or 0,
+                top_p=params.top_p or 0.0,
+                temperature=1.0 if params.temperature is None else params.temperature,
+                seed=params.seed or 0,
+                repetition_penalty=params.repetition_penalty or 1.0,
+                presence_penalty=params.presence_penalty or 0.0,
+                frequency_penalty=params.frequency_penalty or 0.0,
+                min_tokens=params.min_tokens or 0,
+                bad_words=tuple(tuple(self.tokenizer.encode(word, add_special_tokens=False)) for word in words),
+            ),
+            streaming=True,
+            log_probs=bool(params.logprobs),
+        )
+
+
+def end_id(model: Path) -> int:
+    """The token that ends a text, by generation_config.json, else config.json; -1: none."""
+    for name in ("generation_config.json", "config.json"):
+        path = model / name
+        ids = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+        if ids is not None:
+            return int(ids[0] if isinstance(ids, list) else ids)
+    return -1
+
+
+def _runner(args: LlmArgs) -> Runner:
+    target, config = _engine(args, args.model), args.speculative_config
+    return Speculator(target, _drafter(args, config, target), config) if config else TargetAlone(target)
+
+
+def _drafter(args: LlmArgs, config: SpeculativeConfig, target: engine.Engine) -> Drafter:
+    if isinstance(config, NGramConfig):
+        return NGram(config)
+    assert isinstance(config, DraftTargetConfig)
+    draft = _engine(args, Path(config.speculative_model))
+    if draft.limits.vocab_size != target.limits.vocab_size:
+        raise ValueError(
+            f"the draft model has a vocabulary of {draft.limits.vocab_size}, the target of"
+            f" {target.limits.vocab_size}: choose a draft of the target's own family"
+        )
+    return DraftModel(draft)
+
+
+def _engine(args: LlmArgs, folder: Path) -> engine.Engine:
+    settings = engine.Settings(folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len)
+    return engine.Engine(engine.load(settings))
+
+
+def _refuse(params: SamplingParams) -> None:
+    """What the engine has not: it would give other text than asked for."""
+    asked = {
+        "best_of": (params.best_of or 1) > 1,
+        "min_p": bool(params.min_p),
+        "guided_decoding": params.guided_decoding is not None,
+    }
+    for name, wanted in asked.items():
+        if wanted:
+            raise ValueError(f"the reference engine has no {name}: leave it out")

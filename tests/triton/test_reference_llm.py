@@ -1,0 +1,134 @@
+"""The LLM-API model over reference_llm on the real Triton server: real drafts, verified by the real target."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tritonclient.utils import InferenceServerException
+
+from reference_engine import engine as reference
+from reference_engine.request import Output, Request
+from reference_engine.sampling import SamplingParams
+from triton import bls_client as bls
+from triton.bls_client import PAIR, Array, Response, ids, text
+from triton.harness import ServerError, TritonServer, log_on_failure
+from triton.llmapi_client import inputs, repository
+
+TEXTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()[:8]]
+TOKENIZER = Tokenizer.from_file(str(PAIR / "target/tokenizer.json"))
+TOKENS = 48
+
+
+def draft(length: int) -> dict[str, Any]:
+    return {"decoding_type": "Draft_Target", "max_draft_len": length, "speculative_model": str(PAIR / "draft")}
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "k=1": draft(1),
+    "k=4": draft(4),
+    "k=8": draft(8),
+    "n-grams": {"decoding_type": "NGram", "max_draft_len": 4, "max_matching_ngram_size": 3, "is_use_oldest": False},
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    args = {"speculative_config": CONFIGS[request.param]}
+    made = repository(tmp_path_factory.mktemp("llm") / "models", args, llm_package="reference_llm")
+    with TritonServer(made) as server, log_on_failure(server):
+        yield server
+
+
+@pytest.fixture(scope="module")
+def greedy() -> list[list[int]]:
+    """Greedy tokens of the prompts by the target alone, in this process."""
+    runner = reference.Engine(reference.load(reference.Settings(PAIR / "target")))
+    outputs: list[list[Output]] = [[] for _ in TEXTS]
+    for prompt, answers in zip(TEXTS, outputs, strict=True):
+        request = Request(
+            np.array(TOKENIZER.encode(prompt).ids, np.int32), TOKENS, end_id=0, sampling=SamplingParams()
+        )
+        runner.submit(request, answers.append)
+    deadline = time.monotonic() + 120
+    while not all(outputs):
+        assert time.monotonic() < deadline, "the target alone is too slow"
+        time.sleep(0.05)
+    runner.close()
+    return [answers[0].tokens for answers in outputs]
+
+
+def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:
+    return bls.stream(server.grpc_url, tensors, "tensorrt_llm")
+
+
+def unary(server: TritonServer, tensors: dict[str, Array]) -> Response:
+    return bls.unary(server.grpc_url, tensors, "tensorrt_llm_unary")
+
+
+def test_greedy_equals_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:
+    for prompt, expected in zip(TEXTS[:4], greedy, strict=False):
+        streamed = stream(server, inputs(prompt, max_tokens=TOKENS, streaming=True))
+        answer = unary(server, inputs(prompt, max_tokens=TOKENS))
+        assert ids(streamed) == ids([answer]) == expected
+        assert text(streamed) == text([answer])
+        assert len(streamed) > 1
+
+
+def test_eight_at_once_equal_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        calls = [threads.submit(stream, server, inputs(t, max_tokens=TOKENS, streaming=True)) for t in TEXTS]
+        assert [ids(call.result()) for call in calls] == greedy
+
+
+def test_a_seed_is_reproducible_and_counts(server: TritonServer) -> None:
+    sampled = [
+        ids(stream(server, inputs(TEXTS[1], top_p=0.95, temperature=1.2, seed=seed, streaming=streaming)))
+        for seed, streaming in [(1, False), (1, True), (2, False)]
+    ]
+    assert sampled[0] == sampled[1] != sampled[2]
+
+
+def test_acceptance_is_told(server: TritonServer, request: pytest.FixtureRequest) -> None:
+    answer = unary(server, inputs(*TEXTS, max_tokens=TOKENS))
+    drafted, accepted = answer["total_draft_tokens"], answer["total_accepted_draft_tokens"]
+    assert (accepted > 0).all()
+    assert (accepted <= drafted).all()
+    assert answer["acceptance_rate"] == pytest.approx(accepted / drafted)
+    if "n-grams" not in request.node.name:
+        assert answer["avg_decoded_tokens_per_iter"].mean() > 1.5, "tokens a pass of the target"
+
+
+def test_metrics_show_speculation(server: TritonServer) -> None:
+    def families() -> dict[str, float]:
+        names = ("drafts", "draft_tokens", "accepted_tokens")
+        lines = dict(line.rsplit(" ", 1) for line in server.metrics().splitlines() if not line.startswith("#"))
+        return {name: float(lines.get(f"tandem_spec_decode_num_{name}_total", 0)) for name in names}
+
+    unary(server, inputs(TEXTS[0], max_tokens=TOKENS))
+    deadline = time.monotonic() + 10
+    while not all((told := families()).values()):
+        assert time.monotonic() < deadline, f"not all families count: {told}"
+        time.sleep(0.2)
+    assert told["accepted_tokens"] <= told["draft_tokens"]
+
+
+def test_what_the_engine_has_not_is_refused_by_name(server: TritonServer) -> None:
+    with pytest.raises(
+        InferenceServerException, match="the engine refuses the request: the reference engine has no min_p"
+    ):
+        unary(server, inputs("def f", min_p=0.1))
+
+
+def test_an_argument_that_it_does_not_know_is_named(tmp_path: Path) -> None:
+    made = repository(tmp_path / "models", {"kv_cache_config": {}}, llm_package="reference_llm")
+    with (
+        pytest.raises(ServerError, match="kv_cache_config is not an argument that reference_llm knows"),
+        TritonServer(made),
+    ):
+        pass
