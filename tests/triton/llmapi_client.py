@@ -1,4 +1,4 @@
-"""Model repositories and requests for tests of the LLM-API model over a stand-in for `tensorrt_llm`, or another package."""
+"""Model repositories and requests for tests of the LLM-API model over `tensorrt_llm`'s stand-in or another."""
 
 from pathlib import Path
 from typing import Any

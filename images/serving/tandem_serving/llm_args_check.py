@@ -17,7 +17,7 @@ CLASSES = ("llmapi.llm_args:TorchLlmArgs", "llmapi.llm_args:LlmArgs")
 
 def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
     """The dry run on `llm_args` of launch.json's `preflight` part; `revision` has the file."""
-    import yaml  # comes with tensorrt_llm; images without it have no arguments to try
+    import yaml  # in images with the LLM API alone, as tensorrt_llm needs it
 
     if (small := _weights(plan)) is not None:
         return small

@@ -12,7 +12,7 @@ from .conftest import QUICKSTART, parse
 
 ROWS = [
     ({"runtime__profile": "nope"}, "UnknownProfile", "write one of: reference"),
-    ({"runtime__mode": "LLMAPI"}, "ModeNotInProfile", "write runtime.mode: BLS"),
+    ({"runtime__profile": "trtllm-1.3"}, "ModeNotInProfile", "write runtime.mode: LLMAPI"),
     ({"target__tensorParallelSize": 2}, "TensorParallelNotInProfile", "target.tensorParallelSize is 2"),
     ({"draft__tensorParallelSize": 2}, "TensorParallelNotInProfile", "draft.tensorParallelSize is 2"),
 ]

@@ -179,6 +179,7 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
     """The schema's patterns keep these out of config.pbtxt; the templates do not rely on it."""
     variables = {
         "llm_args_path": payload,
+        "llm_package": payload,
         "max_batch_size": 4,
         "request_timeout_seconds": 60,
         "drafter": payload,
@@ -186,9 +187,15 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
     }
     message = text_format.Parse(config("llmapi", "tensorrt_llm", variables), model_config_pb2.ModelConfig())
     found = {name: value.string_value for name, value in message.parameters.items()}
-    assert found["drafter"] == found["llm_args_path"] == payload
+    assert found["drafter"] == found["llm_args_path"] == found["llm_package"] == payload
     assert found["drafter_path"] == "/own"
     assert set(found) == {
-        *("llm_args_path", "request_timeout_seconds", "max_running_sequences", "max_waiting_sequences"),
+        *(
+            "llm_args_path",
+            "llm_package",
+            "request_timeout_seconds",
+            "max_running_sequences",
+            "max_waiting_sequences",
+        ),
         *("drafter", "drafter_path"),
     }

@@ -31,6 +31,7 @@ def _variables(inputs: Inputs) -> dict[str, Any]:
     spec, drafter = inputs.spec, inputs.spec.speculation.user_provided
     return {
         "llm_args_path": f"{REVISION}/{LLM_ARGS}",
+        "llm_package": inputs.profile.llm_package,
         "max_batch_size": spec.serving.max_batch_size,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
         "drafter": drafter.entry_point if drafter else "",
