@@ -1,6 +1,8 @@
 """The LLM-API model over reference_llm on the real Triton server: real drafts, verified by the real target."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -116,6 +118,29 @@ def test_metrics_show_speculation(server: TritonServer) -> None:
         assert time.monotonic() < deadline, f"not all families count: {told}"
         time.sleep(0.2)
     assert told["accepted_tokens"] <= told["draft_tokens"]
+
+
+def generate(server: TritonServer, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tandem", "generate", "--url", server.grpc_url, "-p", TEXTS[0], *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_tandem_generate_streams_from_it(server: TritonServer, greedy: list[list[int]]) -> None:
+    done = generate(server, "--max-tokens", str(TOKENS), "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    record = json.loads(done.stdout)
+    assert record["output_ids"] == greedy[0]
+    assert 0 < record["accepted_draft_tokens"] <= record["draft_tokens"]
+    assert record["mean_accepted_length"] == pytest.approx(
+        1 + record["accepted_draft_tokens"] / record["target_passes"]
+    )
+
+
+@pytest.mark.parametrize("option", ["--compare", "--num-draft-tokens=2"])
+def test_tandem_generate_says_what_mode_llmapi_cannot_do(server: TritonServer, option: str) -> None:
+    done = generate(server, option)
+    assert done.returncode == 1
+    assert "serves mode LLMAPI, whose engine decides itself" in done.stderr
 
 
 def test_what_the_engine_has_not_is_refused_by_name(server: TritonServer) -> None:

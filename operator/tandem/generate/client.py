@@ -12,7 +12,7 @@ from tritonclient.utils import InferenceServerException
 
 from tandem.generate.errors import RequestRefusedError, ServerError
 from tandem.generate.figures import Arrival, Chunk, Totals
-from tandem.generate.request import MODEL, Request, infer_inputs
+from tandem.generate.request import APIS, BLS, Api, Request, infer_inputs
 
 CONNECT_TIMEOUT_SECONDS = 10
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
@@ -25,6 +25,7 @@ class Server:
     def __init__(self, url: str) -> None:
         """`url` is HOST:PORT."""
         self._url = url
+        self._api = BLS
         # gRPC would ask the environment's proxy for this very machine, where a port-forward ends.
         local = url.rpartition(":")[0] in LOOPBACK
         options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", int(not local))]
@@ -36,23 +37,35 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def check(self) -> None:
-        """See that the server answers and serves the model.
+    async def check(self, drafts_by_request: bool = False) -> None:
+        """See that the server answers, and which mode's model it serves: requests go to that from now on.
+
+        `drafts_by_request`: requests will say how many tokens to draft.
 
         Raises:
             ServerError: it does not; the message says what to look at.
         """
         try:
-            if await self._client.is_model_ready(MODEL, client_timeout=CONNECT_TIMEOUT_SECONDS):
-                return
+            for api in APIS:
+                if await self._client.is_model_ready(api.shows, client_timeout=CONNECT_TIMEOUT_SECONDS):
+                    self._use(api, drafts_by_request)
+                    return
             index = await self._client.get_model_repository_index(client_timeout=CONNECT_TIMEOUT_SECONDS)
         except InferenceServerException as error:
             raise self._unreachable(error.message()) from error
         models = ", ".join(sorted(model.name for model in index.models)) or "none"
         raise ServerError(
-            f"{self._url} does not serve the model {MODEL} (its models: {models}):"
-            " give a SpeculativeInferenceService of mode BLS"
+            f"{self._url} serves neither {' nor '.join(api.shows for api in APIS)} (its models: {models}):"
+            " give a SpeculativeInferenceService"
         )
+
+    def _use(self, api: Api, drafts_by_request: bool) -> None:
+        if drafts_by_request and not api.drafts_by_request:
+            raise ServerError(
+                f"{self._url} serves mode LLMAPI, whose engine decides itself how many tokens to draft: leave out"
+                " --num-draft-tokens and --compare; compare with a service of decodingType None"
+            )
+        self._api = api
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Send a request and yield its chunks as they come; leaving early cancels it on the server.
@@ -61,7 +74,7 @@ class Server:
             RequestRefusedError: the server said no, or failed at this request.
             ServerError: the server went away.
         """
-        responses = self._client.stream_infer(_one(request))
+        responses = self._client.stream_infer(_one(request, self._api))
         try:
             async for result, error in responses:
                 if error is not None:
@@ -81,8 +94,8 @@ class Server:
         )
 
 
-async def _one(request: Request) -> AsyncIterator[dict[str, Any]]:
-    yield {"model_name": MODEL, "inputs": infer_inputs(request), "request_id": uuid.uuid4().hex}
+async def _one(request: Request, api: Api) -> AsyncIterator[dict[str, Any]]:
+    yield {"model_name": api.model, "inputs": infer_inputs(request, api), "request_id": uuid.uuid4().hex}
 
 
 def chunk_of(result: Any) -> Chunk:

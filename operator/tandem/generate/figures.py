@@ -29,7 +29,8 @@ class Chunk:
     """One response of a stream: `text` and token ids since the one before.
 
     The first `accepted` of `ids` were accepted from the draft and make the first `draft_text_length`
-    characters of `text`. `finish_reason` is empty, and `totals` None, until the last chunk.
+    characters of `text`; mode LLMAPI tells neither, only totals. `finish_reason` is empty, and `totals` None, until
+    the last chunk.
     """
 
     text: str = ""
@@ -107,6 +108,7 @@ class Recorder:
         if not self._arrivals or not self._arrivals[-1].chunk.finish_reason:
             return None
         chunks = [arrival.chunk for arrival in self._arrivals]
+        totals = chunks[-1].totals or Totals()
         with_tokens = [arrival.seconds for arrival in self._arrivals if arrival.chunk.is_pass]
         return Completion(
             text="".join(chunk.text for chunk in chunks),
@@ -114,9 +116,9 @@ class Recorder:
             seconds=self._arrivals[-1].seconds,
             first_token_seconds=with_tokens[0],
             passes=sum(chunk.is_pass for chunk in chunks),
-            accepted=sum(chunk.accepted for chunk in chunks),
+            accepted=sum(chunk.accepted for chunk in chunks) or totals.accepted_draft_tokens,
             finish_reason=chunks[-1].finish_reason,
-            totals=chunks[-1].totals or Totals(),
+            totals=totals,
         )
 
 

@@ -1,15 +1,15 @@
-"""A request to `speculative_bls`: what is asked for, as Triton inputs. Pure.
+"""A request to a service: what is asked for, as Triton inputs of its mode's model. Pure.
 
-Tensor names, dtypes and shapes ([1, 1], strings as UTF-8) are those of TensorRT-LLM's `tensorrt_llm_bls`.
+Tensor names, dtypes and shapes (strings as UTF-8) are those of TensorRT-LLM's models `tensorrt_llm_bls`, [1, n], and
+`tensorrt_llm` of its LLM API, [n].
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tritonclient.grpc import InferInput
-
-MODEL = "speculative_bls"
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,69 @@ class Request:
     num_draft_tokens: int | None = None
 
 
-_DTYPES: dict[str, tuple[str, type[np.generic]]] = {
-    "text_input": ("BYTES", np.object_),
-    "max_tokens": ("INT32", np.int32),
-    "num_draft_tokens": ("INT32", np.int32),
-    "temperature": ("FP32", np.float32),
-    "top_k": ("INT32", np.int32),
-    "top_p": ("FP32", np.float32),
-    "seed": ("UINT64", np.uint64),
-    "stop_words": ("BYTES", np.object_),
-    "stream": ("BOOL", np.bool_),
-    "exclude_input_in_output": ("BOOL", np.bool_),
-}
+Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
+"""A field of a request to its tensor's name, Triton's datatype and numpy's."""
 
 
-def infer_inputs(request: Request) -> list[Any]:
-    """The `InferInput`s of a streaming request."""
+@dataclass(frozen=True)
+class Api:
+    """The model that streams in a mode, and its tensors.
+
+    `shows`: a model that only this mode's servers have. `shape`: of a tensor of one request, -1 its values.
+    """
+
+    model: str
+    shows: str
+    tensors: Tensors
+    shape: tuple[int, ...]
+
+    @property
+    def drafts_by_request(self) -> bool:
+        """Whether a request may say how many tokens to draft."""
+        return "num_draft_tokens" in self.tensors
+
+
+BLS = Api(
+    "speculative_bls",
+    "speculative_bls",
+    {
+        "text": ("text_input", "BYTES", np.object_),
+        "max_tokens": ("max_tokens", "INT32", np.int32),
+        "num_draft_tokens": ("num_draft_tokens", "INT32", np.int32),
+        "temperature": ("temperature", "FP32", np.float32),
+        "top_k": ("top_k", "INT32", np.int32),
+        "top_p": ("top_p", "FP32", np.float32),
+        "seed": ("seed", "UINT64", np.uint64),
+        "stop_words": ("stop_words", "BYTES", np.object_),
+        "stream": ("stream", "BOOL", np.bool_),
+        "exclude_input": ("exclude_input_in_output", "BOOL", np.bool_),
+    },
+    (1, -1),
+)
+LLM_API = Api(
+    "tensorrt_llm",
+    "tensorrt_llm_unary",  # engines of mode BLS are named tensorrt_llm too
+    {
+        "text": ("text_input", "BYTES", np.object_),
+        "max_tokens": ("sampling_param_max_tokens", "INT32", np.int32),
+        "temperature": ("sampling_param_temperature", "FP32", np.float32),
+        "top_k": ("sampling_param_top_k", "INT32", np.int32),
+        "top_p": ("sampling_param_top_p", "FP32", np.float32),
+        "seed": ("sampling_param_seed", "UINT64", np.uint64),
+        "stop_words": ("sampling_param_stop", "BYTES", np.object_),
+        "stream": ("streaming", "BOOL", np.bool_),
+        "exclude_input": ("sampling_param_exclude_input_from_output", "BOOL", np.bool_),
+    },
+    (-1,),
+)
+APIS = (BLS, LLM_API)
+
+
+def infer_inputs(request: Request, api: Api) -> list[Any]:
+    """The `InferInput`s of a streaming request; `num_draft_tokens` must be None where the API has none."""
     sampling = request.sampling
     values = {
-        "text_input": request.prompt.encode(),
+        "text": request.prompt.encode(),
         "max_tokens": sampling.max_tokens,
         "num_draft_tokens": request.num_draft_tokens,
         "temperature": sampling.temperature,
@@ -67,14 +111,14 @@ def infer_inputs(request: Request) -> list[Any]:
         "seed": sampling.seed,
         "stop_words": [word.encode() for word in sampling.stop_words] or None,
         "stream": True,
-        "exclude_input_in_output": True,
+        "exclude_input": True,
     }
-    return [_input(name, value) for name, value in values.items() if value is not None]
+    return [_input(api, field, value) for field, value in values.items() if value is not None]
 
 
-def _input(name: str, value: Any) -> Any:
-    datatype, dtype = _DTYPES[name]
-    array = np.array(value, dtype).reshape(1, -1)
+def _input(api: Api, field: str, value: Any) -> Any:
+    name, datatype, dtype = api.tensors[field]
+    array = np.array(value, dtype).reshape(api.shape)
     tensor = InferInput(name, list(array.shape), datatype)
     tensor.set_data_from_numpy(array)
     return tensor

@@ -46,8 +46,8 @@ class Session:
         Raises:
             ServerError: the server is not there, or went away.
         """
-        await self._server.check()
         plan = self._plan
+        await self._server.check(drafts_by_request=plan.compare or plan.num_draft_tokens is not None)
         if plan.compare:
             await self._warm_up()
         size = plan.concurrency if plan.compare else len(plan.prompts)

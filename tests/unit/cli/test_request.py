@@ -5,19 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem.generate.request import Request, Sampling, infer_inputs
+from tandem.generate.request import BLS, LLM_API, Api, Request, Sampling, infer_inputs
 
 
-def sent(request: Request) -> dict[str, tuple[str, list[Any]]]:
-    """Datatype and values of each input as the server would read them; all are [1, n]."""
+def sent(request: Request, api: Api = BLS) -> dict[str, tuple[str, list[Any]]]:
+    """Datatype and values of each input as the server would read them; all are [1, n], or [n]."""
     tensors = {}
-    for tensor in infer_inputs(request):
-        assert tensor.shape()[0] == 1
+    for tensor in infer_inputs(request, api):
+        assert tensor.shape()[:-1] == ([1] if api is BLS else [])
         raw = tensor._get_content()
         sizes = {"INT32": np.int32, "FP32": np.float32, "UINT64": np.uint64, "BOOL": np.bool_}
         datatype = tensor.datatype()
         values = _strings(raw) if datatype == "BYTES" else np.frombuffer(raw, sizes[datatype]).tolist()
-        assert len(values) == tensor.shape()[1]
+        assert len(values) == tensor.shape()[-1]
         tensors[tensor.name()] = (datatype, values)
     return tensors
 
@@ -49,6 +49,21 @@ def test_all_that_can_be_asked_for() -> None:
     assert tensors["top_p"] == ("FP32", [0.75])
     assert tensors["seed"] == ("UINT64", [2**64 - 1])
     assert tensors["stop_words"] == ("BYTES", ["\n\n", "class"])
+
+
+def test_mode_llmapi_has_its_own_names() -> None:
+    sampling = Sampling(8, temperature=0.5, top_k=4, top_p=0.75, seed=7, stop_words=("\n\n", "class"))
+    assert sent(Request("p", sampling), LLM_API) == {
+        "text_input": ("BYTES", ["p"]),
+        "sampling_param_max_tokens": ("INT32", [8]),
+        "sampling_param_temperature": ("FP32", [0.5]),
+        "sampling_param_top_k": ("INT32", [4]),
+        "sampling_param_top_p": ("FP32", [0.75]),
+        "sampling_param_seed": ("UINT64", [7]),
+        "sampling_param_stop": ("BYTES", ["\n\n", "class"]),
+        "streaming": ("BOOL", [True]),
+        "sampling_param_exclude_input_from_output": ("BOOL", [True]),
+    }
 
 
 @pytest.mark.parametrize(
