@@ -188,9 +188,9 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
             "the old revision's ConfigMap to go", lambda: old - {c["metadata"]["name"] for c in team.items("cm")}
         )
         team.apply(serving__access={"from": [{"podSelector": {}}]})
-        wait_for("the policy", lambda: team.items("netpol"))
+        wait_for("the policy", lambda: team.get("netpol", "svc-server"))
         team.apply()
-        wait_for("the policy to go", lambda: not team.items("netpol"))
+        wait_for("the policy to go", lambda: not team.get("netpol", "svc-server"))
         team.apply(SEVERAL_NODES)
         wait_for("the LeaderWorkerSet", lambda: team.items("leaderworkersets"), 60)
         leaders(team, 1)
