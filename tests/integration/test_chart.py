@@ -194,7 +194,7 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
         team.apply(SEVERAL_NODES)
         wait_for("the LeaderWorkerSet", lambda: team.items("leaderworkersets"), 60)
         leaders(team, 1)
-        wait_for("the Deployment to go", lambda: not team.items("deployments"))
+        wait_for("the Deployment to go", lambda: not team.get("deployment", "svc-server"))
         team.run("delete", "pod", "svc-server-0", "--force")
         team.apply()
         wait_for("the LeaderWorkerSet to go", lambda: not team.items("leaderworkersets"), 60)
