@@ -154,7 +154,12 @@ def test_an_edit_rolls_out_as_one_revision_and_back_again(operator: OperatorProc
 
 BAD = [
     ({"runtime__profile": "nope"}, "Stalled", "True/UnknownProfile", "write one of: reference"),
-    ({"runtime__mode": "LLMAPI"}, "Stalled", "True/ModeNotInProfile", "write runtime.mode: BLS"),
+    (
+        {"runtime__mode": "LLMAPI", "draft": None, "speculation": {"decodingType": "MTP"}},
+        "Stalled",
+        "True/DecodingTypeNotInProfile",
+        "write speculation.decodingType: DraftTarget or",
+    ),
     ({"runtime__image": "simulated/missing-model:1"}, "Stalled", "True/ModelNotFound", "write the uri"),
     ({"runtime__image": "simulated/no-verdict:1"}, "Stalled", "True/PreflightFailed", "delete it to try again"),
 ]
@@ -209,7 +214,7 @@ def test_a_service_recreated_under_its_name_gets_children_of_its_own(
     namespace.wait("Ready", "True")
     old = namespace.get("sis", "svc")["metadata"]["uid"]
     namespace.run("delete", "sis", "svc", "--cascade=orphan")
-    namespace.run("delete", "deploy,sa,cm,svc", "-l", "app.kubernetes.io/managed-by=tandem")
+    namespace.run("delete", "deploy,sa,cm,svc,pdb", "-l", "app.kubernetes.io/managed-by=tandem")
     namespace.apply()
     namespace.wait("Ready", "True", 60)
     new = namespace.get("sis", "svc")["metadata"]["uid"]
