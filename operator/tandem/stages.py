@@ -29,7 +29,8 @@ def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:
 
 def condition_types(spec: ServiceSpec, profile: Profile) -> tuple[str, ...]:
     """Types of the conditions that the tasks of a spec decide, in the order in which they do."""
-    engines = profile.gpus and (spec.runtime.mode is Mode.LLMAPI or profile.engine_backend == "tensorrtllm")
+    # Mode LLMAPI: the engine's arguments, which the image's own classes judge.
+    engines = spec.runtime.mode is Mode.LLMAPI or profile.engine_backend == "tensorrtllm"
     return ("ModelsReady", *(["EnginesReady"] if engines else []), *(["PairCompatible"] if spec.draft else []))
 
 
