@@ -69,9 +69,10 @@ def pods(site: Site, image: str, images: list[Built]) -> Iterator[list[str]]:
     patch = ("--subresource=status", "--type=merge", "-p", json.dumps(gpus))
     site.run("patch", "node", node["metadata"]["name"], *patch)
     manifests = as_the_controller_would(group_of(image, serving))
-    site.run("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+    site.run("apply", "-f", "-", stdin=listed)
     yield [m["metadata"]["name"] for m in manifests if m["kind"] == "Pod"]
-    site.run("delete", "-f", "-", "--ignore-not-found", "--grace-period=1", stdin=yaml.safe_dump_all(manifests))
+    site.run("delete", "-f", "-", "--ignore-not-found", "--grace-period=1", stdin=listed)
 
 
 def group_of(image: str, serving: str) -> list[dict[str, Any]]:
