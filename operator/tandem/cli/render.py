@@ -1,5 +1,6 @@
 """`tandem render`: a resource to its children, or to the configuration of TensorRT-LLM's own tools, offline."""
 
+import re
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -26,21 +27,27 @@ def render_manifests(services: Iterable[Service], settings: Settings) -> str:
     is downloaded: it is named after the content, here after its URI and revision.
     """
     manifests = [manifest for service in services for manifest in _children(*service, settings)]
-    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=110)
+    return yaml.dump_all(manifests, Dumper=Dumper, sort_keys=False, width=110)
 
 
-class _Dumper(yaml.SafeDumper):
+# kubectl's YAML reads digests such as 0123456789 and 12e3456789 as numbers, which PyYAML would leave bare.
+_NUMBER = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+
+
+class Dumper(yaml.SafeDumper):
     """For reading, and for diffs: texts as blocks of lines, and everything written out where it stands."""
 
     def ignore_aliases(self, data: Any) -> bool:
+        """No anchors."""
         return True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    style = "|" if "\n" in text else "'" if _NUMBER.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+Dumper.add_representer(str, _text)
 
 
 def _children(service: SpeculativeInferenceService, accepted: Accepted, settings: Settings) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from tritonclient.grpc import model_config_pb2
 
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.manifests import ManifestError, accepted_all, read_text
-from tandem.cli.render import render_manifests
+from tandem.cli.render import Dumper, render_manifests
 from tandem.render import LATEST, Record, inputs_hash, render
 from tandem.settings import Settings
 
@@ -105,3 +105,10 @@ def test_a_file_that_cannot_be_read_is_one_message(content: bytes | None, messag
         (tmp_path / "service.yaml").write_bytes(content)
     with pytest.raises(ManifestError, match=message):
         read_text(tmp_path / "service.yaml")
+
+
+@pytest.mark.parametrize("digest", ["0123456789", "1234567890", "12e3456789", "1234e56789"])
+def test_a_digest_that_looks_like_a_number_is_quoted(digest: str) -> None:
+    """PyYAML itself reads all but the second as strings; kubectl, as YAML 1.2 says, as numbers."""
+    text = yaml.dump({"label": digest, "name": f"svc-{digest}"}, Dumper=Dumper)
+    assert text.splitlines() == [f"label: '{digest}'", f"name: svc-{digest}"]
