@@ -147,7 +147,11 @@ def test_ranks_of_two_pods_work_together_until_the_leader_has_finished(
         "the leader to run", lambda: site.run("get", "pod", pods[0], "-o", "jsonpath={.status.phase}") == "Running"
     )
     with log.open("w") as output, following(site, pods[0], output):
-        assert wait_for("both ranks", lambda: said("started")) == everybody
+        try:
+            assert wait_for("both ranks", lambda: said("started")) == everybody
+        except AssertionError as error:
+            others = [site.run("logs", pod, "--tail=20") for pod in pods]
+            raise AssertionError(f"{error}\n{log.read_text()}\n{others}") from error
         site.run("delete", "pod", *pods, "--wait=false")
         assert wait_for("both ranks after SIGTERM", lambda: said("told to stop")) == everybody
     wait_for("the pods to go, long before they are killed", lambda: not site.items("pods", "-l", in_group()), 60)

@@ -212,7 +212,7 @@ def test_the_leader_starts_all_ranks() -> None:
     command = over_the_group(inputs, ["tritonserver", "--model-repository=/models"], ["B", "A"])
     assert command == [
         *("mpirun", "--hostfile", "/tmp/tandem-group/hostfile", "-n", "16", "--map-by", "ppr:8:node"),
-        *("--bind-to", "none", "-x", "A", "-x", "B"),
+        *("--bind-to", "none", "-x", "A", "-x", "B", "--mca", "orte_keep_fqdn_hostnames", "1"),
         *("trtllm-llmapi-launch", "tritonserver", "--model-repository=/models"),
     ]
 

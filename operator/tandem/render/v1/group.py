@@ -30,6 +30,8 @@ def over_the_group(inputs: Inputs, server: Sequence[str], variables: Iterable[st
         *("mpirun", "--hostfile", HOSTFILE, "-n", str(plan.world_size), "--map-by", f"ppr:{plan.gpus_per_pod}:node"),
         # The servers have many threads, and Python models beside them.
         *("--bind-to", "none", *exports),
+        # A pod of a group has a name with its domain alone, which Open MPI would cut off.
+        *("--mca", "orte_keep_fqdn_hostnames", "1"),
         "trtllm-llmapi-launch",
         *server,
     ]
