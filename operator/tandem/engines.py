@@ -5,13 +5,11 @@ in the cache volume. Commands as TensorRT-LLM's guides give them (examples/draft
 examples/lookahead of release 1.2).
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tandem.api.types import DecodingType, Draft, EngineBuild, Lookahead, Mode, ServiceSpec, Target
+from tandem.digest import digest
 from tandem.gpus import model_ranks
 from tandem.settings import Profile
 from tandem.sources import CACHE, Role, references
@@ -92,14 +90,15 @@ def _build(spec: ServiceSpec, image: str, folders: Mapping[Role, str], role: Rol
     build = _trtllm_build(spec, role)
     model = references(spec)[role]
     gpu = spec.placement.gpu
-    key = _key(
+    key = digest(
         {
             "uri": model.uri,  # the folder of a claim is named by its role alone
             "folder": folders[role],
             "image": image,
             "gpu": [gpu.resource_name, *sorted(gpu.product)],
             "commands": [script, convert, build],
-        }
+        },
+        length=32,
     )
     folder = f"{CACHE}/engines/{key}"
     checkpoint, partial = f"{folder}/.partial/checkpoint", f"{folder}/.partial/engine"
@@ -110,10 +109,6 @@ def _build(spec: ServiceSpec, image: str, folders: Mapping[Role, str], role: Rol
         convert=(f"--model_dir={folders[role]}", f"--output_dir={checkpoint}", *convert),
         build=(f"--checkpoint_dir={checkpoint}", f"--output_dir={partial}", *build),
     )
-
-
-def _key(inputs: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _model(spec: ServiceSpec, role: Role) -> Target | Draft:

@@ -101,7 +101,7 @@ class EventSource:
                     stop_flag=stop,
                 )
             )
-        except Exception:
+        except Exception:  # kopf raises whatever its watches do; the operator starts it again
             log.exception("kopf ended")
         finally:
             with contextlib.suppress(RuntimeError):  # the operator's loop may be closed already

@@ -87,7 +87,7 @@ class Operator:
         except Transient as error:
             result = "again"
             log.info("%s again in %.1f s: %s", key, self._queue.retry(key), error)
-        except Exception:
+        except Exception:  # a defect at one service must not end the worker, which serves all
             result = "error"
             log.exception("%s again in %.1f s", key, self._queue.retry(key))
         else:

@@ -9,8 +9,9 @@ from tandem import names
 from tandem.api.types import Mode, ModelReference, ServiceSpec, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.build.metadata import pod_with_revision
+from tandem.digest import digest
 from tandem.render import Revision
-from tandem.render.inputs import JobPod, digest
+from tandem.render.inputs import JobPod
 from tandem.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.settings import Profile, Settings
 from tandem.sources import CACHE, Role, downloads

@@ -101,7 +101,7 @@ class Generation:
         """Whatever fails, the client must hear of it, and nobody else."""
         try:
             yield
-        except Exception:
+        except Exception:  # of text or sending, whatever it is: without an answer the client would wait for ever
             log.exception("a response could not be made")
             self.over = True
             self.job.fail(EngineError(FAILED))

@@ -30,7 +30,7 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
         return Check(READY, "Unknown", "ArgumentsNotTried", text)
     try:
         found(**arguments)
-    except Exception as error:  # noqa: BLE001 - whatever the package raises is its word on the arguments
+    except Exception as error:  # noqa: BLE001 - pydantic's, or the package's own: each is its word on the arguments
         return Check(
             READY,
             "False",

@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tandem.api.types import Access, ServiceSpec
+from tandem.digest import digest
 from tandem.render import v1
-from tandem.render.inputs import Inputs, JobPod, Rendered, digest
+from tandem.render.inputs import Inputs, JobPod, Rendered
 from tandem.settings import Profile
 from tandem.sources import Role, folders
 

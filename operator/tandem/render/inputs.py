@@ -1,7 +1,5 @@
 """What a renderer is given and what it gives."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +7,6 @@ from typing import Any
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile
 from tandem.sources import Role
-
-
-def digest(value: object, length: int = 10) -> str:
-    """First hexadecimal digits of the SHA-256 of `value` as canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,12 @@ from tandem.workqueue import WorkQueue
 
 
 async def drain(queue: "Recorder", workers: int, seconds: float = 0.05) -> None:
+    """Work until nothing has been handed out for `seconds`."""
     tasks = [asyncio.create_task(queue.work(queue.handle)) for _ in range(workers)]
-    await asyncio.sleep(seconds)
+    before = -1
+    while len(queue.seen) > before or queue.at_once:
+        before = len(queue.seen)
+        await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()
 

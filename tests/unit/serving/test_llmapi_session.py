@@ -12,10 +12,11 @@ import pytest
 
 from tandem_serving import metrics as m
 from tandem_serving.checkpoint import Limits
-from tandem_serving.errors import EngineError, ServingError
+from tandem_serving.errors import EngineError
 from tandem_serving.llmapi.chunks import Chunk, Figures, Progress
 from tandem_serving.llmapi.request import Codec, Features, Parser, Prompt, Request
 from tandem_serving.llmapi.session import Options, Session
+from unit.serving.answer import Answer
 
 FAILS, BREAKS, HANGS = b"fails", b"breaks", b"hangs"
 CODEC = Codec(encode=lambda text: list(text.encode()), decode=lambda ids: bytes(ids).decode(errors="replace"))
@@ -62,38 +63,6 @@ class FakeEngine:
         self.closed = True
 
 
-@dataclass
-class Answer:
-    """A responder that keeps everything."""
-
-    chunks: list[Chunk] = field(default_factory=list)
-    error: ServingError | None = None
-    gone: bool = False
-    broken: bool = False
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def send(self, chunk: Chunk, last: bool) -> None:
-        assert not self.over.is_set(), "nothing may follow the end"
-        if self.broken:
-            raise OSError("the server is gone")
-        self.chunks.append(chunk)
-        if last:
-            self.over.set()
-
-    def fail(self, error: ServingError) -> None:
-        assert not self.over.is_set(), "nothing may follow the end"
-        self.error = error
-        self.over.set()
-
-    def cancelled(self) -> bool:
-        assert not self.over.is_set(), "Triton has freed the request: asking crashes the server"
-        return self.gone
-
-    def wait(self) -> "Answer":
-        assert self.over.wait(10), "no end after 10 s"
-        return self
-
-
 class Sink:
     def __init__(self) -> None:
         self.values: dict[str, float] = {}
@@ -108,8 +77,8 @@ class Site:
     engine: FakeEngine
     sink: Sink
 
-    def ask(self, *prompts: bytes, max_tokens: int = 6, request_id: str = "", **more: Any) -> Answer:
-        answer = Answer()
+    def ask(self, *prompts: bytes, max_tokens: int = 6, request_id: str = "", **more: Any) -> Answer[Chunk]:
+        answer = Answer[Chunk]()
         tensors: dict[str, Any] = {
             "text_input": np.array(prompts, np.object_),
             "sampling_param_max_tokens": np.array([max_tokens], np.int32),
@@ -218,7 +187,7 @@ def test_a_sequence_that_fails_ends_its_request_alone(start: Start, prompt: byte
 
 def test_a_response_that_cannot_be_sent_ends_its_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     site = start()
-    answer = Answer(broken=True)
+    answer = Answer[Chunk](broken=True)
     tensors = {"text_input": np.array([b"x"], np.object_), "sampling_param_max_tokens": np.array([5000], np.int32)}
     site.session.submit({**tensors, **STREAM}, "", answer)
     assert str(answer.wait().error) == "the server failed at this request; its log says why"

@@ -129,6 +129,10 @@ def launched(tmp_path: Path, mpirun: list[str]) -> Iterator[Launched]:
     yield launched
     with contextlib.suppress(ProcessLookupError):
         os.killpg(launched.process.pid, signal.SIGKILL)
+    # Open MPI gives each rank a process group of its own.
+    for pid in map(int, filter(None, (path.read_text() for path in tmp_path.glob("*.pid")))):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     launched.process.wait(timeout=10)
 
 

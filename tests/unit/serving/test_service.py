@@ -11,7 +11,7 @@ import pytest
 
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
-from tandem_serving.errors import CancelledError, EngineError, ServingError
+from tandem_serving.errors import CancelledError, EngineError
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.jobs import LINGER_SECONDS, Job, Jobs
 from tandem_serving.loop import Output, Role
@@ -21,36 +21,12 @@ from tandem_serving.runner import Engine
 from tandem_serving.schedule import Turn
 from tandem_serving.service import Options, Service
 from tandem_serving.tokenizer import Tokenizer
+from unit.serving.answer import Answer as AnyAnswer
 from unit.serving.mock_engine import MockEngine, Model, counting, wrong_every
 
 
-@dataclass
-class Answer:
-    """A responder that keeps everything."""
-
-    chunks: list[Chunk] = field(default_factory=list)
-    error: ServingError | None = None
-    gone: bool = False
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def send(self, chunk: Chunk, last: bool) -> None:
-        assert not self.over.is_set(), "nothing may follow the end"
-        self.chunks.append(chunk)
-        if last:
-            self.over.set()
-
-    def fail(self, error: ServingError) -> None:
-        assert not self.over.is_set(), "nothing may follow the end"
-        self.error = error
-        self.over.set()
-
-    def cancelled(self) -> bool:
-        assert not self.over.is_set(), "Triton has freed the request: asking crashes the server"
-        return self.gone
-
-    def wait(self) -> "Answer":
-        assert self.over.wait(10), "no end after 10 s"
-        return self
+class Answer(AnyAnswer[Chunk]):
+    """With the chunks of one prompt."""
 
     def of(self, index: int) -> list[Chunk]:
         return [chunk for chunk in self.chunks if chunk.batch_index == index]

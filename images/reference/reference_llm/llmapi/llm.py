@@ -86,7 +86,7 @@ class LLM:
     Llama checkpoint.
     """
 
-    def __init__(
+    def __init__(  # the arguments of tensorrt_llm.LLM, in its order: callers may pass them by position
         self,
         model: str | Path,
         tokenizer: str | Path | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -41,7 +42,7 @@ def dispatch(service: Service[P], triton_request: Any, responder: TritonResponde
         service.submit(tensors, triton_request.request_id(), responder)
 
 
-class TritonResponder(Generic[P]):
+class TritonResponder(ABC, Generic[P]):
     """A Triton request's response sender; outputs that the client did not ask for are left out.
 
     With the request parameter `ONE_RESPONSE`, which the unary models set, all prompts come in one response, and
@@ -55,9 +56,9 @@ class TritonResponder(Generic[P]):
         self._one_response = ONE_RESPONSE in json.loads(triton_request.parameters() or "{}")
         self._rows: list[dict[str, Array]] = []
 
+    @abstractmethod
     def arrays(self, chunk: P) -> dict[str, Array]:
         """A chunk's outputs by name, the first dimension 1; with a `batch_index`."""
-        raise NotImplementedError
 
     def tensors(self, chunk: P) -> list[Any]:
         """A chunk's outputs as pb_utils.Tensor."""

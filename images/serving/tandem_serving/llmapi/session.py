@@ -185,7 +185,7 @@ class Session:
         def deliver() -> None:
             try:
                 job.send(chunk)
-            except Exception:
+            except Exception:  # of Triton's sender, whatever it is: deliveries to others must go on
                 log.exception("a response could not be sent")
                 self._fail(job, EngineError(FAILED))
 
@@ -218,7 +218,7 @@ class Session:
     def _alive(self) -> bool:
         try:
             return self._engine.healthy()
-        except Exception:  # of the engine's own check
+        except Exception:  # of the engine's own check, whatever it raises: an engine that cannot tell is not healthy
             log.exception("the engine's health cannot be told")
             return False
 

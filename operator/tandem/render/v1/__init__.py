@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 
 from tandem.api.types import Mode
+from tandem.digest import digest
 from tandem.engines import builds
 from tandem.gpus import gpu_plan
-from tandem.render.inputs import Inputs, JobPod, Rendered, digest
+from tandem.render.inputs import Inputs, JobPod, Rendered
 from tandem.render.v1.bls import bls
 from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.llmapi import llmapi

@@ -3,8 +3,9 @@
 from typing import Any
 
 from tandem.api.types import DecodingType
+from tandem.digest import digest
 from tandem.llm_args import llm_args, to_yaml
-from tandem.render.inputs import Inputs, digest
+from tandem.render.inputs import Inputs
 from tandem.render.v1.stack import Stack, config
 from tandem.sources import Role
 from tandem.volumes import DRAFTER, REVISION, TANDEM

@@ -1,8 +1,8 @@
 """The processes of a BLS pod: one server, or mpirun and a server for each rank.
 
-The argument lists are those that TensorRT-LLM's triton_backend/scripts/launch_triton_server.py makes, except:
-ranks are not bound to a core (the servers have many threads, and Python models beside them), more ranks than the
-container's CPUs are no error, and no rank runs as root.
+The argument lists are those that TensorRT-LLM's triton_backend/scripts/launch_triton_server.py makes, with
+three differences: ranks are not bound to a core (the servers have many threads, and Python models beside them),
+more ranks than the container's CPUs are no error, and no rank runs as root.
 """
 
 from collections.abc import Sequence

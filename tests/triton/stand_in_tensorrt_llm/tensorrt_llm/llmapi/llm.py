@@ -22,7 +22,7 @@ TAKEN = ("guided_decoding_backend", "lora_config", "backend")
 class LLM(reference_llm.LLM):
     """A model; `speculative_config` and others are mappings, as llm_args.yaml has them."""
 
-    def __init__(
+    def __init__(  # written out: a test compares the signature with upstream's own record of it
         self,
         model: str | Path,
         tokenizer: str | Path | None = None,

@@ -1,0 +1,44 @@
+"""A responder that keeps everything, and holds its caller to what Triton's asks for."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Generic, Self
+
+from tandem_serving.errors import ServingError
+from tandem_serving.jobs import P
+
+
+@dataclass
+class Answer(Generic[P]):
+    """What a client was sent. `gone`: the client has left; `broken`: sending fails."""
+
+    chunks: list[P] = field(default_factory=list)
+    error: ServingError | None = None
+    gone: bool = False
+    broken: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def send(self, chunk: P, last: bool) -> None:
+        """As Triton's sender."""
+        assert not self.over.is_set(), "nothing may follow the end"
+        if self.broken:
+            raise OSError("the server is gone")
+        self.chunks.append(chunk)
+        if last:
+            self.over.set()
+
+    def fail(self, error: ServingError) -> None:
+        """The end, with an error."""
+        assert not self.over.is_set(), "nothing may follow the end"
+        self.error = error
+        self.over.set()
+
+    def cancelled(self) -> bool:
+        """Whether the client has left."""
+        assert not self.over.is_set(), "Triton has freed the request: asking crashes the server"
+        return self.gone
+
+    def wait(self) -> Self:
+        """Until the end."""
+        assert self.over.wait(10), "no end after 10 s"
+        return self
