@@ -5,6 +5,7 @@ field changes its meaning or goes away. Each field's docstring is its descriptio
 need only the object are CEL (`cel`), so that they hold at admission with the operator down.
 """
 
+from tandem.api.types.autoscaling import Autoscaling, Duration, Keda, Objectives, seconds
 from tandem.api.types.base import LabelKey, LabelValue, Model, Name, Passthrough, Rule
 from tandem.api.types.model import (
     Draft,
@@ -43,12 +44,14 @@ from tandem.api.types.speculation import (
     Speculation,
     UserProvided,
 )
-from tandem.api.types.status import Condition, ConditionStatus, ServiceStatus
+from tandem.api.types.status import AutoscalingStatus, Condition, ConditionStatus, ServiceStatus, SpeculationStatus
 
 __all__ = [
     "Acceptance",
     "Access",
     "Adaptive",
+    "Autoscaling",
+    "AutoscalingStatus",
     "Cache",
     "Condition",
     "ConditionStatus",
@@ -57,10 +60,12 @@ __all__ = [
     "Draft",
     "DraftLenStep",
     "Dtype",
+    "Duration",
     "Eagle3",
     "Engine",
     "EngineBuild",
     "Gpu",
+    "Keda",
     "KvCache",
     "LabelKey",
     "LabelValue",
@@ -72,6 +77,7 @@ __all__ = [
     "Mtp",
     "NGram",
     "Name",
+    "Objectives",
     "ParallelSize",
     "Passthrough",
     "Placement",
@@ -85,9 +91,11 @@ __all__ = [
     "ServiceStatus",
     "Serving",
     "Speculation",
+    "SpeculationStatus",
     "SpeculativeInferenceService",
     "Storage",
     "Target",
     "Toleration",
     "UserProvided",
+    "seconds",
 ]

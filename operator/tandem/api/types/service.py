@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.types.autoscaling import Autoscaling
 from tandem.api.types.base import Model, Name, Passthrough, Rule
 from tandem.api.types.model import Draft, Target
 from tandem.api.types.placement import Placement, PodTemplate
@@ -173,7 +174,9 @@ class ServiceSpec(Model):
     """Where downloaded models and built engines are kept."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """Replicas of the server. An autoscaler, or `kubectl scale`, writes it through /scale; the operator
-    never decides it."""
+    never decides it. In git, leave it out where `autoscaling` is set."""
+    autoscaling: Autoscaling | None = None
+    """Lets an autoscaler decide the replicas. Switching it on or off keeps the current number."""
     pod_template: PodTemplate | None = None
     """What you add to the server pods."""
 

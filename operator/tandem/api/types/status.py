@@ -26,6 +26,46 @@ class Condition(Model):
     """When `status` changed last."""
 
 
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Number = Annotated[float, Field(ge=0)]
+
+
+class SpeculationStatus(Model):
+    """What speculation was worth lately. What is not known is absent, never 0."""
+
+    acceptance_rate: Number | None = None
+    """Share of the draft's tokens that the target accepted, 0 to 1."""
+    mean_accepted_length: Number | None = None
+    """Tokens that a step of the target gave on average, its own included: 1 is no gain."""
+    draft_length: Number | None = None
+    """Draft tokens a step on average."""
+    speedup: Number | None = None
+    """Tokens a second beside those without speculation, at the same load: below 1, speculation harms."""
+    samples: Annotated[int, Field(ge=0)] = 0
+    """Draft-and-verify steps behind the figures."""
+    observed_at: Time
+    """When the figures were written; they are written when they change."""
+
+
+class AutoscalingStatus(Model):
+    """Why the service has, or will have, that many replicas: the last decision's reasons."""
+
+    desired_replicas: Annotated[int, Field(ge=0)] | None = None
+    """Replicas that the load asks for, within minReplicas and maxReplicas."""
+    signal: Annotated[str, StringConstraints(max_length=64)]
+    """What decided: Demand, InterTokenLatency, TimeToFirstToken, QueueLength, KvCache, or Hold."""
+    value: Number | None = None
+    """The signal's value."""
+    target: Number | None = None
+    """What it is held against."""
+    capacity_per_replica: Number | None = None
+    """Tokens a second that a replica can do within the objectives, at the acceptance seen."""
+    message: Annotated[str, StringConstraints(max_length=1024)] = ""
+    """The decision in words."""
+    observed_at: Time
+    """When it was written; it is written when it changes."""
+
+
 class ServiceStatus(Model):
     """What the operator observed."""
 
@@ -54,3 +94,7 @@ class ServiceStatus(Model):
     """Revision that was last rolled out completely."""
     update_revision: str | None = None
     """Revision that the spec asks for."""
+    speculation: SpeculationStatus | None = None
+    """What speculation was worth lately."""
+    autoscaling: AutoscalingStatus | None = None
+    """The last decision on replicas; absent where no autoscaling is asked for."""

@@ -1,0 +1,90 @@
+"""Autoscaling: who may change the number of replicas, within which bounds, towards which objectives."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from tandem.api.types.base import Model, Passthrough, Rule
+
+Duration = Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s)$")]
+"""A time, such as 500ms or 1.5s."""
+_UNITS = {"ms": 1e-3, "s": 1.0}
+
+
+def seconds(duration: Duration) -> float:
+    """A duration in seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = re.fullmatch(r"([0-9.]+)(ms|s)", duration)
+    if not found:
+        raise ValueError(f"{duration!r} is no duration: write 500ms or 1.5s")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+class Objectives(Model):
+    """What a replica must keep under load. Absent ones do not bound it."""
+
+    time_to_first_token: Duration | None = None
+    """The first token of 95% of the requests comes within this."""
+    inter_token_latency: Duration | None = None
+    """Average time between tokens of a request while others run beside it."""
+    queue_length: Annotated[int, Field(ge=1, le=10000)] | None = None
+    """Requests that wait in front of each replica."""
+
+
+class Keda(Model):
+    """What a ScaledObject gets beside Tandem's trigger."""
+
+    cel = (
+        Rule(
+            "!has(self.idleReplicaCount) || self.idleReplicaCount == 0",
+            "keda.idleReplicaCount can only be 0 (KEDA's rule): write 0, or remove it",
+        ),
+    )
+    triggers: Annotated[list[Passthrough], Field(max_length=8)] = Field(default_factory=list)
+    """Triggers of your own, as KEDA spells them. One that sees demand while there is no pod (a queue, a gateway's
+    request rate) makes minReplicas 0 possible."""
+    polling_interval: Annotated[int, Field(ge=1, le=3600)] | None = None
+    """Seconds between KEDA's looks at the triggers while there is no pod; absent: KEDA's 30."""
+    cooldown_period: Annotated[int, Field(ge=0, le=86400)] | None = None
+    """Seconds without demand before the last pod goes; absent: KEDA's 300."""
+    idle_replica_count: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Replicas while no trigger is active, KEDA's idleReplicaCount; absent: minReplicas."""
+
+
+class Autoscaling(Model):
+    """A HorizontalPodAutoscaler (or KEDA) that scales by what speculation makes of each replica."""
+
+    cel = (
+        Rule(
+            "self.minReplicas <= self.maxReplicas",
+            "autoscaling.maxReplicas is below minReplicas: write a maxReplicas of at least minReplicas",
+        ),
+        Rule(
+            "self.minReplicas > 0"
+            " || (self.source == 'KEDA' && has(self.keda)"
+            " && has(self.keda.triggers) && size(self.keda.triggers) > 0)",
+            "autoscaling.minReplicas 0 needs somebody who sees demand while there is no pod: write source: KEDA and"
+            " keda.triggers, or minReplicas: 1",
+        ),
+        Rule(
+            "!has(self.keda) || self.source == 'KEDA'",
+            "autoscaling.keda is for source KEDA: write source: KEDA, or remove keda",
+        ),
+    )
+    min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Fewest replicas. 0 needs source KEDA with a trigger that sees demand while there is no pod."""
+    max_replicas: Annotated[int, Field(ge=1, le=1000)]
+    """Most replicas."""
+    objectives: Objectives = Field(default_factory=Objectives, json_schema_extra={"default": {}})
+    """What a replica must keep. Without any, replicas follow the load that `serving.maxBatchSize` sequences make."""
+    source: Literal["Embedded", "Prometheus", "KEDA"] = "Embedded"
+    """Who brings the metric to the autoscaler. Embedded: Tandem's own metrics server (`tandem metrics run`).
+    Prometheus: the Prometheus adapter, with the chart's rules. KEDA: a ScaledObject instead of an HPA."""
+    keda: Keda | None = None
+    """Source KEDA: what its ScaledObject gets beside Tandem's trigger."""
+    behavior: Passthrough | None = None
+    """The HPA's `behavior`, merged over Tandem's: down no sooner than 240 s after the highest recommendation."""

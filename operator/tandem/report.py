@@ -1,0 +1,118 @@
+"""What `tandem metrics run` says about a service: read by the operator, by KEDA and by people.
+
+One JSON document a service, `GET /v1/services/{namespace}/{name}`, and all of them as `{"items": [...]}` at
+`GET /v1/services`. Fields are absent where nothing is known.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from tandem.api.types import DraftLenStep
+
+Signal = Literal["Demand", "InterTokenLatency", "TimeToFirstToken", "QueueLength", "KvCache", "Hold"]
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+
+class Speculation(_Report):
+    """What the drafts came to within the window."""
+
+    acceptance_rate: float | None = None
+    """Accepted share of the draft's tokens; None: nothing drafted, or the engine does not tell."""
+    mean_accepted_length: float | None = None
+    draft_length: float | None = None
+    accepted_per_position: tuple[float, ...] = ()
+    """Probability that the token at this position is accepted, given that those before it were."""
+    drafted: bool | None = None
+    """Whether draft tokens were seen; None: no traffic, or the engine does not tell."""
+    samples: int = 0
+    """Draft-and-verify rounds within the window."""
+
+
+class Latency(_Report):
+    """Latencies within the window, seconds."""
+
+    time_to_first_token_p50: float | None = None
+    time_to_first_token_p95: float | None = None
+    inter_token_latency_mean: float | None = None
+    inter_token_latency_p95: float | None = None
+
+
+class Decision(_Report):
+    """How many replicas the load asks for, and why."""
+
+    load: float | None = None
+    """Replicas that would be exactly enough, not rounded, within minReplicas and maxReplicas: the metric
+    `tandem_replicas_needed`. None: hold, nothing is known."""
+    desired_replicas: int | None = None
+    """`load` rounded up."""
+    signal: Signal
+    """What decided."""
+    value: float | None = None
+    """The signal's value ..."""
+    target: float | None = None
+    """... and what it is held against."""
+    capacity_per_replica: float | None = None
+    """Tokens a second that a replica can do within the objectives at the acceptance seen."""
+    message: str
+    """The decision in words, for the status."""
+    unreachable: str = ""
+    """Objectives that no number of replicas can keep (below the model's floor), in words; empty: none."""
+
+
+class Worth(_Report):
+    """Speculation against none, at the same load."""
+
+    speedup: float | None = None
+    """Tokens a second with speculation over those without; None: too little seen."""
+    source: Literal["Model", "Probe"] = "Model"
+    """Model: from the fitted costs. Probe: measured on requests that ran without speculation."""
+    samples: int = 0
+    """Rounds (Model) or tokens without speculation (Probe) behind it."""
+    message: str = ""
+
+
+class ScheduleAdvice(_Report):
+    """A draft length schedule (mode LLMAPI) that would serve better; a person or git applies it."""
+
+    draft_len_schedule: tuple[DraftLenStep, ...] = ()
+    max_concurrency: int | None = None
+    gain: float
+    """Expected tokens a second beside those of today, e.g. 1.12."""
+    message: str
+
+
+class ServiceReport(_Report):
+    """All that is known of a service."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    observed_at: str
+    """RFC 3339."""
+    window_seconds: float
+    pods: int = 0
+    """Ready pods that told figures."""
+    unknown: int = 0
+    """Ready pods that told none."""
+    running: float | None = None
+    waiting: float | None = None
+    tokens_per_second: float | None = None
+    speculation: Speculation = Field(default_factory=Speculation)
+    latency: Latency = Field(default_factory=Latency)
+    decision: Decision | None = None
+    """None where the service asks for no autoscaling."""
+    worth: Worth = Field(default_factory=Worth)
+    advice: ScheduleAdvice | None = None
+    problems: tuple[str, ...] = ()
+    """What was wrong with pods' metrics, one line a pod, bounded."""
+
+
+class Reports(_Report):
+    """All services."""
+
+    items: tuple[ServiceReport, ...] = ()

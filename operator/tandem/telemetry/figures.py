@@ -1,0 +1,146 @@
+"""Figures of one service over one window, from the metric families that its pods publish on :8002.
+
+The families are those of `tandem_serving.metrics` (docs/bls.md, "Metrics"). What no pod told is None, never 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Observations within a window: `counts[i]` of them at most `bounds[i]` seconds and above the bound before.
+
+    The last bound is infinity. `total` is their sum in seconds.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+    total: float
+
+    @property
+    def count(self) -> float:
+        """Number of observations."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds; None without observations."""
+        return self.total / self.count if self.count > 0 else None
+
+    def quantile(self, q: float) -> float | None:
+        """The q-quantile (0 to 1) in seconds, linear within its bucket as PromQL's histogram_quantile; None without
+        observations.
+
+        Source: https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile
+        """
+        if self.count <= 0:
+            return None
+        rank, below, lower = q * self.count, 0.0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=True):
+            if below + count >= rank and count > 0:
+                return lower if bound == float("inf") else lower + (bound - lower) * (rank - below) / count
+            below, lower = below + count, bound
+        return lower
+
+
+@dataclass(frozen=True)
+class PodFigures:
+    """What one pod did within the window; rates are per second, gauges means over the window's scrapes."""
+
+    seconds: float
+    """Length of the window as this pod covers it; a pod that is younger covers less."""
+    running: float | None = None
+    """Sequences being generated."""
+    waiting: float | None = None
+    """Sequences waiting for a place."""
+    prompt_tokens: float | None = None
+    """Prompt tokens of finished sequences, within the window."""
+    generation_tokens: float | None = None
+    """Tokens generated within the window."""
+    rounds: float | None = None
+    """Draft-and-verify rounds of single sequences within the window."""
+    draft_tokens: float | None = None
+    """Tokens that the draft proposed; None where the engine does not tell, as TensorRT-LLM 1.2's PyTorch flow."""
+    accepted_tokens: float | None = None
+    """Of them, those that the target accepted."""
+    accepted_per_position: tuple[float, ...] = ()
+    """Accepted tokens by their position in the draft; empty where it is not told."""
+    draft_failures: float | None = None
+    """Sequences that went on with the target alone because the draft failed."""
+    time_to_first_token: Histogram | None = None
+    inter_token_latency: Histogram | None = None
+    """One observation a token; its total is the time of all steps, its count the tokens."""
+    request_latency: Histogram | None = None
+    """Of finished sequences."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a service's pods did within a window."""
+
+    at: float
+    """End of the window, Unix seconds."""
+    pods: tuple[PodFigures, ...] = ()
+    """Pods that are Ready and whose metrics were read at least twice within the window."""
+    unknown: int = 0
+    """Pods that are Ready and told nothing usable: unreachable, too young, or a page that is none."""
+
+    def sum(self, name: str) -> float | None:
+        """Sum of a field of the pods that told it; None where none did."""
+        told = [value for pod in self.pods if (value := getattr(pod, name)) is not None]
+        return sum(told) if told else None
+
+    def rate(self, name: str) -> float | None:
+        """Sum over the pods of a count's rate, per second; None where none told it."""
+        told = [v / pod.seconds for pod in self.pods if (v := getattr(pod, name)) is not None and pod.seconds > 0]
+        return sum(told) if told else None
+
+    def histogram(self, name: str) -> Histogram | None:
+        """A histogram of the pods together; None where none told it. Pods of other bounds are left out."""
+        told: list[Histogram] = [value for pod in self.pods if (value := getattr(pod, name)) is not None]
+        same = [histogram for histogram in told if histogram.bounds == told[0].bounds]
+        if not same:
+            return None
+        counts = tuple(map(sum, zip(*(h.counts for h in same), strict=True)))
+        return Histogram(same[0].bounds, counts, sum(h.total for h in same))
+
+    @property
+    def accepted_per_position(self) -> tuple[float, ...]:
+        """Accepted tokens by position, all pods together."""
+        longest = max((len(pod.accepted_per_position) for pod in self.pods), default=0)
+        return tuple(sum(_at(pod.accepted_per_position, i) for pod in self.pods) for i in range(longest))
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Share of the draft's tokens that were accepted; None where nothing was drafted, or nobody tells."""
+        drafted, accepted = self.sum("draft_tokens"), self.sum("accepted_tokens")
+        return accepted / drafted if drafted and accepted is not None else None
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        """Tokens a draft-and-verify round gave on average, the target's own included; None without rounds."""
+        rounds, accepted = self.sum("rounds"), self.sum("accepted_tokens")
+        return 1 + accepted / rounds if rounds and accepted is not None else None
+
+    @property
+    def draft_length(self) -> float | None:
+        """Tokens drafted a round on average; None without rounds, or where nobody tells."""
+        rounds, drafted = self.sum("rounds"), self.sum("draft_tokens")
+        return drafted / rounds if rounds and drafted is not None else None
+
+
+def _at(values: Sequence[float], index: int) -> float:
+    return values[index] if index < len(values) else 0.0
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Replicas of a service as Kubernetes counts them."""
+
+    ready: int
+    """Pods (leaders where a replica is a group) that answer Triton's readiness."""
+    pending: int = 0
+    """Pods that exist and are not Ready yet: capacity that is on its way."""
+    wanted: int = field(default=0)
+    """spec.replicas."""
