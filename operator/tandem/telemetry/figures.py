@@ -3,6 +3,7 @@
 The families are those of `tandem_serving.metrics` (docs/bls.md, "Metrics"). What no pod told is None, never 0.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -97,13 +98,14 @@ class Figures:
         return sum(told) if told else None
 
     def histogram(self, name: str) -> Histogram | None:
-        """A histogram of the pods together; None where none told it. Pods of other bounds are left out."""
+        """A histogram of the pods together; None where none told it. Pods of other bounds than most are left out."""
         told: list[Histogram] = [value for pod in self.pods if (value := getattr(pod, name)) is not None]
-        same = [histogram for histogram in told if histogram.bounds == told[0].bounds]
-        if not same:
+        if not told:
             return None
+        ((bounds, _),) = Counter(histogram.bounds for histogram in told).most_common(1)
+        same = [histogram for histogram in told if histogram.bounds == bounds]
         counts = tuple(map(sum, zip(*(h.counts for h in same), strict=True)))
-        return Histogram(same[0].bounds, counts, sum(h.total for h in same))
+        return Histogram(bounds, counts, sum(h.total for h in same))
 
     @property
     def accepted_per_position(self) -> tuple[float, ...]:
@@ -114,20 +116,26 @@ class Figures:
     @property
     def acceptance_rate(self) -> float | None:
         """Share of the draft's tokens that were accepted; None where nothing was drafted, or nobody tells."""
-        drafted, accepted = self.sum("draft_tokens"), self.sum("accepted_tokens")
-        return accepted / drafted if drafted and accepted is not None else None
+        share = self._ratio("accepted_tokens", "draft_tokens")
+        return None if share is None else min(1.0, share)  # a scrape may come between two counters of one round
 
     @property
     def mean_accepted_length(self) -> float | None:
         """Tokens a draft-and-verify round gave on average, the target's own included; None without rounds."""
-        rounds, accepted = self.sum("rounds"), self.sum("accepted_tokens")
-        return 1 + accepted / rounds if rounds and accepted is not None else None
+        accepted = self._ratio("accepted_tokens", "rounds")
+        return None if accepted is None else 1 + accepted
 
     @property
     def draft_length(self) -> float | None:
         """Tokens drafted a round on average; None without rounds, or where nobody tells."""
-        rounds, drafted = self.sum("rounds"), self.sum("draft_tokens")
-        return drafted / rounds if rounds and drafted is not None else None
+        return self._ratio("draft_tokens", "rounds")
+
+    def _ratio(self, name: str, to: str) -> float | None:
+        """One count over another, of the pods that tell both: during a rollout not all may."""
+        pairs = [(getattr(pod, name), getattr(pod, to)) for pod in self.pods]
+        both = [(above, below) for above, below in pairs if above is not None and below is not None]
+        below = sum(below for _, below in both)
+        return sum(above for above, _ in both) / below if below else None
 
 
 def _at(values: Sequence[float], index: int) -> float:
