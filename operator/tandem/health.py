@@ -1,11 +1,12 @@
-"""The operator's probes and metrics, over HTTP.
+"""Probes and metrics of a process, over HTTP.
 
-`/readyz` says whether it can do its work now (the API server answers, the watches live). `/healthz` fails only
-where a restart would help: an API server that is away does not get better by killing the operator.
+`/readyz` says whether it can do its work now. `/healthz` fails only where a restart would help: an API server that
+is away does not get better by killing who needs it.
 """
 
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -18,9 +19,22 @@ from tandem.resync import Resync
 API_SILENT_SECONDS = 20
 
 
+class Probes(Protocol):
+    """What the probes ask."""
+
+    def not_ready(self) -> str:
+        """Why it cannot do its work now; empty when it can."""
+
+    def broken(self) -> str:
+        """Why it should be restarted; empty when that would not help."""
+
+    def ready(self) -> str:
+        """What a ready one says of itself."""
+
+
 @dataclass
 class Health:
-    """What the probes look at."""
+    """The operator's: the API server answers, the watches live."""
 
     api: Api
     leadership: Leadership
@@ -50,16 +64,19 @@ class Health:
             return f"no comparison of the watches for {stuck:.0f} s"
         return ""
 
+    def ready(self) -> str:
+        """Whether it is the one that writes."""
+        return f"ok: {'leader' if self.leadership.acquired.is_set() else 'standby'}"
 
-async def serve(health: Health, host: str, port: int) -> web.AppRunner:
+
+async def serve(health: Probes, host: str, port: int) -> web.AppRunner:
     """Start serving `/healthz`, `/readyz` and `/metrics`; `cleanup()` the runner to stop."""
 
     def answer(problem: str, fine: str) -> web.Response:
         return web.Response(text=f"{problem or fine}\n", status=503 if problem else 200)
 
     async def readyz(_: web.Request) -> web.Response:
-        role = "leader" if health.leadership.acquired.is_set() else "standby"
-        return answer(health.not_ready(), f"ok: {role}")
+        return answer(health.not_ready(), health.ready())
 
     async def healthz(_: web.Request) -> web.Response:
         return answer(health.broken(), "ok")

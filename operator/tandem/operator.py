@@ -6,10 +6,7 @@ and Kubernetes starts it again.
 
 import asyncio
 import logging
-import os
-import socket
 import time
-from pathlib import Path
 
 from tandem import metrics
 from tandem.cluster.client import Api
@@ -18,6 +15,7 @@ from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
 from tandem.handlers import EventSource
 from tandem.health import Health, serve
+from tandem.identity import identity
 from tandem.reconcile import Key, Next, Reconciler
 from tandem.resync import Resync, list_known
 from tandem.settings import Settings
@@ -27,20 +25,6 @@ log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 15.0
 RESTART_SECONDS, CRD_POLL_SECONDS = 2.0, 2.0
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-
-
-def identity() -> tuple[str, str]:
-    """Namespace of the Lease and name of this process in it.
-
-    A pod's name stays the same when its container restarts, and the old container is gone by then: so it may
-    take up its own Lease at once.
-    """
-    pod = os.environ.get("POD_NAME")
-    namespace = os.environ.get("POD_NAMESPACE") or (
-        _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else "default"
-    )
-    return namespace, pod or f"{socket.gethostname()}-{os.getpid()}"
 
 
 class Operator:

@@ -94,6 +94,33 @@ class LeaseSettings(_Settings):
         return self
 
 
+class MetricsServerSettings(_Settings):
+    """How the metrics server (`tandem metrics run`) works."""
+
+    service: str = "tandem-metrics"
+    """Service in front of it, in its own namespace: its certificate is made for this name."""
+    secret: str = "tandem-metrics-certificate"
+    """Secret with its certificate, of type kubernetes.io/tls, with the authority in `ca.crt`."""
+    manage_certificate: bool = True
+    """Whether it makes and renews that certificate, and tells its authority to the APIService. Off: somebody else
+    does, such as cert-manager, and nothing is written."""
+    interval_seconds: Annotated[float, Field(ge=0.1)] = 15
+    """Time between readings of all pods."""
+    window_seconds: Annotated[float, Field(ge=0.2)] = 60
+    """Time that figures speak of; those older than two windows are told no more."""
+    prometheus_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
+    """Prometheus that reads the pods' metrics, to be asked instead of the pods; empty: the pods are read."""
+
+    @model_validator(mode="after")
+    def _two_readings(self) -> Self:
+        if self.window_seconds < 2 * self.interval_seconds:
+            raise ValueError(
+                f"windowSeconds {self.window_seconds:g} is below twice intervalSeconds {self.interval_seconds:g}:"
+                " figures need two readings of each pod"
+            )
+        return self
+
+
 class Settings(_Settings):
     """Everything that an administrator may set."""
 
@@ -114,6 +141,8 @@ class Settings(_Settings):
     metrics_peers: list[dict[str, Any]] = Field(default=[{"namespaceSelector": {}}])
     """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), beside
     these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""
+    metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
+    """How the metrics server works."""
     profiles: list[Profile] = Field(default_factory=list)
     """Profiles by name: those that come with Tandem, then those of the file, which win."""
 

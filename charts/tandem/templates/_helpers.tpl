@@ -24,6 +24,31 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* Name of the metrics server's objects, and of its Service, for which its certificate is made. */}}
+{{- define "tandem.metrics" -}}
+{{ include "tandem.fullname" . }}-metrics
+{{- end }}
+
+{{- define "tandem.metrics.selector" -}}
+app.kubernetes.io/name: tandem
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: metrics
+{{- end }}
+
+{{- define "tandem.metrics.labels" -}}
+{{- include "tandem.metrics.selector" . | fromYaml | mergeOverwrite (include "tandem.labels" . | fromYaml) | toYaml }}
+{{- end }}
+
+{{/* Whether there is a metrics server. It needs rights in the whole cluster: to have tokens reviewed. */}}
+{{- define "tandem.metrics.enabled" -}}
+{{- if and .Values.metricsServer.enabled (not .Values.namespaces) }}true{{ end -}}
+{{- end }}
+
+{{/* Secret with its certificate: its own, or the administrator's. */}}
+{{- define "tandem.metrics.secret" -}}
+{{ .Values.metricsServer.certificate.secretName | default (printf "%s-certificate" (include "tandem.metrics" .)) }}
+{{- end }}
+
 {{- define "tandem.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
@@ -47,6 +72,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- range $key := list "durationSeconds" "renewSeconds" -}}
 {{- with index $.Values.lease $key }}{{ $_ := set $settings.lease $key . }}{{ end -}}
+{{- end -}}
+{{- if include "tandem.metrics.enabled" . }}
+{{- $server := dict "service" (include "tandem.metrics" .) "secret" (include "tandem.metrics.secret" .) -}}
+{{- if .Values.metricsServer.certificate.secretName }}{{ $_ := set $server "manageCertificate" false }}{{ end -}}
+{{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" -}}
+{{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
+{{- end -}}
+{{- $_ := set $settings "metricsServer" $server -}}
 {{- end -}}
 {{ toYaml $settings }}
 {{- end }}

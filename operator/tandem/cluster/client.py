@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -18,6 +18,7 @@ from tandem.observed import Object
 
 REQUEST_TIMEOUT_SECONDS = 30
 APPLY = "application/apply-patch+yaml"
+WATCH_SECONDS, WATCH_SILENT_SECONDS = 300, 120
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
@@ -61,7 +62,7 @@ class Api:
         """Close the connections."""
         await self._client.close()
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object, or None when there is none."""
         try:
             return await self._request("GET", kind.path(namespace, name))
@@ -72,9 +73,14 @@ class Api:
 
     async def list_objects(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
         """The objects of a kind by label selector, whole, with `apiVersion` and `kind` set."""
+        return (await self.list_at(kind, namespace, selector))[0]
+
+    async def list_at(self, kind: Kind, namespace: str | None, selector: str = "") -> tuple[list[Object], str]:
+        """The same, and the resourceVersion that they are of: to watch from."""
         reply = await self._request("GET", kind.path(namespace), query={"labelSelector": selector})
         items: list[Object] = reply.get("items") or []
-        return [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
+        whole = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
+        return whole, reply["metadata"]["resourceVersion"]
 
     async def list_metadata(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
         """The objects of a kind with nothing but their metadata."""
@@ -86,7 +92,7 @@ class Api:
     async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:
         """Server-side apply as field manager `tandem`, taking over fields that others wrote."""
         meta = manifest["metadata"]
-        path = kind.path(meta["namespace"], meta["name"], subresource)
+        path = kind.path(meta.get("namespace"), meta["name"], subresource)
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", path, query=query, body=manifest, content_type=APPLY)
 
@@ -94,6 +100,40 @@ class Api:
         """Create an object that must not exist yet."""
         path = kind.path(manifest["metadata"]["namespace"])
         return await self._request("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
+
+    async def review(self, kind: Kind, spec: Object) -> Object:
+        """Ask the API server for a judgement (TokenReview, SubjectAccessReview); its `status`."""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
+        reply = await self._request("POST", kind.path(None), body=body)
+        status: Object = reply.get("status") or {}
+        return status
+
+    async def watch(self, kind: Kind, namespace: str | None, selector: str, version: str) -> AsyncIterator[Object]:
+        """Events after resourceVersion `version`: `{"type": ..., "object": ...}`, until the API server ends the watch.
+
+        Bookmarks, about one a minute, are passed on: a watch that is silent for longer than
+        `WATCH_SILENT_SECONDS` is dead.
+
+        Raises:
+            Transient, Refused: as the other requests do; also when the watch is cut, or the version is too old.
+        """
+        query = {"watch": "true", "labelSelector": selector, "resourceVersion": version}
+        query |= {"allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS)}
+        path = kind.path(namespace)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENT_SECONDS)
+        response = await self._send("GET", path, query=query, timeout=timeout)
+        try:
+            if response.status >= 400:
+                raise _error("GET", path, response.status, await response.read())
+            async for line in _lines(response.response.content):
+                event: Object = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise Transient(f"watch {path}: {event['object'].get('message', 'ended')}")
+                yield event
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise Transient(f"watch {path}: {error or type(error).__name__}") from error
+        finally:
+            response.response.close()
 
     async def create_once(self, kind: Kind, manifest: Object) -> bool:
         """Create an object unless one of its name exists; whether it did."""
@@ -128,6 +168,29 @@ class Api:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Object:
+        response = await self._send(method, path, query=query, body=body, content_type=content_type, accept=accept)
+        try:
+            data = await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Transient(f"{method} {path}: {error or type(error).__name__}") from error
+        metrics.API_REQUESTS.labels(method, str(response.status)).inc()
+        self.answered_at = time.monotonic()
+        if response.status >= 400:
+            raise _error(method, path, response.status, data)
+        reply: Object = json.loads(data)
+        return reply
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: "float | aiohttp.ClientTimeout" = REQUEST_TIMEOUT_SECONDS,
+    ) -> Any:
         headers = {"Content-Type": content_type, "Accept": accept}
         params = [(key, value) for key, value in (query or {}).items() if value]
         try:
@@ -140,18 +203,18 @@ class Api:
                 auth_settings=["BearerToken"],
             )
             method, url, headers, body, _ = request
-            response = await self._client.call_api(
-                method, url, headers, body, _request_timeout=REQUEST_TIMEOUT_SECONDS
-            )
-            data = await response.read()
+            return await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Transient(f"{method} {path}: {error or type(error).__name__}") from error
-        metrics.API_REQUESTS.labels(method, str(response.status)).inc()
-        self.answered_at = time.monotonic()
-        if response.status >= 400:
-            raise _error(method, path, response.status, data)
-        reply: Object = json.loads(data)
-        return reply
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: those of a watch hold whole objects."""
+    rest = b""
+    async for data, _ in stream.iter_chunks():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line
 
 
 def _error(method: str, path: str, status: int, data: bytes) -> Exception:

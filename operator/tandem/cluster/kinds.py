@@ -7,7 +7,7 @@ from tandem.api import API_VERSION, KIND, PLURAL
 
 @dataclass(frozen=True)
 class Kind:
-    """A namespaced kind of the API."""
+    """A kind of the API; one of the cluster's has no namespace in its paths."""
 
     api_version: str
     kind: str
@@ -38,6 +38,9 @@ DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudge
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
 SECRET = Kind("v1", "Secret", "secrets")
+API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
+TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews")
+SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import tandem
-from tandem.settings import LeaseSettings, Profile, Settings, load_settings
+from tandem.settings import LeaseSettings, MetricsServerSettings, Profile, Settings, load_settings
 
 from .conftest import CHART, Helm, Values, only
 
@@ -85,6 +85,20 @@ ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
     ("parts of seconds", {"resyncSeconds": 0.5}, {"resync_seconds": 0.5}),
     ("the largest", {"resyncSeconds": 86400}, {"resync_seconds": 86400}),
     ("workers", {"workers": 256}, {"workers": 256}),
+    (
+        "the metrics server's",
+        {"metricsServer": {"intervalSeconds": 5, "windowSeconds": 20, "prometheusUrl": "http://p:9090"}},
+        {
+            "metrics_server": MetricsServerSettings(
+                interval_seconds=5, window_seconds=20, prometheus_url="http://p:9090"
+            )
+        },
+    ),
+    (
+        "a certificate of the administrator's",
+        {"metricsServer": {"certificate": {"secretName": "mine"}}},
+        {"metrics_server": MetricsServerSettings(secret="mine", manage_certificate=False)},
+    ),
     ("none is not unset", {"revisionHistoryLimit": 0}, {"revision_history_limit": 0}),
     (
         "lease",
@@ -113,20 +127,24 @@ def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> No
 
 
 def test_only_what_is_set_is_written(helm: Helm) -> None:
-    """The Lease's name always: the Role names it."""
-    assert yaml.safe_load(settings_text(helm, {})) == {"lease": {"name": "tandem-operator"}}
-    assert yaml.safe_load(settings_text(helm, {"workers": 1})).keys() == {"lease", "workers"}
+    """The names always that other objects of the chart have: of the Lease, and of the metrics server's Service."""
+    names = {"service": "tandem-metrics", "secret": "tandem-metrics-certificate"}
+    always = {"lease": {"name": "tandem-operator"}, "metricsServer": names}
+    assert yaml.safe_load(settings_text(helm, {})) == always
+    assert yaml.safe_load(settings_text(helm, {"workers": 1})) == {**always, "workers": 1}
 
 
 @pytest.mark.parametrize("values", [{}, {"lease": {"name": "other"}}], ids=["default", "named"])
 def test_the_lease_of_the_settings_is_the_one_of_the_role(helm: Helm, values: Values) -> None:
     name = yaml.safe_load(settings_text(helm, values))["lease"]["name"]
-    role = only(helm.template(values), "Role")
+    role = only(helm.template(values), "Role", "tandem-operator-lease")
     assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[name]]
 
 
-NOT_OFFERED = {"enabled"}
-"""Of the Lease: an upgrade runs two operators for a moment."""
+NOT_OFFERED = {
+    LeaseSettings: {"enabled"},  # an upgrade runs two operators for a moment
+    MetricsServerSettings: {"service", "secret", "manageCertificate"},  # follow from the release and `certificate`
+}
 
 
 @pytest.mark.parametrize(
@@ -134,13 +152,14 @@ NOT_OFFERED = {"enabled"}
     [
         (Settings, SCHEMA["properties"]),
         (LeaseSettings, SCHEMA["properties"]["lease"]["properties"]),
+        (MetricsServerSettings, SCHEMA["properties"]["metricsServer"]["properties"]),
         (Profile, SCHEMA["properties"]["profiles"]["items"]["properties"]),
     ],
-    ids=["settings", "lease", "profile"],
+    ids=["settings", "lease", "metrics server", "profile"],
 )
 def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: dict[str, Any]) -> None:
     for name, field in model.model_json_schema(by_alias=True)["properties"].items():
-        if model is LeaseSettings and name in NOT_OFFERED:
+        if name in NOT_OFFERED.get(model, ()):
             continue
         assert name in schema, f"{name} is a setting: add it to values.yaml, values.schema.json and README.md"
         for bound in ("minimum", "exclusiveMinimum"):

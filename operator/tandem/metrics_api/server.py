@@ -1,0 +1,161 @@
+"""What the metrics server answers, over HTTPS: the custom metrics API, and the reports at `/v1/services`.
+
+Every request is authenticated and authorized; those that are refused learn nothing else. Answers come from memory.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from tandem import metrics
+from tandem.errors import Refused, Transient
+from tandem.metrics_api.authentication import Authenticator, User
+from tandem.metrics_api.authorization import Authorizer, MetricRequest, PathRequest
+from tandem.metrics_api.board import Board
+from tandem.metrics_api.custom_metrics import ALL_OBJECTS, METRICS, METRICS_API, RESOURCE, failure, resources, values
+from tandem.report import Reports, ServiceReport
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+REVIEW_SECONDS = 10.0
+KEEPALIVE_SECONDS = 90.0
+BACKLOG = 128
+METRIC_PATH = f"/apis/{METRICS_API}/namespaces/{{namespace}}/{{resource}}/{{name}}/{{metric}}"
+
+
+def application(board: Board, authenticator: Authenticator, authorizer: Authorizer) -> web.Application:
+    """The application; see METRIC_PATH and the routes below for its paths."""
+
+    @web.middleware
+    async def as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = web.json_response(failure(error.status, error.text or error.reason), status=error.status)
+        metrics.SERVED.labels(str(response.status)).inc()
+        return response
+
+    @web.middleware
+    async def permitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        asked = _asked(request)
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS):
+                user = await _user(authenticator, request)
+                if not await authorizer.allows(user, asked):
+                    raise web.HTTPForbidden(
+                        text=f'User "{user.name}" cannot get {asked}: ask for a role that allows it'
+                    )
+        except (Transient, Refused, TimeoutError) as error:
+            log.warning("a request cannot be judged: %s", error or "the API server does not answer")
+            raise web.HTTPServiceUnavailable(
+                text="the API server cannot be asked who may do this: try again"
+            ) from error
+        return await handler(request)
+
+    async def discovery(_: web.Request) -> web.Response:
+        return web.json_response(resources())
+
+    async def metric(request: web.Request) -> web.Response:
+        return web.json_response(_values(board, _metric_request(request), request))
+
+    async def services(request: web.Request) -> web.Response:
+        return _json(Reports(items=tuple(board.list(request.match_info.get("namespace", "")))))
+
+    async def service(request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        report = board.get(namespace, name)
+        if report is None:
+            raise web.HTTPNotFound(text=f"nothing is known of service {namespace}/{name} now")
+        return _json(report)
+
+    app = web.Application(middlewares=[as_status, permitted])
+    get = (
+        (f"/apis/{METRICS_API}", discovery),
+        (METRIC_PATH, metric),
+        ("/v1/services", services),
+        ("/v1/services/{namespace}", services),
+        ("/v1/services/{namespace}/{name}", service),
+    )
+    app.add_routes([web.get(path, handler, allow_head=False) for path, handler in get])
+    return app
+
+
+async def _user(authenticator: Authenticator, request: web.Request) -> User:
+    peer = request.transport.get_extra_info("peercert") if request.transport else None
+    user = await authenticator.user(peer or {}, request.headers)
+    if user is None:
+        text = (
+            "show a bearer token that the cluster accepts (kubectl create token ...), or come through the API server"
+        )
+        raise web.HTTPUnauthorized(text=text)
+    return user
+
+
+def _metric_request(request: web.Request) -> MetricRequest:
+    found = request.match_info
+    return MetricRequest(found["namespace"], found["resource"], found["name"], found["metric"])
+
+
+def _asked(request: web.Request) -> MetricRequest | PathRequest:
+    return _metric_request(request) if "metric" in request.match_info else PathRequest(request.path)
+
+
+def _values(board: Board, asked: MetricRequest, request: web.Request) -> dict[str, object]:
+    if asked.resource != RESOURCE or asked.metric not in METRICS:
+        raise web.HTTPNotFound(text=f"there is no {asked}: there are {', '.join(METRICS)} of {RESOURCE}")
+    for selector in ("labelSelector", "metricLabelSelector"):
+        if request.query.get(selector):
+            raise web.HTTPBadRequest(
+                text=f"{selector} selects nothing here, these metrics have no labels: leave it out"
+            )
+    one = board.get(asked.namespace, asked.name)
+    reports = board.list(asked.namespace) if asked.name == ALL_OBJECTS else [one] if one else []
+    found = values(asked.metric, reports)
+    if found is None:
+        raise web.HTTPNotFound(text=f"{asked} is not known now: its pods tell nothing yet, or no more")
+    return found
+
+
+def _json(body: Reports | ServiceReport) -> web.Response:
+    return web.Response(text=body.model_dump_json(by_alias=True, exclude_none=True), content_type="application/json")
+
+
+class Listener:
+    """Listens on one address, with certificates that may change while connections live on.
+
+    The socket stays; only who accepts from it changes, so that nobody is turned away in between.
+    """
+
+    def __init__(self, app: web.Application, host: str, port: int) -> None:
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
+        self._address = (host, port)
+        self._socket: socket.socket | None = None
+        self._site: web.SockSite | None = None
+
+    async def listen(self, context: ssl.SSLContext) -> None:
+        """Serve new connections with `context`; call it again with another."""
+        if self._socket is None:
+            await self._runner.setup()
+            family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+            self._socket = socket.create_server(self._address, family=family, backlog=BACKLOG)
+        before = self._site
+        self._site = web.SockSite(self._runner, self._socket.dup(), ssl_context=context, backlog=BACKLOG)
+        await self._site.start()
+        if before:
+            await before.stop()
+
+    @property
+    def port(self) -> int:
+        """Where it listens; 0 while it does not."""
+        return int(self._socket.getsockname()[1]) if self._socket else 0
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._runner.cleanup()
+        if self._socket:
+            self._socket.close()

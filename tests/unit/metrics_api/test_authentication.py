@@ -1,0 +1,92 @@
+"""Who asks: what the API server says of others is believed of the API server alone."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from multidict import CIMultiDict
+
+from tandem.metrics_api.authentication import Authenticator, RequestHeader, User
+
+from .conftest import FakeReviews
+
+CONFIGMAP = {
+    "data": {
+        "client-ca-file": "another authority",
+        "requestheader-client-ca-file": "PEM",
+        "requestheader-allowed-names": '["front-proxy"]',
+        "requestheader-username-headers": '["X-Remote-User"]',
+        "requestheader-group-headers": '["X-Remote-Group"]',
+        "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+    }
+}
+FRONT_PROXY = {"subject": ((("organizationName", "x"),), (("commonName", "front-proxy"),))}
+OTHER = {"subject": ((("commonName", "somebody"),),)}
+FOR_ALICE = [
+    ("X-Remote-User", "alice"),
+    ("x-remote-group", "team-a"),
+    ("X-Remote-Group", "system:authenticated"),
+    ("X-Remote-Extra-Acme.Com%2fproject", "p"),
+]
+ALICE = User("alice", "", ("team-a", "system:authenticated"), (("acme.com/project", ("p",)),))
+BY_TOKEN = User("alice", "u1", ("team-a",), (("scopes", ("x",)),))
+
+
+def bearer(token: str) -> list[tuple[str, str]]:
+    return [("Authorization", f"Bearer {token}")]
+
+
+CASES: list[tuple[str, dict[str, Any], list[tuple[str, str]], User | None]] = [
+    # why, the connection's certificate, headers, who
+    ("the API server speaks for alice", FRONT_PROXY, FOR_ALICE, ALICE),
+    ("headers without a certificate are a forgery", {}, FOR_ALICE, None),
+    ("a name that is not allowed", OTHER, FOR_ALICE, None),
+    ("the API server for nobody", FRONT_PROXY, FOR_ALICE[1:], None),
+    ("a token", {}, bearer("team-a-token"), BY_TOKEN),
+    ("a token wins over forged headers", {}, [("X-Remote-User", "admin"), *bearer("team-a-token")], BY_TOKEN),
+    ("the scheme is written in any case", {}, [("Authorization", "bearer team-a-token")], BY_TOKEN),
+    ("an expired token", {}, bearer("old-token"), None),
+    ("a token of nobody", {}, bearer("nameless-token"), None),
+    ("no token", {}, bearer(""), None),
+    ("a password", {}, [("Authorization", "Basic " + base64.b64encode(b"a:b").decode())], None),
+    ("nothing", {}, [], None),
+]
+
+
+@pytest.mark.parametrize(("peer", "headers", "who"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+async def test_who_asks(
+    reviews: FakeReviews, peer: dict[str, Any], headers: list[tuple[str, str]], who: User | None
+) -> None:
+    authenticator = Authenticator(reviews)
+    authenticator.request_header = RequestHeader.parse(CONFIGMAP)
+    assert await authenticator.user(peer, CIMultiDict(headers)) == who
+
+
+MALFORMED: list[tuple[str, Any]] = [
+    ("no ConfigMap", None),
+    ("an empty one", {"data": {}}),
+    ("no data", {}),
+    ("names that are no JSON", {"data": {**CONFIGMAP["data"], "requestheader-allowed-names": "front-proxy"}}),
+    ("names that are no list", {"data": {**CONFIGMAP["data"], "requestheader-username-headers": "1"}}),
+]
+
+
+@pytest.mark.parametrize("configmap", [c[1] for c in MALFORMED], ids=[c[0] for c in MALFORMED])
+def test_a_malformed_configuration_lets_nobody_speak_for_others(configmap: Any) -> None:
+    assert RequestHeader.parse(configmap).user(FRONT_PROXY, CIMultiDict(FOR_ALICE)) is None
+
+
+def test_no_allowed_names_means_any_name() -> None:
+    data = {**CONFIGMAP["data"], "requestheader-allowed-names": json.dumps([])}
+    user = RequestHeader.parse({"data": data}).user(OTHER, CIMultiDict(FOR_ALICE))
+    assert user is not None
+    assert user.name == "alice"
+
+
+async def test_a_token_is_reviewed_once_within_seconds_and_kept_nowhere(reviews: FakeReviews) -> None:
+    authenticator = Authenticator(reviews)
+    for _ in range(3):
+        await authenticator.user({}, CIMultiDict(bearer("team-a-token")))
+    assert len(reviews.asked) == 1
+    assert "team-a-token" not in repr(vars(authenticator._tokens))

@@ -1,0 +1,78 @@
+"""Services and pods as the API server gives them, and what a round sees of them."""
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from tandem.metrics_api.inventory import join, pod, service
+from tandem.telemetry.figures import Replicas
+from tandem.telemetry.source import Target
+
+SERVICE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: llama, namespace: team-a, uid: s1}
+spec:
+  runtime: {mode: BLS, profile: reference}
+  target: {model: {uri: file:///opt/reference/pair/target}}
+  speculation: {decodingType: None}
+  replicas: 3
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: llama-server-0
+  namespace: team-a
+  uid: p1
+  labels: {serving.tandem.dev/service: llama, serving.tandem.dev/component: server}
+status: {phase: Running, podIP: 10.0.0.7, conditions: [{type: Ready, status: "True"}]}
+"""
+
+
+def edited(text: str, **changes: Any) -> dict[str, Any]:
+    raw: dict[str, Any] = copy.deepcopy(yaml.safe_load(text))
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        node = raw
+        for parent in parents:
+            node = node[parent]
+        node[last] = value
+    return raw
+
+
+READY = Target("p1", "team-a", "llama-server-0", "10.0.0.7")
+PENDING = {"status__conditions": [{"type": "Ready", "status": "False"}]}
+PODS: list[tuple[str, dict[str, Any], tuple[Target, ...], int]] = [
+    # why, what differs, pods that are read, pods that are on their way
+    ("Ready", {}, (READY,), 0),
+    ("loading its models", PENDING, (), 1),
+    ("not placed yet", {"status": {"phase": "Pending"}}, (), 1),
+    ("on its way out: its load goes elsewhere", {"metadata__deletionTimestamp": "2026-11-21T22:00:00Z"}, (), 0),
+    ("evicted", {"status__phase": "Failed"}, (), 0),
+    ("of another service", {"metadata__labels": {"serving.tandem.dev/service": "other"}}, (), 0),
+    ("of no service", {"metadata__labels": {}}, (), 0),
+    ("of a namesake in another namespace", {"metadata__namespace": "team-b"}, (), 0),
+    ("an address that is a name", {"status__podIP": "evil.example.com"}, (), 1),
+    ("IPv6", {"status__podIP": "fd00::7"}, (Target("p1", "team-a", "llama-server-0", "fd00::7"),), 0),
+]
+
+
+@pytest.mark.parametrize(("changes", "targets", "pending"), [p[1:] for p in PODS], ids=[p[0] for p in PODS])
+def test_pods_of_a_service(changes: dict[str, Any], targets: tuple[Target, ...], pending: int) -> None:
+    read, taken = service(yaml.safe_load(SERVICE)), pod(edited(POD, **changes))
+    assert read is not None
+    (known,) = join([read], [taken] if taken else [])
+    assert known.targets == targets
+    assert known.replicas == Replicas(len(targets), pending, 3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"spec__replicas": "many"}, {"metadata__deletionTimestamp": "2026-11-21T22:00:00Z"}],
+    ids=["one of a newer operator, that this one cannot read", "one that goes"],
+)
+def test_services_that_are_left_out(changes: dict[str, Any]) -> None:
+    assert service(edited(SERVICE, **changes)) is None

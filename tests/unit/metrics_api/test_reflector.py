@@ -1,0 +1,111 @@
+"""The picture of a kind's objects, against a stand-in that tells lists and events as the test says."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tandem.cluster import reflector
+from tandem.cluster.kinds import POD
+from tandem.cluster.reflector import Reflector
+from tandem.errors import Transient
+
+
+def obj(name: str, value: int = 0) -> dict[str, Any]:
+    return {"metadata": {"uid": name}, "value": value}
+
+
+class FakeApi:
+    """Lists from `objects`; events come from a queue, and an exception in it ends the watch."""
+
+    def __init__(self) -> None:
+        self.objects: list[dict[str, Any]] = []
+        self.events: asyncio.Queue[dict[str, Any] | Exception | None] = asyncio.Queue()
+        self.lists = 0
+        self.down = False
+
+    async def list_at(self, *_: object) -> tuple[list[dict[str, Any]], str]:
+        if self.down:
+            raise Transient("away")
+        self.lists += 1
+        return list(self.objects), str(self.lists)
+
+    async def watch(self, *_: object) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            event = await self.events.get()
+            if event is None:
+                return
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+def odd(item: dict[str, Any]) -> int | None:
+    return int(item["value"]) if item["value"] % 2 else None
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_lists_then_follows_events(api: FakeApi) -> None:
+    api.objects = [obj("a", 1), obj("b", 2)]
+    seen = Reflector(api, POD, None, "", odd)  # type: ignore[arg-type]  # a fake of the part that is used
+    task = asyncio.create_task(seen.run())
+    await seen.listed.wait()
+    assert seen.held == [1], "b is of no interest"
+    steps: list[tuple[str, dict[str, Any], list[int]]] = [
+        ("ADDED", obj("c", 3), [1, 3]),
+        ("MODIFIED", obj("a", 5), [5, 3]),
+        ("BOOKMARK", obj(""), [5, 3]),
+        ("MODIFIED", obj("a", 6), [3]),
+        ("DELETED", obj("c", 3), []),
+        ("DELETED", obj("never seen", 3), []),
+    ]
+    for kind, item, held in steps:
+        api.events.put_nowait({"type": kind, "object": item})
+        await settle()
+        assert seen.held == held, kind
+    task.cancel()
+
+
+async def test_every_end_of_a_watch_is_followed_by_a_list(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what a watch lost is found: here a deletion and a creation that no event told."""
+    monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 0.0)
+    api.objects = [obj("a", 1)]
+    seen = Reflector(api, POD, None, "", odd)  # type: ignore[arg-type]
+    task = asyncio.create_task(seen.run())
+    await seen.listed.wait()
+    for end in (None, Transient("cut"), Transient("410: too old")):
+        api.objects = [obj("b", 2 * api.lists + 1)]
+        before = api.lists
+        api.events.put_nowait(end)
+        await settle()
+        assert api.lists == before + 1
+        assert seen.held == [2 * before + 1]
+    task.cancel()
+
+
+async def test_what_was_seen_stays_while_the_api_server_is_away(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 0.0)
+    api.objects = [obj("a", 1)]
+    seen = Reflector(api, POD, None, "", odd)  # type: ignore[arg-type]
+    task = asyncio.create_task(seen.run())
+    await seen.listed.wait()
+    api.down = True
+    api.events.put_nowait(Transient("cut"))
+    await settle()
+    assert (seen.held, seen.problem) == ([1], "away")
+    api.down = False
+    await settle()
+    assert seen.problem == ""
+    task.cancel()
