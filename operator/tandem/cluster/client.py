@@ -109,7 +109,7 @@ class Api:
         return status
 
     async def watch(self, kind: Kind, namespace: str | None, selector: str, version: str) -> AsyncIterator[Object]:
-        """Events after resourceVersion `version`: `{"type": ..., "object": ...}`, until the API server ends the watch.
+        """Events after resourceVersion `version`, `{"type": ..., "object": ...}`, until the API server ends it.
 
         Bookmarks, about one a minute, are passed on: a watch that is silent for longer than
         `WATCH_SILENT_SECONDS` is dead.
@@ -120,8 +120,8 @@ class Api:
         query = {"watch": "true", "labelSelector": selector, "resourceVersion": version}
         query |= {"allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS)}
         path = kind.path(namespace)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENT_SECONDS)
-        response = await self._send("GET", path, query=query, timeout=timeout)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENT_SECONDS)
+        response = await self._send("GET", path, query=query, limits=limits)
         try:
             if response.status >= 400:
                 raise _error("GET", path, response.status, await response.read())
@@ -189,7 +189,7 @@ class Api:
         body: Object | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
-        timeout: "float | aiohttp.ClientTimeout" = REQUEST_TIMEOUT_SECONDS,
+        limits: float | aiohttp.ClientTimeout = REQUEST_TIMEOUT_SECONDS,
     ) -> Any:
         headers = {"Content-Type": content_type, "Accept": accept}
         params = [(key, value) for key, value in (query or {}).items() if value]
@@ -203,7 +203,7 @@ class Api:
                 auth_settings=["BearerToken"],
             )
             method, url, headers, body, _ = request
-            return await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
+            return await self._client.call_api(method, url, headers, body, _request_timeout=limits)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Transient(f"{method} {path}: {error or type(error).__name__}") from error
 

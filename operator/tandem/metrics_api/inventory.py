@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -50,22 +51,23 @@ class Inventory:
     def __init__(self, api: Api, scopes: Sequence[str | None]) -> None:
         self._services = [Reflector(api, SERVICES_KIND, scope, "", service) for scope in scopes]
         self._pods = [Reflector(api, POD, scope, SERVER_PODS, pod) for scope in scopes]
+        self._all: list[Reflector[Any]] = [*self._services, *self._pods]
 
     async def run(self) -> None:
         """Keep it up, for ever."""
         async with asyncio.TaskGroup() as group:
-            for reflector in (*self._services, *self._pods):
+            for reflector in self._all:
                 group.create_task(reflector.run())
 
     async def listed(self) -> None:
         """Wait until all was listed once."""
-        for reflector in (*self._services, *self._pods):
+        for reflector in self._all:
             await reflector.listed.wait()
 
     @property
     def problem(self) -> str:
         """Why nothing is known yet; empty once all was listed. What is known stays while the API server is away."""
-        waiting = [reflector for reflector in (*self._services, *self._pods) if not reflector.listed.is_set()]
+        waiting = [reflector for reflector in self._all if not reflector.listed.is_set()]
         return next((reflector.problem or "services and pods are being listed" for reflector in waiting), "")
 
     def known(self) -> list[Known]:
@@ -77,14 +79,14 @@ class Inventory:
 def join(services: Iterable[SpeculativeInferenceService], pods: Iterable[Pod]) -> list[Known]:
     """Each service with its pods. Pure."""
     by_service: dict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for item in pods:
-        by_service[item.namespace, item.service].append(item)
+    for one in pods:
+        by_service[one.namespace, one.service].append(one)
     found = []
-    for item in services:
-        own = by_service[item.namespace, item.name]
+    for known in services:
+        own = by_service[known.namespace, known.name]
         targets = tuple(sorted((p.target for p in own if p.target), key=lambda target: target.uid))
-        pending = len(own) - len(targets)
-        found.append(Known(item, targets, Replicas(len(targets), pending, item.spec.replicas)))
+        replicas = Replicas(len(targets), len(own) - len(targets), known.spec.replicas)
+        found.append(Known(known, targets, replicas))
     return found
 
 

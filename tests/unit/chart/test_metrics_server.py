@@ -7,8 +7,8 @@ import pytest
 from tandem.metrics_api.custom_metrics import METRICS, METRICS_GROUP, METRICS_VERSION, RESOURCE
 from tandem.settings import MetricsServerSettings
 
-from .conftest import Helm, Object, Values, kinds, only
-from .test_objects import ALONE, CHART, NAMESPACED, notes
+from .conftest import CHART, Helm, Object, Values, kinds, only
+from .test_objects import ALONE, NAMESPACED, notes
 
 NAME = "tandem-metrics"
 

@@ -96,7 +96,7 @@ async def test_of_two_at_once_one_wins_and_the_other_takes_what_it_made(api: Fak
         seen.append(await winner.look())  # between the loser's look and its write
         return found
 
-    api.get = late  # type: ignore[method-assign]
+    api.get = late  # type: ignore[method-assign, assignment]
     with pytest.raises(AlreadyExists):
         await loser.look()
     assert (await loser.look()).certificate == seen[0].certificate
@@ -159,7 +159,7 @@ async def test_one_taken_over_between_look_and_write_stays_theirs(api: FakeApi) 
             api.objects["APIService", V1BETA2]["metadata"]["resourceVersion"] = "2"
         return found
 
-    api.get = then_taken  # type: ignore[method-assign]
+    api.get = then_taken  # type: ignore[method-assign, assignment]
     with pytest.raises(Transient):
         await keeper(api).look()
     assert api.objects["APIService", V1BETA2]["spec"] == {"service": THEIRS}
