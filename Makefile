@@ -111,5 +111,5 @@ binaries: venv ## Build Kubernetes, etcd, kwok and helm from their Go modules (c
 	@$(PY) -c 'from cluster import binaries; binaries.ensure(list(binaries.TOOLS), print)'
 
 .PHONY: deps
-deps: venv ## Install the Debian packages that real nodes and image builds need (root)
+deps: venv ## Install the Debian packages that real nodes, image builds and tests need (root)
 	@$(PY) -m cluster deps

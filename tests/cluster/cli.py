@@ -125,8 +125,8 @@ def install_deps(
         bool, typer.Option("--check", help="Only say what is missing; status 1 if anything is.")
     ] = False,
 ) -> None:
-    """Install the Debian packages that real nodes and image builds need."""
-    needs = deps.missing(deps.NODE_NEEDS + deps.IMAGE_NEEDS)
+    """Install the Debian packages that real nodes, image builds and tests need."""
+    needs = deps.missing(deps.NODE_NEEDS + deps.IMAGE_NEEDS + deps.TEST_NEEDS)
     if not needs:
         say("nothing is missing")
         return

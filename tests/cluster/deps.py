@@ -1,4 +1,4 @@
-"""What real nodes and image builds need from Debian: the one list, and how to install it."""
+"""What real nodes, image builds and tests need from Debian: the one list, and how to install it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ IMAGE_NEEDS = (
     Need("buildah", "buildah", "builds images without a container engine"),
     Need("debootstrap", "debootstrap", "makes the Debian base of the images"),
 )
+TEST_NEEDS = (Need("mpirun", "openmpi-bin", "runs servers of several ranks in tests, which skip without it"),)
 
 
 def missing(needs: tuple[Need, ...]) -> list[Need]:

@@ -38,6 +38,11 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"target__kvCache": {"maxTokens": 1, "freeGpuMemoryFraction": 0.5}}, "not both", "two memory budgets"),
     ({"target__engine": {}}, "write engine.build to build the engine, or engine.prebuilt", "an empty engine"),
+    (
+        {"target__engine": {"build": {"extraArgs": {"--gemm_plugin": "auto"}}}},
+        "flags of trtllm-build without dashes",
+        "a flag with its dashes",
+    ),
     ({"target__model__uri": "file:///a/../../etc"}, "must not contain '..'", "path traversal"),
     ({"target__model__uri": "file:///a;rm -rf"}, "letters, digits", "shell metacharacters"),
     ({"speculation__maxDraftLen": 0}, "should be greater than or equal to 1", "no draft tokens"),
@@ -77,6 +82,11 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "another type's block: code",
     ),
     ({"speculation__custom": {"type": "PARD"}}, "Custom and speculation.custom.type", "another type's block: custom"),
+    (
+        {"runtime__mode": "LLMAPI", "speculation": {"decodingType": "Eagle3", "eagle3": {"maxTotalDraftTokens": 9}}},
+        "write eagle3.dynamicTreeMaxTopK too",
+        "the size of a tree that is none",
+    ),
     ({"speculation__maxConcurrency": 4}, "are for mode LLMAPI", "BLS adapts by itself"),
     (
         {"speculation__draftLenSchedule": [{"maxBatchSize": 1, "draftLen": 9}]},
@@ -116,6 +126,18 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"placement": {"resourceClaims": [{"name": "a"}]}}, "exactly one", "a claim of nothing"),
     ({"storage": {"cache": {"claimName": "c", "storageClassName": "s"}}}, "is a claim that exists", "two caches"),
     ({"podTemplate": {"spec": {"hostNetwork": True}}}, "unknown field", "not on the list"),
+    ({"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}, "maxReplicas is below minReplicas", "bounds that cross"),
+    ({"autoscaling": {"minReplicas": 0, "maxReplicas": 2}}, "write source: KEDA and", "nobody sees demand at zero"),
+    (
+        {"autoscaling": {"maxReplicas": 2, "keda": {"cooldownPeriod": 60}}},
+        "autoscaling.keda is for source KEDA",
+        "another source's block",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 1}}},
+        "idleReplicaCount can only be 0",
+        "KEDA's own rule",
+    ),
     ({"podTemplate": {"spec": {"containers": [{"name": "x"}]}}}, 'supported values: "triton"', "no other container"),
 ]
 

@@ -2,11 +2,11 @@
 fields, CEL rules. Types and bounds are pydantic's to check, from the same source."""
 
 import copy
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
+from types import ModuleType
 from typing import Any
-
-import cel
 
 from tandem.api.crd import root_schema
 
@@ -22,6 +22,16 @@ def problems(manifest: dict[str, Any]) -> list[str]:
 @cache
 def _schema() -> Schema:
     return root_schema()
+
+
+@cache
+def _cel() -> Callable[[str, dict[str, Any]], Any]:
+    """Evaluates an expression with its variables."""
+    # The package imports its interactive shell (prompt_toolkit, pygments, rich), which takes longer than all the rest.
+    sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
+    import cel
+
+    return cel.evaluate
 
 
 def _defaulted(data: Any, schema: Schema) -> Any:
@@ -44,7 +54,7 @@ def _child(schema: Schema, key: str) -> Schema:
 
 def _problems(data: Any, schema: Schema, path: str) -> Iterator[str]:
     for rule in schema.get("x-kubernetes-validations", []):
-        if not cel.evaluate(rule["rule"], {"self": data}):
+        if not _cel()(rule["rule"], {"self": data}):
             yield f"{path or 'resource'}: {rule['message']}"
     if isinstance(data, dict):
         closed = "properties" in schema and "x-kubernetes-preserve-unknown-fields" not in schema

@@ -75,7 +75,7 @@ def mpirun(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
         return [script(tmp_path, "mpirun", STAND_IN)]
     found = shutil.which("mpirun")
     if found is None:
-        pytest.skip("Open MPI is not installed (Debian: openmpi-bin)")
+        pytest.skip("Open MPI is not installed: `make deps` does it")
     return [found, *(["--allow-run-as-root"] if os.getuid() == 0 else [])]
 
 
