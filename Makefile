@@ -81,7 +81,7 @@ e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, m
 	$(PY) -m pytest tests/e2e
 
 .PHONY: test
-test: lint unit triton fetcher integration e2e ## All of the above, setting up what it needs
+test: lint deps unit triton fetcher integration e2e ## All of the above, setting up what it needs
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again

@@ -100,6 +100,16 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"speculation__acceptance": {"fastLogits": True}}, "are for method Logits", "fast logits of nothing"),
     ({"speculation__acceptance": {"threshold": 0.5}}, "are for method Logits", "a threshold of nothing"),
+    (
+        {"draft": None, "speculation": {**NONE_TYPE, "acceptance": {"method": "Logits"}}},
+        "compares a draft model's logits",
+        "logits of no draft",
+    ),
+    (
+        {"runtime__mode": "LLMAPI", "draft": None, "speculation": {**NONE_TYPE, "maxConcurrency": 4}},
+        "without speculation there is no draft length",
+        "a limit of nothing",
+    ),
     ({"runtime__extraLlmArgs": {"a": 1}}, "extraLlmArgs is for mode LLMAPI", "arguments of the other stack"),
     (
         {"runtime__mode": "LLMAPI", "placement": {"strategy": "Separate"}},

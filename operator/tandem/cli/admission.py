@@ -27,7 +27,7 @@ def _schema() -> Schema:
 @cache
 def _cel() -> Callable[[str, dict[str, Any]], Any]:
     """Evaluates an expression with its variables."""
-    # The package imports its interactive shell (prompt_toolkit, pygments, rich), which takes longer than all the rest.
+    # The package imports its interactive shell (prompt_toolkit, pygments, rich), which takes longer than the rest.
     sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
     import cel
 
