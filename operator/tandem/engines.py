@@ -12,11 +12,9 @@ from tandem.api.types import DecodingType, Draft, EngineBuild, Lookahead, Mode, 
 from tandem.digest import digest
 from tandem.gpus import model_ranks
 from tandem.settings import Profile
-from tandem.sources import CACHE, Role, references
+from tandem.sources import CACHE, ENGINES, Role, references
 
 MEDUSA_SCRIPT = "/app/examples/medusa/convert_checkpoint.py"
-PREBUILT = {Role.TARGET: Role.TARGET_ENGINE, Role.DRAFT: Role.DRAFT_ENGINE}
-"""Role of the engine that was brought along for a model."""
 DECIDED = frozenset(
     {
         *("checkpoint_dir", "output_dir", "model_config", "build_config", "model_cls_file", "model_cls_name"),
@@ -53,7 +51,7 @@ def needs_engines(spec: ServiceSpec, profile: Profile) -> bool:
 def engine_folders(spec: ServiceSpec, profile: Profile, image: str, folders: Mapping[Role, str]) -> dict[Role, str]:
     """Folder of each model's engine, built or brought along; `folders`: those of the models."""
     built = {role: build.folder for role, build in builds(spec, profile, image, folders).items()}
-    brought = {role: folders[engine] for role, engine in PREBUILT.items() if engine in folders}
+    brought = {role: folders[engine] for role, engine in ENGINES.items() if engine in folders}
     return {**built, **brought}
 
 
@@ -65,7 +63,7 @@ def builds(spec: ServiceSpec, profile: Profile, image: str, folders: Mapping[Rol
 def built_roles(spec: ServiceSpec, profile: Profile) -> list[Role]:
     """Models whose engine nobody brought along."""
     brought = references(spec)
-    return [role for role in model_ranks(spec) if needs_engines(spec, profile) and PREBUILT[role] not in brought]
+    return [role for role in model_ranks(spec) if needs_engines(spec, profile) and ENGINES[role] not in brought]
 
 
 def lookahead_max_draft_len(sizes: Lookahead) -> int:

@@ -7,7 +7,7 @@ mounted, or in the image.
 from collections.abc import Mapping
 from enum import StrEnum
 
-from tandem.api.types import ModelReference, Scheme, ServiceSpec
+from tandem.api.types import Scheme, ServiceSpec, Source
 
 CACHE = "/cache"
 """Where the cache volume is mounted."""
@@ -22,21 +22,33 @@ class Role(StrEnum):
     DRAFT = "draft"
     TARGET_ENGINE = "target-engine"
     DRAFT_ENGINE = "draft-engine"
+    TARGET_TOKENIZER = "target-tokenizer"
+    DRAFT_TOKENIZER = "draft-tokenizer"
 
 
-def references(spec: ServiceSpec) -> dict[Role, ModelReference]:
-    """All models, and engines that were brought along."""
-    found = {Role.TARGET: spec.target.model}
+ENGINES = {Role.TARGET: Role.TARGET_ENGINE, Role.DRAFT: Role.DRAFT_ENGINE}
+"""Role of the engine that was brought along for a model."""
+TOKENIZERS = {Role.TARGET: Role.TARGET_TOKENIZER, Role.DRAFT: Role.DRAFT_TOKENIZER}
+"""Role of a model's tokenizer that is not in the model's folder."""
+
+
+def references(spec: ServiceSpec) -> dict[Role, Source]:
+    """All models, and the engines and tokenizers that come from elsewhere."""
+    found: dict[Role, Source] = {Role.TARGET: spec.target.model}
     if spec.draft:
         found[Role.DRAFT] = spec.draft.model
     if spec.target.engine and spec.target.engine.prebuilt:
         found[Role.TARGET_ENGINE] = spec.target.engine.prebuilt
     if spec.draft and spec.draft.engine and spec.draft.engine.prebuilt:
         found[Role.DRAFT_ENGINE] = spec.draft.engine.prebuilt
+    if spec.target.model.tokenizer:
+        found[Role.TARGET_TOKENIZER] = spec.target.model.tokenizer
+    if spec.draft and spec.draft.model.tokenizer:
+        found[Role.DRAFT_TOKENIZER] = spec.draft.model.tokenizer
     return found
 
 
-def downloads(spec: ServiceSpec) -> dict[Role, ModelReference]:
+def downloads(spec: ServiceSpec) -> dict[Role, Source]:
     """Those of `references` that a Job fetches into the cache volume."""
     return {role: reference for role, reference in references(spec).items() if reference.scheme.downloaded}
 
@@ -53,7 +65,12 @@ def folders(spec: ServiceSpec, fetched: Mapping[Role, str]) -> dict[Role, str]:
     }
 
 
-def _folder(role: Role, reference: ModelReference) -> str:
+def tokenizer_folder(model: Role, folders: Mapping[Role, str]) -> str:
+    """Folder of the tokenizer of `model`; `folders`: of all `references`."""
+    return folders.get(TOKENIZERS[model], folders[model])
+
+
+def _folder(role: Role, reference: Source) -> str:
     if reference.scheme is Scheme.FILE:
         return reference.uri.removeprefix("file://").rstrip("/")
     return f"{SOURCES}/{role}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from tandem import names
-from tandem.api.types import Mode, ModelReference, ServiceSpec, SpeculativeInferenceService
+from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.build.metadata import pod_with_revision
 from tandem.digest import digest
@@ -14,13 +14,22 @@ from tandem.render import Revision
 from tandem.render.inputs import JobPod
 from tandem.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.settings import Profile, Settings
-from tandem.sources import CACHE, Role, downloads
+from tandem.sources import CACHE, ENGINES, TOKENIZERS, Role, downloads
 from tandem.tasks import Outcome
 from tandem.volumes import claim_name, uses_cache
 
 FETCH_PORT = 8080
 """Where a pod that downloads tells its progress."""
 DAY_SECONDS = 24 * 3600
+FILES: Mapping[Role, tuple[str, ...]] = {
+    **dict.fromkeys(ENGINES.values(), ("*.engine", "config.json")),
+    # generation_config.json names the tokens that end a text, config.json where that one is missing.
+    **dict.fromkeys(
+        TOKENIZERS.values(),
+        ("tokenizer*", "special_tokens_map.json", "*.jinja", "generation_config.json", "config.json"),
+    ),
+}
+"""Patterns of the files to fetch where it is no model."""
 
 
 def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:
@@ -40,12 +49,18 @@ def fetch_tasks(service: SpeculativeInferenceService, settings: Settings) -> dic
     return {role: _fetch(service, settings, role, ref) for role, ref in downloads(service.spec).items()}
 
 
-def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role, reference: ModelReference) -> Task:
-    inputs = {"uri": reference.uri, "revision": reference.revision or "", "secret": reference.secret_name or ""}
+def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role, reference: Source) -> Task:
+    files = FILES.get(role, ())
+    inputs: dict[str, Any] = {
+        "uri": reference.uri,
+        "revision": reference.revision or "",
+        "secret": reference.secret_name or "",
+        **({"files": files} if files else {}),
+    }
     return Task(
         component=names.FETCH,
         digest=digest(inputs),
-        pod=_fetch_pod(service, settings, reference, engine=role in (Role.TARGET_ENGINE, Role.DRAFT_ENGINE)),
+        pod=_fetch_pod(service, settings, reference, files),
         conditions=("ModelsReady",),
         title=f"downloads {reference.uri}",
         retries=10,
@@ -55,7 +70,7 @@ def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role,
 
 
 def _fetch_pod(
-    service: SpeculativeInferenceService, settings: Settings, reference: ModelReference, *, engine: bool
+    service: SpeculativeInferenceService, settings: Settings, reference: Source, files: tuple[str, ...]
 ) -> dict[str, Any]:
     placement = service.spec.placement
     secret = [{"secretRef": {"name": reference.secret_name}}] if reference.secret_name else []
@@ -73,7 +88,7 @@ def _fetch_pod(
                 "command": [
                     *("python3", "-m", "tandem_fetcher", "fetch", "--uri", reference.uri, "--cache", CACHE),
                     *(("--revision", reference.revision) if reference.revision else ()),
-                    *(("--allow", "*.engine", "--allow", "config.json") if engine else ()),
+                    *(word for pattern in files for word in ("--allow", pattern)),
                     *("--port", str(FETCH_PORT), "--termination-log", "/dev/termination-log"),
                 ],
                 "env": [{"name": "HOME", "value": "/tmp"}],

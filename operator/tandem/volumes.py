@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem import names
-from tandem.api.types import ModelReference, Scheme, ServiceSpec
+from tandem.api.types import Scheme, ServiceSpec, Source
 from tandem.engines import built_roles
 from tandem.gpus import gpu_plan
 from tandem.settings import Profile
@@ -60,7 +60,7 @@ def volumes(spec: ServiceSpec, profile: Profile) -> list[dict[str, Any]]:
         found.append({"name": "cache", "persistentVolumeClaim": {"claimName": claim_name(spec)}})
     if configmap := _drafter(spec):
         found.append({"name": "drafter", "configMap": {"name": configmap}})
-    return [*found, *(_source(role, reference) for role, reference in _mounted(spec).items())]
+    return [*found, *(_source(role, reference) for role, reference in mounted(spec).items())]
 
 
 def mounts(spec: ServiceSpec, profile: Profile, *, cache_writable: bool = False) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def mounts(spec: ServiceSpec, profile: Profile, *, cache_writable: bool = False)
         found.append({"name": "cache", "mountPath": CACHE, **({} if cache_writable else {"readOnly": True})})
     if _drafter(spec):
         found.append({"name": "drafter", "mountPath": DRAFTER, "readOnly": True})
-    return [*found, *(_source_mount(role, reference) for role, reference in _mounted(spec).items())]
+    return [*found, *(_source_mount(role, reference) for role, reference in mounted(spec).items())]
 
 
 def shared_memory_gib(spec: ServiceSpec, profile: Profile) -> int:
@@ -96,12 +96,13 @@ def _drafter(spec: ServiceSpec) -> str | None:
     return spec.speculation.user_provided.config_map_name if spec.speculation.user_provided else None
 
 
-def _mounted(spec: ServiceSpec) -> Mapping[Role, ModelReference]:
+def mounted(spec: ServiceSpec) -> Mapping[Role, Source]:
+    """Models, engines and tokenizers that are volumes of their own."""
     found = references(spec).items()
     return {role: reference for role, reference in found if reference.scheme in (Scheme.PVC, Scheme.OCI)}
 
 
-def _source(role: Role, reference: ModelReference) -> dict[str, Any]:
+def _source(role: Role, reference: Source) -> dict[str, Any]:
     place = reference.uri.split("://", 1)[1]
     if reference.scheme is Scheme.OCI:
         return {"name": f"{SOURCE_PREFIX}{role}", "image": {"reference": place}}
@@ -109,7 +110,7 @@ def _source(role: Role, reference: ModelReference) -> dict[str, Any]:
     return {"name": f"{SOURCE_PREFIX}{role}", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
-def _source_mount(role: Role, reference: ModelReference) -> dict[str, Any]:
+def _source_mount(role: Role, reference: Source) -> dict[str, Any]:
     mount = {"name": f"{SOURCE_PREFIX}{role}", "mountPath": f"{SOURCES}/{role}", "readOnly": True}
     path = reference.uri.split("://", 1)[1].partition("/")[2].strip("/")
     return {**mount, "subPath": path} if reference.scheme is Scheme.PVC and path else mount

@@ -27,12 +27,12 @@ _TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
 @dataclass(frozen=True)
 class Model:
-    """A model that loads: its limits and its tokenizer.json."""
+    """A model that loads: its limits, its tokenizer.json and how it writes a chat."""
 
     role: str
-    folder: Path
     limits: Limits
     tokenizer: Mapping[str, Any]
+    chat_template: Any
 
 
 def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str, str]]]:
@@ -41,7 +41,7 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
     `revision`: folder of launch.json, and of the files that it names.
     """
     try:
-        models = {role: load(role, Path(plan[role]["path"])) for role in ("target", "draft") if plan.get(role)}
+        models = {role: load(role, plan[role]) for role in ("target", "draft") if plan.get(role)}
         ready = Check("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
         pair = check_pair(models, int(plan.get("max_draft_len") or 0))
     except CheckpointError as error:
@@ -59,13 +59,16 @@ def _engines(plan: Mapping[str, Any], revision: Path, models: Check) -> list[Che
     return [check_engines(plan) if plan.get("engines") else check_llm_args(plan, revision)]
 
 
-def load(role: str, folder: Path) -> Model:
-    """Read what a model folder says and check that its weights are whole. Raises CheckpointError."""
+def load(role: str, places: Mapping[str, str]) -> Model:
+    """Read what a model's folder (`path`) says and check that its weights are whole, and its tokenizer's folder
+    (`tokenizer`) where that is another. Raises CheckpointError."""
+    folder = Path(places["path"])
+    tokenizer = Path(places.get("tokenizer", folder))
     if not folder.is_dir():
         raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
     limits = checkpoint.read_limits(folder)
     _check_weights(role, folder, limits)
-    path = folder / "tokenizer.json"
+    path = tokenizer / "tokenizer.json"
     data = checkpoint.read_json(path)
     size = _tokenizer_size(role, path)
     if size > limits.vocab_size:
@@ -73,7 +76,7 @@ def load(role: str, folder: Path) -> Model:
             f"{role}: the tokenizer has {size} tokens, the model's vocabulary only {limits.vocab_size}: "
             "use the tokenizer that came with the model"
         )
-    return Model(role, folder, limits, data)
+    return Model(role, limits, data, _chat_template(tokenizer))
 
 
 def _tokenizer_size(role: str, path: Path) -> int:
@@ -192,7 +195,7 @@ def _warnings(target: Model, draft: Model) -> list[str]:
             f"warning: the draft's context is {draft.limits.max_sequence_len} tokens, the target's "
             f"{target.limits.max_sequence_len}: longer sequences go on without speculation"
         )
-    if _chat_template(target.folder) != _chat_template(draft.folder):
+    if target.chat_template != draft.chat_template:
         warnings.append("warning: the chat templates differ; the target's is the one that counts")
     return warnings
 

@@ -2,9 +2,9 @@
 
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import Draft, ServiceSpec, Target
-from tandem.engines import DECIDED, PREBUILT, needs_engines
+from tandem.engines import DECIDED, needs_engines
 from tandem.settings import Profile
-from tandem.sources import Role, references
+from tandem.sources import ENGINES, Role, references
 
 FIELDS = {
     **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),
@@ -43,7 +43,7 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not needs_engines(spec, profile):
         return None
     for role, model in _models(spec).items():
-        if model.dtype == "fp8" and PREBUILT[role] not in references(spec):
+        if model.dtype == "fp8" and ENGINES[role] not in references(spec):
             return Refusal(
                 "Fp8NeedsCalibration",
                 f"{role}.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto"
@@ -83,7 +83,7 @@ def _batch(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 
 def _no_product(spec: ServiceSpec, profile: Profile) -> str | None:
-    built = needs_engines(spec, profile) and any(PREBUILT[role] not in references(spec) for role in _models(spec))
+    built = needs_engines(spec, profile) and any(ENGINES[role] not in references(spec) for role in _models(spec))
     if not built or len(spec.placement.gpu.product) == 1 or not profile.gpus:
         return None
     return (

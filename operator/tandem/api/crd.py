@@ -129,7 +129,8 @@ def _inline(document: Schema) -> Schema:
                 out["maxProperties"] = node["maxProperties"]
         if "items" in node:
             out["items"] = convert(node["items"])
-        if cel := rules.get(str(node.get("title"))):
+        # Fields have titles too, from their names: a string `source` is no Source.
+        if "properties" in node and (cel := rules.get(str(node.get("title")))):
             out["x-kubernetes-validations"] = [{"rule": r.rule, "message": r.message} for r in cel]
         return out
 

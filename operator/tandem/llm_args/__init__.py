@@ -36,6 +36,7 @@ def decided(spec: ServiceSpec, dialect: str, folders: Mapping[Role, str]) -> dic
     speculation, target = spec.speculation, spec.target
     fields = {
         "model": folders[Role.TARGET],
+        "tokenizer": folders.get(Role.TARGET_TOKENIZER),
         "tensor_parallel_size": target.tensor_parallel_size,
         "pipeline_parallel_size": target.pipeline_parallel_size,
         "dtype": None if target.dtype == "auto" else target.dtype,

@@ -64,6 +64,7 @@ class LlmArgs(Args):
     """Arguments of `tensorrt_llm.LLM` that a resource may decide."""
 
     model: str
+    tokenizer: str | None = None
     tensor_parallel_size: PositiveInt
     pipeline_parallel_size: PositiveInt
     dtype: Literal["float16", "bfloat16", "float32"] | None = None

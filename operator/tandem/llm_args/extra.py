@@ -87,7 +87,9 @@ def _conflicts(decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str
 
 
 def _origin(path: str) -> str:
-    """The field behind an argument that only some decoding types set."""
+    """The field behind an argument that only some resources decide."""
+    if path == "tokenizer":
+        return "target.model.tokenizer"
     return "speculation.custom.args" if path.startswith(f"{_SPECULATION}.") else "speculation.decodingType"
 
 

@@ -186,6 +186,17 @@ def test_the_other_arguments() -> None:
     ]
 
 
+def test_a_tokenizer_that_is_elsewhere() -> None:
+    folders = {**ALONE, Role.TARGET_TOKENIZER: "/sources/target-tokenizer"}
+    args = decided(spec("{decodingType: None}"), "1.2", folders)
+    assert (args["model"], args["tokenizer"]) == ("/models/t", "/sources/target-tokenizer")
+    assert conflict(args, {"tokenizer": "other"}) == (
+        "runtime.extraLlmArgs.tokenizer is decided by target.model.tokenizer: remove it, and write"
+        " target.model.tokenizer instead"
+    )
+    assert conflict(decided(spec("{decodingType: None}"), "1.2", ALONE), {"tokenizer": "other"}) is None
+
+
 def test_what_the_resource_does_not_say_is_not_written() -> None:
     args = llm_args(spec("{decodingType: None}"), "1.2", ALONE)
     assert args == {

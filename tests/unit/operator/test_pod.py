@@ -145,6 +145,13 @@ ROWS = yaml.safe_load("""
   pod:
     volumes: [{name: source-target, image: {reference: "registry.example:5000/models/llama:1"}}]
     containers: [{volumeMounts: [{name: source-target, mountPath: /sources/target, readOnly: true}]}]
+- reason: a tokenizer that is elsewhere is a volume like a model
+  spec: {target: {model: {uri: file:///models/target, tokenizer: {uri: pvc://models/tokenizer}}}}
+  pod:
+    volumes: [{name: source-target-tokenizer, persistentVolumeClaim: {claimName: models, readOnly: true}}]
+    containers:
+      - volumeMounts:
+          - {name: source-target-tokenizer, mountPath: /sources/target-tokenizer, readOnly: true, subPath: tokenizer}
 - reason: the drafter's code comes from the user's ConfigMap
   spec:
     speculation: {decodingType: UserProvided, userProvided: {entryPoint: "mine:make", configMapName: mine}}

@@ -80,6 +80,38 @@ def test_what_makes_a_revision(change: dict[str, object], same: bool, reason: st
     assert (inputs_hash(base.spec) == inputs_hash(other.spec)) is same, reason
 
 
+MOUNTED = [
+    ({"target__model__uri": "pvc://models/a"}, {"target__model__uri": "pvc://models/b"}, "another path of a claim"),
+    ({"target__model__uri": "pvc://one/a"}, {"target__model__uri": "pvc://two/a"}, "another claim"),
+    ({"draft__model__uri": "oci://models:1"}, {"draft__model__uri": "oci://models:2"}, "another image"),
+    ({}, {"target__model__tokenizer": {"uri": "file:///tokenizer"}}, "another tokenizer"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "reason"), MOUNTED, ids=[row[2] for row in MOUNTED])
+def test_another_model_at_the_same_place_is_checked_anew(
+    first: dict[str, object], second: dict[str, object], reason: str, settings: Settings
+) -> None:
+    checks = [render(record(parse(QUICKSTART, **change), settings)).preflight.digest for change in (first, second)]
+    assert checks[0] != checks[1], reason
+
+
+def test_every_model_that_makes_tokens_is_told_the_tokenizer(settings: Settings) -> None:
+    service = parse(QUICKSTART, target__model__tokenizer={"uri": "file:///tokenizer"})
+    revision = render(record(service, settings))
+    told = {}
+    for name, text in revision.files.items():
+        if name.endswith(".pbtxt"):
+            config = text_format.Parse(text, model_config_pb2.ModelConfig())
+            if "tokenizer_dir" in config.parameters:
+                told[config.name] = config.parameters["tokenizer_dir"].string_value
+    assert told == dict.fromkeys(("preprocessing", "postprocessing", "speculative_bls"), "/tokenizer")
+    assert json.loads(revision.files["launch.json"])["preflight"]["target"] == {
+        "path": "/opt/reference/pair/target",
+        "tokenizer": "/tokenizer",
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -91,6 +91,18 @@ def test_one_model_for_both_roles_is_fetched_once(world: World) -> None:
     assert checks["target"]["path"] == checks["draft"]["path"]
 
 
+def test_a_tokenizer_is_fetched_without_the_weights_beside_it(world: World) -> None:
+    model = {**HUB["draft__model"], "tokenizer": {"uri": "hf://org/target"}}
+    world.step(parse(QUICKSTART, target__model={"uri": "hf://org/target"}, draft__model=model))
+    commands = [world.objects["Job", name]["spec"]["template"]["spec"]["containers"][0] for name in world.jobs()]
+    allowed = {
+        (words[5], tuple(words[i + 1] for i, word in enumerate(words) if word == "--allow"))
+        for words in (container["command"] for container in commands)
+    }
+    tokenizer = ("tokenizer*", "special_tokens_map.json", "*.jinja", "generation_config.json", "config.json")
+    assert allowed == {("hf://org/target", ()), ("hf://org/draft", ()), ("hf://org/target", tokenizer)}
+
+
 def test_a_claim_of_the_users_own_is_used_and_none_is_made(world: World) -> None:
     own = parse(QUICKSTART, **HUB, storage={"cache": {"claimName": "mine"}})
     assert "+PersistentVolumeClaim" not in world.step(own)[1]

@@ -171,6 +171,21 @@ def test_vocabulary_rows_differ(pair: dict[str, Any]) -> None:
     assert checks(pair)["PairCompatible"]["reason"] == "VocabularyDiffers"
 
 
+def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path) -> None:
+    """As where a fine-tuned target came without one: it is the one that counts, also for the pair."""
+    (Path(pair["target"]["path"]) / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    assert "tokenizer.json is missing" in checks(pair)["ModelsReady"]["message"]
+    pair["target"]["tokenizer"] = str(tmp_path)
+    found = checks(pair)
+    assert found["ModelsReady"]["status"] == "True"
+    assert found["PairCompatible"]["message"] == (
+        "tokenizers are equal warning: the chat templates differ; the target's is the one that counts"
+    )
+    another_vocabulary(tmp_path)
+    assert checks(pair)["PairCompatible"]["reason"] == "TokenizerDiffers"
+
+
 def test_no_draft(pair: dict[str, Any]) -> None:
     del pair["draft"]
     assert checks(pair)["PairCompatible"]["reason"] == "NoDraft"

@@ -16,6 +16,7 @@ from tandem.api.types.model import (
     ModelReference,
     ParallelSize,
     Scheme,
+    Source,
     Target,
 )
 from tandem.api.types.placement import Gpu, Placement, PodTemplate, ResourceClaim, Toleration
@@ -90,6 +91,7 @@ __all__ = [
     "ServiceSpec",
     "ServiceStatus",
     "Serving",
+    "Source",
     "Speculation",
     "SpeculationStatus",
     "SpeculativeInferenceService",

@@ -35,8 +35,8 @@ class Scheme(StrEnum):
         return self in (Scheme.HF, Scheme.S3, Scheme.GS)
 
 
-class ModelReference(Model):
-    """Where a model comes from."""
+class Source(Model):
+    """Where a folder of files comes from."""
 
     cel = (
         Rule(
@@ -61,9 +61,9 @@ class ModelReference(Model):
     )
     uri: Uri
     """`hf://org/name`, `s3://bucket/path`, `gs://bucket/path`: downloaded once into the cache volume.
-    `pvc://claim/path`: a claim of this namespace, mounted read-only. `oci://image:tag`: an image with the
-    model's files, mounted as an image volume. `file:///path`: a folder in the serving image. The folder has
-    config.json, *.safetensors and tokenizer.json."""
+    `pvc://claim/path`: a claim of this namespace, mounted read-only; what was found out about a path is kept, so
+    other files need another path. `oci://image:tag`: an image with the files, mounted as an image volume.
+    `file:///path`: a folder in the serving image."""
     revision: (
         Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._/-]+$")] | None
     ) = None
@@ -77,6 +77,13 @@ class ModelReference(Model):
     def scheme(self) -> Scheme:
         """The URI's scheme."""
         return Scheme(self.uri.split("://", 1)[0])
+
+
+class ModelReference(Source):
+    """Where a model comes from: a folder with config.json, *.safetensors and tokenizer.json."""
+
+    tokenizer: Source | None = None
+    """Where its tokenizer comes from, a folder with tokenizer.json; absent: the model's own folder."""
 
 
 class KvCache(Model):
@@ -133,7 +140,7 @@ class Engine(Model):
     )
     build: EngineBuild | None = None
     """Build it on a GPU of the kind that serves; an equal build is never repeated in the namespace."""
-    prebuilt: ModelReference | None = None
+    prebuilt: Source | None = None
     """A folder with config.json and rank*.engine, built by the TensorRT-LLM version of the profile."""
 
 

@@ -1,6 +1,7 @@
 """Renderer version 1. Once released it is frozen: whatever changes a byte of its output is version 2."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tandem.api.types import Mode
 from tandem.digest import digest
@@ -13,6 +14,7 @@ from tandem.render.v1.llmapi import llmapi
 from tandem.render.v1.pod import build_pod, preflight_pod, server_pod, template_metadata, worker_pod
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.sources import Role
+from tandem.volumes import mounted
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
 
@@ -28,12 +30,16 @@ def render(inputs: Inputs) -> Rendered:
         worker=worker_pod(inputs),
         nodes=gpu_plan(inputs.spec, inputs.profile).nodes,
         metadata=template_metadata(inputs),
-        preflight=JobPod(
-            preflight_pod(inputs),
-            digest({"image": inputs.image, "servingImage": inputs.serving_image, "checks": checks}),
-        ),
+        preflight=JobPod(preflight_pod(inputs), _preflight_digest(inputs, checks)),
         builds=_builds(inputs),
     )
+
+
+def _preflight_digest(inputs: Inputs, checks: Mapping[str, Any]) -> str:
+    # What is mounted is at its role's place, wherever it comes from: its URI tells one model from another.
+    places = {role.value: source.uri for role, source in mounted(inputs.spec).items()}
+    parts = {"image": inputs.image, "servingImage": inputs.serving_image, "checks": checks}
+    return digest({**parts, **({"mounted": places} if places else {})})
 
 
 def _builds(inputs: Inputs) -> dict[Role, JobPod]:

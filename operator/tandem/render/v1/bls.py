@@ -8,8 +8,8 @@ from tandem.api.types import KvCache, Lookahead
 from tandem.engines import engine_folders, max_draft_len, needs_engines
 from tandem.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.inputs import Inputs
-from tandem.render.v1.stack import Stack, config
-from tandem.sources import Role
+from tandem.render.v1.stack import Stack, config, model_check
+from tandem.sources import Role, tokenizer_folder
 from tandem.volumes import TANDEM
 
 ENGINES = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
@@ -121,16 +121,20 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
 
 
 def _role(inputs: Inputs, engines: Mapping[Role, Engine], role: Role) -> dict[str, Any]:
-    """`model_path` says the limits, which are the engine's where there is one; the tokenizer is the checkpoint's."""
-    folder, engine = inputs.folders[role], engines.get(role)
-    return {"model_path": engine.path if engine else folder, "tokenizer_path": folder, "engine": engine}
+    """`model_path` says the limits, which are the engine's where there is one; a built engine has no tokenizer."""
+    engine = engines.get(role)
+    return {
+        "model_path": engine.path if engine else inputs.folders[role],
+        "tokenizer_path": tokenizer_folder(role, inputs.folders),
+        "engine": engine,
+    }
 
 
 def _checks(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
     spec = inputs.spec
-    checks: dict[str, Any] = {"target": {"path": inputs.folders[Role.TARGET]}}
+    checks: dict[str, Any] = {"target": model_check(inputs, Role.TARGET)}
     if spec.draft:
-        checks["draft"] = {"path": inputs.folders[Role.DRAFT]}
+        checks["draft"] = model_check(inputs, Role.DRAFT)
         checks["max_draft_len"] = spec.speculation.max_draft_len
     if engines:
         checks["engines"] = {role.value: _engine_check(inputs, role, engine) for role, engine in engines.items()}

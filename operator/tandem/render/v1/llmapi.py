@@ -6,7 +6,7 @@ from tandem.api.types import DecodingType
 from tandem.digest import digest
 from tandem.llm_args import llm_args, to_yaml
 from tandem.render.inputs import Inputs
-from tandem.render.v1.stack import Stack, config
+from tandem.render.v1.stack import Stack, config, model_check
 from tandem.sources import Role
 from tandem.volumes import DRAFTER, REVISION, TANDEM
 
@@ -45,11 +45,11 @@ def _checks(inputs: Inputs, arguments: str) -> dict[str, Any]:
     count by their digest: others are tried again."""
     spec = inputs.spec
     checks: dict[str, Any] = {
-        "target": {"path": inputs.folders[Role.TARGET]},
+        "target": model_check(inputs, Role.TARGET),
         "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(arguments)},
     }
     if spec.draft and spec.speculation.decoding_type is DecodingType.DRAFT_TARGET:
-        checks["draft"] = {"path": inputs.folders[Role.DRAFT]}
+        checks["draft"] = model_check(inputs, Role.DRAFT)
         checks["max_draft_len"] = spec.speculation.max_draft_len
     elif spec.draft:
         checks["heads"] = {"path": inputs.folders[Role.DRAFT]}

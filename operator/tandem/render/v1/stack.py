@@ -10,6 +10,7 @@ import jinja2
 from tandem.gpu_products import least_memory_gib
 from tandem.gpus import gpu_plan, is_mig
 from tandem.render.inputs import Inputs
+from tandem.sources import TOKENIZERS, Role
 
 BLS_SEQUENCES = 64
 """What one instance of speculative_bls runs at once."""
@@ -46,6 +47,12 @@ def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
     devices = plan.devices or {role: tuple(range(count)) for role, count in plan.ranks.items()}
     placed = {role.value: list(indices) for role, indices in devices.items()}
     return {**stack.checks, "gpu": {"memory_gib": memory, "devices": placed}}
+
+
+def model_check(inputs: Inputs, role: Role) -> dict[str, str]:
+    """Part of the preflight: a model's folder, and its tokenizer's where that is another."""
+    tokenizer = inputs.folders.get(TOKENIZERS[role])
+    return {"path": inputs.folders[role], **({"tokenizer": tokenizer} if tokenizer else {})}
 
 
 def config(folder: str, model: str, variables: Mapping[str, Any]) -> str:
