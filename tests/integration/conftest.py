@@ -23,6 +23,8 @@ from cluster.core import Cluster
 REPOSITORY = Path(__file__).parents[2]
 STAGES = Path(__file__).parent / "stages"
 NAMES = itertools.count()
+LWS = REPOSITORY / "tests/data/third_party/leaderworkersets.yaml"
+LWS_CRD = "leaderworkersets.leaderworkerset.x-k8s.io"
 
 SERVICE = """
 apiVersion: serving.tandem.dev/v1alpha1
@@ -67,6 +69,20 @@ def cluster() -> Iterator[Cluster]:
     wait_established(made, "speculativeinferenceservices.serving.tandem.dev")
     yield made
     made.down()
+
+
+def install_groups(cluster: Cluster) -> None:
+    """LeaderWorkerSet's definition."""
+    cluster.kubectl.run("apply", "--server-side", "-f", str(LWS))
+    wait_established(cluster, LWS_CRD)
+
+
+@pytest.fixture
+def definition(cluster: Cluster) -> Iterator[None]:
+    """LeaderWorkerSet's definition is installed."""
+    install_groups(cluster)
+    yield
+    cluster.kubectl.run("delete", "crd", LWS_CRD, "--ignore-not-found")
 
 
 class Namespace:

@@ -15,12 +15,14 @@ import yaml
 from cluster.core import Cluster
 
 from .conftest import Namespace, OperatorProcess, offer_volume, wait_for
+from .groups import leaders
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 DEVICES = {"nvidia.com/gpu": "64", "nvidia.com/mig-3g.40gb": "64"}
 # Nobody here hands out devices by claims: the engine's build waits for its GPU, and the service says so.
 TASKS = ("ModelsReady", "EnginesReady", "PairCompatible")
 WAITS = "bls-draft-target-dra"
+GROUP = "llmapi-mtp-two-nodes"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -53,7 +55,9 @@ def offer_claim(namespace: Namespace, uri: str) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_brought_up(operator: OperatorProcess, namespace: Namespace, gpus: None, path: Path) -> None:
+def test_brought_up(
+    definition: None, operator: OperatorProcess, namespace: Namespace, gpus: None, path: Path
+) -> None:
     service = service_of(path)
     spec, name = service["spec"], service["metadata"]["name"]
     offer_volume(namespace)
@@ -69,6 +73,9 @@ def test_brought_up(operator: OperatorProcess, namespace: Namespace, gpus: None,
             "what it waits for", lambda: "waits for its resourceClaims" in namespace.message("EnginesReady", name)
         )
         return
+    if path.stem == GROUP:
+        wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 60, operator.log)
+        leaders(namespace, 1)
     namespace.wait("Ready", "True/ServersAnswer", 90, name)
     conditions = namespace.conditions(name)
     tasks = {

@@ -3,7 +3,6 @@
 import copy
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,10 +21,9 @@ from unit.operator.test_groups import GROUPS
 from unit.operator.test_groups import revision as group_revision
 from unit.operator.test_pod import BASE, ROWS, rendered
 
-from .conftest import REPOSITORY, AuditLog, Namespace, OperatorProcess, wait_established, wait_for
+from .conftest import LWS_CRD, AuditLog, Namespace, OperatorProcess, install_groups, wait_for
+from .groups import leaders
 
-LWS = REPOSITORY / "tests/data/third_party/leaderworkersets.yaml"
-LWS_CRD = "leaderworkersets.leaderworkerset.x-k8s.io"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 NEEDED = """
 apiVersion: scheduling.k8s.io/v1
@@ -48,19 +46,6 @@ def restricted(namespace: Namespace) -> Namespace:
     namespace.run("apply", "-f", "-", stdin=NEEDED)
     namespace.run("create", "serviceaccount", "llama-server")
     return namespace
-
-
-@pytest.fixture
-def definition(cluster: Cluster) -> Iterator[None]:
-    """LeaderWorkerSet's definition is installed."""
-    install(cluster)
-    yield
-    cluster.kubectl.run("delete", "crd", LWS_CRD, "--ignore-not-found")
-
-
-def install(cluster: Cluster) -> None:
-    cluster.kubectl.run("apply", "--server-side", "-f", str(LWS))
-    wait_established(cluster, LWS_CRD)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["reason"] for row in ROWS])
@@ -134,18 +119,6 @@ spec:
 """
 
 
-def leaders(namespace: Namespace, count: int) -> None:
-    """What LeaderWorkerSet's controller does: pods of the leader's template."""
-    (workload,) = namespace.items("leaderworkersets")
-    template = workload["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
-    for index in range(count):
-        pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(template)}
-        pod["metadata"] |= {"name": f"svc-server-{index}"}
-        pod["metadata"].pop("creationTimestamp", None)
-        del pod["spec"]["containers"][0]["resources"]  # simulated nodes have fewer GPUs
-        namespace.run("apply", "-f", "-", stdin=json.dumps(pod))
-
-
 def test_groups_wait_for_their_definition_and_come_up_with_it(
     cluster: Cluster, operator: OperatorProcess, namespace: Namespace
 ) -> None:
@@ -156,7 +129,7 @@ def test_groups_wait_for_their_definition_and_come_up_with_it(
     audit = AuditLog(cluster.audit_log)
     time.sleep(5)
     assert not [w for w in audit.operator_writes(namespace) if "/status/" in w], "it says so once"
-    install(cluster)
+    install_groups(cluster)
     try:
         wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 90, operator.log)
         leaders(namespace, 1)

@@ -11,6 +11,7 @@ from tritonclient.grpc import model_config_pb2
 from tandem.api.types import DecodingType
 from tandem.cli.manifests import accepted_all
 from tandem.cli.render import render_manifests
+from tandem.gpus import gpu_plan
 from tandem.settings import Settings
 from tandem.sources import downloads
 from tandem.stages import makes_cache
@@ -64,7 +65,9 @@ def test_an_example_is_rendered_completely(path: Path, settings: Settings) -> No
     assert accepted.warnings == ()
     manifests = list(yaml.safe_load_all(render_manifests(found, settings)))
     kinds = [manifest["kind"] for manifest in manifests]
-    assert {"ServiceAccount", "ConfigMap", "Service", "Job", "Deployment"} <= set(kinds)
+    assert {"ServiceAccount", "ConfigMap", "Service", "Job"} <= set(kinds)
+    workload = "LeaderWorkerSet" if gpu_plan(service.spec, accepted.profile).nodes > 1 else "Deployment"
+    assert [kind for kind in kinds if kind in ("Deployment", "LeaderWorkerSet")] == [workload]
     jobs = [m["metadata"]["name"] for m in manifests if m["kind"] == "Job"]
     assert sum("-fetch-" in name for name in jobs) == len(downloads(service.spec))
     assert ("PersistentVolumeClaim" in kinds) == makes_cache(service.spec, accepted.profile)
