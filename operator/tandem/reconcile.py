@@ -20,9 +20,10 @@ from tandem.cluster.events import record_transitions
 from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
+from tandem.decide import Decision, decide
 from tandem.errors import Refused
 from tandem.observed import Observed
-from tandem.plan import Decision, decide, plan
+from tandem.plan import plan
 from tandem.settings import Settings
 from tandem.status import status
 from tandem.volumes import claim_name, uses_cache

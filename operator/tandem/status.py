@@ -10,9 +10,9 @@ from typing import Any
 from tandem import names
 from tandem.api.types import Condition, ConditionStatus, SpeculativeInferenceService
 from tandem.build.service import url
+from tandem.decide import Decision, Step
 from tandem.errors import Refused
 from tandem.observed import Object, Observed, condition, label, pod_problem, pod_ready
-from tandem.plan import Decision, Step
 
 
 @dataclass(frozen=True)

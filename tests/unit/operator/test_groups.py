@@ -13,8 +13,9 @@ from tandem import build, names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.build.secret import PRIVATE_KEY, PUBLIC_KEY
 from tandem.cluster.keys import new_key_pair
+from tandem.decide import Decision
 from tandem.observed import Observed
-from tandem.plan import CreateKeys, Decision, Delete, plan
+from tandem.plan import CreateKeys, Delete, plan
 from tandem.render import Revision
 from tandem.render.inputs import Inputs, JobPod
 from tandem.render.v1.group import group, over_the_group

@@ -11,8 +11,9 @@ import pytest
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
+from tandem.decide import Decision, decide
 from tandem.observed import Observed
-from tandem.plan import Action, Apply, CreateKeys, Decision, Delete, decide, plan
+from tandem.plan import Action, Apply, CreateKeys, Delete, plan
 from tandem.settings import Settings
 from tandem.status import status
 from tandem.tasks import Stage

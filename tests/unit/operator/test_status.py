@@ -7,9 +7,9 @@ import pytest
 
 from tandem import names
 from tandem.api.types import ConditionStatus, SpeculativeInferenceService
+from tandem.decide import Step, decide
 from tandem.errors import Refused
 from tandem.observed import Observed
-from tandem.plan import Step, decide
 from tandem.settings import Settings
 from tandem.status import Rollout, status
 from tandem.tasks import Check, Outcome, Stage

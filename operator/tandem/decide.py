@@ -1,0 +1,196 @@
+"""What a spec asks for, and how far it may go now. Pure.
+
+Its revision, the tasks on the way to it, and the children that should exist.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from tandem import build, names
+from tandem.accept import Accepted, Refusal, accept
+from tandem.api.types import SpeculativeInferenceService
+from tandem.build import Task
+from tandem.gpus import gpu_plan
+from tandem.observed import Object, Observed, label
+from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, render
+from tandem.settings import Profile, Settings
+from tandem.sources import Role
+from tandem.stages import (
+    build_tasks,
+    condition_types,
+    fetch_tasks,
+    fetched_folder,
+    makes_cache,
+    preflight_task,
+)
+from tandem.tasks import Outcome, Stage, observe_task
+from tandem.volumes import claim_name, uses_cache
+
+
+@dataclass(frozen=True)
+class Step:
+    """A task of the way to the servers, and where it stands."""
+
+    task: Task
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the spec asks for and how far it may go now."""
+
+    refusal: Refusal | None = None
+    """Why the spec is not accepted; then nothing is touched."""
+    warnings: tuple[str, ...] = ()
+    """What the user should know of a spec that is accepted."""
+    revision: Revision | None = None
+    """What the spec asks for; None before its models are there."""
+    steps: tuple[Step, ...] = ()
+    """The tasks that were looked at, in order; those after the first that has not passed are not among them."""
+    conditions: tuple[str, ...] = ()
+    """Types of the conditions that the tasks decide."""
+    children: tuple[Object, ...] = ()
+    """Manifests that should exist, in the order to apply them."""
+    keys: Object | None = None
+    """Secret that the pods of groups need."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every task did what it should: servers may run."""
+        return self.revision is not None and all(step.outcome.passed for step in self.steps)
+
+
+def decide(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Decision:
+    """Choose the revision, see how far its tasks are, and build the children that should exist."""
+    accepted = accept(service.spec, settings)
+    if isinstance(accepted, Refusal):
+        return Decision(refusal=accepted, children=_serving_workload(service, observed))
+    if refusal := _cache_refusal(service, accepted.profile, observed):
+        return Decision(refusal=refusal, children=_serving_workload(service, observed))
+    record, steps = _record(service, accepted, settings, observed)
+    children: list[Object] = [build.service_account(service)]
+    nodes = gpu_plan(service.spec, accepted.profile).nodes
+    if policy := build.network_policy(service, nodes, settings.metrics_peers):
+        children.append(policy)
+    revision = render(record) if record else None
+    if revision and record:
+        children.append(build.revision_configmap(service, revision))
+        steps += _revision_steps(service, record, revision, observed)
+    children.append(build.endpoint(service))
+    if makes_cache(service.spec, accepted.profile) and not observed.cache:
+        children.append(build.cache_claim(service))
+    for step in steps:
+        children.extend(_task_children(service, step))
+    decision = Decision(
+        warnings=accepted.warnings,
+        revision=revision,
+        steps=tuple(steps),
+        conditions=condition_types(service.spec, accepted.profile),
+        keys=build.ssh_secret(service) if nodes > 1 else None,
+    )
+    servers = (
+        (build.disruption_budget(service), build.workload(service, revision))
+        if revision and decision.passed
+        else None
+    )
+    return replace(decision, children=(*children, *(servers or _serving_workload(service, observed))))
+
+
+def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
+    """A volume that pods of one node alone can mount serves one replica."""
+    if service.spec.replicas < 2 or not uses_cache(service.spec, profile):
+        return None
+    wanted = service.spec.storage.cache.access_modes
+    modes = observed.cache["spec"].get("accessModes", []) if observed.cache else wanted
+    if {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
+        return None
+    return Refusal(
+        "CacheNotShareable",
+        f"replicas is {service.spec.replicas}, and the claim {claim_name(service.spec)} has access mode"
+        f" {', '.join(modes)}: write replicas: 1, or a storage.cache.claimName with ReadWriteMany",
+    )
+
+
+def _record(
+    service: SpeculativeInferenceService, accepted: Accepted, settings: Settings, observed: Observed
+) -> tuple[Record | None, list[Step]]:
+    """How to render the spec, None while its models are fetched; and the downloads that were looked at.
+
+    A revision of that spec that serves or has passed is rendered as it was. One that never passed holds nothing
+    worth keeping, and today's images may be what heals it.
+    """
+    fresh = Record(renderer=LATEST, serving_image=settings.serving_image, profile=accepted.profile, spec=service.spec)
+    known = {digest: r for digest, r in records(observed).items() if r.inputs_hash == fresh.inputs_hash}
+    if (live := observed.live_revision() or "") in known:
+        return known[live], []
+    for record in known.values():
+        if all(step.outcome.passed for step in _revision_steps(service, record, render(record), observed)):
+            return record, []
+    tasks = fetch_tasks(service, settings)
+    steps = dict(zip(tasks, _look(observed, service.name, tasks.values()), strict=True))
+    folders: dict[Role, str] = {}
+    for role, step in steps.items():
+        if step.outcome.passed and (folder := fetched_folder(step.outcome)):
+            folders[role] = folder
+        elif step.outcome.passed:
+            detail = f"{step.task.name(service.name)} names no folder: check that fetcherImage is of this version"
+            steps[role] = Step(step.task, Outcome(Stage.BROKEN, detail=detail))
+    distinct = list({step.task.digest: step for step in steps.values()}.values())
+    return (fresh.model_copy(update={"fetched": folders}) if len(folders) == len(tasks) else None), distinct
+
+
+def _revision_steps(
+    service: SpeculativeInferenceService, record: Record, revision: Revision, observed: Observed
+) -> list[Step]:
+    builds = _look(observed, service.name, build_tasks(service, revision).values())
+    if not all(step.outcome.passed for step in builds):
+        return builds
+    return [*builds, *_look(observed, service.name, [preflight_task(service, record.profile, revision)])]
+
+
+def _look(observed: Observed, service: str, tasks: Iterable[Task]) -> list[Step]:
+    return [Step(task, observe_task(observed, service, task)) for task in tasks]
+
+
+def _task_children(service: SpeculativeInferenceService, step: Step) -> list[Object]:
+    """The Job of a task that has not begun; the result of one that is done, where it is to be kept."""
+    outcome, task = step.outcome, step.task
+    if outcome.stage is Stage.ABSENT:
+        return [build.task_job(service, task)]
+    if outcome.stage is Stage.DONE and (outcome.passed or task.refusal_is_final):
+        return [build.task_result(service, task, outcome.verdict)]
+    return []
+
+
+def _serving_workload(service: SpeculativeInferenceService, observed: Observed) -> tuple[Object, ...]:
+    """The workload as it serves now, at today's `replicas`: what a refused or unchecked spec leaves alone."""
+    live = observed.live_revision()
+    record = records(observed).get(live or "")
+    if record is None:
+        return ()
+    revision = render(record)
+    return (build.workload(service, revision),) if revision.digest == live else ()
+
+
+def records(observed: Observed) -> Mapping[str, Record]:
+    """Records of the revisions in the cluster that this operator can render, newest first, by digest."""
+    found: dict[str, Record] = {}
+    for configmap in newest_first(observed, names.REVISION):
+        try:
+            record = Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
+        except ValidationError:
+            continue  # made by a newer operator: not ours to render
+        if record.renderer in RENDERERS:
+            found[label(configmap, names.LABEL_REVISION)] = record
+    return found
+
+
+def newest_first(observed: Observed, component: str) -> list[Object]:
+    """ConfigMaps of a component, the newest first."""
+    return sorted(
+        observed.component(observed.configmaps, component),
+        key=lambda c: (str(c["metadata"].get("creationTimestamp", "")), str(c["metadata"]["name"])),
+        reverse=True,
+    )
