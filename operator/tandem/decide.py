@@ -4,17 +4,18 @@ Its revision, the tasks on the way to it, and the children that should exist.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
 from tandem import build, names
 from tandem.accept import Accepted, Refusal, accept
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import Rollout, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.gpus import gpu_plan
 from tandem.observed import Object, Observed, label
 from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, render
+from tandem.rollout import gave_way
 from tandem.settings import Profile, Settings
 from tandem.sources import Role
 from tandem.stages import (
@@ -49,6 +50,12 @@ class Decision:
     """What the spec asks for; None before its models are there."""
     steps: tuple[Step, ...] = ()
     """The tasks that were looked at, in order; those after the first that has not passed are not among them."""
+    instead: Revision | None = None
+    """Revision that serves instead, since the wanted one was given up."""
+    rollout: Rollout = field(default_factory=Rollout)
+    """How revisions take each other's place."""
+    current: str = ""
+    """Revision that was last rolled out completely; empty when there is none."""
     conditions: tuple[str, ...] = ()
     """Types of the conditions that the tasks decide."""
     children: tuple[Object, ...] = ()
@@ -60,6 +67,12 @@ class Decision:
     def passed(self) -> bool:
         """Whether every task did what it should: servers may run."""
         return self.revision is not None and all(step.outcome.passed for step in self.steps)
+
+    @property
+    def serves(self) -> str:
+        """Digest of the revision whose servers should run; empty before there is one."""
+        revision = self.instead or self.revision
+        return revision.digest if revision else ""
 
 
 def decide(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Decision:
@@ -89,13 +102,21 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
         steps=tuple(steps),
         conditions=condition_types(service.spec, accepted.profile),
         keys=build.ssh_secret(service) if nodes > 1 else None,
+        rollout=service.spec.rollout,
+        current=service.status.current_revision or "",
     )
-    servers = (
-        (build.disruption_budget(service), build.workload(service, revision))
-        if revision and decision.passed
-        else None
-    )
-    return replace(decision, children=(*children, *(servers or _serving_workload(service, observed))))
+    if not (revision and decision.passed):
+        return replace(decision, children=(*children, *_serving_workload(service, observed)))
+    instead = _instead(service, revision, observed)
+    servers = build.disruption_budget(service), build.workload(service, instead or revision)
+    return replace(decision, instead=instead, children=(*children, *servers))
+
+
+def _instead(service: SpeculativeInferenceService, revision: Revision, observed: Observed) -> Revision | None:
+    """What serves after `revision` was given up; None where nothing was."""
+    known = records(observed)
+    digest = gave_way(service, revision.digest, known)
+    return render(known[digest]) if digest else None
 
 
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:

@@ -23,7 +23,8 @@ from tandem.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-PROGRESS_SECONDS = 15.0
+AFTER_SECONDS = {Next.SOON: 15.0, Next.LATER: 30.0}
+"""When to look again at what tells no events."""
 RESTART_SECONDS, CRD_POLL_SECONDS = 2.0, 2.0
 
 
@@ -80,8 +81,8 @@ class Operator:
                 self._queue.retry(key)
             else:
                 self._queue.forget(key)
-            if after is Next.SOON:
-                self._queue.add_later(key, PROGRESS_SECONDS)
+            if delay := AFTER_SECONDS.get(after):
+                self._queue.add_later(key, delay)
         metrics.RECONCILE_SECONDS.labels(result).observe(time.monotonic() - started)
 
     async def _watch(self) -> None:

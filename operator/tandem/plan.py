@@ -57,11 +57,11 @@ def _apply(child: Object, observed: Observed, matches: Matches) -> Apply | None:
 
 def _whole(decision: Decision, observed: Observed) -> bool:
     """Whether the wanted workload's pods all answer: what it took is there."""
-    if not decision.passed or decision.revision is None:
+    if not decision.passed:
         return False
     workload = decision.children[-1]
     ready = [pod for pod in observed.server_pods() if pod_ready(pod)]
-    updated = [pod for pod in ready if label(pod, names.LABEL_REVISION) == decision.revision.digest]
+    updated = [pod for pod in ready if label(pod, names.LABEL_REVISION) == decision.serves]
     live = observed.child(workload["kind"], workload["metadata"]["name"])
     return live is not None and len(updated) >= workload["spec"]["replicas"]
 
@@ -77,16 +77,21 @@ def _obsolete(decision: Decision, observed: Observed, settings: Settings) -> lis
     if decision.revision is None:
         return jobs
     mounted = {label(pod, names.LABEL_REVISION) for pod in observed.pods}
-    needed = {decision.revision.digest, observed.live_revision() or "", *mounted}
+    # The current one is what a rollout that fails may go back to.
+    needed = {decision.revision.digest, decision.current, observed.live_revision() or "", *mounted}
     old = [c for c in newest_first(observed, names.REVISION) if label(c, names.LABEL_REVISION) not in needed]
-    limit = settings.revision_history_limit
+    limit = decision.rollout.revision_history_limit
+    if limit is None:
+        limit = settings.revision_history_limit
     return [*jobs, *old[limit:], *_old_results(decision, observed, needed, limit)]
 
 
 def _unwanted(decision: Decision, observed: Observed) -> list[Object]:
-    """A NetworkPolicy that nobody asks for, and a workload of the other kind once its successor answers."""
+    """A NetworkPolicy that nobody asks for, and a workload of the other kind once its successor answers; before,
+    where that needs its GPUs (rollout.strategy Replace)."""
     wanted = {(child["kind"], child["metadata"]["name"]) for child in decision.children}
-    candidates = [*observed.network_policies, *(observed.workloads if _whole(decision, observed) else ())]
+    replaced = decision.passed and (decision.rollout.strategy == "Replace" or _whole(decision, observed))
+    candidates = [*observed.network_policies, *(observed.workloads if replaced else ())]
     return [child for child in candidates if (child["kind"], child["metadata"]["name"]) not in wanted]
 
 

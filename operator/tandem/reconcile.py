@@ -25,7 +25,7 @@ from tandem.errors import Refused
 from tandem.observed import Observed
 from tandem.plan import plan
 from tandem.settings import Settings
-from tandem.status import status
+from tandem.status import rolls_out, status
 from tandem.volumes import claim_name, uses_cache
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ class Next(Enum):
     """When an event asks for it."""
     SOON = "progress"
     """Soon: what goes on tells no events."""
+    LATER = "rollout"
+    """In a while: servers are on their way, and their deadline tells no event."""
     RETRY = "refused"
     """After a delay that grows: the cause of a refusal may go away unseen."""
 
@@ -79,10 +81,12 @@ class Reconciler:
             observed = replace(observed, cache=await self._api.get(CACHE_CLAIM, key.namespace, claim))
         decision = decide(service, self._settings, observed)
         refused = await self._execute(decision, observed)
-        await self._write_status(service, decision, observed, refused)
+        shown = await self._write_status(service, decision, observed, refused)
         if refused:
             return Next.RETRY
-        return Next.SOON if observed.progress else Next.EVENT
+        if observed.progress:
+            return Next.SOON
+        return Next.LATER if rolls_out(shown) else Next.EVENT
 
     def _claim(self, service: SpeculativeInferenceService) -> str | None:
         """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""
@@ -104,7 +108,7 @@ class Reconciler:
         decision: Decision,
         observed: Observed,
         refused: Refused | None,
-    ) -> None:
+    ) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         manifest: dict[str, Any] = {
             "apiVersion": API_VERSION,
@@ -112,9 +116,11 @@ class Reconciler:
             "metadata": {"name": service.name, "namespace": service.namespace},
             "status": status(service, decision, observed, refused, now),
         }
+        shown: dict[str, Any] = manifest["status"]
         if matches(manifest, observed.service, "status"):
-            return
+            return shown
         manifest["metadata"]["uid"] = service.uid
         self._leadership.check()
         await self._api.apply(SERVICES_KIND, manifest, "status")
-        await record_transitions(self._api, self._leadership, service, manifest["status"])
+        await record_transitions(self._api, self._leadership, service, shown)
+        return shown

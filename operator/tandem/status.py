@@ -4,15 +4,17 @@
 only while they are True. Conditions change their transition time only when their status flips.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import names
 from tandem.api.types import Condition, ConditionStatus, SpeculativeInferenceService
 from tandem.build.service import url
-from tandem.decide import Decision, Step
+from tandem.decide import Decision, Step, records
 from tandem.errors import Refused
-from tandem.observed import Object, Observed, condition, label, pod_problem, pod_ready
+from tandem.observed import Observed, label, pod_problem, pod_ready
+from tandem.rollout import can_give_way, overdue
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,12 @@ def status(
     rollout = Rollout.of(observed, digest)
     reasons = _reasons(service, decision, rollout)
     ready = _ready(service, observed, reasons, rollout, refused, decision)
-    findings = [ready, *_progress(service, decision, observed, ready, refused), *reasons]
-    previous = service.status
-    current = digest if ready.status == "True" else previous.current_revision or observed.live_revision()
+    given_up = _given_up(service, decision, observed, ready, now)
+    failed = digest if given_up and given_up.reason == "RolledBack" else None
+    if given_up and failed:
+        ready = replace(given_up, type="Ready", status="False")
+    findings = [ready, *_progress(service, decision, ready, refused, given_up), *reasons]
+    current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
         "conditions": [_condition(service, finding, now) for finding in findings],
@@ -76,6 +81,7 @@ def status(
         "url": url(service),
         **({"currentRevision": current} if current else {}),
         **({"updateRevision": digest} if digest else {}),
+        **({"failedRevision": failed} if failed else {}),
     }
 
 
@@ -183,9 +189,9 @@ def _workload_current(observed: Observed) -> bool:
 def _progress(
     service: SpeculativeInferenceService,
     decision: Decision,
-    observed: Observed,
     ready: Finding,
     refused: Refused | None,
+    given_up: Finding | None,
 ) -> list[Finding]:
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
     if ready.status == "True" or ready.reason == "ScaledToZero":
@@ -193,14 +199,30 @@ def _progress(
     failed = any(step.outcome.failed for step in decision.steps)
     if decision.refusal or refused or failed:
         return [Finding("Stalled", "True", ready.reason, ready.message)]
-    if deadline := _deadline(observed):
-        return [Finding("Stalled", "True", "ProgressDeadlineExceeded", deadline)]
+    if given_up:
+        return [given_up]
     return [Finding("Reconciling", "True", ready.reason, ready.message)]
 
 
-def _deadline(observed: Observed) -> str | None:
-    for deployment in observed.deployments:
-        progressing: Object | None = condition(deployment, "Progressing")
-        if progressing and progressing["status"] == "False":
-            return str(progressing.get("message", "the rollout made no progress"))
-    return None
+def _given_up(
+    service: SpeculativeInferenceService, decision: Decision, observed: Observed, ready: Finding, now: str
+) -> Finding | None:
+    """Stalled, where the rollout of the wanted revision has come to nothing."""
+    if not decision.passed or decision.revision is None:
+        return None
+    wanted, current = decision.revision.digest, service.status.current_revision
+    within = f"within rollout.progressDeadlineSeconds ({service.spec.rollout.progress_deadline_seconds})"
+    if decision.instead:
+        text = f"revision {wanted} did not answer {within}, and {current} is back: ask for another revision"
+        return Finding("Stalled", "True", "RolledBack", text)
+    if not overdue(service, wanted, observed, now):
+        return None
+    text = f"{ready.message}; {within} nothing changed"
+    if can_give_way(service, wanted, records(observed)):
+        return Finding("Stalled", "True", "RolledBack", f"{text}: revision {current} comes back")
+    return Finding("Stalled", "True", "ProgressDeadlineExceeded", text)
+
+
+def rolls_out(status: Mapping[str, Any]) -> bool:
+    """Whether servers are on their way, so that time alone may change the status."""
+    return any(c["type"] == "Reconciling" and c["reason"] == "RollingOut" for c in status["conditions"])

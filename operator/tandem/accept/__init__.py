@@ -9,6 +9,7 @@ from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
 from tandem.accept import llmapi, lossy, pod_template
 from tandem.accept import profile as profile_rules
+from tandem.accept import rollout as rollout_rules
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile, Settings
@@ -27,6 +28,7 @@ WARNINGS: tuple[Warn, ...] = (
     *engine_rules.WARNINGS,
     *llmapi.WARNINGS,
     *lossy.WARNINGS,
+    *rollout_rules.WARNINGS,
 )
 
 

@@ -7,11 +7,15 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.build.metadata import metadata, pod_template
 from tandem.render import Revision
 
-PROGRESS_DEADLINE_SECONDS = 3900  # above the startup probe's budget: a slow load is no failure
+_STRATEGIES = {
+    "Surge": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+    "Replace": {"type": "Recreate"},
+}
 
 
 def deployment(service: SpeculativeInferenceService, revision: Revision) -> dict[str, Any]:
-    """`spec.replicas` servers of `revision`; new pods are ready before old ones stop."""
+    """`spec.replicas` servers of `revision`, which take the place of others as `spec.rollout` says."""
+    rollout = service.spec.rollout
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -19,8 +23,8 @@ def deployment(service: SpeculativeInferenceService, revision: Revision) -> dict
         "spec": {
             "replicas": service.spec.replicas,
             "selector": {"matchLabels": names.selector(service.name)},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "progressDeadlineSeconds": PROGRESS_DEADLINE_SECONDS,
+            "strategy": _STRATEGIES[rollout.strategy],
+            "progressDeadlineSeconds": rollout.progress_deadline_seconds,
             "revisionHistoryLimit": 3,
             "template": pod_template(service, revision, revision.pod, names.SERVER),
         },

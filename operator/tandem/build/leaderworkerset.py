@@ -25,10 +25,7 @@ def leader_worker_set(service: SpeculativeInferenceService, revision: Revision) 
             # The leader waits for the workers: they must not wait for it.
             "startupPolicy": "LeaderCreated",
             "networkConfig": {"subdomainPolicy": "Shared"},
-            "rolloutStrategy": {
-                "type": "RollingUpdate",
-                "rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0},
-            },
+            "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": _rolling_update(service)},
             "leaderWorkerTemplate": {
                 "size": revision.nodes,
                 # An MPI world that lost a rank is lost.
@@ -38,3 +35,10 @@ def leader_worker_set(service: SpeculativeInferenceService, revision: Revision) 
             },
         },
     }
+
+
+def _rolling_update(service: SpeculativeInferenceService) -> dict[str, int]:
+    """It knows no Recreate: to replace is to do without all groups at once, and 0 of both is refused."""
+    if service.spec.rollout.strategy == "Replace":
+        return {"maxSurge": 0, "maxUnavailable": max(1, service.spec.replicas)}
+    return {"maxSurge": 1, "maxUnavailable": 0}

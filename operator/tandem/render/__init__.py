@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tandem.api.types import Access, ServiceSpec
+from tandem.api.types import Access, Rollout, ServiceSpec
 from tandem.digest import digest
 from tandem.render import v1
 from tandem.render.inputs import Inputs, JobPod, Rendered
@@ -76,9 +76,13 @@ def inputs_hash(spec: ServiceSpec) -> str:
 
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
-    """`spec` without what shapes no pod: their number, and who may connect."""
+    """`spec` without what shapes no pod: their number, how they take each other's place, and who may connect."""
     return spec.model_copy(
-        update={"replicas": 1, "serving": spec.serving.model_copy(update={"access": Access()})},
+        update={
+            "replicas": 1,
+            "rollout": Rollout(),
+            "serving": spec.serving.model_copy(update={"access": Access()}),
+        },
     )
 
 

@@ -65,6 +65,7 @@ def test_a_revision_read_back_from_its_record_is_the_same_revision(settings: Set
     ("change", "same", "reason"),
     [
         ({"replicas": 5}, True, "replicas are no part of a revision"),
+        ({"rollout": {"strategy": "Replace"}}, True, "how revisions take each other's place is no part of them"),
         ({"placement": {}}, True, "a default written out changes nothing"),
         ({"speculation__maxDraftLen": 5}, False, "draft length is configuration"),
         ({"runtime__image": "other:1"}, False, "another image is another revision"),

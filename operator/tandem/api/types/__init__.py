@@ -20,6 +20,7 @@ from tandem.api.types.model import (
     Target,
 )
 from tandem.api.types.placement import Gpu, Placement, PodTemplate, ResourceClaim, Toleration
+from tandem.api.types.rollout import Rollout
 from tandem.api.types.service import (
     Access,
     Cache,
@@ -85,6 +86,7 @@ __all__ = [
     "PodTemplate",
     "RelaxedAcceptance",
     "ResourceClaim",
+    "Rollout",
     "Rule",
     "Runtime",
     "Scheme",

@@ -9,6 +9,7 @@ from tandem.api.types.autoscaling import Autoscaling
 from tandem.api.types.base import Model, Name, Passthrough, Rule
 from tandem.api.types.model import Draft, Target
 from tandem.api.types.placement import Placement, PodTemplate
+from tandem.api.types.rollout import Rollout
 from tandem.api.types.speculation import Speculation
 from tandem.api.types.status import ServiceStatus
 
@@ -177,6 +178,8 @@ class ServiceSpec(Model):
     never decides it. In git, leave it out where `autoscaling` is set."""
     autoscaling: Autoscaling | None = None
     """Lets an autoscaler decide the replicas. Switching it on or off keeps the current number."""
+    rollout: Rollout = Field(default_factory=Rollout, json_schema_extra={"default": {}})
+    """How a new revision takes the place of the one that serves."""
     pod_template: PodTemplate | None = None
     """What you add to the server pods."""
 

@@ -94,6 +94,9 @@ class ServiceStatus(Model):
     """Revision that was last rolled out completely."""
     update_revision: str | None = None
     """Revision that the spec asks for."""
+    failed_revision: str | None = None
+    """Revision that did not come up in time and gave way to `currentRevision` (rollout.strategy Replace). It is not
+    tried again until the spec asks for another one."""
     speculation: SpeculationStatus | None = None
     """What speculation was worth lately."""
     autoscaling: AutoscalingStatus | None = None

@@ -1,0 +1,17 @@
+"""How a new revision takes the place of the old one."""
+
+from tandem.accept.rule import Warn
+from tandem.api.types import ServiceSpec
+from tandem.settings import Profile
+
+
+def _replace(spec: ServiceSpec, profile: Profile) -> str | None:
+    if spec.rollout.strategy == "Surge":
+        return None
+    return (
+        "rollout.strategy Replace stops the old servers before new ones start: at each change of the revision nothing"
+        " answers until the new ones do"
+    )
+
+
+WARNINGS: tuple[Warn, ...] = (_replace,)
