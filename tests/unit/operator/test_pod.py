@@ -91,7 +91,7 @@ ROWS = yaml.safe_load("""
     runtimeClassName: nvidia
     schedulerName: kai
     topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
-- reason: GPU products are a requirement of their own
+- reason: GPU products are a requirement beside their age
   spec: {placement: {gpu: {product: [NVIDIA-H100-80GB-HBM3, NVIDIA-H200]}}}
   pod:
     affinity:
@@ -121,9 +121,12 @@ ROWS = yaml.safe_load("""
           nodeSelectorTerms:
             - matchExpressions:
                 - {key: zone, operator: In, values: [a]}
+                - {key: nvidia.com/gpu.compute.major, operator: NotIn, values: ["1", "2", "3", "4", "5", "6", "7"]}
                 - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H200]}
             - matchFields: [{key: metadata.name, operator: In, values: [n1]}]
-              matchExpressions: [{key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H200]}]
+              matchExpressions:
+                - {key: nvidia.com/gpu.compute.major, operator: NotIn, values: ["1", "2", "3", "4", "5", "6", "7"]}
+                - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H200]}
 - reason: downloads are in the namespace's cache, read-only
   spec: {target: {model: {uri: hf://org/model}}}
   pod:
@@ -195,6 +198,19 @@ ROWS = yaml.safe_load("""
 def test_what_the_spec_adds_to_the_servers_pod(row: dict[str, Any]) -> None:
     found = difference(server_pod(rendered("{}")), server_pod(rendered(yaml.safe_dump(row["spec"]))))
     assert found == row["pod"], row["reason"]
+
+
+def test_no_gpu_is_too_old_where_nodes_say_their_age() -> None:
+    """NotIn also takes nodes without the label, of clusters without NVIDIA's feature discovery."""
+    wanted = yaml.safe_load("""
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+          - matchExpressions:
+              - {key: nvidia.com/gpu.compute.major, operator: NotIn, values: ["1", "2", "3", "4", "5", "6", "7"]}
+    """)
+    assert server_pod(rendered("{}"))["affinity"] == preflight_pod(rendered("{}"))["affinity"] == wanted
+    assert "affinity" not in server_pod(rendered("{}", CPU))
 
 
 def test_without_gpus_placement_gpu_means_nothing() -> None:

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem.api.types import Placement
+from tandem.gpu_products import MIN_COMPUTE_CAPABILITY
 from tandem.gpus import GpuPlan, gpu_plan
 from tandem.render.inputs import Inputs
 
-PRODUCT_LABEL = "nvidia.com/gpu.product"
-"""Node label of NVIDIA's GPU feature discovery."""
+PRODUCT_LABEL, GENERATION_LABEL = "nvidia.com/gpu.product", "nvidia.com/gpu.compute.major"
+"""Node labels of NVIDIA's GPU feature discovery."""
 
 
 def scheduling(inputs: Inputs) -> dict[str, Any]:
@@ -52,19 +53,27 @@ def resources(inputs: Inputs, plan: GpuPlan | None = None) -> dict[str, Any]:
 
 
 def _affinity(inputs: Inputs) -> dict[str, Any] | None:
-    placement = inputs.spec.placement
-    if not (inputs.profile.gpus and placement.gpu.product):
-        return placement.affinity
-    return _with_product(placement)
+    if not inputs.profile.gpus:
+        return inputs.spec.placement.affinity
+    return _narrowed(inputs.spec.placement)
 
 
-def _with_product(placement: Placement) -> dict[str, Any]:
-    """The user's affinity and the GPU product: terms are alternatives, so each of them is narrowed."""
-    product = {"key": PRODUCT_LABEL, "operator": "In", "values": list(placement.gpu.product)}
+def _narrowed(placement: Placement) -> dict[str, Any]:
+    """The user's affinity and what the GPU must be: terms are alternatives, so each of them is narrowed."""
     affinity = placement.affinity or {}
     node = affinity.get("nodeAffinity", {})
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms: Sequence[dict[str, Any]] = required.get("nodeSelectorTerms") or [{}]
-    narrowed = [{**term, "matchExpressions": [*term.get("matchExpressions", []), product]} for term in terms]
+    gpu = _gpu(placement)
+    narrowed = [{**term, "matchExpressions": [*term.get("matchExpressions", []), *gpu]} for term in terms]
     required = {**required, "nodeSelectorTerms": narrowed}
     return {**affinity, "nodeAffinity": {**node, "requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _gpu(placement: Placement) -> list[dict[str, Any]]:
+    """One of the products, where some are named; none that is too old, where nodes say how old theirs are."""
+    too_old = [str(major) for major in range(1, MIN_COMPUTE_CAPABILITY[0])]
+    new_enough = {"key": GENERATION_LABEL, "operator": "NotIn", "values": too_old}
+    products = list(placement.gpu.product)
+    named = [{"key": PRODUCT_LABEL, "operator": "In", "values": products}] if products else []
+    return [new_enough, *named]
