@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -76,6 +77,18 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     assert (models / "engine" / "config.pbtxt").read_text() == 'name: "engine"\n'
     assert (models / "engine" / "engine_package" / "__init__.py").is_file(), "models import their packages"
     assert (models / "engine" / "1" / "model.py").read_text() == "# a model\n"
+
+
+def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:
+    """Sockets of many clients, and memory that GPUs' drivers lock, beyond the low soft limits of a runtime."""
+    tell = "import resource as r; print([r.getrlimit(k) for k in (r.RLIMIT_NOFILE, r.RLIMIT_MEMLOCK)])"
+    change(revision, server={"command": [sys.executable, "-c", tell]})
+    entrypoint = [sys.executable, str(SERVING / "entrypoint.py"), "serve", "--revision", str(revision)]
+    low = 'ulimit -S -n 99 && ulimit -S -l 1 && exec "$@"'
+    lowered = ["sh", "-c", low, "sh", *entrypoint, "--models", str(revision / "m")]
+    said = subprocess.run(lowered, capture_output=True, text=True, check=True).stdout
+    hard = [resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK)]
+    assert said.splitlines()[-1] == str([(limit, limit) for limit in hard])
 
 
 def test_a_server_ended_by_a_signal_gives_128_plus_it(revision: Path) -> None:
