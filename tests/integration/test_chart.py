@@ -18,8 +18,9 @@ from cluster import binaries
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 
-from .conftest import REPOSITORY, STAGES, AuditLog, Namespace, free_port, offer_volume, wait_for
-from .test_workload import SEVERAL_NODES, install, leaders
+from .conftest import REPOSITORY, STAGES, AuditLog, Namespace, free_port, install_groups, offer_volume, wait_for
+from .groups import leaders
+from .test_workload import SEVERAL_NODES
 
 CHART = REPOSITORY / "charts" / "tandem"
 GROUP = "serving.tandem.dev"
@@ -103,7 +104,7 @@ def cluster() -> Iterator[Cluster]:
     for namespace in ("tandem-system", "team-a", "team-b"):
         made.kubectl.run("create", "namespace", namespace)
         made.kubectl.run("label", "namespace", namespace, RESTRICTED)
-    install(made)
+    install_groups(made)
     yield made
     made.down()
 

@@ -79,8 +79,9 @@ def test_when_a_rollout_is_overdue(
     service = parse(base, rollout={"progressDeadlineSeconds": 600}, replicas=2)
     service = service.model_copy(update={"status": ServiceStatus.model_validate(shown)})
     workload = applied(build.workload(service, revision(service, "new")))
-    kind = "deployments" if workload["kind"] == "Deployment" else "leader_worker_sets"
-    observed = Observed(service={}, pods=pods, **{kind: [workload]})
+    grouped = workload["kind"] == "LeaderWorkerSet"
+    deployments, groups = ([], [workload]) if grouped else ([workload], [])
+    observed = Observed(service={}, pods=pods, deployments=deployments, leader_worker_sets=groups)
     assert overdue(service, "new", observed, at(minute)) is wanted, reason
     assert not overdue(service, "newer", observed, at(minute)), "the workload is still of another revision"
 
