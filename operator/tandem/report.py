@@ -69,11 +69,22 @@ class Worth(_Report):
 
     speedup: float | None = None
     """Tokens a second with speculation over those without; None: too little seen."""
+    low: float | None = None
+    """The speed-up lies between `low` ..."""
+    high: float | None = None
+    """... and `high` in 95 of 100 cases."""
     source: Literal["Model", "Probe"] = "Model"
     """Model: from the fitted costs. Probe: measured on requests that ran without speculation."""
     samples: int = 0
-    """Rounds (Model) or tokens without speculation (Probe) behind it."""
+    """Rounds (Model) or sequences without speculation (Probe) behind it."""
     message: str = ""
+
+    @property
+    def beneficial(self) -> bool | None:
+        """Whether speculation makes the service faster; None: not known, or too close to tell."""
+        if self.low is not None and self.low >= 1:
+            return True
+        return False if self.high is not None and self.high < 1 else None
 
 
 class ScheduleAdvice(_Report):

@@ -74,6 +74,11 @@ class PodFigures:
     """One observation a token; its total is the time of all steps, its count the tokens."""
     request_latency: Histogram | None = None
     """Of finished sequences."""
+    probe_latency: Histogram | None = None
+    """The part of `inter_token_latency` that is of probes: sequences that ran without a draft only to show what that
+    takes."""
+    probe_sequences: float | None = None
+    """Probes that finished."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""What a service's clients ask for, from a window's figures. Pure."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from tandem.telemetry.figures import Figures, PodFigures, Replicas
+
+# What waits should be done within this many seconds.
+DRAIN = 120.0
+# The mean length of an answer is over about so many seconds.
+REMEMBER = 900.0
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What clients ask for, all replicas together."""
+
+    tokens: float
+    """Tokens a second."""
+    running: float
+    """Sequences being generated."""
+    waiting: float
+    """Sequences that wait for a place."""
+
+
+def measure(figures: Figures, past: "Past") -> Demand | None:
+    """The demand that a window shows; None where no pod told anything.
+
+    Sums are over the window as a whole, so that a pod that is new does not count as if it had always been there
+    beside those whose work it took over. Pods that told nothing are taken to be as busy as the mean of the others,
+    but for newcomers, which had no time to. Sequences that wait ask for their tokens beside those that are being
+    generated: as fast as the queue grows, and what waits already within `DRAIN`.
+    """
+    if not figures.pods:
+        return None
+    window = max(pod.seconds for pod in figures.pods)
+    if window <= 0:
+        return None
+    others = 1 + max(0, figures.unknown - past.newcomers) / len(figures.pods)
+    tokens = others * sum(pod.generation_tokens or 0.0 for pod in figures.pods) / window
+    running = others * sum(_running(pod) * pod.seconds for pod in figures.pods) / window
+    waiting = others * sum(pod.waiting or 0.0 for pod in figures.pods)
+    if not all(math.isfinite(value) for value in (tokens, running, waiting)):
+        return None
+    owed = past.tokens_each * (max(0.0, waiting - past.waiting) / window + waiting / DRAIN)
+    return Demand(tokens + owed, running, waiting)
+
+
+def _running(pod: PodFigures) -> float:
+    """Sequences at once, averaged over the window; the gauge is but a few looks at it."""
+    if pod.inter_token_latency is not None:
+        return pod.inter_token_latency.total / pod.seconds
+    return pod.running or 0.0
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a window does not show by itself."""
+
+    newcomers: int = 0
+    """Pods that became Ready within it."""
+    waiting: float = 0.0
+    """Sequences that waited a window before."""
+    tokens_each: float = 0.0
+    """Tokens that a sequence gets."""
+
+
+class History:
+    """What is remembered from window to window."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int, float]] = deque()
+        self._tokens = self._sequences = 0.0
+        self._at: float | None = None
+
+    def past(self, figures: Figures, replicas: Replicas) -> Past:
+        """Of this window; to be called once for each."""
+        at = figures.at
+        window = max((pod.seconds for pod in figures.pods), default=0.0)
+        self._count(figures)
+        self._seen.append((at, replicas.ready, figures.sum("waiting") or 0.0))
+        while len(self._seen) > 1 and self._seen[1][0] <= at - window:
+            self._seen.popleft()
+        fewest = min(ready for _, ready, _ in self._seen)
+        each = self._tokens / self._sequences if self._sequences > 0 else 0.0
+        return Past(max(0, replicas.ready - fewest), self._seen[0][2], each)
+
+    def _count(self, figures: Figures) -> None:
+        passed = 0.0 if self._at is None else figures.at - self._at
+        self._at = figures.at
+        finished = sum(pod.request_latency.count for pod in figures.pods if pod.request_latency is not None)
+        keep = math.exp(-passed / REMEMBER) if passed > 0 else 1.0
+        self._tokens = self._tokens * keep + (figures.sum("generation_tokens") or 0.0)
+        self._sequences = self._sequences * keep + finished
+
+
+class Trend:
+    """Where demand is heading: Holt's linear trend (double exponential smoothing in irregular time).
+
+    Source: Holt, 1957, "Forecasting seasonals and trends by exponentially weighted moving averages".
+    """
+
+    def __init__(self, level_seconds: float, slope_seconds: float) -> None:
+        self._level_seconds, self._slope_seconds = level_seconds, slope_seconds
+        self._at: float | None = None
+        self.level = self.slope = 0.0
+
+    def observe(self, at: float, value: float) -> None:
+        """A value at a time (s)."""
+        if self._at is None:
+            self._at, self.level = at, value
+            return
+        passed = at - self._at
+        if passed <= 0:
+            return
+        self._at = at
+        before = self.level
+        expected = before + self.slope * passed
+        self.level = expected + (value - expected) * -math.expm1(-passed / self._level_seconds)
+        self.slope += ((self.level - before) / passed - self.slope) * -math.expm1(-passed / self._slope_seconds)
+
+    def ahead(self, seconds: float) -> float:
+        """The value expected after so many seconds."""
+        return max(0.0, self.level + self.slope * seconds)

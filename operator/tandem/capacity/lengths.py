@@ -1,0 +1,47 @@
+"""Which draft lengths a replica may use at a load: who chooses, the BLS, a schedule, or nobody. Pure."""
+
+from dataclasses import dataclass
+
+from tandem.api.types import DecodingType, DraftLenStep, Mode, ServiceSpec
+
+# What a draft token takes beside a step of the target, before anything was seen: a small model; heads in the
+# engine's own step; a look-up.
+_SHARES = {DecodingType.DRAFT_TARGET: 1 / 6, DecodingType.NGRAM: 0.01, DecodingType.LOOKAHEAD: 0.01}
+_SHARE_OF_HEADS = 0.05
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Draft lengths by load. `minimum` to `maximum` (0 too where the minimum is 0) are chosen among by what is best
+    where `adaptive`; else the `steps` say, and 0 above them."""
+
+    minimum: int
+    maximum: int
+    adaptive: bool
+    steps: tuple[DraftLenStep, ...] = ()
+
+    def at(self, rows: float) -> tuple[int, ...]:
+        """Lengths that may be used with so many sequences at once."""
+        if self.adaptive:
+            return tuple(range(self.minimum, self.maximum + 1))
+        return (next((step.draft_len for step in self.steps if rows <= step.max_batch_size), 0),)
+
+
+def lengths(spec: ServiceSpec) -> Lengths:
+    """What the service's specification lets its replicas draft."""
+    speculation, unbounded = spec.speculation, spec.serving.max_batch_size
+    if speculation.decoding_type is DecodingType.NONE:
+        return Lengths(0, 0, adaptive=False)
+    maximum = speculation.max_draft_len
+    follows = spec.runtime.mode is Mode.BLS and speculation.decoding_type is DecodingType.DRAFT_TARGET
+    if follows and speculation.adaptive.enabled:
+        return Lengths(speculation.adaptive.min_draft_len, maximum, adaptive=True)
+    if speculation.draft_len_schedule is not None:
+        return Lengths(0, maximum, adaptive=False, steps=tuple(speculation.draft_len_schedule))
+    last = speculation.max_concurrency or unbounded
+    return Lengths(0, maximum, adaptive=False, steps=(DraftLenStep(max_batch_size=last, draft_len=maximum),))
+
+
+def draft_share(spec: ServiceSpec) -> float:
+    """Guess of what a draft token takes beside a step of the target."""
+    return _SHARES.get(spec.speculation.decoding_type, _SHARE_OF_HEADS)

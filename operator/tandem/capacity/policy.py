@@ -1,0 +1,189 @@
+"""How many replicas a load asks for. Pure: figures in, a decision with its reasons out.
+
+The largest of what these ask for, between minReplicas and maxReplicas:
+
+- Demand: tokens a second over what a replica can do within the objectives. Acceptance comes in here, and only here:
+  as a factor of a replica's capacity.
+- QueueLength, TimeToFirstToken, InterTokenLatency: guards. Where an objective is missed they ask for more in
+  proportion, never for less.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tandem.api.types import ServiceSpec, seconds
+from tandem.capacity.demand import Demand
+from tandem.capacity.model import Curve
+from tandem.report import Decision, Signal
+from tandem.telemetry.figures import Figures, Replicas
+
+# A guard asks for so many times the Ready replicas at most: what it sees says that there are too few, not how many.
+MOST_AT_ONCE = 1.5
+# Of the places of the replicas that must be free on average so that arrivals find one: this many times the square
+# root of the sequences that run (square-root staffing, Halfin and Whitt, 1981), and this share at least.
+SPREAD = 1.0
+SPARE = 0.05
+# A replica goes only when the others could do so much more than is asked for.
+RESERVE = 0.08
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the specification asks for: replicas, and objectives (s; None: not bounded)."""
+
+    least: int
+    most: int
+    ttft: float | None
+    itl: float | None
+    queue: int | None
+    places: int
+    """Sequences that a replica runs at once."""
+
+
+def bounds(spec: ServiceSpec) -> Bounds | None:
+    """None where the service asks for no autoscaling."""
+    scaling = spec.autoscaling
+    if scaling is None:
+        return None
+    goals = scaling.objectives
+    return Bounds(
+        least=scaling.min_replicas,
+        most=scaling.max_replicas,
+        ttft=seconds(goals.time_to_first_token) if goals.time_to_first_token else None,
+        itl=seconds(goals.inter_token_latency) if goals.inter_token_latency else None,
+        queue=goals.queue_length,
+        places=spec.serving.max_batch_size,
+    )
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is seen of a service."""
+
+    bounds: Bounds
+    figures: Figures
+    replicas: Replicas
+    demand: Demand | None
+    """None: no pod told anything."""
+    newcomers: int = 0
+    """Replicas that became Ready within the window."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What one signal asks for."""
+
+    signal: Signal
+    load: float
+    """Replicas, not rounded."""
+    value: float
+    target: float
+    message: str
+
+
+def needed(tokens: float, curve: Curve, places: int) -> float:
+    """Replicas, not rounded, that make so many tokens a second with at most `places` sequences each and room for
+    chance."""
+    goodput = curve.goodput
+    best = float(goodput[:places].max())
+    low, high = tokens / best, 4 * tokens / best + 1
+    for _ in range(30):
+        n = (low + high) / 2
+        rows = curve.rows_for(tokens / n)
+        running = n * rows
+        spare = max(SPREAD * math.sqrt(running), SPARE * n * places)
+        low, high = (low, n) if running + spare <= n * places else (n, high)
+    return high
+
+
+def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
+    """The decision. `curve`: what a replica can do, None where that is not known yet; `ahead`: replicas that are
+    expected to be needed when one that starts now is Ready."""
+    bounds, replicas = situation.bounds, situation.replicas
+    if situation.demand is None:
+        return _hold(replicas)
+    floor = _floor(bounds, curve)
+    reachable = replace(bounds, itl=None) if floor else bounds
+    asks = [demand_of(reachable, situation.demand, curve, ahead), *_guards(reachable, situation, situation.demand)]
+    first = max(asks, key=lambda ask: ask.load)
+    load = min(max(_steady(first.load, replicas), float(bounds.least)), float(bounds.most))
+    return Decision(
+        load=load,
+        desired_replicas=math.ceil(load - 1e-9),
+        signal=first.signal,
+        value=first.value,
+        target=first.target,
+        capacity_per_replica=asks[0].target if curve else None,
+        message=first.message,
+        unreachable=floor,
+    )
+
+
+def _hold(replicas: Replicas) -> Decision:
+    return Decision(signal="Hold", message=f"of {replicas.ready} Ready replicas none tells figures: replicas stay")
+
+
+def _steady(load: float, replicas: Replicas) -> float:
+    """The load, but that a replica goes only when the others could do more than it asks for."""
+    current = replicas.ready + replicas.pending
+    return load if load >= current else min(float(current), load * (1 + RESERVE))
+
+
+def demand_of(bounds: Bounds, demand: Demand, curve: Curve | None, ahead: float = 0.0) -> Ask:
+    """What demand asks for, or will (`ahead`)."""
+    if curve is None:
+        return _by_places(bounds, demand)
+    places = min(curve.bound(bounds.itl), bounds.places)
+    load = needed(demand.tokens, curve, places)
+    each = float(curve.goodput[:places].max())
+    itl, k = float(curve.itl[places - 1]), int(curve.k[places - 1])
+    message = (
+        f"{demand.tokens:.0f} tokens/s are asked for{', and rising' if ahead > load else ''}; a replica makes"
+        f" {each:.0f} with {places} sequences at once (draft length {k}, {itl * 1e3:.0f} ms between tokens)"
+    )
+    return Ask("Demand", max(load, ahead), demand.tokens, each, message)
+
+
+def _by_places(bounds: Bounds, demand: Demand) -> Ask:
+    """Before anything is known of speed: sequences over places."""
+    sequences = demand.running + demand.waiting
+    load = (sequences + max(SPREAD * math.sqrt(sequences), SPARE * sequences)) / bounds.places
+    message = f"{sequences:.0f} sequences at once for {bounds.places} places a replica; its speed is not known yet"
+    return Ask("Demand", load, sequences, bounds.places, message)
+
+
+def _guards(bounds: Bounds, situation: Situation, demand: Demand) -> Iterator[Ask]:
+    """Guards whose objective is missed. What they see is the work of those that were Ready during the window."""
+    figures, ready = situation.figures, max(1, situation.replicas.ready - situation.newcomers)
+    ttft, itl = figures.histogram("time_to_first_token"), figures.histogram("inter_token_latency")
+    queue = demand.waiting / ready
+    if bounds.queue is not None and queue > bounds.queue:
+        words = f"{queue:.1f} requests wait for each replica, above the objective of {bounds.queue}"
+        yield _guard("QueueLength", queue, bounds.queue, ready, words)
+    slowest = ttft.quantile(0.95) if ttft else None
+    if demand.waiting > 0 and bounds.ttft is not None and slowest is not None and slowest > bounds.ttft:
+        words = f"95% of the first tokens come within {_ms(slowest)}, above the objective of {_ms(bounds.ttft)}"
+        yield _guard("TimeToFirstToken", slowest, bounds.ttft, ready, words)
+    mean = itl.mean if itl else None
+    if bounds.itl is not None and mean is not None and mean > bounds.itl:
+        words = f"tokens come every {_ms(mean)} on average, above the objective of {_ms(bounds.itl)}"
+        yield _guard("InterTokenLatency", mean, bounds.itl, ready, words)
+
+
+def _guard(signal: Signal, value: float, objective: float, ready: int, words: str) -> Ask:
+    return Ask(signal, ready * min(value / objective, MOST_AT_ONCE), value, objective, words)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f} ms"
+
+
+def _floor(bounds: Bounds, curve: Curve | None) -> str:
+    """Why no number of replicas keeps the inter-token latency; empty where some does, or nobody knows."""
+    if curve is None or bounds.itl is None or curve.itl[0] <= bounds.itl:
+        return ""
+    return (
+        f"interTokenLatency {bounds.itl * 1e3:.0f}ms is below what a replica with a single sequence takes,"
+        f" {curve.itl[0] * 1e3:.1f} ms (draft length {curve.k[0]}): no number of replicas keeps it"
+    )

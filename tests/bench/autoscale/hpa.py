@@ -1,0 +1,44 @@
+"""The HorizontalPodAutoscaler's own algorithm for a metric of type Object with an AverageValue target of 1. Pure.
+
+Source: Kubernetes' pkg/controller/podautoscaler, replica_calculator.go (GetObjectPerPodMetricReplicas) and
+horizontal.go (stabilizeRecommendationWithBehaviors, calculateScaleUpLimitWithScalingRules).
+"""
+
+import math
+from collections import deque
+
+SYNC = 15.0
+TOLERANCE = 0.1
+
+
+class Hpa:
+    """One autoscaler. `stabilization`: seconds for which the highest recommendation counts on the way down."""
+
+    def __init__(self, least: int, most: int, stabilization: float = 240.0) -> None:
+        self._least, self._most, self._stabilization = least, most, stabilization
+        self._recommended: deque[tuple[float, int]] = deque()
+        self._ups: deque[tuple[float, int]] = deque()
+
+    def sync(self, now: float, current: int, value: float | None) -> int:
+        """The replicas wanted, given those of the scale's status and the metric; None: no metric, nothing changes."""
+        if value is None:
+            return current
+        ratio = value / max(1, current)
+        wanted = current if abs(ratio - 1) <= TOLERANCE else math.ceil(value - 1e-9)
+        wanted = min(max(wanted, self._least), self._most)
+        self._recommended.append((now, wanted))
+        while self._recommended[0][0] <= now - self._stabilization:
+            self._recommended.popleft()
+        if wanted < current:
+            return min(current, max(each for _, each in self._recommended))
+        wanted = min(wanted, self._up_limit(now, current))
+        if wanted > current:
+            self._ups.append((now, wanted - current))
+        return wanted
+
+    def _up_limit(self, now: float, current: int) -> int:
+        """The default policies, of which the larger counts: four pods, or twice as many, in 15 s."""
+        while self._ups and self._ups[0][0] <= now - 15.0:
+            self._ups.popleft()
+        start = current - sum(count for _, count in self._ups)
+        return max(start + 4, 2 * start)
