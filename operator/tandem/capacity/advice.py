@@ -41,7 +41,7 @@ class Loads:
         """So many seconds were spent with each of these."""
         keep = 0.5 ** (passed / HALF_LIFE)
         self.weights = {rows: kept for rows, weight in self.weights.items() if (kept := weight * keep) > 1e-3}
-        for each in steps:
+        for each in steps if passed > 0 else ():
             rows = max(1, round(each.rows))
             self.weights[rows] = self.weights.get(rows, 0.0) + passed
 

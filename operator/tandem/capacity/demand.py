@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tandem.telemetry.figures import Figures, PodFigures, Replicas
 
 # What waits should be done within this many seconds.
-DRAIN = 120.0
+DRAIN = 240.0
 # The mean length of an answer is over about so many seconds.
 REMEMBER = 900.0
 
@@ -29,8 +29,10 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
 
     Sums are over the window as a whole, so that a pod that is new does not count as if it had always been there
     beside those whose work it took over. Pods that told nothing are taken to be as busy as the mean of the others,
-    but for newcomers, which had no time to. Sequences that wait ask for their tokens beside those that are being
-    generated: as fast as the queue grows, and what waits already within `DRAIN`.
+    but for newcomers, which had no time to.
+
+    What is asked for is what arrives: the tokens made, and those that sequences will get by which running and waiting
+    ones became more (or fewer, when a queue is worked off). What waits is owed beside, within `DRAIN`.
     """
     if not figures.pods:
         return None
@@ -43,8 +45,8 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
     waiting = others * sum(pod.waiting or 0.0 for pod in figures.pods)
     if not all(math.isfinite(value) for value in (tokens, running, waiting)):
         return None
-    owed = past.tokens_each * (max(0.0, waiting - past.waiting) / window + waiting / DRAIN)
-    return Demand(tokens + owed, running, waiting)
+    arrived = tokens + past.tokens_each * past.growth
+    return Demand(max(0.0, arrived) + past.tokens_each * waiting / DRAIN, running, waiting)
 
 
 def _running(pod: PodFigures) -> float:
@@ -60,8 +62,8 @@ class Past:
 
     newcomers: int = 0
     """Pods that became Ready within it."""
-    waiting: float = 0.0
-    """Sequences that waited a window before."""
+    growth: float = 0.0
+    """Sequences, running and waiting, by which they became more a second."""
     tokens_each: float = 0.0
     """Tokens that a sequence gets."""
 
@@ -70,7 +72,8 @@ class History:
     """What is remembered from window to window."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int, float]] = deque()
+        self._seen: deque[tuple[float, int]] = deque()
+        self._in_flight: tuple[float, int, float] | None = None
         self._tokens = self._sequences = 0.0
         self._at: float | None = None
 
@@ -79,12 +82,21 @@ class History:
         at = figures.at
         window = max((pod.seconds for pod in figures.pods), default=0.0)
         self._count(figures)
-        self._seen.append((at, replicas.ready, figures.sum("waiting") or 0.0))
+        self._seen.append((at, replicas.ready))
         while len(self._seen) > 1 and self._seen[1][0] <= at - window:
             self._seen.popleft()
-        fewest = min(ready for _, ready, _ in self._seen)
+        fewest = min(ready for _, ready in self._seen)
         each = self._tokens / self._sequences if self._sequences > 0 else 0.0
-        return Past(max(0, replicas.ready - fewest), self._seen[0][2], each)
+        return Past(max(0, replicas.ready - fewest), self._growth(figures), each)
+
+    def _growth(self, figures: Figures) -> float:
+        """Pods that come or go bring sequences with them, which says nothing: then 0."""
+        before = self._in_flight
+        count = (figures.sum("running") or 0.0) + (figures.sum("waiting") or 0.0)
+        self._in_flight = (figures.at, len(figures.pods), count)
+        if before is None or before[1] != len(figures.pods) or figures.at <= before[0]:
+            return 0.0
+        return (count - before[2]) / (figures.at - before[0])
 
     def _count(self, figures: Figures) -> None:
         passed = 0.0 if self._at is None else figures.at - self._at

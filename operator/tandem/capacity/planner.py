@@ -35,6 +35,7 @@ class Planner:
     """One service's policy. Call `update` with the figures of each window, in their order."""
 
     def __init__(self, spec: ServiceSpec) -> None:
+        self._at: float | None = None
         self._begin(spec)
 
     def update(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> PlannerOutput:
@@ -58,7 +59,6 @@ class Planner:
         self._history, self._loads = History(), Loads()
         self._tokens, self._capacity = Trend(*TOKENS_SECONDS), Trend(*CAPACITY_SECONDS)
         self._probes, self._advisor = Probes(), Advisor()
-        self._at: float | None = None
 
     def _decide(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> Decision | None:
         past = self._history.past(figures, replicas)

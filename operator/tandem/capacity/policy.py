@@ -106,6 +106,10 @@ def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
     floor = _floor(bounds, curve)
     reachable = replace(bounds, itl=None) if floor else bounds
     asks = [demand_of(reachable, situation.demand, curve, ahead), *_guards(reachable, situation, situation.demand)]
+    if replicas.pending or situation.newcomers:
+        # Guards see too little, not how much is on its way: until that had a window's time they ask for no more.
+        there = float(replicas.ready + replicas.pending)
+        asks = [asks[0], *(replace(ask, load=min(ask.load, there)) for ask in asks[1:])]
     first = max(asks, key=lambda ask: ask.load)
     load = min(max(_steady(first.load, replicas), float(bounds.least)), float(bounds.most))
     return Decision(
@@ -154,8 +158,8 @@ def _by_places(bounds: Bounds, demand: Demand) -> Ask:
 
 
 def _guards(bounds: Bounds, situation: Situation, demand: Demand) -> Iterator[Ask]:
-    """Guards whose objective is missed. What they see is the work of those that were Ready during the window."""
-    figures, ready = situation.figures, max(1, situation.replicas.ready - situation.newcomers)
+    """Guards whose objective is missed."""
+    figures, ready = situation.figures, max(1, situation.replicas.ready)
     ttft, itl = figures.histogram("time_to_first_token"), figures.histogram("inter_token_latency")
     queue = demand.waiting / ready
     if bounds.queue is not None and queue > bounds.queue:

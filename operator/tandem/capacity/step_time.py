@@ -15,9 +15,9 @@ Array = npt.NDArray[np.float64]
 # Relative noise of a window's mean step time, and relative change of a replica's speed (all coefficients alike, as
 # when prompts grow or the clock falls) in the square root of a minute.
 NOISE = 0.05
-DRIFT = 0.04
+DRIFT = 0.08
 # Share of the initial uncertainty that comes back in an hour, so that nothing is known for ever.
-RELAX = 0.25
+RELAX = 0.02
 # Innovations beyond this many standard deviations are cut: a stalled pod is no slow model.
 CUT = 3.0
 # Sequences at which a first observation is thought to be half made of them.

@@ -4,6 +4,7 @@ Its sequences share its steps, so all advance by the same number of tokens: the 
 A new prompt's prefill holds the others up. What its pod would tell on :8002 is counted beside.
 """
 
+import copy
 import heapq
 from bisect import bisect_left
 from collections import deque
@@ -32,7 +33,7 @@ class Counters:
 
     def copy(self) -> "Counters":
         """As it is now."""
-        return Counters(**{k: list(v) if isinstance(v, list) else v for k, v in vars(self).items()})
+        return copy.deepcopy(self)
 
 
 class Request:

@@ -1,0 +1,129 @@
+"""The whole policy over time: windows in, decisions out."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tandem.api.types import ServiceSpec
+from tandem.capacity.planner import Planner, PlannerOutput
+from tandem.telemetry.figures import Figures, Replicas
+from unit.capacity.truth import Truth, figures, spec
+
+
+@dataclass
+class Watched:
+    """A planner that sees a window every 15 s."""
+
+    service: ServiceSpec = field(default_factory=spec)
+    at: float = 1.8e9
+
+    def __post_init__(self) -> None:
+        self.planner = Planner(self.service)
+
+    def see(self, window: Figures, replicas: Replicas, times: int = 1) -> PlannerOutput:
+        for _ in range(times):
+            self.at += 15.0
+            made = self.planner.update(Figures(self.at, window.pods, window.unknown), replicas, self.service)
+        return made
+
+    def load(self, window: Figures, replicas: Replicas, times: int = 1) -> float:
+        decision = self.see(window, replicas, times).decision
+        assert decision is not None
+        assert decision.load is not None
+        return decision.load
+
+
+def busy(rows: float, k: int = 3, acceptance: float = 0.8, pods: int = 3, unknown: int = 0) -> Figures:
+    return figures(0.0, *[Truth().pod(rows, k, acceptance)] * pods, unknown=unknown)
+
+
+def test_a_steady_load_is_steady() -> None:
+    watched = Watched()
+    watched.load(busy(20), Replicas(3), 40)
+    loads = [watched.load(busy(20), Replicas(3)) for _ in range(40)]
+    assert max(loads) == pytest.approx(min(loads), rel=0.01)
+
+
+def test_a_collapse_of_acceptance_raises_replicas_at_constant_demand() -> None:
+    watched = Watched()
+    tokens = busy(24).rate("generation_tokens")
+    assert tokens
+    before = watched.load(busy(24), Replicas(3), 40)
+    # The same tokens take more sequences at once when each is slower.
+    rows = next(r / 10 for r in range(10, 640) if 3 * r / 10 / Truth().itl(r / 10, 1, 0.2) >= tokens)
+    after = watched.load(busy(rows, 1, 0.2), Replicas(3), 8)
+    assert busy(rows, 1, 0.2).rate("generation_tokens") == pytest.approx(tokens, rel=0.01)
+    assert after > 1.2 * before
+
+
+def test_acceptance_alone_triggers_nothing() -> None:
+    watched = Watched()
+    watched.load(busy(1, pods=1), Replicas(1), 20)
+    assert watched.load(busy(1, 1, 0.05, pods=1), Replicas(1), 8) == 1.0
+
+
+def test_pods_that_load_cause_no_runaway() -> None:
+    watched = Watched()
+    watched.load(busy(31), Replicas(3), 20)
+    full = figures(0.0, *[Truth().pod(32, 3, waiting=40, ttft=9.0)] * 3)
+    first = watched.load(full, Replicas(3))
+    assert first > 3
+    for pending in (2, 4, 6):
+        assert watched.load(full, Replicas(3, pending)) <= max(first * 1.3, 3 + pending)
+
+
+def test_metrics_gone_hold_until_they_come_back() -> None:
+    watched = Watched()
+    before = watched.load(busy(20), Replicas(3), 20)
+    gone = watched.see(figures(0.0, unknown=3), Replicas(3)).decision
+    assert gone is not None
+    assert (gone.signal, gone.load) == ("Hold", None)
+    assert watched.load(busy(20), Replicas(3)) == pytest.approx(before, rel=0.02)
+
+
+def test_one_unreachable_pod_is_as_busy_as_the_others() -> None:
+    watched = Watched()
+    all_told = watched.load(busy(20), Replicas(3), 20)
+    assert watched.load(busy(20, pods=2, unknown=1), Replicas(3), 4) == pytest.approx(all_told, rel=0.03)
+
+
+def test_no_traffic_is_the_minimum() -> None:
+    assert Watched().load(figures(0.0, Truth().pod(0, 0)), Replicas(4), 4) == pytest.approx(1.0)
+
+
+def test_without_autoscaling_nothing_is_decided() -> None:
+    made = Watched(spec(scaling=False)).see(busy(20), Replicas(3), 20)
+    assert made.decision is None
+    assert made.worth.message
+
+
+def test_another_draft_length_starts_anew_and_other_replicas_do_not() -> None:
+    watched = Watched()
+    made = watched.see(busy(20), Replicas(3), 20).decision
+    assert made is not None
+    watched.service = watched.service.model_copy(update={"replicas": 5})
+    kept = watched.see(busy(20), Replicas(3)).decision
+    assert kept is not None
+    assert kept.capacity_per_replica == pytest.approx(made.capacity_per_replica, rel=0.02)
+    watched.service = spec(2)
+    anew = watched.see(figures(0.0, unknown=3), Replicas(3)).decision
+    assert anew is not None
+    assert anew.capacity_per_replica is None
+
+
+def test_the_same_figures_give_the_same_decisions() -> None:
+    one, other = Watched(), Watched()
+    for rows in (2, 9, 17, 30, 12):
+        assert one.see(busy(rows), Replicas(3), 5) == other.see(busy(rows), Replicas(3), 5)
+
+
+def test_a_schedule_is_advised() -> None:
+    service = spec(4, mode="LLMAPI", maxConcurrency=12, places=32)
+    watched = Watched(service)
+    steep = Truth(d0=0.003, d1=0.0002, v0=0.02, v1=0.0015)
+    for _ in range(60):
+        watched.see(figures(0.0, steep.pod(24, 0, 0.5)), Replicas(1))
+        made = watched.see(figures(0.0, steep.pod(11, 4, 0.5)), Replicas(1))
+    assert made.advice is not None
+    assert made.advice.draft_len_schedule[0].draft_len == 4
+    assert made.advice.gain > 1.1

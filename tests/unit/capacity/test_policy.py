@@ -1,0 +1,165 @@
+"""Replicas from demand, capacity and objectives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem.capacity.demand import Demand
+from tandem.capacity.model import Curve
+from tandem.capacity.policy import Bounds, Situation, bounds, decide, needed
+from tandem.report import Decision
+from tandem.telemetry.figures import Figures, Replicas
+from unit.capacity.truth import Truth, figures, spec
+
+LIMITS = Bounds(least=1, most=10, ttft=1.0, itl=0.05, queue=4, places=32)
+DEMAND = Demand(tokens=3400, running=90, waiting=0)
+QUIET = figures(0.0, Truth().pod(30, 2))
+
+
+def curve(acceptance: float = 0.8, lengths: range = range(7)) -> Curve:
+    """The true one."""
+    loads = [min((Truth().itl(rows, k, acceptance), k) for k in lengths) for rows in range(1, 33)]
+    return Curve(np.array([k for _, k in loads]), np.array([itl for itl, _ in loads]))
+
+
+def decision(
+    demand: Demand | None = DEMAND,
+    *,
+    limits: Bounds = LIMITS,
+    known: Curve | None = curve(),  # noqa: B008
+    seen: Figures = QUIET,
+    ready: int = 3,
+    pending: int = 0,
+    newcomers: int = 0,
+    ahead: float = 0.0,
+) -> Decision:
+    situation = Situation(limits, seen, Replicas(ready, pending, ready + pending), demand, newcomers)
+    return decide(situation, known, ahead)
+
+
+def test_explains_itself() -> None:
+    made = decision()
+    assert made.signal == "Demand"
+    assert made.value == 3400
+    assert made.capacity_per_replica == made.target == pytest.approx(1084, abs=1)
+    assert made.desired_replicas == 4
+    assert made.message == (
+        "3400 tokens/s are asked for; a replica makes 1084 with 32 sequences at once"
+        " (draft length 2, 30 ms between tokens)"
+    )
+
+
+SLOW = figures(0.0, Truth().pod(30, 2, ttft=4.0, waiting=3.0))
+LATE = figures(0.0, Truth(v0=0.17).pod(30, 2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "signal", "load", "reason"),
+    [
+        ({}, "Demand", 3.35, "3400 tokens/s at 1084 a replica, and room for chance"),
+        ({"demand": Demand(300, 8, 0)}, "Demand", 1.0, "never below minReplicas"),
+        ({"demand": Demand(30000, 90, 0)}, "Demand", 10.0, "never above maxReplicas"),
+        ({"demand": Demand(0, 0, 0)}, "Demand", 1.0, "no traffic"),
+        ({"ahead": 4.5}, "Demand", 4.5, "a rising demand asks for what it will be"),
+        ({"demand": replace(DEMAND, waiting=15)}, "QueueLength", 3.75, "5 wait for each of 3, 4 may"),
+        ({"demand": replace(DEMAND, waiting=300)}, "QueueLength", 4.5, "at most half as many again at once"),
+        (
+            {"demand": replace(DEMAND, waiting=300), "pending": 2},
+            "QueueLength",
+            4.86,
+            "two are on their way: 4.5 and a reserve",
+        ),
+        (
+            {"demand": replace(DEMAND, waiting=300), "pending": 1},
+            "QueueLength",
+            4.0,
+            "one is on its way: wait for it",
+        ),
+        (
+            {"demand": replace(DEMAND, waiting=300), "ready": 4, "newcomers": 1},
+            "QueueLength",
+            4.0,
+            "one came within the window and had no time to help: wait",
+        ),
+        ({"seen": SLOW, "demand": replace(DEMAND, waiting=3)}, "TimeToFirstToken", 4.5, "late, and requests wait"),
+        ({"seen": SLOW}, "Demand", 3.35, "late, but nothing waits: more replicas would not help"),
+        ({"seen": LATE}, "InterTokenLatency", 4.5, "tokens come too slowly"),
+        ({"known": None}, "Demand", 3.11, "speed not known yet: 90 sequences over 32 places, and room for chance"),
+        ({"ready": 4, "demand": replace(DEMAND, tokens=2900)}, "Demand", 3.10, "three would have no reserve: stay"),
+        ({"ready": 4, "demand": replace(DEMAND, tokens=2650)}, "Demand", 2.84, "three have a reserve: one goes"),
+    ],
+)
+def test_signals(changes: dict[str, object], signal: str, load: float, reason: str) -> None:
+    made = decision(**changes)  # type: ignore[arg-type]
+    assert made.signal == signal, (made, reason)
+    assert made.load == pytest.approx(load, abs=0.02), (made, reason)
+
+
+def test_nothing_known_holds() -> None:
+    made = decision(None, ready=3)
+    assert (made.signal, made.load, made.desired_replicas) == ("Hold", None, None)
+    assert made.message == "of 3 Ready replicas none tells figures: replicas stay"
+
+
+def test_an_objective_below_the_floor_is_named_and_asks_for_nothing() -> None:
+    made = decision(limits=replace(LIMITS, itl=0.01), seen=LATE)
+    assert made.unreachable == (
+        "interTokenLatency 10ms is below what a replica with a single sequence takes, 18.3 ms (draft length 4):"
+        " no number of replicas keeps it"
+    )
+    assert made.load == pytest.approx(decision().load)
+    assert not decision().unreachable
+
+
+def test_a_stricter_latency_takes_more_replicas() -> None:
+    loads = [decision(limits=replace(LIMITS, itl=itl)).load or 0 for itl in (0.05, 0.028, 0.022)]
+    assert loads == sorted(loads)
+    assert loads[2] > 1.4 * loads[0]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.floats(1, 20000), st.floats(1, 2), st.floats(0.1, 0.95), st.integers(1, 32))
+def test_more_demand_never_needs_fewer(tokens: float, more: float, acceptance: float, places: int) -> None:
+    known = curve(round(acceptance, 1))
+    assert needed(tokens * more, known, places) >= needed(tokens, known, places) * (1 - 1e-6)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.floats(1, 20000), st.floats(0.1, 0.9), st.integers(0, 300), st.integers(1, 9), st.integers(0, 5))
+def test_decisions_stay_within_bounds(tokens: float, alpha: float, waiting: int, ready: int, pending: int) -> None:
+    made = decision(Demand(tokens, 20, waiting), known=curve(round(alpha, 1)), ready=ready, pending=pending)
+    assert made.load is not None
+    assert LIMITS.least <= made.load <= LIMITS.most
+    assert made.desired_replicas in range(LIMITS.least, LIMITS.most + 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(500, 5000), st.floats(0.15, 0.9))
+def test_a_fall_of_acceptance_raises_replicas_at_the_same_demand(tokens: float, acceptance: float) -> None:
+    fixed = range(4, 5)
+    limits = replace(LIMITS, most=1000, itl=None)
+    low, high = (
+        decision(Demand(tokens, 20, 0), known=curve(p, fixed), limits=limits, ready=1).load or 0
+        for p in (acceptance - 0.1, acceptance)
+    )
+    assert low > high or high == limits.least
+
+
+@pytest.mark.parametrize(
+    ("tokens", "replicas", "reason"),
+    [
+        (0.0, 0.0, "nothing asked for"),
+        (1084 * 8, 8.33, "many: little room for chance is enough, 5% at least"),
+        (1084 * 0.75, 0.85, "one: a sixth of its places is free for chance"),
+    ],
+)
+def test_room_for_chance(tokens: float, replicas: float, reason: str) -> None:
+    assert needed(tokens, curve(), 32) == pytest.approx(replicas, abs=0.01), reason
+
+
+def test_bounds_are_of_the_specification() -> None:
+    assert bounds(spec(ttft="500ms", itl=None, queue=None, most=7, places=16)) == Bounds(1, 7, 0.5, None, None, 16)
+    assert bounds(spec(scaling=False)) is None
