@@ -7,7 +7,7 @@ mounted, or in the image.
 from collections.abc import Mapping
 from enum import StrEnum
 
-from tandem.api.types import Scheme, ServiceSpec, Source
+from tandem.api.types import DecodingType, Scheme, ServiceSpec, Source
 
 CACHE = "/cache"
 """Where the cache volume is mounted."""
@@ -46,6 +46,11 @@ def references(spec: ServiceSpec) -> dict[Role, Source]:
     if spec.draft and spec.draft.model.tokenizer:
         found[Role.DRAFT_TOKENIZER] = spec.draft.model.tokenizer
     return found
+
+
+def drafts_by_heads(spec: ServiceSpec) -> bool:
+    """Whether the draft is heads, such as Eagle3's: weights that the engine alone can read, without a tokenizer."""
+    return spec.draft is not None and spec.speculation.decoding_type is not DecodingType.DRAFT_TARGET
 
 
 def downloads(spec: ServiceSpec) -> dict[Role, Source]:

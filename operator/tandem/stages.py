@@ -14,7 +14,7 @@ from tandem.render import Revision
 from tandem.render.inputs import JobPod
 from tandem.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.settings import Profile, Settings
-from tandem.sources import CACHE, ENGINES, TOKENIZERS, Role, downloads
+from tandem.sources import CACHE, ENGINES, TOKENIZERS, Role, downloads, drafts_by_heads
 from tandem.tasks import Outcome
 from tandem.volumes import claim_name, uses_cache
 
@@ -30,6 +30,9 @@ FILES: Mapping[Role, tuple[str, ...]] = {
     ),
 }
 """Patterns of the files to fetch where it is no model."""
+HEADS = ("*.json", "*.safetensors", "*.bin")
+"""The same of heads: some are published as *.bin alone. TensorRT-LLM reads these as weights and nothing else
+(`torch.load(weights_only=True)` in its HfWeightLoader), and only where there is no *.safetensors."""
 
 
 def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:
@@ -50,7 +53,8 @@ def fetch_tasks(service: SpeculativeInferenceService, settings: Settings) -> dic
 
 
 def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role, reference: Source) -> Task:
-    files = FILES.get(role, ())
+    heads = role is Role.DRAFT and drafts_by_heads(service.spec)
+    files = HEADS if heads else FILES.get(role, ())
     inputs: dict[str, Any] = {
         "uri": reference.uri,
         "revision": reference.revision or "",

@@ -46,6 +46,12 @@ def read_limits(folder: Path) -> Limits:
     return Limits(int(length or 0), int(vocab or 0))
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights that TensorRT-LLM's LLM API reads: those of the first kind that the folder has."""
+    kinds = (sorted(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pth"))
+    return next(filter(None, kinds), [])
+
+
 def end_ids(folder: Path) -> list[int]:
     """End-of-text token ids, as generation_config.json (or else config.json) lists them."""
     for name in ("generation_config.json", "config.json"):

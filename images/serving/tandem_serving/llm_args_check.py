@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tandem_serving.checkpoint import weight_files
 from tandem_serving.kv_cache import GIB, WORKSPACE
 from tandem_serving.verdict import Check
 
@@ -71,4 +72,4 @@ def _weights(plan: Mapping[str, Any]) -> Check | None:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return sum(path.stat().st_size for path in weight_files(folder))

@@ -43,7 +43,12 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
     try:
         models = {role: load(role, plan[role]) for role in ("target", "draft") if plan.get(role)}
         ready = Check("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
-        pair = check_pair(models, int(plan.get("max_draft_len") or 0))
+        heads = plan.get("heads")
+        pair = (
+            check_heads(models["target"], Path(heads["path"]))
+            if heads
+            else check_pair(models, int(plan.get("max_draft_len") or 0))
+        )
     except CheckpointError as error:
         ready = Check("ModelsReady", "False", "ModelInvalid", str(error))
         pair = Check("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
@@ -96,17 +101,22 @@ def _check_weights(role: str, folder: Path, limits: Limits) -> None:
             raise CheckpointError(f"{role}: {folder}/rank0.engine is missing: build the engine again")
         return
     for path in _weight_files(role, folder):
-        try:
-            with safetensors.safe_open(str(path), framework="numpy") as weights:
-                named = _EMBEDDINGS in set(weights.keys())
-                rows = weights.get_slice(_EMBEDDINGS).get_shape()[0] if named else None
-        except (safetensors.SafetensorError, OSError) as error:
-            raise CheckpointError(f"{role}: {path} cannot be read ({error}): download it again") from None
+        rows = _embedding_rows(role, path)
         if rows is not None and rows != limits.vocab_size:
             raise CheckpointError(
                 f"{role}: {path} has {rows} embedding rows and config.json a vocabulary of "
                 f"{limits.vocab_size}: download the model again, from one revision"
             )
+
+
+def _embedding_rows(role: str, path: Path) -> int | None:
+    """Rows of the embedding, None where the file, which is whole, has none. Raises CheckpointError."""
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as weights:
+            named = _EMBEDDINGS in set(weights.keys())
+            return int(weights.get_slice(_EMBEDDINGS).get_shape()[0]) if named else None
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(f"{role}: {path} cannot be read ({error}): download it again") from None
 
 
 def _weight_files(role: str, folder: Path) -> list[Path]:
@@ -146,6 +156,22 @@ def check_pair(models: Mapping[str, Model], max_draft_len: int) -> Check:
     return Check(
         "PairCompatible", "True", "PairMatches", " ".join(["tokenizers are equal", *_warnings(target, draft)])
     )
+
+
+def check_heads(target: Model, folder: Path) -> Check:
+    """Whether heads are there, whole, and for the target's vocabulary. Raises CheckpointError."""
+    files = checkpoint.weight_files(folder)
+    if not files:
+        raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")
+    for path in files:
+        if path.suffix == ".safetensors":
+            _embedding_rows("heads", path)
+    words = checkpoint.read_json(folder / "config.json").get("vocab_size")
+    if words != target.limits.vocab_size:
+        text = f"target has {target.limits.vocab_size} vocabulary rows, the heads say {words}"
+        # Only the engine knows what the heads make of it.
+        return Check("PairCompatible", "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?")
+    return Check("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
 
 
 def _incompatible(reason: str, what: str) -> Check:

@@ -8,6 +8,8 @@ import pytest
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.settings import Settings
+from tandem.sources import Role
+from tandem.stages import fetch_tasks
 
 from .conftest import QUICKSTART, parse
 from .test_plan import BAD, GOOD, World, findings
@@ -38,6 +40,11 @@ def fetch_jobs(world: World) -> dict[str, str]:
     """URI to name of the Jobs that download."""
     commands = {name: world.objects["Job", name]["spec"]["template"]["spec"]["containers"] for name in world.jobs()}
     return {c[0]["command"][5]: name for name, c in commands.items() if c[0]["name"] == names.FETCH}
+
+
+def allowed(command: list[str]) -> tuple[str, ...]:
+    """Patterns of the files that a download takes; none: those of a model."""
+    return tuple(command[i + 1] for i, word in enumerate(command) if word == "--allow")
 
 
 def test_models_are_fetched_then_checked_then_served(world: World, hub: SpeculativeInferenceService) -> None:
@@ -94,13 +101,24 @@ def test_one_model_for_both_roles_is_fetched_once(world: World) -> None:
 def test_a_tokenizer_is_fetched_without_the_weights_beside_it(world: World) -> None:
     model = {**HUB["draft__model"], "tokenizer": {"uri": "hf://org/target"}}
     world.step(parse(QUICKSTART, target__model={"uri": "hf://org/target"}, draft__model=model))
-    commands = [world.objects["Job", name]["spec"]["template"]["spec"]["containers"][0] for name in world.jobs()]
-    allowed = {
-        (words[5], tuple(words[i + 1] for i, word in enumerate(words) if word == "--allow"))
-        for words in (container["command"] for container in commands)
-    }
+    containers = [world.objects["Job", name]["spec"]["template"]["spec"]["containers"][0] for name in world.jobs()]
+    fetched = {(command[5], allowed(command)) for command in (each["command"] for each in containers)}
     tokenizer = ("tokenizer*", "special_tokens_map.json", "*.jinja", "generation_config.json", "config.json")
-    assert allowed == {("hf://org/target", ()), ("hf://org/draft", ()), ("hf://org/target", tokenizer)}
+    assert fetched == {("hf://org/target", ()), ("hf://org/draft", ()), ("hf://org/target", tokenizer)}
+
+
+def test_heads_are_fetched_as_they_are_published(settings: Settings) -> None:
+    """EAGLE-3's own for Llama 3.1 are a pytorch_model.bin."""
+    eagle = parse(
+        QUICKSTART,
+        runtime={"mode": "LLMAPI", "profile": "trtllm-26.07"},
+        target__model={"uri": "hf://org/target"},
+        draft__model={"uri": "hf://org/heads"},
+        speculation={"decodingType": "Eagle3"},
+    )
+    tasks = fetch_tasks(eagle, settings)
+    wanted = {role: allowed(task.pod["containers"][0]["command"]) for role, task in tasks.items()}
+    assert wanted == {Role.TARGET: (), Role.DRAFT: ("*.json", "*.safetensors", "*.bin")}
 
 
 def test_a_claim_of_the_users_own_is_used_and_none_is_made(world: World) -> None:

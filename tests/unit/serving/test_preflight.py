@@ -186,6 +186,32 @@ def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path
     assert checks(pair)["PairCompatible"]["reason"] == "TokenizerDiffers"
 
 
+def as_bin(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+HEADS: list[tuple[Change, str, str, str, str]] = [
+    # change to the folder of the heads, condition, status, reason, part of the message
+    (remove("tokenizer.json"), "PairCompatible", "True", "HeadsMatch", "the target's 300 words"),
+    (as_bin, "PairCompatible", "True", "HeadsMatch", "the target's 300 words"),
+    (lambda folder: weights(folder, 32), "PairCompatible", "True", "HeadsMatch", "the target's 300 words"),
+    (edit("config.json", vocab_size=320), "PairCompatible", "Unknown", "VocabularyDiffers", "300 vocabulary rows"),
+    (remove("model.safetensors"), "ModelsReady", "False", "ModelInvalid", "has no weights"),
+    (write("model.safetensors", b"\x10"), "ModelsReady", "False", "ModelInvalid", "model.safetensors cannot be read"),
+    (remove("config.json"), "ModelsReady", "False", "ModelInvalid", "config.json is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "status", "reason", "message"), HEADS)
+def test_heads(pair: dict[str, Any], change: Change, kind: str, status: str, reason: str, message: str) -> None:
+    """Weights as they are published: of few words, without a tokenizer, some as *.bin alone."""
+    pair["heads"] = pair.pop("draft")
+    change(Path(pair["heads"]["path"]))
+    check = checks(pair)[kind]
+    assert (check["status"], check["reason"]) == (status, reason)
+    assert message in check["message"]
+
+
 def test_no_draft(pair: dict[str, Any]) -> None:
     del pair["draft"]
     assert checks(pair)["PairCompatible"]["reason"] == "NoDraft"

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from tandem.api.types import DecodingType
 from tandem.digest import digest
 from tandem.llm_args import llm_args, to_yaml
 from tandem.render.inputs import Inputs
 from tandem.render.v1.stack import Stack, config, model_check
-from tandem.sources import Role
+from tandem.sources import Role, drafts_by_heads
 from tandem.volumes import DRAFTER, REVISION, TANDEM
 
 LLM_ARGS = "llm_args.yaml"
@@ -48,9 +47,9 @@ def _checks(inputs: Inputs, arguments: str) -> dict[str, Any]:
         "target": model_check(inputs, Role.TARGET),
         "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(arguments)},
     }
-    if spec.draft and spec.speculation.decoding_type is DecodingType.DRAFT_TARGET:
+    if drafts_by_heads(spec):
+        checks["heads"] = {"path": inputs.folders[Role.DRAFT]}
+    elif spec.draft:
         checks["draft"] = model_check(inputs, Role.DRAFT)
         checks["max_draft_len"] = spec.speculation.max_draft_len
-    elif spec.draft:
-        checks["heads"] = {"path": inputs.folders[Role.DRAFT]}
     return checks
