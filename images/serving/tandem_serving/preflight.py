@@ -74,6 +74,9 @@ def load(role: str, places: Mapping[str, str]) -> Model:
     limits = checkpoint.read_limits(folder)
     _check_weights(role, folder, limits)
     path = tokenizer / "tokenizer.json"
+    if not path.is_file():
+        advice = f"write {role}.model.tokenizer, the uri of a folder that has one"
+        raise CheckpointError(f"{role}: {path} is missing: {advice}")
     data = checkpoint.read_json(path)
     size = _tokenizer_size(role, path)
     if size > limits.vocab_size:

@@ -98,7 +98,7 @@ ROWS: list[tuple[Change, str, str, str, str]] = [
     (write("model.safetensors", b"\x10"), "ModelsReady", "False", "ModelInvalid", "model.safetensors cannot be read"),
     (sharded, "ModelsReady", "False", "ModelInvalid", "lacks two.safetensors"),
     (lambda folder: weights(folder, 299), "ModelsReady", "False", "ModelInvalid", "has 299 embedding rows"),
-    (remove("tokenizer.json"), "ModelsReady", "False", "ModelInvalid", "tokenizer.json is missing"),
+    (remove("tokenizer.json"), "ModelsReady", "False", "ModelInvalid", "write draft.model.tokenizer"),
     (write("tokenizer.json", b"{}"), "ModelsReady", "False", "ModelInvalid", "is no tokenizer"),
     (small_model, "ModelsReady", "False", "ModelInvalid", "only 200"),
     (engine_folder, "ModelsReady", "False", "ModelInvalid", "rank0.engine is missing"),
