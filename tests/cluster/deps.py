@@ -40,7 +40,11 @@ IMAGE_NEEDS = (
     Need("buildah", "buildah", "builds images without a container engine"),
     Need("debootstrap", "debootstrap", "makes the Debian base of the images"),
 )
-TEST_NEEDS = (Need("mpirun", "openmpi-bin", "runs servers of several ranks in tests, which skip without it"),)
+TEST_NEEDS = (
+    Need("mpirun", "openmpi-bin", "runs servers of several ranks in tests, which skip without it"),
+    Need("prometheus", "prometheus", "reads the pods' metrics in tests, which skip without it"),
+    Need("promtool", "prometheus", "checks Prometheus' rules"),
+)
 
 
 def missing(needs: tuple[Need, ...]) -> list[Need]:

@@ -12,10 +12,8 @@ from functools import lru_cache
 from prometheus_client.parser import text_string_to_metric_families
 
 from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, GAUGES
-from tandem.telemetry.page import Page, PageError, Series, series
+from tandem.telemetry.page import MAX_SERIES, Page, PageError, Series, series
 
-MAX_SERIES = 512
-"""Lines of Tandem's series on a page; its models write about a hundred."""
 MAX_SERIES_BYTES = 256
 """A series' name and labels."""
 

@@ -7,6 +7,8 @@ from typing import NamedTuple, Self
 
 from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, GAUGES, HISTOGRAMS, MAX_POSITIONS
 
+MAX_SERIES = 512
+"""Of Tandem's on a page; its models write about a hundred."""
 MOST = 2.0**53
 """Above it a float no longer counts by ones: no counter gets there."""
 

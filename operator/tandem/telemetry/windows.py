@@ -14,10 +14,9 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
-from tandem.telemetry.exposition import MAX_SERIES
 from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, GAUGES, HISTOGRAMS
 from tandem.telemetry.figures import Figures, Histogram, PodFigures
-from tandem.telemetry.page import Page, Series
+from tandem.telemetry.page import MAX_SERIES, Page, Series
 
 MAX_SAMPLES = 128
 """Samples kept of a pod, however often it is read."""

@@ -1,12 +1,12 @@
 """Pages of metrics: what is read of them, and which are none."""
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tandem.telemetry import families
-from tandem.telemetry.exposition import MAX_SERIES, parse
-from tandem.telemetry.page import Page, PageError, Series
+from tandem.telemetry.exposition import parse
+from tandem.telemetry.page import MAX_SERIES, Page, PageError, Series
 from tandem_serving import metrics as m
 from unit.telemetry.metrics_pages import TRITON, PageSink
 
@@ -108,6 +108,7 @@ def test_refused(text: str, reason: str) -> None:
         parse(text.encode(errors="surrogateescape"))
 
 
+@settings(deadline=None)  # a busy machine
 @given(st.binary(max_size=400))
 @example(b'tandem_x{"}} 1\n')
 @example(b"tandem_}\n")

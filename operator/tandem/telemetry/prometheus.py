@@ -1,0 +1,126 @@
+"""Pods' metrics, read from a Prometheus that scrapes them (a PodMonitor, with the labels `namespace` and `pod`).
+
+One query brings the raw samples of the last minute, with the times of Prometheus' scrapes: from there on they take
+the same way as pages. A single query sees a scrape as a whole or not at all. For figures Prometheus must scrape the
+pods at least twice within their window.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import aiohttp
+
+from tandem.telemetry.families import NAMES
+from tandem.telemetry.page import MAX_SERIES, Page, PageError, series
+from tandem.telemetry.source import Target, problem
+from tandem.telemetry.windows import Store
+
+QUERY = f'{{__name__=~"{"|".join(NAMES)}"}}[1m]'
+SECONDS = 10.0
+MAX_BYTES = 64 << 20
+"""Of an answer; see docs/collector.md for what pods take."""
+
+Scrape = list[tuple[Mapping[str, str], float]]
+"""Labels (with `__name__`) and value of the samples that Prometheus took of a pod at one time."""
+Pods = Mapping[tuple[str, str], Mapping[float, Scrape]]
+"""Scrapes by namespace and name of the pod, and by time in Unix seconds."""
+
+
+class Prometheus:
+    """Reads `URL/api/v1/query`; `headers` go with each query. A `Source`; an async context manager."""
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        self._url, self._headers = f"{url.rstrip('/')}/api/v1/query", headers
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=SECONDS)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def collect(self, targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+        """Ask once for all pods; see `Source`."""
+        try:
+            pods = await asyncio.to_thread(by_pod, await self._query())
+        except PageError as error:
+            return {target.uid: problem(f"Prometheus {error}") for target in targets}
+        problems = {}
+        for target in targets:
+            scrapes = pods.get((target.namespace, target.name), {})
+            if reason := add(store, target.uid, scrapes):
+                problems[target.uid] = problem(reason)
+        return problems
+
+    async def _query(self) -> bytes:
+        """The answer's body. Raises PageError."""
+        assert self._session is not None, "use Prometheus as a context manager"
+        body = bytearray()
+        try:
+            async with self._session.post(self._url, data={"query": QUERY}, allow_redirects=False) as reply:
+                async for part in reply.content.iter_any():
+                    body += part
+                    if len(body) > MAX_BYTES:
+                        raise PageError(f"answers with more than {MAX_BYTES >> 20} MiB: read the pods themselves")
+        except TimeoutError:
+            raise PageError(f"does not answer within {SECONDS:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise PageError(f"cannot be asked: {error or type(error).__name__}") from None
+        if reply.status != 200:
+            raise PageError(f"answers {reply.status}: {body[:100].decode(errors='replace')}")
+        return bytes(body)
+
+
+def by_pod(answer: bytes) -> Pods:
+    """The scrapes of all pods, from the answer to `QUERY`.
+
+    Source: https://prometheus.io/docs/prometheus/latest/querying/api/#range-vectors
+
+    Raises:
+        PageError: this is no such answer.
+    """
+    pods: dict[tuple[str, str], dict[float, Scrape]] = {}
+    try:
+        for found in json.loads(answer)["data"]["result"]:
+            labels: Mapping[str, str] = found["metric"]
+            scrapes = pods.setdefault((labels["namespace"], labels["pod"]), {})
+            for at, value in found["values"]:
+                scrapes.setdefault(float(at), []).append((labels, float(value)))
+    except KeyError as missing:
+        if missing.args[0] in {"namespace", "pod"}:
+            raise PageError("gives samples without the labels namespace and pod: a PodMonitor sets them") from None
+        raise PageError(f"gives no answer of its API: there is no {missing}") from None
+    except (ValueError, TypeError, IndexError) as error:
+        raise PageError(f"gives no answer of its API: {error}") from None
+    return pods
+
+
+def add(store: Store, pod: str, scrapes: Mapping[float, Scrape]) -> str:
+    """Add a pod's scrapes that are new to the store.
+
+    Returns:
+        What is wrong with the last, or that there is none; empty: nothing.
+    """
+    latest, reason = store.latest(pod) or 0.0, ""
+    for at in sorted(at for at in scrapes if at > latest):
+        try:
+            store.add(pod, at, _page(scrapes[at]))
+            reason = ""
+        except PageError as error:
+            reason = str(error)
+    return reason if scrapes else "Prometheus has not scraped it within a minute: does a PodMonitor select it?"
+
+
+def _page(scrape: Scrape) -> Page:
+    if len(scrape) > MAX_SERIES:
+        raise PageError(f"more than {MAX_SERIES} series: Tandem's models write about a hundred")
+    page = Page()
+    for labels, value in scrape:
+        if found := series(labels["__name__"], labels):
+            page.add(found, value)
+    return page.told()

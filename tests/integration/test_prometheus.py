@@ -1,0 +1,153 @@
+"""A real Prometheus as the source of figures: they are those that the pods themselves give."""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem.telemetry.figures import Figures
+from tandem.telemetry.prometheus import Prometheus
+from tandem.telemetry.scrape import Limits, Scraper
+from tandem.telemetry.source import Source, Target
+from tandem.telemetry.windows import Store
+from tandem_serving import metrics as m
+from unit.telemetry.hostile_pods import Pod, fixed, serve
+from unit.telemetry.metrics_pages import PageSink
+
+PROMETHEUS = shutil.which("prometheus")
+pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
+SCRAPE_SECONDS = 0.5
+WINDOW = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, pods: list[Target]) -> Iterator[str]:
+    """Prometheus' URL; it scrapes the pods with the labels that a PodMonitor sets."""
+    jobs = [
+        {"targets": [f"{pod.address}:{pod.port}"], "labels": {"namespace": pod.namespace, "pod": pod.name}}
+        for pod in pods
+    ]
+    settings = {
+        "global": {"scrape_interval": f"{SCRAPE_SECONDS * 1000:.0f}ms", "scrape_timeout": "400ms"},
+        "scrape_configs": [{"job_name": "services", "static_configs": jobs}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
+    url = f"127.0.0.1:{free_port()}"
+    command = [PROMETHEUS or "", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([*command, f"--web.listen-address={url}"], stdout=log, stderr=log)
+    try:
+        wait_ready(f"http://{url}", process, folder / "log")
+        yield f"http://{url}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def wait_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/-/ready", timeout=5):
+            return
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+
+
+class Served:
+    """A pod's server: 100 rounds a second of four draft tokens, three of them accepted."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from 0, as a container that starts again."""
+        self._counted, self._sink = m.Metrics(), PageSink()
+        self._started, self._rounds = time.monotonic(), 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Write the page."""
+        self._counted.set(m.RUNNING, 2)
+        while self._rounds < 100 * (time.monotonic() - self._started):
+            self._rounds += 1
+            self._counted.step(tokens=4, drafted=4, accepted=3)
+            self._counted.observe(m.INTER_TOKEN, 0.03, 4)
+        self._counted.flush(self._sink)
+        await fixed(self._sink.page(), "Content-Type: text/plain; version=0.0.4\r\n")(reader, writer)
+
+
+@contextlib.asynccontextmanager
+async def served(*servers: Served) -> AsyncIterator[list[Target]]:
+    async with AsyncExitStack() as stack:
+        pods: list[Pod] = [await stack.enter_async_context(serve(server.answer)) for server in servers]
+        yield [Target(f"uid-{n}", "ns", f"pod-{n}", "127.0.0.1", pod.port) for n, pod in enumerate(pods)]
+
+
+async def first_scrape(url: str, targets: list[Target]) -> None:
+    """Wait until Prometheus has samples of the pods: its targets change every five seconds."""
+    deadline = time.monotonic() + 30
+    async with Prometheus(url) as source:
+        while problems := await source.collect(targets, Store(300)):
+            assert time.monotonic() < deadline, problems
+            await asyncio.sleep(SCRAPE_SECONDS)
+
+
+async def test_figures_are_those_of_the_pods_themselves(tmp_path: Path) -> None:
+    servers = [Served(), Served()]
+    async with served(*servers) as targets, AsyncExitStack() as stack:
+        url = await asyncio.to_thread(stack.enter_context, prometheus(tmp_path, targets))
+        sources: list[tuple[Source, Store]] = [
+            (await stack.enter_async_context(Scraper(Limits(spread_seconds=0))), Store(300)),
+            (await stack.enter_async_context(Prometheus(url)), Store(300)),
+        ]
+
+        async def rounds(number: int) -> list[Figures]:
+            for _ in range(number):
+                await asyncio.sleep(SCRAPE_SECONDS)
+                for source, store in sources:
+                    assert await source.collect(targets, store) == {}
+            return [store.figures([t.uid for t in targets], time.time(), WINDOW) for _, store in sources]
+
+        await first_scrape(url, targets)
+        await rounds(4)
+        servers[0].restart()
+        scraped, asked = await rounds(8)
+        for figures in (scraped, asked):
+            assert (len(figures.pods), figures.unknown) == (2, 0)
+            assert figures.acceptance_rate == pytest.approx(0.75)
+            assert figures.mean_accepted_length == pytest.approx(4)
+            assert figures.rate("rounds") == pytest.approx(200, rel=0.25)
+            assert figures.rate("generation_tokens") == pytest.approx(800, rel=0.25)
+            assert figures.sum("running") == 4
+            latency = figures.histogram("inter_token_latency")
+            assert latency is not None
+            assert latency.mean == pytest.approx(0.03)
+            assert latency.count == figures.sum("generation_tokens")
+            assert figures.accepted_per_position == pytest.approx((figures.sum("rounds"),) * 3)
+
+
+async def test_a_pod_that_prometheus_does_not_know_is_told_so(tmp_path: Path) -> None:
+    async with served(Served()) as (known,):
+        other = Target("uid-other", "ns", "another", "127.0.0.1", known.port)
+        with prometheus(tmp_path, [known]) as url:
+            store = Store(300)
+            await first_scrape(url, [known])
+            async with Prometheus(url) as source:
+                problems = await source.collect([known, other], store)
+    assert problems == {"uid-other": "Prometheus has not scraped it within a minute: does a PodMonitor select it?"}
+    assert store.latest("uid-0") == pytest.approx(time.time(), abs=30)

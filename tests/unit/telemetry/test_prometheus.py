@@ -1,0 +1,119 @@
+"""Answers of Prometheus' API, turned into the same pages as the pods' own; `test_prometheus` of the integration
+tests asks the real one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tandem.telemetry.page import MAX_SERIES, PageError
+from tandem.telemetry.prometheus import Prometheus, add, by_pod
+from tandem.telemetry.source import Target
+from tandem.telemetry.windows import Store
+from unit.telemetry.hostile_pods import Answer, fixed, serve
+
+TOKENS, RUNNING = "tandem_generation_tokens_total", "tandem_requests_running"
+FIRST = "tandem_time_to_first_token_seconds"
+
+
+def found(name: str, values: Sequence[tuple[float, str]], pod: str = "pod-a", **labels: str) -> dict[str, Any]:
+    metric = {"__name__": name, "namespace": "ns", "pod": pod, "job": "ns/llm", **labels}
+    return {"metric": metric, "values": [list(pair) for pair in values]}
+
+
+def answer(*results: Mapping[str, Any]) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": results}}).encode()
+
+
+def test_scrapes_of_a_pod_become_its_samples() -> None:
+    result = answer(
+        found(TOKENS, [(100.5, "10"), (115.5, "40")]),
+        found(TOKENS, [(101, "1000")], pod="pod-b"),
+        found(RUNNING, [(100.5, "2"), (115.5, "4")], model="a"),
+        found(RUNNING, [(100.5, "1"), (115.5, "1")], model="b"),
+        *(found(f"{FIRST}_bucket", [(100.5, "0"), (115.5, "3")], le=le) for le in ("0.5", "+Inf")),
+        found(f"{FIRST}_sum", [(100.5, "0"), (115.5, "0.6")]),
+    )
+    store, pods = Store(300), by_pod(result)
+    for _ in range(2):  # the same samples come again with the next query
+        assert add(store, "uid-a", pods["ns", "pod-a"]) == ""
+    (figures,) = store.figures(["uid-a"], 120, 60).pods
+    assert (figures.seconds, figures.generation_tokens, figures.running) == (15, 30, 4)
+    assert figures.time_to_first_token is not None
+    assert (figures.time_to_first_token.count, figures.time_to_first_token.total) == (3, 0.6)
+
+
+def test_two_jobs_that_scrape_a_pod_do_not_count_it_twice() -> None:
+    pods = by_pod(
+        answer(
+            found(TOKENS, [(100, "10"), (115, "40")]),
+            found(TOKENS, [(103, "16"), (118, "46")], job="another"),
+        )
+    )
+    store = Store(300)
+    add(store, "uid", pods["ns", "pod-a"])
+    assert store.figures(["uid"], 120, 60).sum("generation_tokens") == 36
+
+
+SCRAPES: dict[str, tuple[bytes, str, int]] = {
+    "a bad scrape costs itself": (answer(found(TOKENS, [(100, "1"), (115, "NaN"), (130, "3")])), "", 2),
+    "the last is bad": (answer(found(TOKENS, [(100, "1"), (115, "NaN")])), "none of Tandem's metrics are there", 1),
+    "a label that means nothing": (answer(found(f"{FIRST}_bucket", [(100, "1")], le="x")), "le='x' is no", 0),
+    "a hostile pod's thousand series": (
+        answer(*(found(TOKENS, [(100, "1")], a=str(n)) for n in range(MAX_SERIES + 1))),
+        f"more than {MAX_SERIES} series",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("result", "reason", "samples"), SCRAPES.values(), ids=SCRAPES.keys())
+def test_scrapes(result: bytes, reason: str, samples: int) -> None:
+    store = Store(300)
+    told = add(store, "uid", by_pod(result)["ns", "pod-a"])
+    assert told.startswith(reason)
+    assert bool(told) == bool(reason)
+    assert len(store._pods["uid"].samples if "uid" in store._pods else []) == samples
+
+
+BAD: dict[str, tuple[Answer, str]] = {
+    "an error": (fixed(b'{"status":"error","error":"down"}', status="503 Down"), "Prometheus answers 503: {"),
+    "HTML": (fixed(b"<html>"), "Prometheus gives no answer of its API: Expecting value"),
+    "another API": (fixed(b"{}"), "Prometheus gives no answer of its API: there is no 'data'"),
+    "a redirect": (fixed(b"", "Location: /login\r\n", "302 Found"), "Prometheus answers 302"),
+    "an instant vector": (
+        fixed(b'{"data":{"result":[{"metric":{"namespace":"a","pod":"b"},"value":[1,"2"]}]}}'),
+        "there is no 'values'",
+    ),
+    "a value that is none": (fixed(answer(found(TOKENS, [(1, "many")]))), "gives no answer of its API: could not"),
+    "samples of nobody": (
+        fixed(answer({"metric": {"__name__": TOKENS, "instance": "1.2.3.4"}, "values": []})),
+        "Prometheus gives samples without the labels namespace and pod: a PodMonitor sets them",
+    ),
+    "nothing of this pod": (fixed(answer()), "has not scraped it within a minute: does a PodMonitor select it?"),
+}
+
+
+@pytest.mark.parametrize(("reply", "reason"), BAD.values(), ids=BAD.keys())
+async def test_without_an_answer_all_pods_are_unknown_and_told_why(reply: Answer, reason: str) -> None:
+    store, target = Store(300), Target("uid", "ns", "pod-a", "10.0.0.1")
+    async with serve(reply) as server, Prometheus(f"http://127.0.0.1:{server.port}/") as prometheus:
+        problems = await prometheus.collect([target], store)
+    assert reason in problems["uid"]
+    assert store.figures(["uid"], 0, 60).unknown == 1
+    assert server.request.startswith(b"POST /api/v1/query HTTP/1.1")
+
+
+async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tandem.telemetry.prometheus.MAX_BYTES", 1 << 20)
+    target = Target("uid", "ns", "pod-a", "10.0.0.1")
+    async with serve(fixed(bytes(5 << 20))) as server, Prometheus(f"http://127.0.0.1:{server.port}") as prometheus:
+        problems = await prometheus.collect([target], Store(300))
+    assert problems == {"uid": "Prometheus answers with more than 1 MiB: read the pods themselves"}
+
+
+def test_no_answer_is_a_reason_and_no_crash() -> None:
+    for body in (b"", b"[]", b"null", b'{"data": 1}', b'{"data": {"result": [1]}}', b'{"data": {"result": [[]]}}'):
+        with pytest.raises(PageError, match="gives no answer of its API"):
+            by_pod(body)
