@@ -1,5 +1,7 @@
 """Pages of metrics: what is read of them, and which are none."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from tandem.telemetry.page import MAX_SERIES, Page, PageError, Series
 from tandem_serving import metrics as m
 from unit.telemetry.metrics_pages import TRITON, PageSink
 
+REAL = Path(__file__).parents[2] / "data/input/metrics/speculative_bls.txt"
 DRAFTS = "tandem_spec_decode_num_drafts_total"
 POSITION = "tandem_spec_decode_num_accepted_tokens_per_pos_total"
 FIRST = "tandem_time_to_first_token_seconds"
@@ -126,6 +129,18 @@ def test_all_families_are_those_that_the_models_publish() -> None:
     read = dict.fromkeys((*families.COUNTERS, families.ACCEPTED_PER_POSITION), "counter")
     read |= dict.fromkeys(families.GAUGES, "gauge") | dict.fromkeys(families.HISTOGRAMS, "histogram")
     assert read | {"tandem_draft_length": "gauge"} == published
+
+
+def test_a_page_of_the_real_server() -> None:
+    """Written by tests/triton/test_telemetry.py."""
+    page = parse(REAL.read_bytes())
+    assert page.counters[Series("tandem_generation_tokens_total")] == 6 * 24
+    assert page.gauges == {RUNNING: 0, "tandem_requests_waiting": 0}
+    assert {series.family for series in page.counters} == {
+        *families.COUNTERS,
+        families.ACCEPTED_PER_POSITION,
+        *families.HISTOGRAMS,
+    }
 
 
 def test_what_the_models_count_comes_through() -> None:

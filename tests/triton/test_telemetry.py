@@ -1,0 +1,119 @@
+"""Figures from the real Triton's pages: they are what the responses said, each token counted once."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tandem.telemetry.figures import Figures, PodFigures
+from tandem.telemetry.scrape import Limits, Scraper
+from tandem.telemetry.source import Target
+from tandem.telemetry.windows import Store
+from triton import bls_client as bls
+from triton import llmapi_client as llmapi
+from triton.bls_client import Response
+from triton.harness import REPOSITORY_ROOT, Options, TritonServer, log_on_failure
+
+PAGE = REPOSITORY_ROOT / "tests/data/input/metrics/speculative_bls.txt"
+"""A page of the real server, for tests and benchmarks without one."""
+PROMPTS = [f"def area_{n}(width, height):\n" for n in range(6)]
+TOKENS, K = 24, 4
+LAG_SECONDS = 1.0
+"""Models publish every half second."""
+
+
+@pytest.fixture(scope="module")
+def speculative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    made = bls.repository(tmp_path_factory.mktemp("bls"), "reference", max_draft_len=K, max_engine_rows=64)
+    with TritonServer(made) as server, log_on_failure(server):
+        yield server
+
+
+@pytest.fixture(scope="module", params=["1.2", "1.3"])
+def in_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """Mode LLMAPI: n-grams in the engine, of which 1.2 does not tell what it drafts."""
+    speculation = {"speculative_config": {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 2}}
+    made = llmapi.repository(tmp_path_factory.mktemp("llmapi") / "models", speculation)
+    with TritonServer(made, Options(env={"STAND_IN_VERSION": request.param})) as server, log_on_failure(server):
+        yield server
+
+
+def figures_of(server: TritonServer, work: Callable[[], None]) -> PodFigures:
+    """What the scrape says of the time of `work`."""
+    store, target = Store(600), Target("uid", "ns", "pod", "127.0.0.1", server.ports.metrics)
+
+    async def read() -> None:
+        async with Scraper(Limits(spread_seconds=0)) as scraper:
+            assert await scraper.collect([target], store) == {}
+
+    time.sleep(LAG_SECONDS)
+    asyncio.run(read())
+    work()
+    time.sleep(LAG_SECONDS)
+    asyncio.run(read())
+    (figures,) = store.figures(["uid"], time.time(), 600).pods
+    return figures
+
+
+def test_speculative_bls(speculative: TritonServer) -> None:
+    said: list[Response] = []
+
+    def work() -> None:
+        url = speculative.grpc_url
+        with ThreadPoolExecutor(len(PROMPTS)) as threads:
+            for answers in threads.map(
+                lambda text: bls.stream(url, bls.inputs(text, max_tokens=TOKENS, stream=True)), PROMPTS[:3]
+            ):
+                said.append(answers[-1])
+            # The forwarder in front of the BLS: one request, two models.
+            said.extend(threads.map(lambda text: bls.unary(url, bls.inputs(text, max_tokens=TOKENS)), PROMPTS[3:]))
+
+    figures = figures_of(speculative, work)
+    if os.environ.get("UPDATE_GOLDENS"):
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(speculative.metrics())
+    tokens = sum(answer["num_output_tokens"].item() for answer in said)
+    assert figures.generation_tokens == tokens == TOKENS * len(PROMPTS)
+    assert figures.draft_tokens == sum(answer["total_draft_tokens"].item() for answer in said)
+    assert figures.accepted_tokens == sum(answer["total_accepted_draft_tokens"].item() for answer in said)
+    assert figures.accepted_tokens == sum(figures.accepted_per_position) > 0
+    assert figures.prompt_tokens == sum(answer["num_input_tokens"].item() for answer in said)
+    assert figures.rounds is not None
+    assert 0 < figures.rounds <= tokens
+    counts = [h.count for h in (figures.time_to_first_token, figures.request_latency) if h]
+    assert counts == [len(PROMPTS), len(PROMPTS)]
+    assert figures.inter_token_latency is not None
+    assert 0 < figures.inter_token_latency.count <= tokens
+    assert (figures.running, figures.waiting, figures.draft_failures) == (0, 0, 0)
+
+
+def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pytest.FixtureRequest) -> None:
+    said: list[Response] = []
+
+    def work() -> None:
+        for text in PROMPTS[:3]:
+            said.append(bls.unary(in_engine.grpc_url, llmapi.inputs(text), "tensorrt_llm_unary"))
+
+    pod = figures_of(in_engine, work)
+    tokens = sum(answer["num_output_tokens"].item() for answer in said)
+    assert pod.generation_tokens == tokens
+    figures = Figures(0, (pod,))
+    assert pod.rounds is not None
+    assert figures.mean_accepted_length == pytest.approx(tokens / pod.rounds)
+    tells = "1.3" in request.node.name
+    assert (pod.draft_tokens is not None) == tells
+    assert (figures.acceptance_rate is not None) == tells
+    assert pod.accepted_per_position == ()
+    assert (pod.running, pod.waiting) == (0, 0)
+
+
+def test_the_page_that_others_use_is_this_server_s(speculative: TritonServer) -> None:
+    """`UPDATE_GOLDENS=1` writes it again."""
+
+    def names(page: str) -> set[str]:
+        return {line.split(" ")[0].split("{")[0] for line in page.splitlines() if not line.startswith("#")}
+
+    assert names(PAGE.read_text()) == names(speculative.metrics())
