@@ -44,6 +44,14 @@ def test_scrapes_of_a_pod_become_its_samples() -> None:
     assert (figures.time_to_first_token.count, figures.time_to_first_token.total) == (3, 0.6)
 
 
+def test_only_scrapes_that_are_new_are_taken() -> None:
+    """Each query gives a minute's samples: most came with the query before."""
+    store = Store(300)
+    for times in ((85, 100, 115), (100, 115, 130)):
+        add(store, "uid", by_pod(answer(found(TOKENS, [(at, str(at)) for at in times])))["ns", "pod-a"])
+    assert store.figures(["uid"], 130, 60).pods[0].seconds == 45
+
+
 def test_two_jobs_that_scrape_a_pod_do_not_count_it_twice() -> None:
     pods = by_pod(
         answer(

@@ -55,6 +55,10 @@ WINDOWS: dict[str, tuple[list[str], dict[str, Any] | None]] = {
         [lines(tokens=100, rounds=9), lines(tokens=4), lines(tokens=8, rounds=2)],
         {"tokens": 8, "rounds": 2},
     ),
+    "a counter that is gone: a restart, though what others count is past its old value": (
+        [lines(tokens=100, rounds=9), lines(tokens=200), lines(tokens=210, rounds=2)],
+        {"tokens": 210, "rounds": 2},
+    ),
     "a counter that comes later was 0 before": (
         [lines(tokens=100), lines(tokens=140, rounds=9)],
         {"tokens": 40, "rounds": 9},
@@ -141,6 +145,7 @@ CLOCKS: dict[str, tuple[list[float], float, tuple[float, float] | None]] = {
     "one moment twice is one sample": ([130, 130], 130, None),
     "the clock is set forward: two new samples first": ([0, 15, 3600], 3600, None),
     "the clock is set back: known from there on": ([3600, 3615, 100, 115], 115, (15, 15)),
+    "the clock is set back a little: known from there on": ([100, 115, 130, 110, 125], 125, (15, 15)),
     "the clock is set back and the pod not read since": ([3600, 3615], 100, None),
     "the source's clock is a little ahead": ([100, 115, 131], 130, (31, 31)),
 }
