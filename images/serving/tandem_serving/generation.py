@@ -43,8 +43,9 @@ class Binding:
 class Generation:
     """A sequence of a job. `draft_length` is the request's; 0 once the draft engine is given up.
 
-    `reproducible`: its calls must not depend on what else runs. `isolated`: its calls failed together with
-    others', so they go by themselves. `over`: its last token is known; `retired`: it makes no more calls.
+    `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
+    on what else runs. `isolated`: its calls failed together with others', so they go by themselves. `over`: its
+    last token is known; `retired`: it makes no more calls.
     """
 
     job: Job[Chunk]
@@ -54,6 +55,7 @@ class Generation:
     acceptance: Acceptance
     metrics: m.Metrics
     draft_length: int
+    probe: bool = False
     reproducible: bool = False
     isolated: bool = False
     over: bool = False
@@ -112,6 +114,9 @@ class Generation:
             metrics.observe(m.FIRST_TOKEN, now - self.job.arrived)
         elif step.ids:
             metrics.observe(m.INTER_TOKEN, (now - self._told) / len(step.ids), len(step.ids))
+            if self.probe:
+                metrics.add(m.PROBE_TOKENS, len(step.ids))
+                metrics.add(m.PROBE_SECONDS, now - self._told)
         self._told = now
         metrics.step(len(step.ids), step.drafted, step.accepted)
         if self.writer.over:

@@ -48,6 +48,14 @@ DRAFT_FAILURES = Family(
     "counter",
     "Sequences that went on with the target alone because the draft engine failed or was too slow",
 )
+PROBE_TOKENS = Family(
+    "tandem_spec_decode_probe_tokens_total",
+    "counter",
+    "Tokens, first ones left out, of requests that ran without speculation to measure what it is worth",
+)
+PROBE_SECONDS = Family(
+    "tandem_spec_decode_probe_seconds_total", "counter", "Time between these tokens; in inter_token_latency, too"
+)
 PROMPT_TOKENS = Family("tandem_prompt_tokens_total", "counter", "Prompt tokens of finished sequences")
 GENERATION_TOKENS = Family("tandem_generation_tokens_total", "counter", "Tokens generated")
 DRAFT_LENGTH = Family("tandem_draft_length", "gauge", "Draft length of the latest round")
@@ -63,6 +71,7 @@ LATENCY = Family(
     "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
 )
 SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
+PROBES = (PROBE_TOKENS, PROBE_SECONDS)
 ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, RUNNING, WAITING)
 _POSITION = tuple((("position", str(position)),) for position in range(1024))
 

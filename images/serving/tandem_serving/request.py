@@ -84,7 +84,8 @@ class Prompt:
     """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1.
 
     `target_tensors` go to the target alone. `guided`: by a guide, which the engine follows from a call's first
-    token on, so that all must come from one call of the target alone.
+    token on, so that all must come from one call of the target alone. `asked`: the request itself says how many
+    draft tokens it wants.
     """
 
     index: int
@@ -99,6 +100,7 @@ class Prompt:
     echo: bool
     tensors: Mapping[str, Array]
     target_tensors: Mapping[str, Array] = field(default_factory=dict)
+    asked: bool = False
 
     @property
     def guided(self) -> bool:
@@ -252,6 +254,7 @@ class Parser:
             echo=not inputs.scalar("exclude_input_in_output", i, False),
             tensors=self._engine_tensors(inputs, i, ends),
             target_tensors={**_target_tensors(inputs, i), **self._threshold(inputs)},
+            asked=inputs.scalar("num_draft_tokens", i) is not None,
         )
 
     def _threshold(self, inputs: Inputs) -> dict[str, Array]:

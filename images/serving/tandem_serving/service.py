@@ -8,6 +8,7 @@ reports the metrics.
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections.abc import Mapping
@@ -45,7 +46,8 @@ class Bind(Protocol):
 class Options:
     """Settings of a service; times in seconds. `target_limit`, `draft_limit`: longest sequences (tokens) of
     the engines, 0: no draft. `rows`: sequences that an engine call can hold. `mix_seed`: see loop.Sequence.
-    `ahead`: see loop.Loop.ahead."""
+    `ahead`: see loop.Loop.ahead. `probe_share` (0 to 1): of the requests that leave the draft length to the service,
+    so many run without speculation, to measure what it is worth."""
 
     request_timeout: float
     draft_timeout: float
@@ -56,6 +58,7 @@ class Options:
     draft_limit: int = 1 << 30
     mix_seed: bool = False
     ahead: bool = False
+    probe_share: float = 0.0
 
 
 class Service:
@@ -77,7 +80,8 @@ class Service:
         self._options = options
         self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
         self._closed = threading.Event()
-        self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION if options.draft_limit else ()))
+        probes = m.PROBES if options.probe_share else ()
+        self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
         limits = Limits(options.running, options.waiting, options.rows, options.draft_timeout, options.ahead)
         self._runner = Runner(engines, policy, limits, self.metrics)
 
@@ -136,6 +140,7 @@ class Service:
             one_call=prompt.guided,
             burst=BURST_SECONDS if request.stream else math.inf,
         )
+        probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
         text = TextStream(Detokenizer(self._tokenizer.decode, prompt.ids.tolist()), StopText(prompt.stop_words))
         return Generation(
             job=job,
@@ -144,7 +149,8 @@ class Service:
             bindings=self._bind(prompt, request),
             acceptance=self._policy.estimate(),
             metrics=self.metrics,
-            draft_length=prompt.num_draft_tokens if options.draft_limit else 0,
+            draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
+            probe=probe,
             # By logits, too, which token a seed gives depends on the lengths of the drafts.
             reproducible=prompt.seed is not None and (options.mix_seed or request.use_draft_logits),
         )

@@ -20,7 +20,7 @@ class Settings:
 
     `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance, `rows` those of
     one engine call (1: each sequence's calls by themselves). `separate_devices`: the engines run side by side.
-    `use_draft_logits` and `acceptance_threshold`: see request.Acceptance.
+    `use_draft_logits` and `acceptance_threshold`: see request.Acceptance. `probe_share`: see service.Options.
     """
 
     target_model: str
@@ -40,6 +40,7 @@ class Settings:
     mix_seed: bool
     use_draft_logits: bool
     acceptance_threshold: float | None
+    probe_share: float
 
 
 def read(parameters: Mapping[str, str]) -> Settings:
@@ -67,6 +68,7 @@ def read(parameters: Mapping[str, str]) -> Settings:
             if parameters.get("draft_acceptance_threshold")
             else None
         ),
+        probe_share=number(parameters, "probe_share", float, "0", 0),
     )
 
 

@@ -76,10 +76,12 @@ def inputs_hash(spec: ServiceSpec) -> str:
 
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
-    """`spec` without what shapes no pod: their number, how they take each other's place, and who may connect."""
+    """`spec` without what shapes no pod: their number and who decides it, how they take each other's place, and who
+    may connect."""
     return spec.model_copy(
         update={
             "replicas": 1,
+            "autoscaling": None,
             "rollout": Rollout(),
             "serving": spec.serving.model_copy(update={"access": Access()}),
         },

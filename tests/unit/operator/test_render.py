@@ -61,11 +61,21 @@ def test_a_revision_read_back_from_its_record_is_the_same_revision(settings: Set
     assert again == first
 
 
+@pytest.mark.parametrize(("share", "written"), [(0.05, "0.05"), (0.0, None)])
+def test_the_share_of_probes_reaches_the_bls(share: float, written: str | None, settings: Settings) -> None:
+    service = parse(QUICKSTART, speculation__adaptive__probeShare=share)
+    config = model_config_pb2.ModelConfig()
+    text_format.Parse(render(record(service, settings)).files["speculative_bls.config.pbtxt"], config)
+    found = config.parameters["probe_share"].string_value if "probe_share" in config.parameters else None
+    assert found == written
+
+
 @pytest.mark.parametrize(
     ("change", "same", "reason"),
     [
         ({"replicas": 5}, True, "replicas are no part of a revision"),
         ({"rollout": {"strategy": "Replace"}}, True, "how revisions take each other's place is no part of them"),
+        ({"autoscaling": {"maxReplicas": 5}}, True, "nor is who decides them"),
         ({"placement": {}}, True, "a default written out changes nothing"),
         ({"speculation__maxDraftLen": 5}, False, "draft length is configuration"),
         ({"runtime__image": "other:1"}, False, "another image is another revision"),

@@ -420,3 +420,25 @@ def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start) -> 
     for prompt in GOOD:
         assert ask(service, tensors(prompt)).wait().error is None
     assert len(engines.draft.calls) < len(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("share", "asked", "drafts", "probed", "reason"),
+    [
+        (1.0, {}, False, True, "a request that leaves the length to the service may be a probe"),
+        (1.0, {"num_draft_tokens": np.array([[4]], np.int32)}, True, False, "one that asks for a length gets it"),
+        (0.0, {}, True, False, "without a share there are no probes"),
+    ],
+)
+def test_probes_run_without_speculation_and_are_counted_apart(
+    start: Start, sink: Sink, share: float, asked: dict[str, Array], drafts: bool, probed: bool, reason: str
+) -> None:
+    service = start(MockEngines(draft_model=counting), probe_share=share)
+    plain = ask(start(MockEngines(draft_model=counting)), tensors("def add(", max_tokens=10)).wait()
+    answer = ask(service, tensors("def add(", max_tokens=10, **asked, **STREAM)).wait()
+    service.metrics.flush(sink)
+    assert text(answer.chunks) == text(plain.chunks)
+    assert (sink.values[m.DRAFTS.name] > 0) is drafts, reason
+    # The first call of the target alone gives one token: the time to the first token is not between tokens.
+    assert sink.values.get(m.PROBE_TOKENS.name, 0) == (9 if probed else 0), reason
+    assert (m.PROBE_SECONDS.name in sink.values) is (share > 0), reason

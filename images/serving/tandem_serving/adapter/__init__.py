@@ -50,6 +50,7 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
         mix_seed=config.mix_seed,
         ahead=config.separate_devices,
+        probe_share=config.probe_share,
     )
     policy: Policy = Fixed(config.max_draft_len, config.separate_devices)
     if config.adaptive and config.max_draft_len:

@@ -30,6 +30,9 @@ class Adaptive(Model):
     """false: always `maxDraftLen`, or what the request asks for."""
     min_draft_len: Annotated[int, Field(ge=0, le=32)] = 0
     """Fewest draft tokens a step; 0 lets speculation turn itself off where the target alone is faster."""
+    probe_share: Annotated[float, Field(ge=0.0, le=0.2)] = 0.0
+    """Share of the requests that run without speculation, to measure what it is worth (status.speculation.speedup);
+    requests with their own num_draft_tokens are never among them. Their output is the same."""
 
 
 class Acceptance(Model):

@@ -105,6 +105,7 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "max_draft_len": spec.speculation.max_draft_len if spec.draft else 0,
         "min_draft_len": spec.speculation.adaptive.min_draft_len,
         "adaptive": spec.speculation.adaptive.enabled,
+        "probe_share": spec.speculation.adaptive.probe_share,
         "use_draft_logits": acceptance.method == "Logits",
         "draft_acceptance_threshold": acceptance.threshold,
         "max_engine_rows": spec.serving.max_batch_size if inputs.profile.batched_engine_calls else 1,
