@@ -185,7 +185,7 @@ def main(
     """Mixed load: each answer checked; memory, shared memory, threads and file descriptors watched."""
     outcomes, samples = Outcomes(), []
     with tempfile.TemporaryDirectory() as folder:
-        made = bls.repository(Path(folder), "stand-in", max_engine_rows=64, adaptive=True)
+        made = bls.repository(Path(folder), "stand-in", max_engine_rows=64, adaptive=True, probe_share=0.05)
         with TritonServer(made) as server, ThreadPoolExecutor(streams) as threads:
             texts = target_alone(server.grpc_url, threads)
             end = time.monotonic() + 60 * minutes

@@ -157,3 +157,11 @@ def test_an_argument_that_it_does_not_know_is_named(tmp_path: Path) -> None:
         TritonServer(made),
     ):
         pass
+
+
+def test_bench_asks_for_a_service_to_compare_with(server: TritonServer) -> None:
+    prompts = str(PAIR / "prompts.jsonl")
+    command = [sys.executable, "-m", "tandem", "bench", "--url", server.grpc_url, "--prompts", prompts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "--against" in done.stderr

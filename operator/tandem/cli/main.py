@@ -16,6 +16,7 @@ import tandem
 from tandem import names
 from tandem.api.crd import crd as make_crd
 from tandem.api.reference import api_reference
+from tandem.cli import benchmark as bench_command
 from tandem.cli import cache as cache_command
 from tandem.cli import generate as generate_command
 from tandem.cli.manifests import accepted_all, judge_all, read_text
@@ -113,6 +114,7 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
         typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
+app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(user_errors()(bench_command.bench))
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
 
 

@@ -41,14 +41,14 @@ def generate(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> in
     greedy = plan.sampling.greedy
     view: View = JsonView(console, greedy, plan.compare) if as_json else TextView(console, progress, greedy)
     try:
-        return asyncio.run(_until_signal(_run(target, plan, view, progress)))
+        return asyncio.run(until_signal(_run(target, plan, view, progress)))
     finally:
         progress.close()
         view.close()
 
 
 async def _run(target: Target, plan: Plan, view: View, progress: Progress) -> int:
-    async with _connect(target, progress) as server:
+    async with connect(target, progress) as server:
         outcomes = await Session(server, plan, view, progress).run()
     return exit_code(outcomes, plan.sampling.greedy)
 
@@ -63,7 +63,12 @@ def exit_code(outcomes: Sequence[Outcome], greedy: bool) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _connect(target: Target, progress: Progress) -> AsyncIterator[Server]:
+async def connect(target: Target, progress: Progress) -> AsyncIterator[Server]:
+    """The target's server: a URL's, or a service's by a port-forward.
+
+    Raises:
+        GenerateError: it cannot be reached.
+    """
     if target.url:
         async with Server(target.url) as server:
             yield server
@@ -74,7 +79,7 @@ async def _connect(target: Target, progress: Progress) -> AsyncIterator[Server]:
         yield server
 
 
-async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
+async def until_signal(work: Coroutine[Any, Any, int]) -> int:
     """The result of `work`; 128 + the signal's number, as shells count, when one cancelled it."""
     task = asyncio.ensure_future(work)
     received: list[int] = []

@@ -64,6 +64,7 @@ class Server:
             raise ServerError(
                 f"{self._url} serves mode LLMAPI, whose engine decides itself how many tokens to draft: leave out"
                 " --num-draft-tokens and --compare; compare with a service of decodingType None"
+                " (tandem bench --against)"
             )
         self._api = api
 

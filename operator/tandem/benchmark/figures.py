@@ -1,0 +1,114 @@
+"""From what the clients of a closed loop saw to speeds, latencies and their ratios. Pure.
+
+Definitions:
+
+- tokens/s: tokens that arrived within a window, of all streams, over its seconds.
+- time to first token: from sending a request to its first token, of requests sent within the window.
+- inter-token latency: seconds from a request's first token to its last over the tokens after the first, of requests
+  that ended within the window.
+- speed-up: tokens/s with speculation over tokens/s without, windows next to each other in time; the median of the
+  pairs, so that what slows the machine down for a while does not count for one side alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tandem.generate.figures import Completion
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a closed loop did within `seconds`: tokens that came, requests that ended, first tokens (seconds)."""
+
+    seconds: float
+    tokens: int
+    completions: tuple[Completion, ...]
+    first_tokens: tuple[float, ...]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens a second of all streams together."""
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to serve (with speculation, or without): its windows at a load."""
+
+    windows: tuple[Window, ...]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Median of the windows."""
+        return median(window.tokens_per_second for window in self.windows)
+
+    @property
+    def first_token(self) -> float | None:
+        """Median time to the first token, seconds; None when none came."""
+        return _median([seconds for window in self.windows for seconds in window.first_tokens])
+
+    @property
+    def inter_token(self) -> float | None:
+        """Median inter-token latency of the requests, seconds; None when none with two tokens ended."""
+        found = [c for w in self.windows for c in w.completions if len(c.ids) > 1]
+        return _median([(c.seconds - c.first_token_seconds) / (len(c.ids) - 1) for c in found])
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted over proposed draft tokens of the requests that ended; None when none were proposed."""
+        totals = [completion.totals for window in self.windows for completion in window.completions]
+        drafted = sum(total.draft_tokens for total in totals)
+        return sum(total.accepted_draft_tokens for total in totals) / drafted if drafted else None
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        """Tokens a target pass, of the requests that ended; None when none speculated."""
+        found = [c for window in self.windows for c in window.completions if c.speculated]
+        passes = sum(completion.passes for completion in found)
+        return 1 + sum(completion.accepted for completion in found) / passes if passes else None
+
+
+@dataclass(frozen=True)
+class Level:
+    """A load of `streams` requests at once: both sides, whose windows are pairs."""
+
+    streams: int
+    speculative: Side
+    alone: Side
+
+    @property
+    def speedups(self) -> list[float]:
+        """Speed-up of each pair of windows; pairs in which the target alone made no tokens are left out."""
+        pairs = zip(self.speculative.windows, self.alone.windows, strict=True)
+        return [s.tokens_per_second / a.tokens_per_second for s, a in pairs if a.tokens]
+
+    @property
+    def speedup(self) -> float | None:
+        """Their median; None without any."""
+        return _median(self.speedups)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def verdict(levels: Sequence[Level]) -> str:
+    """What the figures come to, in one sentence, with what to do about it."""
+    known = [(level.streams, level.speedup) for level in levels if level.speedup is not None]
+    if not known:
+        return "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?"
+    good = [streams for streams, speedup in known if speedup >= 1]
+    bad = [streams for streams, speedup in known if speedup < 1]
+    if not bad:
+        return "speculation pays at every load measured"
+    if not good:
+        return "speculation harms at every load measured: write speculation.decodingType: None, or another draft"
+    return (
+        f"speculation pays at {_listed(good)} streams and harms at {_listed(bad)}: let the draft length follow the"
+        " load (speculation.adaptive in mode BLS; draftLenSchedule or maxConcurrency in mode LLMAPI)"
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,59 @@
+"""`tandem bench`: what speculation is worth on a service."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from tandem.cli.generate import MaxTokens, Name, Namespace, Prompts, Temperature, Url, Wait
+
+HELP = (
+    "Measure what speculation is worth on a service, with your own prompts.\n\n"
+    "Streams in a closed loop, with speculation and by the target alone in turn, at each load; the speed-up is the"
+    " median over pairs of windows. In mode BLS the service itself runs the target alone (num_draft_tokens 0). In"
+    " mode LLMAPI give --against a service of decodingType None that is otherwise the same."
+)
+EXIT_CODES = "Exit codes: 0 done; 1 a service cannot be used, or refused a request; 2 wrong options; 130 interrupted."
+
+Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs the target alone, to compare with.")]
+AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
+Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at once; may be repeated. 1, 4 and 16.")]
+Seconds = Annotated[float, typer.Option(min=1, help="Length of a window.")]
+WarmUp = Annotated[float, typer.Option(min=0, help="Seconds of load before each window.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Pairs of windows at each load.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+
+
+def bench(
+    name: Name = "",
+    namespace: Namespace = None,
+    url: Url = "",
+    against: Against = "",
+    against_url: AgainstUrl = "",
+    wait: Wait = 0,
+    prompts: Prompts = None,
+    max_tokens: MaxTokens = 128,
+    temperature: Temperature = None,
+    streams: Streams = None,
+    seconds: Seconds = 10,
+    warm_up: WarmUp = 2,
+    repeats: Repeats = 3,
+    as_json: Json = False,
+) -> None:
+    """Run the command; exits with one of `EXIT_CODES`, or raises GenerateError."""
+    if bool(name) == bool(url):
+        raise typer.BadParameter("give either the name of a service or --url HOST:PORT")
+    if against and against_url:
+        raise typer.BadParameter("give --against NAME or --against-url HOST:PORT, not both")
+    if prompts is None:
+        raise typer.BadParameter("give --prompts FILE with text like your users': acceptance depends on it")
+    from tandem.benchmark.app import Plan, bench  # loads gRPC and numpy: for this command alone
+    from tandem.generate.app import Target
+    from tandem.generate.prompts import read_prompts
+    from tandem.generate.request import Sampling
+
+    other = Target(against, namespace, against_url, wait) if against or against_url else None
+    sampling = Sampling(max_tokens, temperature)
+    plan = Plan(read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other)
+    target, no_color = Target(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
+    raise typer.Exit(bench(target, plan, as_json=as_json, no_color=no_color))

@@ -1,0 +1,69 @@
+"""Figures of `tandem bench`, from what the clients saw."""
+
+import pytest
+
+from tandem.benchmark.figures import Level, Side, Window, verdict
+from tandem.generate.figures import Completion, Totals
+
+
+def completion(tokens: int, seconds: float, first: float, drafted: int = 0, accepted: int = 0) -> Completion:
+    totals = Totals(draft_tokens=drafted, accepted_draft_tokens=accepted)
+    return Completion("", tuple(range(tokens)), seconds, first, tokens - accepted, accepted, "length", totals)
+
+
+def window(tokens: int, *completions: Completion) -> Window:
+    return Window(2.0, tokens, completions, tuple(c.first_token_seconds for c in completions))
+
+
+def level(streams: int, *pairs: tuple[int, int]) -> Level:
+    ours, alone = zip(*pairs, strict=True)
+    return Level(streams, Side(tuple(map(window, ours))), Side(tuple(map(window, alone))))
+
+
+def test_a_sides_figures_are_of_all_its_windows() -> None:
+    side = Side(
+        (
+            window(20, completion(11, 1.5, 0.5, drafted=8, accepted=6)),
+            window(40, completion(21, 2.5, 0.5, drafted=12, accepted=8), completion(1, 0.3, 0.3)),
+            window(0),
+        )
+    )
+    assert side.tokens_per_second == 10  # the median window's 20 tokens in 2 s
+    assert side.first_token == 0.5
+    assert side.inter_token == pytest.approx(
+        0.1
+    )  # 10 tokens after the first in 1 s, 20 in 2 s; one token says nothing
+    assert side.acceptance_rate == 14 / 20
+    assert side.mean_accepted_length == 1 + 14 / (5 + 13)  # the completion without drafts does not count
+
+
+def test_what_is_not_known_is_none() -> None:
+    side = Side((window(0),))
+    assert (side.first_token, side.inter_token, side.acceptance_rate, side.mean_accepted_length) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("pairs", "speedup", "reason"),
+    [
+        ([(30, 20)], 1.5, "one pair is its own median"),
+        ([(30, 20), (10, 20), (40, 20)], 1.5, "the median of the pairs, not of the sides"),
+        ([(30, 20), (3, 2), (20, 20)], 1.5, "a slow moment met both sides of a pair"),
+        ([(30, 0), (40, 20)], 2.0, "a window without tokens has no ratio"),
+        ([(30, 0)], None, "nothing to compare with"),
+    ],
+)
+def test_speedup(pairs: list[tuple[int, int]], speedup: float | None, reason: str) -> None:
+    assert level(1, *pairs).speedup == speedup, reason
+
+
+@pytest.mark.parametrize(
+    ("levels", "says"),
+    [
+        ([level(1, (3, 2)), level(4, (2, 2))], "pays at every load"),
+        ([level(1, (1, 2))], "write speculation.decodingType: None"),
+        ([level(1, (3, 2)), level(4, (3, 2)), level(16, (1, 2))], "pays at 1, 4 streams and harms at 16"),
+        ([level(1, (3, 0))], "are the windows too short"),
+    ],
+)
+def test_verdict(levels: list[Level], says: str) -> None:
+    assert says in verdict(levels)
