@@ -174,11 +174,14 @@ class DraftLength:
             return self._lock_step(rows, k)
         if rows > 1:
             return min(self._lock_step(rows, k), self._alternating(rows, k))
-        # A single row drafts ahead: where all its tokens are kept, and the target's own was foreseen, the next
-        # round needs no draft call.
+        # A single row drafts ahead, one token more. Where all its tokens are kept the next round waits for that, and
+        # where the target's own was foreseen, too, needs no other draft call.
         tau, p = self.server.yields(), self.server.positions()
-        foreseen = (tau[k] - tau[k - 1]) * p[min(k, len(p) - 1)]
-        return self._lock_step(rows, k) - foreseen * self._costs.draft(rows, k)
+        kept = tau[k] - tau[k - 1]
+        foreseen = kept * p[min(k, len(p) - 1)]
+        draft, target = self._costs.draft(rows, k), self._costs.target(rows, k)
+        waiting = max(0.0, self._costs.draft(rows, k + 1) - target)
+        return target + kept * waiting + (1 - foreseen) * draft
 
     def _settle(self, now: float, rows: int) -> None:
         """Book the time of the last turns."""

@@ -10,7 +10,8 @@ engines get the whole sequence at each call: they keep its prefix in their KV ca
 
 Where the draft engine would be idle meanwhile, it can draft ahead (Liu et al., 2025, "PEARL", arXiv:2408.11850):
 `ahead` is a call as if the verification kept all tokens, `guessed` takes its answer. If that comes true, with the
-target's own token as the draft foresaw it, `begin` gives the next verification at once.
+target's own token as the draft foresaw it, `begin` gives the next verification at once. Where all tokens were kept
+and the answer is still to come, the round waits for it: what is left of it is shorter than a new draft.
 
 End of sequence, as TensorRT-LLM reports it: end_id is not part of the output, so a verification that
 returns accepted draft tokens only, without one of the target's own, has reached it. Engines that do
@@ -167,12 +168,20 @@ class Loop:
         self._span = 1
         self.longest_span = LONGEST_SPAN
         self._seen: set[Role] = set()
+        self._ahead: Call | None = None
+        self._awaited = 0
         self._guess: list[int] = []
         self._ready: list[int] = []
 
+    def waits(self, draft_length: int) -> bool:
+        """Whether the next round waits for a draft made ahead, which may yet come true: `guessed` then begins it."""
+        self._awaited = max(0, self._length(draft_length)) if self._ahead else 0
+        return self._awaited > 0
+
     def begin(self, draft_length: int) -> Call:
         """The first call of the next round: to the draft, or to the target alone where k comes to 0."""
-        k = 0 if self._sequence.one_call else min(draft_length, self._remaining - 1, self._room())
+        self._ahead, self._awaited = None, 0
+        k = self._length(draft_length)
         ready, self._ready = self._ready[: max(k, 0)], []
         if ready:
             return self.drafted(Output(ready))
@@ -199,12 +208,26 @@ class Loop:
         if not k or room < 1 or sequence.use_draft_logits:
             return None
         ids = np.concatenate([self._ids[: self._end], np.array(self._proposal, np.int32)])
-        return replace(self._call("draft", min(k, room) + 1), ids=ids, min_tokens=0)
+        self._ahead = replace(self._call("draft", min(k, room) + 1), ids=ids, min_tokens=0)
+        return self._ahead
 
-    def guessed(self, call: Call, output: Output) -> None:
-        """Take the answer of `ahead`; one that comes after its verification is no use."""
-        if self._proposal and len(call.ids) == self._end + len(self._proposal):
+    def awaits(self, call: Call) -> bool:
+        """Whether the next round waits for the answer of this call, made by `ahead`."""
+        return call is self._ahead and self._awaited > 0
+
+    def guessed(self, call: Call, output: Output) -> Call | None:
+        """Take the answer of `ahead`: the next round's first call if that waits for it.
+
+        After a verification that did not keep all tokens the answer is no use.
+        """
+        if call is not self._ahead:
+            return None
+        awaited, self._ahead, self._awaited = self._awaited, None, 0
+        if not awaited:
             self._guess = output.ids
+            return None
+        self._foresee(output.ids, int(self._ids[self._end - 1]))
+        return self.begin(awaited)
 
     def verified(self, output: Output, seconds: float = 0.0) -> Step:
         """Take the target's answer, which took so long: what the sequence has gained."""
@@ -217,8 +240,10 @@ class Loop:
         cut = self._end_at(ids)
         accepted = common_prefix(ids[:cut], proposal)
         self._append(ids[:cut])
-        if guess and accepted == len(proposal) and ids[accepted:cut] == guess[:1]:
-            self._ready = guess[1:]
+        if accepted < len(proposal) or cut <= accepted:
+            self._ahead = None
+        else:
+            self._foresee(guess, ids[accepted])
         if cut < len(ids) or (not self.finish and self._is_short(cut, accepted, len(proposal))):
             self.finish = FINISH_END_ID
         return Step(
@@ -231,6 +256,11 @@ class Loop:
             figures=output.figures,
         )
 
+    def _foresee(self, guess: list[int], own: int) -> None:
+        """Keep the next draft where all tokens before it came true, the target's `own` one too."""
+        if guess[:1] == [own]:
+            self._ready = guess[1:]
+
     def pad_to(self, call: Call, length: int) -> Call | None:
         """`call` with `length` draft tokens, None where it must stay as it is."""
         if call.draft_logits is not None or len(call.ids) + length + 1 > self._sequence.target_limit:
@@ -240,6 +270,9 @@ class Loop:
     @property
     def _remaining(self) -> int:
         return len(self._ids) - self._end
+
+    def _length(self, draft_length: int) -> int:
+        return 0 if self._sequence.one_call else min(draft_length, self._remaining - 1, self._room())
 
     def _room(self) -> int:
         return self._sequence.draft_limit - self._end

@@ -192,7 +192,8 @@ class Runner:
             k = generation.draft_length
             if not generation.reproducible:
                 k = min(k, self._policy.length(generation.acceptance))
-        self._ask(generation, generation.loop.begin(k))
+        if not generation.loop.waits(k):
+            self._ask(generation, generation.loop.begin(k))
 
     def _ask(self, generation: Generation, call: Call) -> None:
         # One token of the target fits into a verification of others; several are a call of their own.
@@ -230,7 +231,8 @@ class Runner:
         if not generation.alive:
             return
         if turn.ahead:
-            generation.loop.guessed(turn.call, output)
+            if call := generation.loop.guessed(turn.call, output):
+                self._ask(generation, call)
             return
         if turn.call.role == "draft":
             self._breaker.worked()
@@ -250,7 +252,8 @@ class Runner:
 
     def _fail_rows(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
-        rows, flight.left = [turn for turn in flight.left.values() if not turn.ahead], {}
+        rows = [turn for turn in flight.left.values() if not turn.ahead or turn.sequence.loop.awaits(turn.call)]
+        flight.left = {}
         if rows and batch.role == "draft":
             self._breaker.failed(time.monotonic())
         if len(rows) > 1:

@@ -45,7 +45,18 @@ class Engines:
             return draft + target + rows * self.gap
         return 2 * max(draft, target) * (1 + 0.09 * (min(draft, target) / max(draft, target)) ** 6)
 
-    def shortest(self, rows: int, k: int) -> float:
+    def ahead(self, acceptance: float, k: int) -> float:
+        """A round of a single row that drafts ahead: it waits for that where all tokens were kept (a**k), and drafts
+        anew unless the target's own token was foreseen too (a**(k + 1))."""
+        draft, target = self.draft(1, k), self.target(1, k)
+        waiting = max(0.0, self.draft(1, k + 1) - target)
+        return target + acceptance**k * waiting + (1 - acceptance ** (k + 1)) * draft + self.gap
+
+    def shortest(self, acceptances: list[float], k: int) -> float:
+        """Seconds of a round, at its best."""
+        rows = len(acceptances)
+        if rows == 1 and k and self.devices == "separate":
+            return self.ahead(acceptances[0], k)
         counts = (1,) if self.devices == "shared" or rows < 2 else (1, 2)
         return min(self.period(rows, k, slots) for slots in counts)
 
@@ -56,7 +67,7 @@ def tokens(acceptance: float, k: int) -> float:
 
 def fixed(engines: Engines, acceptances: list[float], k: int) -> float:
     """Tokens a second with the same length for all, in the better of lock-step and two cohorts."""
-    return sum(tokens(a, k) for a in acceptances) / engines.shortest(len(acceptances), k)
+    return sum(tokens(a, k) for a in acceptances) / engines.shortest(acceptances, k)
 
 
 @dataclass
@@ -153,7 +164,11 @@ class Server:
         if apart:
             steps = LONGEST_SPAN
             self.costs.observe_alone(apart, steps, self._noisy(steps * self.engines.target(apart, 0)))
-        return self.engines.period(len(together), k, slots) + target - self.engines.target(rows, k)
+        if len(together) == 1 and self.engines.devices == "separate":
+            period = self.engines.ahead(together[0].acceptance, k)
+        else:
+            period = self.engines.period(len(together), k, slots)
+        return period + target - self.engines.target(rows, k)
 
     def _advance(self, user: User, k: int, steps: float = 1.0) -> float:
         """Expected tokens of a user's round, or of `steps` without a draft; a finished sequence is replaced."""

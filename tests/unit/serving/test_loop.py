@@ -102,28 +102,59 @@ def test_calls_without_a_draft_grow_and_those_among_drafts_are_short() -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
-@pytest.mark.parametrize("late", [False, True], ids=["in time", "too late"])
+@pytest.mark.parametrize("answer", ["in time", "awaited", "too late"])
 @pytest.mark.parametrize("max_tokens", [1, 5, 24])
-def test_drafting_ahead_changes_no_token(draft: Model, k: int, late: bool, max_tokens: int) -> None:
+def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_tokens: int) -> None:
     target, drafter, loop = MockEngine(counting), MockEngine(draft), Loop(Sequence(PROMPT, max_tokens))
-    steps, saved = [], 0
+    steps, saved, foresight = [], 0, None
+    call = loop.begin(k)
     while not loop.finish:
-        call = loop.begin(k)
         if call.role == "draft":
             call = loop.drafted(drafter.run(call))
         elif call.draft_ids:
             saved += 1
-        foresight = loop.ahead()
-        if foresight and not late:
-            loop.guessed(foresight, drafter.run(foresight))
+        late, foresight = foresight, loop.ahead()
+        if foresight and answer == "in time":
+            assert loop.guessed(foresight, drafter.run(foresight)) is None
         steps.append(loop.verified(target.run(call)))
-        if foresight and late:
-            loop.guessed(foresight, drafter.run(foresight))
+        if loop.finish:
+            break
+        if answer == "awaited" and loop.waits(k):
+            assert foresight is not None
+            following = loop.guessed(foresight, drafter.run(foresight))
+            assert following is not None
+            call = following
+        else:
+            call = loop.begin(k)
+        if late and answer == "too late":
+            assert loop.guessed(late, drafter.run(late)) is None
     assert tokens(steps) == alone(counting, max_tokens)
-    if late:
+    if answer == "too late":
         assert saved == 0
     elif draft is counting and max_tokens == 24:
         assert saved == len(steps) - 1, "a draft call for the first round only"
+
+
+def test_what_a_refused_proposal_drafted_ahead_is_not_waited_for() -> None:
+    loop = Loop(Sequence(PROMPT, 24))
+    verification = loop.drafted(Output([loop.begin(2).ids[-1] + 100, 7]))
+    assert loop.ahead() is not None
+    loop.verified(MockEngine(counting).run(verification))
+    assert not loop.waits(2)
+
+
+@pytest.mark.parametrize(("k", "waits", "reason"), [(2, True, "may come true"), (0, False, "nobody wants a draft")])
+def test_a_kept_proposals_draft_ahead_is_waited_for(k: int, waits: bool, reason: str) -> None:
+    loop, engine = Loop(Sequence(PROMPT, 24)), MockEngine(counting)
+    verification = loop.drafted(engine.run(loop.begin(2)))
+    foresight = loop.ahead()
+    assert foresight is not None
+    assert not loop.awaits(foresight)
+    loop.verified(engine.run(verification))
+    assert loop.waits(k) is loop.awaits(foresight) is waits, reason
+    loop.begin(0)  # the draft engine failed: the target goes on alone
+    assert not loop.awaits(foresight)
+    assert loop.guessed(foresight, engine.run(foresight)) is None
 
 
 def test_a_call_says_whether_it_brings_the_prompt() -> None:
