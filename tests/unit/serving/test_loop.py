@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_serving.loop import Loop, Output, Sequence, Step, mix
+from tandem_serving.loop import Call, Loop, Output, Sequence, Step, mix
 from unit.serving.mock_engine import END, MockEngine, Model, counting, ending_after, run_loop, wrong_every
 
 PROMPT = np.arange(1, 11, dtype=np.int32)
@@ -106,7 +106,9 @@ def test_calls_without_a_draft_grow_and_those_among_drafts_are_short() -> None:
 @pytest.mark.parametrize("max_tokens", [1, 5, 24])
 def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_tokens: int) -> None:
     target, drafter, loop = MockEngine(counting), MockEngine(draft), Loop(Sequence(PROMPT, max_tokens))
-    steps, saved, foresight = [], 0, None
+    steps, saved = [], 0
+    foresight: Call | None = None
+    late: Call | None = None
     call = loop.begin(k)
     while not loop.finish:
         if call.role == "draft":
