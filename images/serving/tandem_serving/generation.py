@@ -113,12 +113,12 @@ class Generation:
         if not self._told:
             metrics.observe(m.FIRST_TOKEN, now - self.job.arrived)
         elif step.ids:
-            metrics.observe(m.INTER_TOKEN, (now - self._told) / len(step.ids), len(step.ids))
-            if self.probe:
-                metrics.add(m.PROBE_TOKENS, len(step.ids))
-                metrics.add(m.PROBE_SECONDS, now - self._told)
+            for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + self.probe]:
+                metrics.observe(family, (now - self._told) / len(step.ids), len(step.ids))
         self._told = now
         metrics.step(len(step.ids), step.drafted, step.accepted)
         if self.writer.over:
             metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
             metrics.observe(m.LATENCY, now - self.job.arrived)
+            if self.probe:
+                metrics.add(m.PROBES, 1)

@@ -48,13 +48,10 @@ DRAFT_FAILURES = Family(
     "counter",
     "Sequences that went on with the target alone because the draft engine failed or was too slow",
 )
-PROBE_TOKENS = Family(
-    "tandem_spec_decode_probe_tokens_total",
+PROBES = Family(
+    "tandem_probe_sequences_total",
     "counter",
-    "Tokens, first ones left out, of requests that ran without speculation to measure what it is worth",
-)
-PROBE_SECONDS = Family(
-    "tandem_spec_decode_probe_seconds_total", "counter", "Time between these tokens; in inter_token_latency, too"
+    "Finished sequences that ran without speculation to measure what it is worth",
 )
 PROMPT_TOKENS = Family("tandem_prompt_tokens_total", "counter", "Prompt tokens of finished sequences")
 GENERATION_TOKENS = Family("tandem_generation_tokens_total", "counter", "Tokens generated")
@@ -64,6 +61,12 @@ WAITING = Family("tandem_requests_waiting", "gauge", "Sequences waiting for a pl
 INTER_TOKEN = Family(
     "tandem_inter_token_latency_seconds", "histogram", "Between tokens: a step's time over its tokens", _SECONDS
 )
+PROBE_INTER_TOKEN = Family(
+    "tandem_probe_inter_token_latency_seconds",
+    "histogram",
+    "The part of tandem_inter_token_latency_seconds that is of probes",
+    _SECONDS,
+)
 FIRST_TOKEN = Family(
     "tandem_time_to_first_token_seconds", "histogram", "From a request's arrival to its first token", _SECONDS
 )
@@ -71,7 +74,6 @@ LATENCY = Family(
     "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
 )
 SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
-PROBES = (PROBE_TOKENS, PROBE_SECONDS)
 ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, RUNNING, WAITING)
 _POSITION = tuple((("position", str(position)),) for position in range(1024))
 

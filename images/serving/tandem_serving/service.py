@@ -80,7 +80,7 @@ class Service:
         self._options = options
         self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
         self._closed = threading.Event()
-        probes = m.PROBES if options.probe_share else ()
+        probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
         limits = Limits(options.running, options.waiting, options.rows, options.draft_timeout, options.ahead)
         self._runner = Runner(engines, policy, limits, self.metrics)

@@ -11,6 +11,7 @@ COUNTERS: Mapping[str, str] = {
     "tandem_spec_decode_num_draft_tokens_total": "draft_tokens",
     "tandem_spec_decode_num_accepted_tokens_total": "accepted_tokens",
     "tandem_spec_decode_draft_failures_total": "draft_failures",
+    "tandem_probe_sequences_total": "probe_sequences",
     "tandem_prompt_tokens_total": "prompt_tokens",
     "tandem_generation_tokens_total": "generation_tokens",
 }
@@ -26,6 +27,7 @@ HISTOGRAMS: Mapping[str, str] = {
     "tandem_time_to_first_token_seconds": "time_to_first_token",
     "tandem_inter_token_latency_seconds": "inter_token_latency",
     "tandem_request_latency_seconds": "request_latency",
+    "tandem_probe_inter_token_latency_seconds": "probe_latency",
 }
 NAMES = (
     *COUNTERS,
