@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True)
 app.add_typer(operator_app, name="operator")
+metrics_app = typer.Typer(help="The metrics server, for autoscaling and status.", no_args_is_help=True)
+app.add_typer(metrics_app, name="metrics")
 app.add_typer(cache_command.app, name="cache")
 
 SettingsFile = Annotated[
@@ -140,12 +142,32 @@ def operator_run(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the operator with the pod's service account, or the current kubeconfig."""
-    host, _, port = bind.rpartition(":")
-    if not port.isdecimal():
-        raise typer.BadParameter(f"{bind!r}: write HOST:PORT", param_hint="--bind")
+    host, port = _address(bind, "--bind")
     _configure_logging(log_format, log_level)
     with user_errors():
-        asyncio.run(_run_operator(load_settings(settings), host, int(port)))
+        asyncio.run(_run_operator(load_settings(settings), host, port))
+
+
+@metrics_app.command("run")
+def metrics_run(
+    settings: SettingsFile = None,
+    bind: Annotated[str, typer.Option(help="Address of probes and own metrics (HTTP).")] = "0.0.0.0:8080",
+    secure_bind: Annotated[str, typer.Option(help="Address of the metrics APIs (HTTPS).")] = "0.0.0.0:8443",
+    log_format: Annotated[str, typer.Option(help="json or text.")] = "json",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Read the services' metrics, and serve what autoscalers, the operator and KEDA ask for."""
+    http, https = _address(bind, "--bind"), _address(secure_bind, "--secure-bind")
+    _configure_logging(log_format, log_level)
+    with user_errors():
+        asyncio.run(_run_metrics(load_settings(settings), http, https))
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal():
+        raise typer.BadParameter(f"{text!r}: write HOST:PORT", param_hint=option)
+    return host.strip("[]"), int(port)
 
 
 async def _run_operator(settings: Settings, host: str, port: int) -> None:
@@ -154,12 +176,24 @@ async def _run_operator(settings: Settings, host: str, port: int) -> None:
     from tandem.operator import Operator
 
     async with await Api.connect() as api:
-        task = asyncio.ensure_future(Operator(api, settings).run(host, port))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await _until_told_to_end(Operator(api, settings).run(host, port))
+
+
+async def _run_metrics(settings: Settings, http: tuple[str, int], https: tuple[str, int]) -> None:
+    from tandem.cluster.client import Api
+    from tandem.metrics_api.process import MetricsServer
+
+    async with await Api.connect() as api:
+        await _until_told_to_end(MetricsServer(api, settings).run(http, https))
+
+
+async def _until_told_to_end(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def _configure_logging(log_format: str, log_level: str) -> None:

@@ -1,0 +1,69 @@
+"""What is told of a service, from its figures and what the policy makes of them. Pure."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from tandem.api.types import SpeculativeInferenceService
+from tandem.capacity.planner import PlannerOutput
+from tandem.report import Latency, ServiceReport, Speculation, Worth
+from tandem.telemetry.figures import Figures
+
+MAX_PROBLEMS = 10
+
+
+def report(
+    service: SpeculativeInferenceService,
+    figures: Figures,
+    output: PlannerOutput | None,
+    window: float,
+    problems: Sequence[str],
+) -> ServiceReport:
+    """The report of one window, `window` seconds long. `output`: None where the policy failed."""
+    return ServiceReport(
+        namespace=service.namespace,
+        name=service.name,
+        uid=service.uid,
+        observed_at=datetime.fromtimestamp(figures.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        window_seconds=window,
+        pods=len(figures.pods),
+        unknown=figures.unknown,
+        running=figures.sum("running"),
+        waiting=figures.sum("waiting"),
+        tokens_per_second=figures.rate("generation_tokens"),
+        speculation=_speculation(figures),
+        latency=_latency(figures),
+        decision=output.decision if output else None,
+        worth=output.worth if output else Worth(),
+        advice=output.advice if output else None,
+        problems=tuple(problems[:MAX_PROBLEMS]),
+    )
+
+
+def _speculation(figures: Figures) -> Speculation:
+    drafted = figures.sum("draft_tokens")
+    served = figures.sum("generation_tokens")
+    return Speculation(
+        acceptance_rate=figures.acceptance_rate,
+        mean_accepted_length=figures.mean_accepted_length,
+        draft_length=figures.draft_length,
+        accepted_per_position=_per_position(figures),
+        drafted=drafted > 0 if drafted is not None and (drafted or served) else None,
+        samples=round(figures.sum("rounds") or 0),
+    )
+
+
+def _per_position(figures: Figures) -> tuple[float, ...]:
+    """Probability of each position given those before it, as far as any were accepted."""
+    reached = (figures.sum("rounds") or 0.0, *figures.accepted_per_position)
+    return tuple(now / before for before, now in pairwise(reached) if before > 0)
+
+
+def _latency(figures: Figures) -> Latency:
+    first, between = figures.histogram("time_to_first_token"), figures.histogram("inter_token_latency")
+    return Latency(
+        time_to_first_token_p50=first.quantile(0.5) if first else None,
+        time_to_first_token_p95=first.quantile(0.95) if first else None,
+        inter_token_latency_mean=between.mean if between else None,
+        inter_token_latency_p95=between.quantile(0.95) if between else None,
+    )

@@ -1,0 +1,198 @@
+"""Rounds over stand-ins for discovery and pods: what goes up on the board, and what one bad service costs."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import yaml
+
+from tandem.api.types import SpeculativeInferenceService
+from tandem.capacity.planner import Planner
+from tandem.metrics_api.board import Board
+from tandem.metrics_api.inventory import Known
+from tandem.metrics_api.loop import Loop
+from tandem.settings import MetricsServerSettings
+from tandem.telemetry.exposition import parse
+from tandem.telemetry.figures import Replicas
+from tandem.telemetry.source import Target
+from tandem.telemetry.windows import Store
+
+PAGE = """\
+# TYPE tandem_requests_running gauge
+tandem_requests_running{{model="speculative_bls",version="1"}} {running}
+# TYPE tandem_generation_tokens_total counter
+tandem_generation_tokens_total{{model="speculative_bls",version="1"}} {tokens}
+# TYPE tandem_spec_decode_num_drafts_total counter
+tandem_spec_decode_num_drafts_total{{model="speculative_bls",version="1"}} {rounds}
+# TYPE tandem_spec_decode_num_draft_tokens_total counter
+tandem_spec_decode_num_draft_tokens_total{{model="speculative_bls",version="1"}} {drafted}
+# TYPE tandem_spec_decode_num_accepted_tokens_total counter
+tandem_spec_decode_num_accepted_tokens_total{{model="speculative_bls",version="1"}} {accepted}
+# TYPE tandem_spec_decode_num_accepted_tokens_per_pos_total counter
+tandem_spec_decode_num_accepted_tokens_per_pos_total{{model="speculative_bls",version="1",position="0"}} {first}
+tandem_spec_decode_num_accepted_tokens_per_pos_total{{model="speculative_bls",version="1",position="1"}} {second}
+"""
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeCluster:
+    """Discovery and source in one: services with a pod each, whose pages the test's counters make."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.services: list[Known] = []
+        self.silent: set[str] = set()
+        self.rounds = 0
+
+    def add(self, name: str, **autoscaling: int) -> None:
+        raw = yaml.safe_load(SERVICE)
+        raw["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+        raw["spec"] |= {"autoscaling": autoscaling} if autoscaling else {}
+        target = Target(f"pod-{name}", "team-a", f"{name}-server-0", "10.0.0.7")
+        service = SpeculativeInferenceService.model_validate(raw)
+        self.services.append(Known(service, (target,), Replicas(1, 0, 1)))
+
+    def known(self) -> Sequence[Known]:
+        return list(self.services)
+
+    async def collect(self, targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+        self.rounds += 1
+        n = self.rounds
+        page = PAGE.format(
+            running=3, tokens=300 * n, rounds=100 * n, drafted=200 * n, accepted=120 * n, first=80 * n, second=40 * n
+        )
+        for target in targets:
+            if target.name not in self.silent:
+                store.add(target.uid, self.clock.now, parse(page.encode()))
+        return {target.uid: "answered 404 instead of 200" for target in targets if target.name in self.silent}
+
+
+SERVICE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {namespace: team-a}
+spec:
+  runtime: {mode: BLS, profile: reference}
+  target: {model: {uri: file:///opt/reference/pair/target}}
+  draft: {model: {uri: file:///opt/reference/pair/draft}}
+  speculation: {decodingType: DraftTarget, maxDraftLen: 2}
+"""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def cluster(clock: Clock) -> FakeCluster:
+    return FakeCluster(clock)
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board(120)
+
+
+@pytest.fixture
+def loop(cluster: FakeCluster, board: Board, clock: Clock) -> Loop:
+    return Loop(cluster, cluster, board, MetricsServerSettings(), clock)
+
+
+async def rounds(loop: Loop, clock: Clock, count: int) -> None:
+    for _ in range(count):
+        clock.now += 15
+        await loop.round()
+
+
+async def test_figures_of_a_window_become_a_report(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
+) -> None:
+    cluster.add("llama")
+    await rounds(loop, clock, 5)
+    report = board.get("team-a", "llama")
+    assert report is not None
+    assert (report.pods, report.unknown, report.running, report.tokens_per_second) == (1, 0, 3, 20)
+    assert report.speculation.acceptance_rate == pytest.approx(0.6)
+    assert report.speculation.mean_accepted_length == pytest.approx(2.2)
+    assert report.speculation.draft_length == pytest.approx(2)
+    assert report.speculation.accepted_per_position == pytest.approx((0.8, 0.5)), "each given the one before"
+    assert report.speculation.drafted is True
+    assert report.speculation.samples == 400
+    assert report.observed_at == "1970-01-12T13:47:55Z"
+    assert report.decision is None, "it asks for no autoscaling"
+
+
+async def test_a_service_that_asks_for_autoscaling_gets_a_decision(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
+) -> None:
+    cluster.add("llama", minReplicas=2, maxReplicas=4)
+    await rounds(loop, clock, 5)
+    report = board.get("team-a", "llama")
+    assert report is not None
+    assert report.decision is not None
+    assert report.decision.load is not None
+    assert 2 <= report.decision.load <= 4
+
+
+async def test_before_two_readings_nothing_is_known(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
+) -> None:
+    cluster.add("llama", maxReplicas=4)
+    await rounds(loop, clock, 1)
+    report = board.get("team-a", "llama")
+    assert report is not None
+    assert (report.pods, report.unknown, report.tokens_per_second) == (0, 1, None)
+    assert report.speculation.drafted is None
+    assert report.decision is None or report.decision.load is None
+
+
+async def test_a_pod_that_tells_nothing_is_named(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
+) -> None:
+    cluster.add("llama")
+    cluster.add("mute")
+    cluster.silent = {"mute-server-0"}
+    await rounds(loop, clock, 3)
+    mute, llama = board.get("team-a", "mute"), board.get("team-a", "llama")
+    assert mute is not None
+    assert llama is not None
+    assert mute.problems == ("mute-server-0: answered 404 instead of 200",)
+    assert (mute.pods, mute.unknown, llama.pods, llama.problems) == (0, 1, 1, ())
+
+
+async def test_a_defect_that_one_service_finds_costs_the_others_nothing(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add("bad", maxReplicas=2)
+    cluster.add("good", maxReplicas=4)
+    update = Planner.update
+
+    def broken(planner: Planner, figures: object, replicas: object, spec: object) -> object:
+        if spec is cluster.services[0].service.spec:
+            raise ZeroDivisionError
+        return update(planner, figures, replicas, spec)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(Planner, "update", broken)
+    await rounds(loop, clock, 3)
+    bad, good = board.get("team-a", "bad"), board.get("team-a", "good")
+    assert bad is not None
+    assert good is not None
+    assert (bad.decision, bad.running) == (None, 3), "its figures are told"
+    assert good.decision is not None
+
+
+async def test_a_service_that_goes_is_forgotten(loop: Loop, cluster: FakeCluster, board: Board, clock: Clock) -> None:
+    cluster.add("llama")
+    await rounds(loop, clock, 3)
+    cluster.services.clear()
+    await rounds(loop, clock, 1)
+    assert board.list() == []
+    cluster.add("llama")
+    await rounds(loop, clock, 1)
+    assert board.list()[0].pods == 0, "its pods are new"
