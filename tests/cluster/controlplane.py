@@ -178,6 +178,7 @@ class ControlPlane:
             service_account_private_key_file=self.pki / "sa.key",
             cluster_signing_cert_file=self.pki / "ca.crt",
             cluster_signing_key_file=self.pki / "ca.key",
+            horizontal_pod_autoscaler_sync_period="5s",  # of 15 s: tests wait less
             flex_volume_plugin_dir=self.folder / "volumeplugins",  # it makes this directory, by default in /usr
         )
 

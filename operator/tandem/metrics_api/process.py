@@ -7,6 +7,8 @@ them.
 import asyncio
 import logging
 
+from prometheus_client import REGISTRY
+
 from tandem import metrics
 from tandem.cluster.client import Api
 from tandem.errors import Refused, Transient
@@ -18,6 +20,7 @@ from tandem.metrics_api.board import Board
 from tandem.metrics_api.certificates import CertificateError
 from tandem.metrics_api.inventory import Inventory
 from tandem.metrics_api.loop import Loop
+from tandem.metrics_api.series import ReportSeries
 from tandem.metrics_api.server import Listener, application
 from tandem.metrics_api.trust import Trust, TrustKeeper
 from tandem.settings import Settings
@@ -46,6 +49,7 @@ class MetricsServer:
 
     async def run(self, http: tuple[str, int], https: tuple[str, int]) -> None:
         """Run until cancelled: probes and own metrics at `http`, everything else at `https`."""
+        REGISTRY.register(ReportSeries(self._board))
         probes = await serve(self, *http)
         listener = Listener(self._application, *https)
         limits = Limits(spread_seconds=self._settings.interval_seconds * SPREAD)

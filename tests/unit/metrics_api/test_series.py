@@ -1,0 +1,32 @@
+"""The series of `/metrics` say what the custom metrics API says."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tandem.metrics_api.board import Board
+from tandem.metrics_api.series import ReportSeries
+
+from .conftest import report
+
+
+def lines(board: Board) -> list[str]:
+    registry = CollectorRegistry()
+    registry.register(ReportSeries(board))
+    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+
+def test_one_series_a_service_and_metric_and_none_where_nothing_is_known() -> None:
+    board = Board(120)
+    board.post([report(), report("idle", load=None)])
+    found = lines(board)
+    assert 'tandem_replicas_needed{namespace="team-a",speculativeinferenceservice="llama"} 2.5' in found
+    assert not [line for line in found if line.startswith("tandem_replicas_needed") and "idle" in line]
+    assert 'tandem_requests_running{namespace="team-a",speculativeinferenceservice="idle"} 12.0' in found
+    assert not [line for line in found if line.startswith("tandem_mean_accepted_length")]
+
+
+def test_old_reports_have_no_series() -> None:
+    clock = [0.0]
+    board = Board(120, lambda: clock[0])
+    board.post([report()])
+    clock[0] = 121
+    assert lines(board) == []
