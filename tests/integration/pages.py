@@ -85,7 +85,7 @@ def serving(load: Load) -> Iterator[None]:
     """Answer at every address of this host while the context lasts."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 the library's name
+        def do_GET(self) -> None:
             address = self.connection.getsockname()[0]
             if load.cut:
                 self.send_error(500)

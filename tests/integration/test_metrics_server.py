@@ -69,6 +69,11 @@ class Server:
         self.process.terminate()
         assert self.process.wait(20) == 0, self.log.read_text(encoding="utf-8")
 
+    def kill(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
     def probe(self, path: str) -> str:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
@@ -136,8 +141,11 @@ def server(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "endpoints": [{"addresses": [host_address()], "conditions": {"ready": True}}],
     }
     release.cluster.kubectl.run("apply", "-f", "-", stdin=json.dumps(endpoints))
-    yield made.start()
-    made.stop()
+    try:
+        yield made.start()
+        made.stop()
+    finally:
+        made.kill()
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +184,16 @@ def scaling_active(team: Namespace) -> tuple[str, str]:
     return next(((c["status"], c["message"]) for c in conditions if c["type"] == "ScalingActive"), ("", ""))
 
 
+def wait_scaling(team: Namespace, server: Server, status: str) -> None:
+    """Wait until the HPA says that it scales, or (`False`) that it knows no figures."""
+    try:
+        wait_for(f"ScalingActive={status}", lambda: scaling_active(team)[0] == status, 60, server.log)
+    except AssertionError as error:
+        token = server.release.kubectl("create", "token", "tandem-operator").strip()
+        seen = server.get("/v1/services/team-a/svc", token)
+        raise AssertionError(f"{error}\n{scaling_active(team)}\n{json.dumps(seen, indent=1)}") from error
+
+
 def available(release: Release) -> bool:
     return release.cluster.kubectl.works(
         "wait", "--for=condition=Available", f"apiservice/{APISERVICE}", "--timeout=1s"
@@ -191,7 +209,7 @@ def test_the_api_server_trusts_it_and_shows_its_metrics(release: Release, server
 def test_load_drives_replicas_up_and_down(team: Namespace, load: Load, server: Server) -> None:
     """By the real HPA, on our kind's /scale."""
     load.sequences = 2
-    wait_for("the HPA to see figures", lambda: scaling_active(team)[0] == "True", 60, server.log)
+    wait_scaling(team, server, "True")
     load.sequences = 20
     wait_for("more replicas", lambda: replicas(team) >= 3, 60, server.log)
     wait_for("their pods to be read", lambda: len(load.pods) >= 3)
@@ -206,7 +224,7 @@ def test_acceptance_that_collapses_raises_replicas_at_constant_load(
 ) -> None:
     """Clients that send so many requests a second keep more in flight where each takes longer."""
     load.sequences, load.acceptance = 5, 0.9
-    wait_for("the HPA to see figures", lambda: scaling_active(team)[0] == "True", 60, server.log)
+    wait_scaling(team, server, "True")
     before = replicas(team)
     load.sequences, load.acceptance = 5 * (1 + 2 * 0.9), 0.0
     wait_for("more replicas", lambda: replicas(team) > before, 90, server.log)
@@ -217,14 +235,14 @@ def test_without_metrics_replicas_are_held(team: Namespace, load: Load, server: 
     load.sequences = 20
     wait_for("more replicas", lambda: replicas(team) >= 3, 60, server.log)
     load.cut = True
-    wait_for("the HPA to say so", lambda: scaling_active(team)[0] == "False", 60, server.log)
+    wait_scaling(team, server, "False")
     held = replicas(team)
     assert "is not known now" in scaling_active(team)[1]
     load.sequences = 1
     with pytest.raises(AssertionError, match="not within"):
         wait_for("a change", lambda: replicas(team) != held, 12)
     load.cut = False
-    wait_for("figures again", lambda: scaling_active(team)[0] == "True", 60, server.log)
+    wait_scaling(team, server, "True")
 
 
 DIRECT = [

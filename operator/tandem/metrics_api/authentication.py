@@ -10,7 +10,7 @@ import hashlib
 import json
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tandem.cluster.kinds import TOKEN_REVIEW, Kind
@@ -18,6 +18,7 @@ from tandem.metrics_api.cache import Cache
 from tandem.observed import Object
 
 CACHE_SECONDS, CACHE_SIZE = 10.0, 1024
+ANONYMOUS, AUTHENTICATED = "system:anonymous", "system:authenticated"
 Peer = Mapping[str, Any]
 """A verified client certificate as `ssl.SSLSocket.getpeercert` tells it; empty: none was shown."""
 
@@ -124,7 +125,7 @@ class Authenticator:
             Transient, Refused: the API server cannot be asked.
         """
         if user := self.request_header.user(peer, headers):
-            return user
+            return None if user.name == ANONYMOUS else _in_group(user)
         scheme, _, token = next(iter(headers.getall("Authorization", ())), "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
@@ -136,6 +137,14 @@ class Authenticator:
 
         # Not the token itself: nothing that gives rights stays in memory.
         return await self._tokens.get(hashlib.sha256(token.encode()).digest(), ask)
+
+
+def _in_group(user: User) -> User:
+    """With the group of all who are somebody, which the aggregator's own requests (discovery, OpenAPI) come without.
+
+    https://kubernetes.io/docs/reference/access-authn-authz/rbac/#discovery-roles
+    """
+    return user if AUTHENTICATED in user.groups else replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
 def _user(status: Object) -> User | None:

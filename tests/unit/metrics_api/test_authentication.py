@@ -40,6 +40,18 @@ def bearer(token: str) -> list[tuple[str, str]]:
 CASES: list[tuple[str, dict[str, Any], list[tuple[str, str]], User | None]] = [
     # why, the connection's certificate, headers, who
     ("the API server speaks for alice", FRONT_PROXY, FOR_ALICE, ALICE),
+    (
+        "the API server for itself, in no group",
+        FRONT_PROXY,
+        [("X-Remote-User", "system:aggregator")],
+        User("system:aggregator", groups=("system:authenticated",)),
+    ),
+    (
+        "the API server for nobody in particular",
+        FRONT_PROXY,
+        [("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")],
+        None,
+    ),
     ("headers without a certificate are a forgery", {}, FOR_ALICE, None),
     ("a name that is not allowed", OTHER, FOR_ALICE, None),
     ("the API server for nobody", FRONT_PROXY, FOR_ALICE[1:], None),
