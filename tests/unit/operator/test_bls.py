@@ -6,6 +6,9 @@ Update them with `make goldens`, and read the difference.
 
 import json
 import os
+import re
+from fnmatch import fnmatchcase
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,38 @@ def test_engines_are_tensorrt_llms_and_answer_once(path: Path) -> None:
         assert (config.name, config.backend) == (name, "tensorrtllm")
         assert not config.model_transaction_policy.decoupled, "upstream's clients make unary calls"
         assert "source" not in plan["models"][name], "the backend has the code"
+
+
+UPSTREAM_PARAMETERS = {
+    *("FORCE_CPU_ONLY_INPUT_TENSORS", "batch_scheduler_policy", "cancellation_check_period_ms"),
+    *("cross_kv_cache_fraction", "cuda_graph_cache_size", "cuda_graph_mode", "decoding_mode"),
+    *("eagle_choices", "enable_chunked_context", "enable_context_fmha_fp32_acc", "enable_kv_cache_reuse"),
+    *("enable_trt_overlap", "encoder_model_path", "exclude_input_in_output", "executor_worker_path"),
+    *("gpt_model_path", "gpt_model_type", "gpu_device_ids", "gpu_weights_percent"),
+    *("guided_decoding_backend",),
+    *("iter_stats_max_iterations", "kv_cache_free_gpu_mem_fraction", "kv_cache_host_memory_bytes"),
+    *("kv_cache_onboard_blocks", "lookahead_ngram_size", "lookahead_verification_set_size"),
+    *("lookahead_window_size", "lora_cache_gpu_memory_fraction", "lora_cache_host_memory_bytes"),
+    *("lora_cache_max_adapter_size", "lora_cache_optimal_adapter_size", "lora_prefetch_dir"),
+    *("max_attention_window_size", "max_beam_width", "max_tokens_in_paged_kv_cache", "medusa_choices"),
+    *("multi_block_mode", "normalize_log_probs", "num_nodes", "participant_ids"),
+    *("request_stats_max_iterations", "sink_token_length", "speculative_decoding_fast_logits"),
+    *("stats_check_period_ms", "tokenizer_dir", "xgrammar_tokenizer_info_path"),
+}
+"""Of triton_backend/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt (TensorRT-LLM, 0c8de69a)."""
+
+
+def test_every_parameter_of_upstreams_template_is_set_or_knowingly_left_unset() -> None:
+    parameters: set[str] = set()
+    for path in INPUTS:
+        parameters |= set(parsed(rendered(path), "tensorrt_llm").parameters)
+    assert parameters <= UPSTREAM_PARAMETERS
+    template = resources.files("tandem.render.v1").joinpath("repository/_tensorrtllm.pbtxt.j2").read_text("utf-8")
+    named = re.findall(r"[\w*]+", template.partition("-#}")[0])
+    unset = {name for name in UPSTREAM_PARAMETERS if any(fnmatchcase(name, word) for word in named)}
+    assert UPSTREAM_PARAMETERS - parameters == unset, (
+        "the template's comment names those that are left unset, and why"
+    )
 
 
 def test_engines_are_built_on_one_gpu_of_the_kind_that_serves_into_the_cache() -> None:
