@@ -11,27 +11,52 @@ from tandem.settings import Settings, load_settings
 from .conftest import QUICKSTART, parse
 
 ROWS = [
-    ({"runtime__profile": "nope"}, "UnknownProfile", "write one of: reference"),
-    ({"runtime__profile": "trtllm-1.3"}, "ModeNotInProfile", "write runtime.mode: LLMAPI"),
-    ({"target__tensorParallelSize": 2}, "TensorParallelNotInProfile", "target.tensorParallelSize is 2"),
-    ({"draft__tensorParallelSize": 2}, "TensorParallelNotInProfile", "draft.tensorParallelSize is 2"),
+    (
+        {"runtime__profile": "nope"},
+        "UnknownProfile",
+        "runtime.profile 'nope' is not in the operator's settings: write one of: reference, trtllm-1.3, trtllm-26.07;"
+        " or add it to the Helm value `profiles`",
+    ),
+    (
+        {"runtime__profile": "trtllm-1.3"},
+        "ModeNotInProfile",
+        "profile 'trtllm-1.3' cannot run mode BLS: write runtime.mode: LLMAPI, or another profile",
+    ),
+    (
+        {"target__tensorParallelSize": 2},
+        "TensorParallelNotInProfile",
+        "target.tensorParallelSize is 2, and profile 'reference' runs a model on at most 1: write a smaller one, or"
+        " another profile",
+    ),
+    (
+        {"draft__tensorParallelSize": 2},
+        "TensorParallelNotInProfile",
+        "draft.tensorParallelSize is 2, and profile 'reference' runs a model on at most 1: write a smaller one, or"
+        " another profile",
+    ),
+    (
+        {"runtime__mode": "LLMAPI", "draft": None, "speculation": {"decodingType": "MTP"}},
+        "DecodingTypeNotInProfile",
+        "profile 'reference' cannot run decodingType MTP in mode LLMAPI: write speculation.decodingType: DraftTarget"
+        " or NGram or None, or another profile",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("change", "reason", "message"), ROWS, ids=[row[1] for row in ROWS])
+@pytest.mark.parametrize(("change", "reason", "message"), ROWS, ids=[f"{row[1]} {row[0]}" for row in ROWS])
 def test_refused(change: dict[str, object], reason: str, message: str, settings: Settings) -> None:
-    refusal = accept(parse(QUICKSTART, **change).spec, settings)
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason == reason
-    assert message in refusal.message
+    assert accept(parse(QUICKSTART, **change).spec, settings) == Refusal(reason, message)
 
 
-def test_a_decoding_type_that_the_profile_lacks(settings: Settings) -> None:
-    profile = settings.profiles[0].model_copy(update={"decoding_types": {}})
-    narrow = settings.model_copy(update={"profiles": [profile]})
-    refusal = accept(parse(QUICKSTART).spec, narrow)
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason == "DecodingTypeNotInProfile"
+@pytest.mark.parametrize(("strategy", "warned"), [("Surge", False), ("Replace", True)])
+def test_downtime_is_warned_of(strategy: str, warned: bool, settings: Settings) -> None:
+    accepted = accept(parse(QUICKSTART, rollout={"strategy": strategy}).spec, settings)
+    text = (
+        "rollout.strategy Replace stops the old servers before new ones start: at each change of the revision nothing"
+        " answers until the new ones do"
+    )
+    assert isinstance(accepted, Accepted)
+    assert accepted.warnings == ((text,) if warned else ())
 
 
 def test_accepted(settings: Settings) -> None:
