@@ -20,7 +20,7 @@ from tandem.telemetry.windows import Store
 QUERY = f'{{__name__=~"{"|".join(NAMES)}"}}[1m]'
 SECONDS = 10.0
 MAX_BYTES = 64 << 20
-"""Of an answer; see docs/collector.md for what pods take."""
+"""Of an answer: for 1,000 pods that are scraped every 15 s it has about 20 MB."""
 
 Scrape = list[tuple[Mapping[str, str], float]]
 """Labels (with `__name__`) and value of the samples that Prometheus took of a pod at one time."""
@@ -55,6 +55,7 @@ class Prometheus:
             scrapes = pods.get((target.namespace, target.name), {})
             if reason := add(store, target.uid, scrapes):
                 problems[target.uid] = problem(reason)
+            await asyncio.sleep(0)  # others are served meanwhile
         return problems
 
     async def _query(self) -> bytes:

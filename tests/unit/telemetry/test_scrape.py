@@ -170,6 +170,16 @@ async def test_only_so_many_at_once_and_waiting_for_a_place_is_not_a_pods_time()
     assert most == 2
 
 
+async def test_many_pods_that_hang_delay_the_others_and_no_more() -> None:
+    async with pods(silent, GOOD) as (hangs, fine):
+        targets = [target(f"hangs-{n}", hangs) for n in range(60)] + [target(f"fine-{n}", fine) for n in range(6)]
+        start = time.monotonic()
+        problems, store = await read(*targets, limits=Limits(spread_seconds=0.2, seconds=0.3, connections=20))
+    assert store.pods.keys() == {f"fine-{n}" for n in range(6)}
+    assert problems.keys() == {f"hangs-{n}" for n in range(60)}
+    assert time.monotonic() - start < 2.5, "60 pods, 20 at a time, 0.3 s each"
+
+
 async def test_each_pod_has_its_own_moment_the_same_in_every_round() -> None:
     moments: list[list[float]] = []
     async with serve(GOOD) as pod:
