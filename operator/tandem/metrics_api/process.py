@@ -23,7 +23,8 @@ from tandem.metrics_api.loop import Loop
 from tandem.metrics_api.series import ReportSeries
 from tandem.metrics_api.server import Listener, application
 from tandem.metrics_api.trust import Trust, TrustKeeper
-from tandem.settings import Settings
+from tandem.settings import MetricsServerSettings, Settings
+from tandem.telemetry.prometheus import Prometheus
 from tandem.telemetry.scrape import Limits, Scraper
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,13 @@ LOOK_SECONDS, RETRY_SECONDS = 30.0, 2.0
 SPREAD = 2 / 3
 """Share of a round over which pods are read: the rest is for those that take their time."""
 STUCK_ROUNDS = 10
+
+
+def source(settings: MetricsServerSettings) -> Scraper | Prometheus:
+    """What reads the pods' metrics: a Prometheus where one is named, else this process."""
+    if settings.prometheus_url:
+        return Prometheus(settings.prometheus_url)
+    return Scraper(Limits(spread_seconds=settings.interval_seconds * SPREAD))
 
 
 class MetricsServer:
@@ -52,12 +60,11 @@ class MetricsServer:
         REGISTRY.register(ReportSeries(self._board))
         probes = await serve(self, *http)
         listener = Listener(self._application, *https)
-        limits = Limits(spread_seconds=self._settings.interval_seconds * SPREAD)
         try:
-            async with Scraper(limits) as scraper, asyncio.TaskGroup() as group:
+            async with source(self._settings) as read, asyncio.TaskGroup() as group:
                 group.create_task(self._inventory.run())
                 group.create_task(self._keep_trust(listener))
-                group.create_task(self._rounds(Loop(self._inventory, scraper, self._board, self._settings)))
+                group.create_task(self._rounds(Loop(self._inventory, read, self._board, self._settings)))
         finally:
             await listener.close()
             await probes.cleanup()
