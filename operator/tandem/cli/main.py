@@ -19,8 +19,11 @@ from tandem.api.reference import api_reference
 from tandem.cli import benchmark as bench_command
 from tandem.cli import cache as cache_command
 from tandem.cli import generate as generate_command
+from tandem.cli import status as status_command
+from tandem.cli import top as top_command
 from tandem.cli.manifests import accepted_all, judge_all, read_text
 from tandem.cli.render import render_manifests, trtllm_config
+from tandem.cli.words import console, now
 from tandem.errors import TandemError
 from tandem.settings import Settings, load_settings
 
@@ -132,6 +135,33 @@ def cache_prune(
     with user_errors():
         found = asyncio.run(cache_command.prune(namespace, claim, image, young=young, dry_run=dry_run))
     typer.echo(cache_command.report(found, dry_run=dry_run))
+
+
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
+
+
+@app.command("status", help=status_command.HELP)
+def status(
+    name: Annotated[str, typer.Argument(help="SpeculativeInferenceService in the current kubeconfig's cluster.")],
+    namespace: Namespace = None,
+) -> None:
+    """Read one service, and show it."""
+    with user_errors():
+        found = asyncio.run(status_command.read(name, namespace))
+        status_command.show(console(), *found, now())
+
+
+@app.command("top", help=top_command.HELP)
+def top(
+    namespace: Namespace = None,
+    everywhere: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Services of all namespaces.")] = False,
+    watch: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
+    ] = None,
+) -> None:
+    """Read services, and show them; again and again when asked to, until interrupted."""
+    with user_errors():
+        asyncio.run(top_command.top(console(), namespace, everywhere=everywhere, watch=watch))
 
 
 @operator_app.command("run")

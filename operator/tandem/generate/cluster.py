@@ -5,22 +5,21 @@
 
 import asyncio
 import contextlib
-import json
 import re
-import shutil
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tandem import names
+from tandem import kubectl, names
 from tandem.api import GROUP, PLURAL
-from tandem.generate.errors import ClusterError
+from tandem.kubectl import ClusterError
 
 GRPC_PORT = 8001
 POLL_SECONDS = 2
-STOP_SECONDS = 5
+OTHERWISE = ", or give --url HOST:PORT of the gRPC port"
+"""What to do without kubectl."""
 _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ->")
 
 
@@ -55,9 +54,9 @@ async def find_ready(name: str, namespace: str | None, wait: float, progress: Ca
     """
     deadline = time.monotonic() + wait
     place = ["--namespace", namespace] if namespace else []
-    command = ["get", f"{PLURAL}.{GROUP}", name, "--output=json", "--request-timeout=15s", *place]
+    command = [f"{PLURAL}.{GROUP}", name, *place]
     while True:
-        found = read_service(json.loads(await _kubectl(*command)))
+        found = read_service(await kubectl.get(*command, otherwise=OTHERWISE))
         if not found.problem:
             return found
         if time.monotonic() >= deadline:
@@ -76,7 +75,7 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
     """
     # A process group of its own: Ctrl-C in a terminal must not end the forward before the streams.
     process = await asyncio.create_subprocess_exec(
-        *(_executable(), "port-forward", "--namespace", service.namespace),
+        *(kubectl.executable(OTHERWISE), "port-forward", "--namespace", service.namespace),
         *(f"service/{names.endpoint(service.name)}", f":{GRPC_PORT}"),
         stdin=DEVNULL,
         stdout=PIPE,
@@ -89,7 +88,7 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
         drain = asyncio.ensure_future(_drain(process))
         yield address
     finally:
-        await _stop(process)
+        await kubectl.stop(process)
         if drain:
             await drain
 
@@ -110,43 +109,3 @@ async def _drain(process: Process) -> None:
     assert process.stdout
     async for _ in process.stdout:
         pass
-
-
-async def _stop(process: Process) -> None:
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-async def _kubectl(*arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(_executable(), *arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    try:
-        out, err = await process.communicate()
-    finally:
-        await _stop(process)
-    if process.returncode:
-        lines = err.decode("utf-8", "replace").strip().splitlines() or ["kubectl failed without a word"]
-        raise ClusterError(explain(lines[-1]))
-    return out.decode()
-
-
-def explain(message: str) -> str:
-    """kubectl's error, and what to do about it. Pure."""
-    if "doesn't have a resource type" in message:
-        return f"Tandem is not installed in this cluster: install its chart ({message})"
-    if "(NotFound)" in message:
-        return f"{message}; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
-    return f"{message}; kubectl uses the current kubeconfig: see `kubectl config current-context`"
-
-
-def _executable() -> str:
-    path = shutil.which("kubectl")
-    if path is None:
-        raise ClusterError("kubectl is not in PATH: install it, or give --url HOST:PORT of the gRPC port")
-    return path

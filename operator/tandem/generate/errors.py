@@ -11,10 +11,6 @@ class PromptError(GenerateError):
     """The prompts cannot be read."""
 
 
-class ClusterError(GenerateError):
-    """The service cannot be found in the cluster, is not Ready, or cannot be reached through it."""
-
-
 class ServerError(GenerateError):
     """The server cannot be reached, or is not what this client speaks to."""
 

@@ -1,0 +1,129 @@
+"""`tandem status`: all that is known of one service."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from tandem import kubectl, names
+from tandem.api import GROUP, PLURAL
+from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
+from tandem.cli.words import age, factor, number, percent, quantity
+from tandem.observed import Object, label, pod_problem, pod_ready
+
+HELP = "Show one service: conditions, pods, what speculation is worth, and why it has that many replicas."
+LABEL = 14
+"""Width of the column of headings, in characters."""
+
+
+async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceService, list[Object], list[Object]]:
+    """The service, its server pods and its autoscaler (KEDA's own, too). Raises kubectl.ClusterError."""
+    place = ["--namespace", namespace] if namespace else []
+    service = SpeculativeInferenceService.model_validate(await kubectl.get(f"{PLURAL}.{GROUP}", name, *place))
+    place = ["--namespace", service.namespace]
+    of_service = f"{names.LABEL_SERVICE}={name}"
+    pods, autoscalers = await asyncio.gather(
+        kubectl.get("pods", *place, "--selector", f"{of_service},{names.LABEL_COMPONENT}={names.SERVER}"),
+        kubectl.get("horizontalpodautoscalers.v2.autoscaling", *place, "--selector", of_service),
+    )
+    return service, pods["items"], autoscalers["items"]
+
+
+def show(
+    console: Console,
+    service: SpeculativeInferenceService,
+    pods: Sequence[Object],
+    autoscalers: Sequence[Object],
+    now: datetime,
+) -> None:
+    """Write it, a line each; long lines are the terminal's to wrap."""
+    for line in lines(service, pods, autoscalers, now):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def lines(
+    service: SpeculativeInferenceService, pods: Sequence[Object], autoscalers: Sequence[Object], now: datetime
+) -> Iterator[Text]:
+    """The lines. Pure."""
+    spec, status = service.spec, service.status
+    about = f"{spec.runtime.mode} {spec.speculation.decoding_type}, profile {spec.runtime.profile}"
+    yield Text.assemble((f"{service.namespace}/{service.name}", "bold"), f"  {about}")
+    if status.url:
+        yield Text(status.url)
+    if status.observed_generation != service.generation:
+        yield Text("the operator has not acted on this spec yet: is it running?", "yellow")
+    yield Text()
+    yield from _conditions(status.conditions, now)
+    yield Text()
+    yield from _pods(service, pods)
+    if status.speculation:
+        yield from _under("speculation", _speculation(status.speculation, now))
+    if status.autoscaling:
+        yield from _under("autoscaling", _autoscaling(status.autoscaling, now))
+    yield from _under("", (_autoscaler(autoscaler) for autoscaler in autoscalers))
+
+
+def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text]:
+    if not conditions:
+        return
+    wide = [max(len(getattr(c, field)) for c in conditions) for field in ("type", "status", "reason")]
+    for c in conditions:
+        good = c.status == "True" and c.type != "Stalled"
+        style = "green" if good else "yellow" if c.status == "Unknown" or c.type == "Reconciling" else "red"
+        yield Text.assemble(
+            f"{c.type:<{wide[0]}}  ",
+            (f"{c.status:<{wide[1]}}", style),
+            f"  {c.reason:<{wide[2]}}  {c.message} ({age(c.last_transition_time, now)})",
+        )
+
+
+def _pods(service: SpeculativeInferenceService, pods: Sequence[Object]) -> Iterator[Text]:
+    status = service.status
+    rolled = status.current_revision or "none yet"
+    going = f", going to {status.update_revision}" if status.update_revision != status.current_revision else ""
+    yield _headed("revision", f"{rolled}{going if status.update_revision else ''}")
+    ready = sum(map(pod_ready, pods))
+    yield _headed("pods", f"{ready} of {service.spec.replicas} answer")
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
+        state = "answers" if pod_ready(pod) else pod_problem(pod) or "is starting"
+        where = pod["spec"].get("nodeName", "no node yet")
+        said = f"{pod['metadata']['name']}  {label(pod, names.LABEL_REVISION)}  {where}  {state}"
+        yield _headed("", said)
+
+
+def _speculation(seen: SpeculationStatus, now: datetime) -> Iterator[str]:
+    yield (
+        f"acceptance {percent(seen.acceptance_rate)}, mean accepted length {number(seen.mean_accepted_length)},"
+        f" draft length {number(seen.draft_length, 1)}, speed-up {factor(seen.speedup)}"
+    )
+    yield f"from {seen.samples:,} steps, {age(seen.observed_at, now)} ago; written anew when it changes"
+    if seen.advice:
+        yield f"advice: {seen.advice.message} (expected: {factor(seen.advice.gain)} the tokens a second)"
+
+
+def _autoscaling(decided: AutoscalingStatus, now: datetime) -> Iterator[str]:
+    wanted = "holds" if decided.desired_replicas is None else f"wants {decided.desired_replicas} replicas"
+    yield f"{wanted}, {decided.signal}: {decided.message} ({age(decided.observed_at, now)} ago)"
+
+
+def _autoscaler(live: Object) -> str:
+    spec, status = live["spec"], live.get("status", {})
+    metrics = [m.get("object") or m.get("external") or {} for m in status.get("currentMetrics") or []]
+    values = [found for metric in metrics if (found := metric.get("current", {}).get("averageValue"))]
+    read = f", reads {number(quantity(values[0]))} a replica" if values else ""
+    return (
+        f"{live['kind']} {live['metadata']['name']}: {status.get('currentReplicas', 0)} replicas, wants"
+        f" {status.get('desiredReplicas', 0)}, between {spec.get('minReplicas', 1)} and {spec['maxReplicas']}{read}"
+    )
+
+
+def _under(heading: str, said: Iterator[str]) -> Iterator[Text]:
+    for line in said:
+        yield _headed(heading, line)
+        heading = ""
+
+
+def _headed(heading: str, said: str) -> Text:
+    return Text.assemble((f"{heading:<{LABEL}}", "dim"), said)

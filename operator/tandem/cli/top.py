@@ -1,0 +1,125 @@
+"""`tandem top`: a table of services, the busiest first."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tandem import kubectl
+from tandem.api import GROUP, PLURAL
+from tandem.api.types import SpeculativeInferenceService
+from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
+
+HELP = (
+    "Show services with their load and what speculation is worth, the busiest first.\n\n"
+    "RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,"
+    " where AGE is that of the figures of speculation."
+)
+RUNNING, WAITING, TOKENS = "tandem_requests_running", "tandem_requests_waiting", "tandem_tokens_per_second"
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Board:
+    """Services, and custom metrics by name and service. `problem`: why there are none; empty when there are."""
+
+    services: Sequence[SpeculativeInferenceService]
+    metrics: Mapping[str, Mapping[Key, float]] = field(default_factory=dict)
+    problem: str = ""
+
+
+async def read(namespace: str | None, everywhere: bool) -> Board:
+    """Services of a namespace (the context's when None), or of all. Raises kubectl.ClusterError."""
+    place = ["--all-namespaces"] if everywhere else ["--namespace", namespace] if namespace else []
+    found = (await kubectl.get(f"{PLURAL}.{GROUP}", *place))["items"]
+    services = [SpeculativeInferenceService.model_validate(item) for item in found]
+    spaces = sorted({service.namespace for service in services})
+    asked = [(space, name) for space in spaces for name in (RUNNING, WAITING, TOKENS)]
+    answers = await asyncio.gather(*(_metric(*one) for one in asked), return_exceptions=True)
+    metrics: dict[str, dict[Key, float]] = {}
+    for (_, name), answer in zip(asked, answers, strict=True):
+        if isinstance(answer, dict):
+            metrics.setdefault(name, {}).update(answer)
+        elif not isinstance(answer, kubectl.ClusterError):
+            raise answer
+    problems = [str(answer) for answer in answers if isinstance(answer, BaseException)]
+    return Board(services, metrics, problems[0] if problems and not metrics else "")
+
+
+async def _metric(namespace: str, name: str) -> dict[Key, float]:
+    """A metric of a namespace's services. Raises kubectl.ClusterError, also where none of them is known."""
+    path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/{PLURAL}.{GROUP}/*/{name}"
+    reply: dict[str, Any] = json.loads(await kubectl.kubectl("get", "--raw", path, "--request-timeout=15s"))
+    return {(namespace, item["describedObject"]["name"]): quantity(item["value"]) for item in reply["items"]}
+
+
+def table(board: Board, at: datetime, *, everywhere: bool) -> Table:
+    """The table. Pure."""
+    caption = f"no RUN, WAIT and TOKENS/S: {board.problem}" if board.problem else None
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
+    for name in (*(["NAMESPACE"] if everywhere else []), "NAME", "TYPE", "READY"):
+        made.add_column(name, no_wrap=True)
+    for name in ("REPLICAS", "RUN", "WAIT", "TOKENS/S", "ACCEPTED", "LENGTH", "SPEED-UP", "AGE"):
+        made.add_column(name, justify="right", no_wrap=True)
+    made.add_column("WHY", no_wrap=True)
+    for service in sorted(board.services, key=lambda s: (-_tokens(board, s), s.namespace, s.name)):
+        made.add_row(*([service.namespace] if everywhere else []), *_row(board, service, at))
+    return made
+
+
+def _tokens(board: Board, service: SpeculativeInferenceService) -> float:
+    return board.metrics.get(TOKENS, {}).get((service.namespace, service.name), 0.0)
+
+
+def _row(board: Board, service: SpeculativeInferenceService, at: datetime) -> list[str]:
+    key, status, seen = (service.namespace, service.name), service.status, service.status.speculation
+    ready = next((c for c in status.conditions if c.type == "Ready"), None)
+    load = [board.metrics.get(name, {}).get(key) for name in (RUNNING, WAITING, TOKENS)]
+    return [
+        service.name,
+        str(service.spec.speculation.decoding_type),
+        NONE if ready is None else "True" if ready.status == "True" else ready.reason,
+        _replicas(service),
+        *(number(value, 0) for value in load),
+        percent(seen.acceptance_rate if seen else None),
+        number(seen.mean_accepted_length if seen else None),
+        factor(seen.speedup if seen else None),
+        age(seen.observed_at, at) if seen else NONE,
+        status.autoscaling.signal if status.autoscaling else NONE,
+    ]
+
+
+def _replicas(service: SpeculativeInferenceService) -> str:
+    """Those that answer of those that are asked for, and what the last decision wants where that differs."""
+    wanted = service.status.autoscaling and service.status.autoscaling.desired_replicas
+    going = f" > {wanted}" if wanted not in (None, service.spec.replicas) else ""
+    return f"{service.status.ready_replicas or 0}/{service.spec.replicas}{going}"
+
+
+async def top(console: Console, namespace: str | None, *, everywhere: bool, watch: float | None) -> None:
+    """Read and show; every `watch` seconds where that is given, until cancelled. Raises kubectl.ClusterError."""
+    if watch is None or not console.is_terminal:
+        while True:
+            console.print(await _shown(namespace, everywhere))
+            if watch is None:
+                return
+            await asyncio.sleep(watch)
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(await _shown(namespace, everywhere), refresh=True)
+            await asyncio.sleep(watch)
+
+
+async def _shown(namespace: str | None, everywhere: bool) -> Table | Text:
+    board = await read(namespace, everywhere)
+    if not board.services:
+        return Text("there are no services" + ("" if everywhere else " here; -A shows those of all namespaces"))
+    return table(board, now(), everywhere=everywhere)

@@ -1,0 +1,52 @@
+"""How `tandem status` and `tandem top` show figures, ages and quantities, and where."""
+
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+NONE = "-"
+_SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+
+
+def percent(value: float | None) -> str:
+    """A share."""
+    return NONE if value is None else f"{value:.1%}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number with fixed digits."""
+    return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def factor(value: float | None) -> str:
+    """A ratio."""
+    return NONE if value is None else f"{value:.2f}x"
+
+
+def age(since: str, now: datetime) -> str:
+    """Time since an RFC 3339 moment, in the largest unit that has two of it."""
+    seconds = max(0.0, (now - datetime.fromisoformat(since)).total_seconds())
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def console() -> Console:
+    """Standard output; where it is no terminal, wide enough for whole tables."""
+    made = Console()
+    return made if made.is_terminal else Console(width=240)
+
+
+def now() -> datetime:
+    """This moment."""
+    return datetime.now(UTC)
+
+
+def quantity(text: str) -> float:
+    """A Kubernetes Quantity with a decimal suffix, such as 1430m.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+    """
+    digits = text.rstrip("".join(_SUFFIXES))
+    return float(digits) * _SUFFIXES[text[len(digits) :]]

@@ -1,0 +1,72 @@
+"""`kubectl`, for commands that people run: it knows their kubeconfig, its context, namespace and credentials."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from typing import Any
+
+from tandem.api import PLURAL
+from tandem.errors import TandemError
+
+STOP_SECONDS = 5
+
+
+class ClusterError(TandemError):
+    """The cluster, or something in it, cannot be reached or found; the message says what to do."""
+
+
+async def kubectl(*arguments: str, otherwise: str = "") -> str:
+    """Standard output of `kubectl <arguments>`.
+
+    Raises:
+        ClusterError: it failed, or is not there; `otherwise` says what to do without it.
+    """
+    command = (executable(otherwise), *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        out, err = await process.communicate()
+    finally:
+        await stop(process)
+    if process.returncode:
+        lines = err.decode("utf-8", "replace").strip().splitlines() or ["kubectl failed without a word"]
+        raise ClusterError(explain(lines[-1]))
+    return out.decode()
+
+
+async def get(*arguments: str, otherwise: str = "") -> dict[str, Any]:
+    """What `kubectl get <arguments>` finds. Raises ClusterError."""
+    text = await kubectl("get", *arguments, "--output=json", "--request-timeout=15s", otherwise=otherwise)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+async def stop(process: Process) -> None:
+    """End a kubectl that still runs."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def explain(message: str) -> str:
+    """kubectl's error, and what to do about it. Pure."""
+    if "doesn't have a resource type" in message:
+        return f"Tandem is not installed in this cluster: install its chart ({message})"
+    if "(NotFound)" in message:
+        return f"{message}; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
+    return f"{message}; kubectl uses the current kubeconfig: see `kubectl config current-context`"
+
+
+def executable(otherwise: str = "") -> str:
+    """Path of kubectl. Raises ClusterError."""
+    path = shutil.which("kubectl")
+    if path is None:
+        raise ClusterError(f"kubectl is not in PATH: install it{otherwise}")
+    return path

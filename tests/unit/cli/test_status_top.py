@@ -1,0 +1,232 @@
+"""`tandem status` and `tandem top`: what they show of a cluster, read through a fake kubectl."""
+
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tandem.api.types import SpeculativeInferenceService
+from tandem.cli import app, status, top, words
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+SERVICE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: llama, namespace: team-a, uid: u, generation: 4}
+spec:
+  runtime: {mode: BLS, profile: reference}
+  target: {model: {uri: file:///opt/reference/pair/target}}
+  draft: {model: {uri: file:///opt/reference/pair/draft}}
+  speculation: {decodingType: DraftTarget}
+  replicas: 2
+  autoscaling: {maxReplicas: 8}
+status:
+  observedGeneration: 4
+  conditions:
+    - type: Ready
+      status: "True"
+      reason: ServersAnswer
+      message: 2 of 2 servers answer
+      lastTransitionTime: "2026-01-01T09:00:00Z"
+    - type: SpeculationBeneficial
+      status: "False"
+      reason: Slower
+      message: 0.90 times
+      lastTransitionTime: "2026-01-01T11:55:00Z"
+  replicas: 2
+  readyReplicas: 2
+  updatedReplicas: 2
+  url: http://llama-triton.team-a.svc:8000
+  currentRevision: "0123456789"
+  updateRevision: "0123456789"
+  speculation:
+    acceptanceRate: 0.753
+    meanAcceptedLength: 3.9
+    draftLength: 4.0
+    speedup: 0.9
+    samples: 12900
+    observedAt: "2026-01-01T11:58:00Z"
+  autoscaling:
+    {desiredReplicas: 3, signal: Demand, message: 40 requests, observedAt: "2026-01-01T11:59:30Z"}
+"""
+PODS = """
+- metadata: {name: llama-server-b, labels: {serving.tandem.dev/revision: "0123456789"}}
+  spec: {nodeName: node-1}
+  status: {conditions: [{type: Ready, status: "True"}]}
+- metadata: {name: llama-server-a, labels: {serving.tandem.dev/revision: "0123456789"}}
+  spec: {}
+  status: {conditions: [{type: PodScheduled, status: "False", message: 0/3 nodes are available}]}
+"""
+HPA = """
+- kind: HorizontalPodAutoscaler
+  metadata: {name: llama-server}
+  spec: {minReplicas: 1, maxReplicas: 8}
+  status:
+    currentReplicas: 2
+    desiredReplicas: 3
+    currentMetrics: [{type: Object, object: {current: {averageValue: 1310m}}}]
+"""
+SHOWN = """\
+team-a/llama  BLS DraftTarget, profile reference
+http://llama-triton.team-a.svc:8000
+
+Ready                  True   ServersAnswer  2 of 2 servers answer (3 h)
+SpeculationBeneficial  False  Slower         0.90 times (5 min)
+
+revision      0123456789
+pods          1 of 2 answer
+              llama-server-a  0123456789  no node yet  pod llama-server-a cannot be scheduled: 0/3 nodes are available
+              llama-server-b  0123456789  node-1  answers
+speculation   acceptance 75.3%, mean accepted length 3.90, draft length 4.0, speed-up 0.90x
+              from 12,900 steps, 2 min ago; written anew when it changes
+autoscaling   wants 3 replicas, Demand: 40 requests (30 s ago)
+              HorizontalPodAutoscaler llama-server: 2 replicas, wants 3, between 1 and 8, reads 1.31 a replica
+"""
+
+
+def service(**status_fields: Any) -> SpeculativeInferenceService:
+    raw = yaml.safe_load(SERVICE)
+    raw["status"] |= status_fields
+    return SpeculativeInferenceService.model_validate(raw)
+
+
+def raw_list(*items: SpeculativeInferenceService) -> dict[str, Any]:
+    return {"items": [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in items]}
+
+
+def test_status_shows_all_that_is_known() -> None:
+    lines = [line.plain for line in status.lines(service(), yaml.safe_load(PODS), yaml.safe_load(HPA), NOW)]
+    assert "\n".join(lines) + "\n" == SHOWN
+
+
+def test_status_of_a_new_service_says_who_has_to_act() -> None:
+    new = service(observedGeneration=None, conditions=[], speculation=None, autoscaling=None, currentRevision=None)
+    text = "\n".join(line.plain for line in status.lines(new, [], [], NOW))
+    assert "the operator has not acted on this spec yet: is it running?" in text
+    assert "revision      none yet" in text
+    assert "speculation" not in text
+
+
+def test_status_shows_advice() -> None:
+    advice = {"gain": 1.2, "message": "write maxConcurrency: 8"}
+    seen = {"samples": 9, "observedAt": "2026-01-01T11:59:00Z", "advice": advice}
+    text = "\n".join(line.plain for line in status.lines(service(speculation=seen), [], [], NOW))
+    assert "advice: write maxConcurrency: 8 (expected: 1.20x the tokens a second)" in text
+    assert "acceptance -, mean accepted length -" in text
+
+
+def shown(board: top.Board, *, everywhere: bool = False) -> list[list[str]]:
+    console = Console(width=200, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(top.table(board, NOW, everywhere=everywhere))
+    return [line.split() for line in capture.get().splitlines() if line.strip() and "─" not in line]
+
+
+BUSY = {top.TOKENS: {("team-a", "llama"): 1234.0}, top.RUNNING: {("team-a", "llama"): 12.0}, top.WAITING: {}}
+
+
+def test_top_shows_load_and_worth() -> None:
+    header, row = shown(top.Board([service()], BUSY))
+    assert " ".join(header) == "NAME TYPE READY REPLICAS RUN WAIT TOKENS/S ACCEPTED LENGTH SPEED-UP AGE WHY"
+    assert " ".join(row) == "llama DraftTarget True 2/2 > 3 12 - 1,234 75.3% 3.90 0.90x 2 min Demand"
+
+
+def test_top_puts_the_busiest_first_and_shows_what_is_not_known_as_such() -> None:
+    quiet = service(speculation=None, autoscaling=None, conditions=[], readyReplicas=None)
+    quiet = quiet.model_copy(update={"metadata": {**quiet.metadata, "name": "aaa"}})
+    header, first, second = shown(top.Board([quiet, service()], BUSY), everywhere=True)
+    assert header[0] == "NAMESPACE"
+    assert first[:2] == ["team-a", "llama"]
+    assert second[1:] == ["aaa", "DraftTarget", "-", "0/2", "-", "-", "-", "-", "-", "-", "-", "-"]
+
+
+QUANTITIES = [("0", 0.0), ("1431m", 1.431), ("12", 12.0), ("3k", 3000.0), ("250u", 0.00025), ("1.5", 1.5)]
+
+
+@pytest.mark.parametrize(("text", "value"), QUANTITIES)
+def test_quantities(text: str, value: float) -> None:
+    assert words.quantity(text) == pytest.approx(value)
+
+
+AGES = [("2026-01-01T11:59:59Z", "1 s"), ("2026-01-01T11:58:30Z", "90 s"), ("2026-01-01T11:57:00Z", "3 min")]
+AGES += [("2026-01-01T09:00:00Z", "3 h"), ("2025-12-28T12:00:00Z", "4 d"), ("2026-01-01T12:00:09Z", "0 s")]
+
+
+@pytest.mark.parametrize(("since", "wanted"), AGES, ids=[row[1] for row in AGES])
+def test_ages(since: str, wanted: str) -> None:
+    assert words.age(since, NOW) == wanted
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `kubectl` in PATH that answers from the file that its words name; what it has none for is not found."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "kubectl"
+    script.write_text(
+        f"""#!/bin/bash
+cd {folder}; echo "$@" >> calls
+for file in *.json; do case " $* " in *"${{file%.json}}"*) cat "$file"; exit 0;; esac; done
+echo 'Error from server (NotFound): no such thing' >&2; exit 1
+""",
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return folder
+
+
+def answer(folder: Path, words_of_it: str, reply: Any) -> None:
+    (folder / f"{words_of_it}.json").write_text(json.dumps(reply), encoding="utf-8")
+
+
+def test_the_commands_read_through_kubectl(kubectl: Path) -> None:
+    answer(kubectl, "speculativeinferenceservices.serving.tandem.dev llama", raw_list(service())["items"][0])
+    answer(kubectl, "get pods", {"items": yaml.safe_load(PODS)})
+    answer(kubectl, "horizontalpodautoscalers", {"items": yaml.safe_load(HPA)})
+    done = CliRunner().invoke(app, ["status", "llama", "-n", "team-a"])
+    assert done.exit_code == 0, done.stderr
+    assert "mean accepted length 3.90" in done.stdout
+    calls = (kubectl / "calls").read_text(encoding="utf-8")
+    assert "--namespace team-a" in calls
+    assert "serving.tandem.dev/service=llama,serving.tandem.dev/component=server" in calls
+
+
+def test_top_without_the_metrics_api_says_so_and_shows_the_rest(kubectl: Path) -> None:
+    answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
+    done = CliRunner().invoke(app, ["top"])
+    assert done.exit_code == 0, done.stderr
+    assert "75.3%" in done.stdout
+    assert "no RUN, WAIT and TOKENS/S: Error from server (NotFound)" in done.stdout
+
+
+def test_top_reads_the_metrics_api(kubectl: Path) -> None:
+    answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
+    answer(kubectl, "tokens_per_second", {"items": [{"describedObject": {"name": "llama"}, "value": "1234500m"}]})
+    done = CliRunner().invoke(app, ["top", "-A"])
+    assert done.exit_code == 0, done.stderr
+    assert "1,234" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status", "llama"], "lists those that exist"),
+        (["top"], "lists those that exist"),
+    ],
+)
+def test_errors_say_what_to_do(kubectl: Path, arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_no_services_here(kubectl: Path) -> None:
+    answer(kubectl, "get speculativeinferenceservices", {"items": []})
+    assert "-A shows those of all namespaces" in CliRunner().invoke(app, ["top"]).stdout
