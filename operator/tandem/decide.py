@@ -44,6 +44,8 @@ class Decision:
 
     refusal: Refusal | None = None
     """Why the spec is not accepted; then nothing is touched."""
+    profile: Profile | None = None
+    """What runs the spec; None for one that is refused."""
     warnings: tuple[str, ...] = ()
     """What the user should know of a spec that is accepted."""
     revision: Revision | None = None
@@ -62,6 +64,9 @@ class Decision:
     """Manifests that should exist, in the order to apply them."""
     keys: Object | None = None
     """Secret that the pods of groups need."""
+    autoscaler: Object | None = None
+    """Who decides the replicas, where there are servers and the spec asks for one. Not among the children: what
+    is wrong with it does not keep servers from being ready."""
 
     @property
     def passed(self) -> bool:
@@ -77,6 +82,13 @@ class Decision:
 
 def decide(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Decision:
     """Choose the revision, see how far its tasks are, and build the children that should exist."""
+    decision = _decide(service, settings, observed)
+    if not (decision.passed or observed.workloads):
+        return decision
+    return replace(decision, autoscaler=build.autoscaler(service, settings))
+
+
+def _decide(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Decision:
     accepted = accept(service.spec, settings)
     if isinstance(accepted, Refusal):
         return Decision(refusal=accepted, children=_serving_workload(service, observed))
@@ -97,6 +109,7 @@ def decide(service: SpeculativeInferenceService, settings: Settings, observed: O
     for step in steps:
         children.extend(_task_children(service, step))
     decision = Decision(
+        profile=accepted.profile,
         warnings=accepted.warnings,
         revision=revision,
         steps=tuple(steps),
@@ -121,7 +134,9 @@ def _instead(service: SpeculativeInferenceService, revision: Revision, observed:
 
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
     """A volume that pods of one node alone can mount serves one replica."""
-    if service.spec.replicas < 2 or not uses_cache(service.spec, profile):
+    scaled = service.spec.autoscaling
+    most = max(service.spec.replicas, scaled.max_replicas if scaled else 0)
+    if most < 2 or not uses_cache(service.spec, profile):
         return None
     wanted = service.spec.storage.cache.access_modes
     modes = observed.cache["spec"].get("accessModes", []) if observed.cache else wanted
@@ -129,8 +144,9 @@ def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, obser
         return None
     return Refusal(
         "CacheNotShareable",
-        f"replicas is {service.spec.replicas}, and the claim {claim_name(service.spec)} has access mode"
-        f" {', '.join(modes)}: write replicas: 1, or a storage.cache.claimName with ReadWriteMany",
+        f"there may be {most} replicas, and the claim {claim_name(service.spec)} has access mode"
+        f" {', '.join(modes)}: write replicas: 1 (and autoscaling.maxReplicas: 1), or a storage.cache.claimName with"
+        " ReadWriteMany",
     )
 
 

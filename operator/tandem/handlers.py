@@ -21,13 +21,25 @@ import kopf
 from kopf._cogs.structs.references import Insights  # an argument of kopf.operator(), exported nowhere else
 
 from tandem import names
-from tandem.cluster.kinds import CHILDREN, OPTIONAL, POD, SERVICES_KIND, WATCHED, Kind
+from tandem.cluster.kinds import (
+    CHILDREN,
+    HORIZONTAL_POD_AUTOSCALER,
+    OPTIONAL,
+    POD,
+    SCALED_OBJECT,
+    SERVICES_KIND,
+    WATCHED,
+    Kind,
+)
+from tandem.digest import digest
 from tandem.reconcile import Key
 
 log = logging.getLogger(__name__)
 
 Seen = dict[tuple[str, str], str]
 """(kind, uid) to the resourceVersion of the last event."""
+Said = dict[tuple[str, str], str]
+"""(kind, uid) of autoscalers to the digest of what we act on."""
 
 
 class Backoffs:
@@ -55,6 +67,7 @@ class EventSource:
         self._kinds: tuple[Kind, ...] = WATCHED
         self.seen: Seen = {}
         """Written by kopf's thread alone; reading one entry from another is atomic."""
+        self._said: Said = {}
 
     @property
     def alive(self) -> bool:
@@ -72,10 +85,10 @@ class EventSource:
 
         `optional`: kinds to watch beside those that every cluster has; kopf ends where one is missing.
         """
-        self.seen = {}
+        self.seen, self._said = {}, {}
         self._kinds = (*WATCHED, *optional)
         self._stop, self._ended, self._insights = threading.Event(), asyncio.Event(), Insights()
-        arguments = (self._stop, self._ended, self.seen, self._insights)
+        arguments = (self._stop, self._ended, (self.seen, self._said), self._insights)
         threading.Thread(target=self._run, args=arguments, name="kopf", daemon=True).start()
         await self._ended.wait()
 
@@ -88,11 +101,11 @@ class EventSource:
             log.error("kopf does not end: its thread is left behind")
             self._ended.set()
 
-    def _run(self, stop: threading.Event, ended: asyncio.Event, seen: Seen, insights: Insights) -> None:
+    def _run(self, stop: threading.Event, ended: asyncio.Event, told: tuple[Seen, Said], insights: Insights) -> None:
         try:
             asyncio.run(
                 kopf.operator(
-                    registry=self._registry(stop, seen),
+                    registry=self._registry(stop, *told),
                     settings=_settings(),
                     insights=insights,
                     clusterwide=not self._namespaces,
@@ -107,7 +120,7 @@ class EventSource:
             with contextlib.suppress(RuntimeError):  # the operator's loop may be closed already
                 self._loop.call_soon_threadsafe(ended.set)
 
-    def _registry(self, stop: threading.Event, seen: Seen) -> kopf.OperatorRegistry:
+    def _registry(self, stop: threading.Event, seen: Seen, said: Said) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(_login)
 
@@ -115,7 +128,7 @@ class EventSource:
             async def on_event(event: kopf.RawEvent, **_: Any) -> None:
                 if stop.is_set():
                     return
-                if key := note(seen, kind, event):
+                if key := note(seen, said, kind, event):
                     self._loop.call_soon_threadsafe(self._on_event, key)
 
             on_event.__name__ = f"on_{kind.plural}"
@@ -126,15 +139,31 @@ class EventSource:
         return registry
 
 
-def note(seen: Seen, kind: Kind, event: Mapping[str, Any]) -> Key | None:
-    """Remember an event in `seen`; the key of the service concerned, None when there is none."""
+def note(seen: Seen, said: Said, kind: Kind, event: Mapping[str, Any]) -> Key | None:
+    """Remember an event in `seen` and `said`; the key of the service concerned, None when there is none.
+
+    Autoscalers write the figure that they read into their status, every 15 s: that alone concerns nobody.
+    """
     meta = event["object"]["metadata"]
     entry = (kind.kind, str(meta["uid"]))
     if event["type"] == "DELETED":
         seen.pop(entry, None)
-    else:
-        seen[entry] = str(meta["resourceVersion"])
+        said.pop(entry, None)
+        return service_key(kind, meta)
+    seen[entry] = str(meta["resourceVersion"])
+    if kind in (HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT):
+        before, said[entry] = said.get(entry), _said(event["object"])
+        if before == said[entry]:
+            return None
     return service_key(kind, meta)
+
+
+def _said(autoscaler: Mapping[str, Any]) -> str:
+    """Digest of an autoscaler's spec, its owner and labels, and how its conditions stand."""
+    meta, status = autoscaler["metadata"], autoscaler.get("status", {})
+    stands = [[c.get(field) for field in ("type", "status", "reason")] for c in status.get("conditions", [])]
+    ours = [meta.get(field) for field in ("labels", "ownerReferences", "deletionTimestamp")]
+    return digest({"spec": autoscaler.get("spec"), "metadata": ours, "conditions": stands})
 
 
 def service_key(kind: Kind, meta: Mapping[str, Any]) -> Key | None:

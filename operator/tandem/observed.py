@@ -23,6 +23,8 @@ class Observed:
     disruption_budgets: Sequence[Object] = field(default_factory=tuple)
     network_policies: Sequence[Object] = field(default_factory=tuple)
     leader_worker_sets: Sequence[Object] = field(default_factory=tuple)
+    autoscalers: Sequence[Object] = field(default_factory=tuple)
+    """HorizontalPodAutoscalers and KEDA's ScaledObjects; one of them, but while one takes the other's place."""
     pods: Sequence[Object] = field(default_factory=tuple)
     cache: Object | None = None
     """The PersistentVolumeClaim of models and engines; nobody's child."""
@@ -40,6 +42,7 @@ class Observed:
             *self.disruption_budgets,
             *self.network_policies,
             *self.leader_worker_sets,
+            *self.autoscalers,
         ]
 
     def child(self, kind: str, name: str) -> Object | None:

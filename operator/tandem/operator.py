@@ -12,6 +12,7 @@ from tandem import metrics
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import OPTIONAL, SERVICES_KIND, Kind
 from tandem.cluster.lease import Leadership
+from tandem.cluster.reports import ReportReader
 from tandem.errors import Refused, Transient
 from tandem.handlers import EventSource
 from tandem.health import Health, serve
@@ -36,7 +37,8 @@ class Operator:
         self._api = api
         self._queue: WorkQueue[Key] = WorkQueue()
         self._leadership = Leadership(api, settings.lease, *identity())
-        self._reconciler = Reconciler(api, settings, self._leadership)
+        self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)))
+        self._reconciler = Reconciler(api, settings, self._leadership, self._reports)
         self._source = EventSource(settings.namespaces, self._queue.add)
         self._resync = Resync(api, self._source, settings.scopes)
 
@@ -58,6 +60,7 @@ class Operator:
                 group.create_task(self._leadership.run())
                 group.create_task(self._watch())
                 group.create_task(self._compare())
+                group.create_task(self._reports.run())
                 for _ in range(self._settings.workers):
                     group.create_task(self._queue.work(self._handle))
         finally:

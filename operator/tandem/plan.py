@@ -45,6 +45,19 @@ def plan(decision: Decision, observed: Observed, settings: Settings, matches: Ma
     return [*keys, *applies, *map(Delete, _obsolete(decision, observed, settings))]
 
 
+def autoscaling(decision: Decision, observed: Observed, matches: Matches) -> list[Action]:
+    """The requests that leave /scale to the autoscaler that `decision` wants, or to nobody but people.
+
+    What is not wanted goes before its successor comes: two would fight over the replicas, and KEDA's webhook refuses
+    to be the second. Replicas stay as they are throughout.
+    """
+    wanted = decision.autoscaler
+    kept = (wanted["kind"], wanted["metadata"]["name"]) if wanted else None
+    gone = [live for live in observed.autoscalers if (live["kind"], live["metadata"]["name"]) != kept]
+    apply = _apply(wanted, observed, matches) if wanted else None
+    return [*map(Delete, gone), *([apply] if apply else [])]
+
+
 def _apply(child: Object, observed: Observed, matches: Matches) -> Apply | None:
     live = observed.child(child["kind"], child["metadata"]["name"])
     if live is None:

@@ -5,6 +5,7 @@ half-way all come to the same end.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -20,12 +21,14 @@ from tandem.cluster.events import record_transitions
 from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
-from tandem.decide import Decision, decide
+from tandem.cluster.reports import ReportReader
+from tandem.decide import decide
 from tandem.errors import Refused
 from tandem.observed import Observed
-from tandem.plan import plan
+from tandem.plan import Action, autoscaling, plan
 from tandem.settings import Settings
 from tandem.status import rolls_out, status
+from tandem.verdicts import verdicts
 from tandem.volumes import claim_name, uses_cache
 
 log = logging.getLogger(__name__)
@@ -57,10 +60,11 @@ class Next(Enum):
 class Reconciler:
     """Brings services to what their specs ask for."""
 
-    def __init__(self, api: Api, settings: Settings, leadership: Leadership) -> None:
+    def __init__(self, api: Api, settings: Settings, leadership: Leadership, reports: ReportReader) -> None:
         self._api = api
         self._settings = settings
         self._leadership = leadership
+        self._reports = reports
 
     async def reconcile(self, key: Key) -> Next:
         """Do what there is to do for one service; nothing when all is as it should be.
@@ -80,9 +84,14 @@ class Reconciler:
         if claim := self._claim(service):
             observed = replace(observed, cache=await self._api.get(CACHE_CLAIM, key.namespace, claim))
         decision = decide(service, self._settings, observed)
-        refused = await self._execute(decision, observed)
-        shown = await self._write_status(service, decision, observed, refused)
-        if refused:
+        refused = await self._execute(plan(decision, observed, self._settings, matches))
+        scaling_refused = await self._execute(autoscaling(decision, observed, matches))
+        news = self._reports.news(*key)
+        beside = verdicts(service, decision, observed, news, scaling_refused)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        shown = status(service, decision, observed, refused, now, news, beside)
+        await self._write_status(service, observed, shown)
+        if refused or scaling_refused:
             return Next.RETRY
         if observed.progress:
             return Next.SOON
@@ -93,8 +102,8 @@ class Reconciler:
         profile = self._settings.profile(service.spec.runtime.profile)
         return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else None
 
-    async def _execute(self, decision: Decision, observed: Observed) -> Refused | None:
-        actions = plan(decision, observed, self._settings, matches)
+    async def _execute(self, actions: Sequence[Action]) -> Refused | None:
+        """Carry out a plan; what the API server said no to, None when it did not."""
         try:
             await execute(self._api, actions, self._leadership.check)
         except Refused as error:
@@ -103,24 +112,17 @@ class Reconciler:
         return None
 
     async def _write_status(
-        self,
-        service: SpeculativeInferenceService,
-        decision: Decision,
-        observed: Observed,
-        refused: Refused | None,
-    ) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self, service: SpeculativeInferenceService, observed: Observed, wanted: dict[str, Any]
+    ) -> None:
         manifest: dict[str, Any] = {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {"name": service.name, "namespace": service.namespace},
-            "status": status(service, decision, observed, refused, now),
+            "status": wanted,
         }
-        shown: dict[str, Any] = manifest["status"]
         if matches(manifest, observed.service, "status"):
-            return shown
+            return
         manifest["metadata"]["uid"] = service.uid
         self._leadership.check()
         await self._api.apply(SERVICES_KIND, manifest, "status")
-        await record_transitions(self._api, self._leadership, service, shown)
-        return shown
+        await record_transitions(self._api, self._leadership, service, wanted)

@@ -121,6 +121,29 @@ class MetricsServerSettings(_Settings):
         return self
 
 
+class ReportsSettings(_Settings):
+    """Where the operator reads the figures of services: from the metrics server (`tandem metrics run`)."""
+
+    url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+)?$")] = ""
+    """Its address, such as https://tandem-metrics.tandem-system.svc; empty: there is none, and status shows no
+    figures."""
+    ca_file: str = ""
+    """PEM file of the authority of its certificate, read anew each time; empty: the system's."""
+    poll_seconds: Annotated[float, Field(ge=0.1)] = 15
+    """Time between readings; each is one request for all services."""
+
+
+class KedaSettings(_Settings):
+    """How KEDA learns of services with `autoscaling.source: KEDA`."""
+
+    authentication: str = "tandem-metrics"
+    """ClusterTriggerAuthentication with the token that KEDA sends to the metrics server."""
+    unsafe_ssl: bool = False
+    """Whether KEDA skips the check of the metrics server's certificate, where its authority is not among KEDA's."""
+    prometheus_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
+    """Prometheus that scrapes the metrics server: KEDA asks it instead; empty: the metrics server."""
+
+
 class Settings(_Settings):
     """Everything that an administrator may set."""
 
@@ -143,6 +166,10 @@ class Settings(_Settings):
     these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""
     metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
     """How the metrics server works."""
+    reports: ReportsSettings = Field(default_factory=ReportsSettings)
+    """Where the operator reads the figures of services."""
+    keda: KedaSettings = Field(default_factory=KedaSettings)
+    """How KEDA learns of services."""
     profiles: list[Profile] = Field(default_factory=list)
     """Profiles by name: those that come with Tandem, then those of the file, which win."""
 

@@ -4,27 +4,19 @@
 only while they are True. Conditions change their transition time only when their status flips.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import names
-from tandem.api.types import Condition, ConditionStatus, SpeculativeInferenceService
+from tandem.api.types import Condition, Model, SpeculativeInferenceService
 from tandem.build.service import url
 from tandem.decide import Decision, Step, records
 from tandem.errors import Refused
+from tandem.finding import Finding
+from tandem.news import News, autoscaling_status, scaling_moved, speculation_moved, speculation_status
 from tandem.observed import Observed, label, pod_problem, pod_ready
 from tandem.rollout import can_give_way, overdue
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A condition without its times."""
-
-    type: str
-    status: ConditionStatus
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -59,8 +51,14 @@ def status(
     observed: Observed,
     refused: Refused | None,
     now: str,
+    news: News | None = None,
+    beside: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """The whole status. `refused` is what the API server said no to; `now` is RFC 3339."""
+    """The whole status.
+
+    `refused` is what the API server said no to; `now` is RFC 3339; `news` and `beside` are the figures, and the
+    conditions that have no say in Ready (`tandem.verdicts`).
+    """
     digest = decision.revision.digest if decision.revision else None
     rollout = Rollout.of(observed, digest)
     reasons = _reasons(service, decision, rollout)
@@ -69,7 +67,7 @@ def status(
     failed = digest if given_up and given_up.reason == "RolledBack" else None
     if given_up and failed:
         ready = replace(given_up, type="Ready", status="False")
-    findings = [ready, *_progress(service, decision, ready, refused, given_up), *reasons]
+    findings = [ready, *_progress(service, decision, ready, refused, given_up), *reasons, *beside]
     current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
@@ -82,7 +80,23 @@ def status(
         **({"currentRevision": current} if current else {}),
         **({"updateRevision": digest} if digest else {}),
         **({"failedRevision": failed} if failed else {}),
+        **_figures(service, news),
     }
+
+
+def _figures(service: SpeculativeInferenceService, news: News | None) -> dict[str, Any]:
+    """What was speculated and decided: the newest that is told, unless what stands there says the same."""
+    report = news.report if news else None
+    speculation, before = speculation_status(report) if report else None, service.status.speculation
+    if not speculation_moved(before, speculation):
+        speculation = before
+    scaling, decided = autoscaling_status(report) if report else None, service.status.autoscaling
+    if not scaling_moved(decided, scaling):
+        scaling = decided
+    if service.spec.autoscaling is None:
+        scaling = None
+    shown: dict[str, Model | None] = {"speculation": speculation, "autoscaling": scaling}
+    return {name: part.model_dump(by_alias=True, exclude_none=True) for name, part in shown.items() if part}
 
 
 def _condition(service: SpeculativeInferenceService, finding: Finding, now: str) -> dict[str, Any]:

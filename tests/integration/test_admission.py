@@ -10,6 +10,7 @@ from cluster.errors import ClusterError
 from .conftest import SERVICE, Namespace, edited
 
 NONE_TYPE = {"decodingType": "None"}
+CRON = {"type": "cron", "metadata": {"timezone": "Etc/UTC"}}
 
 ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"draft": None}, "needs a draft model: write spec.draft.model.uri", "a draft is missing"),
@@ -149,6 +150,65 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "KEDA's own rule",
     ),
     ({"podTemplate": {"spec": {"containers": [{"name": "x"}]}}}, 'supported values: "triton"', "no other container"),
+    ({"autoscaling": {"minReplicas": 4, "maxReplicas": 2}}, "maxReplicas is below minReplicas", "bounds that cross"),
+    ({"autoscaling": {"minReplicas": 1}}, "spec.autoscaling.maxReplicas: Required value", "no upper bound"),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2}},
+        "who sees demand while there is no pod",
+        "an HPA at zero",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA"}},
+        "who sees demand while there is no pod",
+        "KEDA at zero sees nothing of a service without pods",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA", "keda": {"triggers": []}}},
+        "write source: KEDA and keda.triggers",
+        "an empty list of triggers",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 0}}},
+        "keda.idleReplicaCount 0 need somebody",
+        "idle at zero, and nobody who sees demand there",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 1, "triggers": [CRON]}}},
+        "can only be 0",
+        "KEDA idles at zero alone",
+    ),
+    (
+        {
+            "autoscaling": {
+                "minReplicas": 0,
+                "maxReplicas": 2,
+                "source": "KEDA",
+                "keda": {"idleReplicaCount": 0, "triggers": [CRON]},
+            }
+        },
+        "must be below minReplicas",
+        "idle replicas that are the minimum",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "keda": {"triggers": [CRON]}}},
+        "keda is for source KEDA",
+        "KEDA's in an HPA",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "objectives": {"timeToFirstToken": "0.0s"}}},
+        "timeToFirstToken is 0, which no server keeps",
+        "no time to the first token",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "objectives": {"interTokenLatency": "0ms"}}},
+        "interTokenLatency is 0, which no server keeps",
+        "no time between tokens",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "objectives": {"interTokenLatency": "50"}}},
+        "spec.autoscaling.objectives.interTokenLatency",
+        "a time without its unit",
+    ),
 ]
 
 
@@ -167,6 +227,23 @@ def test_refused_names(namespace: Namespace, name: str) -> None:
     with pytest.raises(ClusterError) as refused:
         namespace.run("apply", "-f", "-", stdin=json.dumps(raw))
     assert "DNS-1035 label of at most 40 characters" in str(refused.value)
+
+
+ACCEPTED: list[tuple[dict[str, Any], str]] = [
+    ({"maxReplicas": 1}, "one replica is a range too"),
+    ({"minReplicas": 0, "maxReplicas": 2, "source": "KEDA", "keda": {"triggers": [CRON]}}, "zero with a trigger"),
+    (
+        {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 0, "triggers": [CRON]}},
+        "idle at zero with a trigger",
+    ),
+    ({"maxReplicas": 2, "objectives": {"timeToFirstToken": "0.5s", "queueLength": 4}}, "half a second"),
+]
+
+
+@pytest.mark.parametrize(("autoscaling", "reason"), ACCEPTED, ids=[row[1] for row in ACCEPTED])
+def test_accepted_autoscaling(namespace: Namespace, autoscaling: dict[str, Any], reason: str) -> None:
+    namespace.apply(autoscaling=autoscaling)
+    assert namespace.get("sis", "svc")["spec"]["autoscaling"]["maxReplicas"] == autoscaling["maxReplicas"], reason
 
 
 def test_defaults_are_written_by_the_api_server(namespace: Namespace) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tandem.api.types import SpeculativeInferenceService
+from tandem.build.autoscaler import autoscaler
 from tandem.build.cache import cache_claim
 from tandem.build.configmap import revision_configmap
 from tandem.build.deployment import deployment
@@ -17,6 +18,7 @@ from tandem.render import Revision
 
 __all__ = [
     "Task",
+    "autoscaler",
     "cache_claim",
     "deployment",
     "disruption_budget",

@@ -62,6 +62,7 @@ def _children(service: SpeculativeInferenceService, accepted: Accepted, settings
     revision = render(record)
     tasks = {task.digest: task for task in [*fetches.values(), *build_tasks(service, revision).values()]}
     policy = build.network_policy(service, revision.nodes, settings.metrics_peers)
+    autoscaler = build.autoscaler(service, settings)
     preflight = preflight_task(service, accepted.profile, revision)
     return [
         build.service_account(service),
@@ -72,6 +73,7 @@ def _children(service: SpeculativeInferenceService, accepted: Accepted, settings
         build.endpoint(service),
         *(build.task_job(service, task) for task in [*tasks.values(), preflight]),
         build.workload(service, revision),
+        *([autoscaler] if autoscaler else []),
     ]
 
 

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 INSTALL = {
     "LeaderWorkerSet": "a replica that needs several nodes is one; install https://lws.sigs.k8s.io, or write parallel"
-    " sizes that placement.gpu.perNode holds"
+    " sizes that placement.gpu.perNode holds",
+    "ScaledObject": "autoscaling.source KEDA makes one; install https://keda.sh, or write source: Embedded",
 }
 """What to do where a kind is missing."""
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")

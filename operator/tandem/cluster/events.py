@@ -15,16 +15,20 @@ from tandem.errors import Refused, Transient
 log = logging.getLogger(__name__)
 
 WATCHED_CONDITIONS = ("Ready", "Stalled")
+WARNED_CONDITIONS = ("SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
+"""Those that are told when they become False."""
 
 
 async def record_transitions(
     api: Api, leadership: Leadership, service: SpeculativeInferenceService, status: dict[str, Any]
 ) -> None:
-    """Write an Event for each flip of Ready, and for each new reason to be Stalled. Never fails the caller."""
+    """Write an Event for each flip of Ready, each new reason to be Stalled, and each of `WARNED_CONDITIONS` that
+    becomes False. Never fails the caller."""
     before = {c.type: (c.status, c.reason) for c in service.status.conditions}
     for condition in status["conditions"]:
         kind, now = condition["type"], (condition["status"], condition["reason"])
-        if kind not in WATCHED_CONDITIONS or before.get(kind) == now:
+        warned = kind in WARNED_CONDITIONS and condition["status"] == "False"
+        if not (kind in WATCHED_CONDITIONS or warned) or before.get(kind) == now:
             continue
         if kind == "Ready" and before.get(kind, ("False", ""))[0] == condition["status"]:
             continue  # Ready is False for another reason now: progress, not news

@@ -36,7 +36,9 @@ JOB = Kind("batch/v1", "Job", "jobs")
 CACHE_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+HORIZONTAL_POD_AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
+SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
 SECRET = Kind("v1", "Secret", "secrets")
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
 TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews")
@@ -44,10 +46,19 @@ SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
 
-CHILDREN = (CONFIGMAP, SERVICE, SERVICE_ACCOUNT, DEPLOYMENT, JOB, DISRUPTION_BUDGET, NETWORK_POLICY)
+CHILDREN = (
+    CONFIGMAP,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    DEPLOYMENT,
+    JOB,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    HORIZONTAL_POD_AUTOSCALER,
+)
 """Kinds that Tandem applies."""
 WATCHED = (SERVICES_KIND, *CHILDREN, POD)
 """Kinds whose events may ask for a reconcile."""
-OPTIONAL = (LEADER_WORKER_SET,)
+OPTIONAL = (LEADER_WORKER_SET, SCALED_OBJECT)
 """Likewise, where their definition is installed: what asks for one says so when it is missing."""
 BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, *OPTIONAL, POD, SECRET, CACHE_CLAIM, LEASE, EVENT)}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tandem import names
-from tandem.cluster.kinds import CONFIGMAP, POD, SERVICES_KIND, WATCHED, Kind
+from tandem.cluster.kinds import CONFIGMAP, HORIZONTAL_POD_AUTOSCALER, POD, SERVICES_KIND, WATCHED, Kind
 from tandem.errors import Transient
 from tandem.handlers import Backoffs, note, service_key
 from tandem.reconcile import Key
@@ -34,10 +34,37 @@ def test_service_key(kind: Kind, metadata: dict[str, Any], key: Key | None, reas
 
 def test_what_was_seen_is_forgotten_with_the_object() -> None:
     seen: dict[tuple[str, str], str] = {}
-    assert note(seen, POD, {"type": None, "object": {"metadata": meta("p", "3", **OWNED)}}) == Key("ns", "svc")
+    assert note(seen, {}, POD, {"type": None, "object": {"metadata": meta("p", "3", **OWNED)}}) == Key("ns", "svc")
     assert seen == {("Pod", "uid-p"): "3"}
-    note(seen, POD, {"type": "DELETED", "object": {"metadata": meta("p", "4", **OWNED)}})
+    note(seen, {}, POD, {"type": "DELETED", "object": {"metadata": meta("p", "4", **OWNED)}})
     assert seen == {}
+
+
+def autoscaler(version: str, active: str = "True", value: str = "1", **spec: Any) -> dict[str, Any]:
+    conditions = [{"type": "ScalingActive", "status": active, "reason": "r", "lastTransitionTime": version}]
+    status = {"conditions": conditions, "currentMetrics": [{"value": value}]}
+    return {"metadata": meta("h", version, **OWNED), "spec": {"maxReplicas": 4, **spec}, "status": status}
+
+
+HPA_EVENTS = [
+    ("the first that is heard of it", autoscaler("1"), True),
+    ("only its figure changed", autoscaler("2", value="2"), False),
+    ("it has no figures any more", autoscaler("3", active="False"), True),
+    ("nor now", autoscaler("4", active="False", value="3"), False),
+    ("somebody edited it", autoscaler("5", active="False", maxReplicas=9), True),
+]
+
+
+def test_an_autoscaler_that_only_counts_concerns_nobody() -> None:
+    seen: dict[tuple[str, str], str] = {}
+    said: dict[tuple[str, str], str] = {}
+    for reason, obj, told in HPA_EVENTS:
+        key = note(seen, said, HORIZONTAL_POD_AUTOSCALER, {"type": "MODIFIED", "object": obj})
+        assert (key is not None) is told, reason
+        assert seen["HorizontalPodAutoscaler", "uid-h"] == obj["metadata"]["resourceVersion"], "or it were untold"
+    note(seen, said, HORIZONTAL_POD_AUTOSCALER, {"type": "DELETED", "object": autoscaler("6")})
+    assert not seen
+    assert not said
 
 
 def test_backoffs_never_end_and_can_be_used_again() -> None:

@@ -46,7 +46,14 @@ from tandem.api.types.speculation import (
     Speculation,
     UserProvided,
 )
-from tandem.api.types.status import AutoscalingStatus, Condition, ConditionStatus, ServiceStatus, SpeculationStatus
+from tandem.api.types.status import (
+    AutoscalingStatus,
+    Condition,
+    ConditionStatus,
+    ServiceStatus,
+    SpeculationAdvice,
+    SpeculationStatus,
+)
 
 __all__ = [
     "Acceptance",
@@ -95,6 +102,7 @@ __all__ = [
     "Serving",
     "Source",
     "Speculation",
+    "SpeculationAdvice",
     "SpeculationStatus",
     "SpeculativeInferenceService",
     "Storage",

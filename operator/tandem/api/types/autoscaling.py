@@ -27,6 +27,17 @@ def seconds(duration: Duration) -> float:
 class Objectives(Model):
     """What a replica must keep under load. Absent ones do not bound it."""
 
+    cel = (
+        Rule(
+            "!has(self.timeToFirstToken) || self.timeToFirstToken.matches('[1-9]')",
+            "objectives.timeToFirstToken is 0, which no server keeps: write a time such as 500ms, or remove it",
+        ),
+        Rule(
+            "!has(self.interTokenLatency) || self.interTokenLatency.matches('[1-9]')",
+            "objectives.interTokenLatency is 0, which no server keeps: write a time such as 50ms, or remove it",
+        ),
+    )
+
     time_to_first_token: Duration | None = None
     """The first token of 95% of the requests comes within this."""
     inter_token_latency: Duration | None = None
@@ -64,11 +75,15 @@ class Autoscaling(Model):
             "autoscaling.maxReplicas is below minReplicas: write a maxReplicas of at least minReplicas",
         ),
         Rule(
-            "self.minReplicas > 0"
+            "(self.minReplicas > 0 && !(has(self.keda) && has(self.keda.idleReplicaCount)))"
             " || (self.source == 'KEDA' && has(self.keda)"
             " && has(self.keda.triggers) && size(self.keda.triggers) > 0)",
-            "autoscaling.minReplicas 0 needs somebody who sees demand while there is no pod: write source: KEDA and"
-            " keda.triggers, or minReplicas: 1",
+            "autoscaling.minReplicas 0 and keda.idleReplicaCount 0 need somebody who sees demand while there is no"
+            " pod: write source: KEDA and keda.triggers, or minReplicas: 1 without idleReplicaCount",
+        ),
+        Rule(
+            "self.minReplicas > 0 || !has(self.keda) || !has(self.keda.idleReplicaCount)",
+            "keda.idleReplicaCount must be below minReplicas (KEDA's rule): remove it, minReplicas 0 does the same",
         ),
         Rule(
             "!has(self.keda) || self.source == 'KEDA'",

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from tandem.api.types.base import Model
+from tandem.api.types.speculation import DraftLenStep
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -30,6 +31,19 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Number = Annotated[float, Field(ge=0)]
 
 
+class SpeculationAdvice(Model):
+    """A draft length by load that would serve better (mode LLMAPI). Nothing applies it but a person, or git."""
+
+    draft_len_schedule: Annotated[list[DraftLenStep], Field(max_length=16)] | None = None
+    """What to write in speculation.draftLenSchedule."""
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    """What to write in speculation.maxConcurrency, where the profile follows no schedule."""
+    gain: Number
+    """Tokens a second that are expected beside those of today: 1.12 is 12 % more."""
+    message: Annotated[str, StringConstraints(max_length=1024)] = ""
+    """The advice in words."""
+
+
 class SpeculationStatus(Model):
     """What speculation was worth lately. What is not known is absent, never 0."""
 
@@ -44,7 +58,9 @@ class SpeculationStatus(Model):
     samples: Annotated[int, Field(ge=0)] = 0
     """Draft-and-verify steps behind the figures."""
     observed_at: Time
-    """When the figures were written; they are written when they change."""
+    """When the figures were seen; they are written when they change materially."""
+    advice: SpeculationAdvice | None = None
+    """What would serve better, where anything would."""
 
 
 class AutoscalingStatus(Model):
@@ -63,7 +79,7 @@ class AutoscalingStatus(Model):
     message: Annotated[str, StringConstraints(max_length=1024)] = ""
     """The decision in words."""
     observed_at: Time
-    """When it was written; it is written when it changes."""
+    """When it was made; it is written when the replicas or the signal change."""
 
 
 class ServiceStatus(Model):
@@ -79,7 +95,8 @@ class ServiceStatus(Model):
         ),
     ] = Field(default_factory=list)
     """Ready and the reasons behind it: SpecAccepted, ModelsReady, EnginesReady, PairCompatible, Available;
-    Reconciling and Stalled only while they are True."""
+    Reconciling and Stalled only while they are True. Beside them, and without a say in Ready: ScalingActive,
+    MetricsAvailable, SpeculationActive, SpeculationBeneficial; ObjectivesReachable only while it is False."""
     replicas: int | None = None
     """Server pods that exist; where a replica is a group of pods, groups."""
     ready_replicas: int | None = None

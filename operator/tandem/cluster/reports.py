@@ -1,0 +1,130 @@
+"""Reading the reports of the metrics server (`tandem metrics run`): all services in one request, kept in memory."""
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+from pydantic import ValidationError
+
+from tandem.news import News, Telling, tell
+from tandem.report import Reports
+from tandem.settings import ReportsSettings
+
+log = logging.getLogger(__name__)
+
+TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+TIMEOUT = aiohttp.ClientTimeout(total=10)
+MOST_BYTES = 64 << 20
+SILENT_SECONDS = 60.0
+"""A server that is silent for so long is a problem; before that it may be a restart."""
+
+
+class ReportsError(Exception):
+    """The server gave no reports; the message says why."""
+
+
+class ReportReader:
+    """Asks again and again, and calls `on_news` with namespace and name of a service whose status is to change."""
+
+    def __init__(
+        self,
+        settings: ReportsSettings,
+        on_news: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+        token_file: Path = TOKEN_FILE,
+    ) -> None:
+        self._settings = settings
+        self._on_news = on_news
+        self._clock = clock
+        self._token_file = token_file
+        self._told: dict[tuple[str, str], Telling] = {}
+        self._answered_at = clock()
+        self._problem = ""
+        self._asked = False
+
+    def news(self, namespace: str, name: str) -> News | None:
+        """What is known of a service; None where no metrics server is set up."""
+        if not self._settings.url:
+            return None
+        told = self._told.get((namespace, name))
+        if told is None:
+            return News(asked=self._asked, problem=self._problem)
+        return News(told.report, told.idle, self._asked, self._problem)
+
+    async def run(self) -> None:
+        """Read at the settings' interval, for ever; nothing where no server is set up."""
+        while self._settings.url:
+            await self.read()
+            await asyncio.sleep(self._settings.poll_seconds * random.uniform(0.9, 1.1))
+
+    async def read(self) -> None:
+        """Read once. What goes wrong is kept as a problem, and told when it lasts."""
+        try:
+            reports = await self._ask()
+        except ReportsError as error:
+            silent = self._clock() - self._answered_at
+            log.info("no reports for %.0f s: %s", silent, error)
+            if silent >= SILENT_SECONDS:
+                self._set_problem(f"{self._settings.url} does not answer: {error}")
+            return
+        self._answered_at, self._asked = self._clock(), True
+        self._set_problem("")
+        self._note(reports)
+
+    def _note(self, reports: Reports) -> None:
+        known = {(report.namespace, report.name): report for report in reports.items}
+        for key in self._told.keys() - known.keys():
+            del self._told[key]
+        for key, report in known.items():
+            before = self._told.get(key)
+            self._told[key] = now = tell(before, report, self._clock())
+            if now != before:
+                self._on_news(*key)
+
+    def _set_problem(self, problem: str) -> None:
+        changed = bool(problem) != bool(self._problem)
+        if changed:
+            self._problem = problem  # the first words stay: others would be a write for nothing
+            for key in self._told:
+                self._on_news(*key)
+
+    async def _ask(self) -> Reports:
+        url = f"{self._settings.url.rstrip('/')}/v1/services"
+        try:
+            connector = aiohttp.TCPConnector(ssl=self._trust())
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session,
+                session.get(url, headers=self._authorization(), allow_redirects=False) as reply,
+            ):
+                body = await _bounded(reply.content)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ReportsError(str(error) or type(error).__name__) from error
+        if reply.status != 200:
+            raise ReportsError(f"{reply.status}: {body[:200].decode('utf-8', 'replace').strip()}")
+        try:
+            return Reports.model_validate_json(body)
+        except ValidationError as error:
+            raise ReportsError(f"what it says are no reports: {error.errors()[0]['msg']}") from error
+
+    def _trust(self) -> ssl.SSLContext | bool:
+        # Read anew each time: the authority may be renewed.
+        return ssl.create_default_context(cafile=self._settings.ca_file) if self._settings.ca_file else True
+
+    def _authorization(self) -> dict[str, str]:
+        if not self._token_file.exists():
+            return {}
+        return {"Authorization": f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"}
+
+
+async def _bounded(stream: aiohttp.StreamReader) -> bytes:
+    body = bytearray()
+    async for chunk in stream.iter_any():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise ReportsError(f"the answer is longer than {MOST_BYTES >> 20} MiB")
+    return bytes(body)

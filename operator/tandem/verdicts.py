@@ -1,0 +1,169 @@
+"""Conditions on speculation and autoscaling: none of them keeps a service from being Ready. Pure.
+
+A condition that nothing new is known of stays as it was: a restart of the operator, or a pause in the traffic, is
+no news about the service.
+"""
+
+from collections.abc import Iterator
+
+from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, SpeculativeInferenceService
+from tandem.decide import Decision
+from tandem.errors import Refused
+from tandem.finding import Finding
+from tandem.news import News, drafting, tokens
+from tandem.observed import Object, Observed, condition
+from tandem.report import ServiceReport
+
+SWITCHED_OFF = "SwitchedOff"
+
+
+def verdicts(
+    service: SpeculativeInferenceService,
+    decision: Decision,
+    observed: Observed,
+    news: News | None,
+    scaling_refused: Refused | None,
+) -> list[Finding]:
+    """The conditions. `news`: None where no metrics server is set up; then nothing is said of speculation."""
+    found = list(_scaling(service, decision, observed, scaling_refused))
+    if news is None:
+        return found
+    found.append(_metrics(service, news))
+    if service.spec.speculation.decoding_type is not DecodingType.NONE:
+        found += [_active(service, decision, news), _beneficial(service, news)]
+    return [*found, *_unreachable(service, news)]
+
+
+# --- the autoscaler's own view ----------------------------------------------------------------------
+def _scaling(
+    service: SpeculativeInferenceService, decision: Decision, observed: Observed, refused: Refused | None
+) -> Iterator[Finding]:
+    if service.spec.autoscaling is None:
+        return
+    if refused:
+        yield Finding("ScalingActive", "False", refused.reason, str(refused))
+    elif decision.autoscaler is None and service.spec.autoscaling.source == "KEDA" and observed.workloads:
+        yield Finding("ScalingActive", "False", "NoMetricsServer", NO_SERVER)
+    elif decision.autoscaler is None:
+        yield Finding("ScalingActive", "Unknown", "NoServers", "there is nothing to scale yet")
+    else:
+        meta = decision.autoscaler["metadata"]
+        yield _autoscaler(observed.child(decision.autoscaler["kind"], meta["name"]))
+
+
+NO_SERVER = (
+    "source KEDA has nobody to ask: enable the metrics server (Helm value metricsServer.enabled), name a Prometheus"
+    " (keda.prometheusUrl), or write source: Embedded"
+)
+
+
+def _autoscaler(live: Object | None) -> Finding:
+    if live is None:
+        return Finding("ScalingActive", "Unknown", "Starting", "the autoscaler is being made")
+    # Of a ScaledObject, Ready is what KEDA makes of it, and HPAActive what the autoscaler of its own says.
+    names = ("Ready", "HPAActive") if live["kind"] == "ScaledObject" else ("ScalingActive", "AbleToScale")
+    seen = [found for name in names if (found := condition(live, name))]
+    if not seen:
+        return Finding("ScalingActive", "Unknown", "Starting", f"the {live['kind']} has not been looked at yet")
+    worst = min(seen, key=lambda c: ("False", "Unknown", "True").index(_status(c)))
+    held = "" if _status(worst) == "True" else "replicas stay as they are: "
+    reason, message = worst.get("reason") or "NoReason", worst.get("message", "")
+    return Finding("ScalingActive", _status(worst), reason, f"{held}{message}")
+
+
+def _status(seen: Object) -> ConditionStatus:
+    status: ConditionStatus = seen["status"]
+    return status
+
+
+# --- what the reports say ---------------------------------------------------------------------------
+def _metrics(service: SpeculativeInferenceService, news: News) -> Finding:
+    kind, report = "MetricsAvailable", news.report
+    if news.problem:
+        said = f"{news.problem}; figures and replicas stay as they are"
+        return Finding(kind, "False", "MetricsServerUnreachable", said)
+    if not news.asked:
+        return _as_before(service, kind, "NotAsked", "the metrics server has not been asked yet")
+    if report is None:
+        return Finding(kind, "Unknown", "NoReport", "the metrics server knows nothing of this service yet")
+    if report.unknown and not report.pods:
+        first = f": {report.problems[0]}" if report.problems else ""
+        return Finding(kind, "False", "NoPodTellsFigures", f"none of {report.unknown} pods tells figures{first}")
+    return Finding(kind, "True", "Reported", "the metrics server reads the pods")
+
+
+def _active(service: SpeculativeInferenceService, decision: Decision, news: News) -> Finding:
+    kind, report = "SpeculationActive", news.report
+    if news.idle:
+        return Finding(kind, "Unknown", "NoTraffic", "no tokens are generated; the figures are of the last traffic")
+    active = drafting(report) if report else None
+    if report is None or (active is None and report.speculation.drafted is None and not report.tokens_per_second):
+        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
+    if active:
+        return Finding(kind, "True", "DraftTokensSeen", _figures(report))
+    reason, message = _why_inactive(service, round(tokens(report)))
+    if decision.profile and not decision.profile.counts_draft_tokens and reason != SWITCHED_OFF:
+        said = f"profile {decision.profile.name} does not tell how many tokens it drafts"
+        return Finding(kind, "Unknown", "NotReported", said)
+    if active is None:
+        return _as_before(service, kind, "TooFewTokens", "too few tokens were generated to say")
+    return Finding(kind, "False", reason, message)
+
+
+def _why_inactive(service: SpeculativeInferenceService, generated: int) -> tuple[str, str]:
+    """Reason and message where tokens are generated and none is drafted."""
+    spec, count = service.spec, f"{generated} tokens were generated without a draft token"
+    if spec.runtime.mode is Mode.BLS:
+        if spec.speculation.adaptive.enabled and spec.speculation.adaptive.min_draft_len == 0:
+            return "AdaptedToZero", f"{count}: at this load and acceptance the target alone is faster"
+        return "NoDraftTokens", f"{count}: the draft fails or is too slow; the pods' logs say why"
+    if spec.speculation.max_concurrency or spec.speculation.draft_len_schedule:
+        return "AboveSchedule", f"{count}: maxConcurrency or draftLenSchedule drafts nothing for so many requests"
+    before = _before(service, "SpeculationActive")
+    if before and (before.status == "True" or before.reason == SWITCHED_OFF):
+        return SWITCHED_OFF, (
+            f"{count}, and there were some before: below acceptance_rate_threshold TensorRT-LLM stops drafting for"
+            " good; restart the pods, and lower the threshold or change the draft"
+        )
+    return "NoDraftTokens", f"{count}: this image does not run the decodingType that is asked for, see the pods' logs"
+
+
+def _beneficial(service: SpeculativeInferenceService, news: News) -> Finding:
+    kind, report = "SpeculationBeneficial", news.report
+    if report is None:
+        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
+    worth = report.worth
+    if worth.speedup is None:
+        return _as_before(service, kind, "TooFewSamples", worth.message or f"{worth.samples} samples are too few")
+    said = worth.message or f"{worth.speedup:.2f} times the tokens a second of the target alone"
+    if worth.speedup >= 1:
+        return Finding(kind, "True", "Faster", said)
+    return Finding(kind, "False", "Slower", said)
+
+
+def _unreachable(service: SpeculativeInferenceService, news: News) -> Iterator[Finding]:
+    """Said only while an objective is below what the models can do: no number of replicas would help."""
+    decided = news.report.decision if news.report else None
+    if service.spec.autoscaling and decided and decided.unreachable:
+        yield Finding("ObjectivesReachable", "False", "BelowFloor", decided.unreachable)
+
+
+def _figures(report: ServiceReport) -> str:
+    seen = report.speculation
+    told = [
+        f"acceptance {seen.acceptance_rate:.1%}" if seen.acceptance_rate is not None else "",
+        f"mean accepted length {seen.mean_accepted_length:.2f}" if seen.mean_accepted_length is not None else "",
+        f"{seen.samples} steps in {report.window_seconds:.0f} s",
+    ]
+    return ", ".join(filter(None, told))
+
+
+def _as_before(service: SpeculativeInferenceService, kind: str, reason: str, message: str) -> Finding:
+    """The condition as it stands, Unknown where it does not."""
+    if before := _before(service, kind):
+        return Finding(kind, before.status, before.reason, before.message)
+    return Finding(kind, "Unknown", reason, message)
+
+
+def _before(service: SpeculativeInferenceService, kind: str) -> Condition | None:
+    return next((c for c in service.status.conditions if c.type == kind), None)

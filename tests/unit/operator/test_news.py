@@ -1,0 +1,152 @@
+"""Which change of a report is told in status, and how often."""
+
+from typing import Any
+
+import pytest
+
+from tandem.news import IDLE_SECONDS, TELL_SECONDS, Telling, drafting, material, speculation_status, tell
+from tandem.report import ServiceReport
+
+BUSY: dict[str, Any] = {
+    "namespace": "team-a",
+    "name": "llama",
+    "observedAt": "2026-01-01T00:00:00Z",
+    "windowSeconds": 60,
+    "pods": 2,
+    "tokensPerSecond": 400.0,
+    "speculation": {
+        "acceptanceRate": 0.75,
+        "meanAcceptedLength": 3.9,
+        "draftLength": 4,
+        "drafted": True,
+        "samples": 900,
+    },
+    "worth": {"speedup": 1.5, "samples": 900},
+    "decision": {"load": 1.4, "desiredReplicas": 2, "signal": "Demand", "message": "two"},
+}
+
+
+def report(**changes: Any) -> ServiceReport:
+    """The busy service; `changes` are merged into its parts."""
+    parts = {
+        key: {**BUSY[key], **value} if isinstance(value, dict) and isinstance(BUSY.get(key), dict) else value
+        for key, value in changes.items()
+    }
+    return ServiceReport.model_validate({**BUSY, **parts})
+
+
+def quiet(**changes: Any) -> ServiceReport:
+    """A window without traffic."""
+    nothing = {"acceptanceRate": None, "meanAcceptedLength": None, "draftLength": None, "drafted": None, "samples": 0}
+    idle = {"tokensPerSecond": 0.0, "speculation": nothing, "worth": {"speedup": None, "samples": 0}}
+    return report(**{**idle, **changes})
+
+
+STEP = {"maxBatchSize": 8, "draftLen": 4}
+MATERIAL: list[tuple[str, dict[str, Any], bool]] = [
+    ("nothing changed", {}, False),
+    (
+        "it was seen later, from more steps",
+        {"observedAt": "2026-01-01T00:01:00Z", "speculation": {"samples": 9}},
+        False,
+    ),
+    ("half a percentage point", {"speculation": {"acceptanceRate": 0.755}}, False),
+    ("a percentage point", {"speculation": {"acceptanceRate": 0.76}}, True),
+    ("a percentage point less", {"speculation": {"acceptanceRate": 0.74}}, True),
+    ("the rate is no longer told", {"speculation": {"acceptanceRate": None}}, False),
+    ("0.04 tokens", {"speculation": {"meanAcceptedLength": 3.94}}, False),
+    ("0.05 tokens", {"speculation": {"meanAcceptedLength": 3.95}}, True),
+    ("the draft length alone", {"speculation": {"draftLength": 6}}, False),
+    ("4 % of speed-up", {"worth": {"speedup": 1.56}}, False),
+    ("6 % of speed-up", {"worth": {"speedup": 1.59}}, True),
+    (
+        "nothing is drafted any more, over 24,000 tokens",
+        {"speculation": {"drafted": False, "meanAcceptedLength": None}},
+        True,
+    ),
+    (
+        "over 60 tokens that says nothing",
+        {"tokensPerSecond": 1.0, "speculation": {"drafted": False, "meanAcceptedLength": None}},
+        False,
+    ),
+    ("more load, the same replicas", {"decision": {"load": 1.9, "message": "still two"}}, False),
+    ("another number of replicas", {"decision": {"desiredReplicas": 3}}, True),
+    ("another signal", {"decision": {"signal": "QueueLength"}}, True),
+    ("an objective cannot be met", {"decision": {"unreachable": "floor 12 ms"}}, True),
+    ("something would serve better", {"advice": {"draftLenSchedule": [STEP], "gain": 1.2, "message": ""}}, True),
+]
+
+
+@pytest.mark.parametrize(("reason", "change", "wanted"), MATERIAL, ids=[row[0] for row in MATERIAL])
+def test_material(reason: str, change: dict[str, Any], wanted: bool) -> None:
+    assert material(report(), report(**change)) is wanted, reason
+
+
+def test_advice_whose_gain_moves_is_no_news() -> None:
+    advised = [report(advice={"draftLenSchedule": [STEP], "gain": g, "message": str(g)}) for g in (1.2, 1.3)]
+    assert not material(*advised)
+
+
+DRAFTING: list[tuple[str, dict[str, Any], bool | None]] = [
+    ("draft tokens were counted", {}, True),
+    ("none counted, and more than a token a step", {"speculation": {"drafted": None}}, True),
+    ("a token a step", {"speculation": {"drafted": None, "meanAcceptedLength": 1.0}}, False),
+    ("nothing is told", {"speculation": {"drafted": None, "meanAcceptedLength": None}}, None),
+]
+
+
+@pytest.mark.parametrize(("reason", "change", "wanted"), DRAFTING, ids=[row[0] for row in DRAFTING])
+def test_drafting(reason: str, change: dict[str, Any], wanted: bool | None) -> None:
+    assert drafting(report(**change)) is wanted, reason
+
+
+def test_figures_are_rounded_to_what_is_read() -> None:
+    shown = speculation_status(report(speculation={"acceptanceRate": 0.123456, "meanAcceptedLength": 1.23456}))
+    assert shown is not None
+    assert (shown.acceptance_rate, shown.mean_accepted_length) == (0.123, 1.23)
+    assert speculation_status(quiet()) is None, "absent, not 0"
+
+
+def after(*steps: tuple[float, ServiceReport]) -> Telling:
+    told: Telling | None = None
+    for at, now in steps:
+        told = tell(told, now, at)
+    assert told is not None
+    return told
+
+
+COLLAPSED = report(speculation={"acceptanceRate": 0.2})
+HIGHER = report(speculation={"acceptanceRate": 0.9})
+
+
+def test_at_most_once_a_minute() -> None:
+    assert after((0, report()), (15, COLLAPSED)).report == report(), "not yet"
+    late = after((0, report()), (15, COLLAPSED), (TELL_SECONDS, COLLAPSED))
+    assert late.report == COLLAPSED, "and not lost"
+    assert after((0, report()), (15, COLLAPSED), (TELL_SECONDS, report())).told_at == 0, (
+        "a dip that is over is no news"
+    )
+    assert after((0, report()), (60, COLLAPSED), (119, HIGHER)).report == COLLAPSED
+
+
+def test_slow_drift_adds_up() -> None:
+    steps = [(60.0 * n, report(speculation={"acceptanceRate": 0.75 + 0.004 * n})) for n in range(4)]
+    assert after(*steps[:3]).told_at == 0
+    assert after(*steps).told_at == 180
+
+
+def test_without_traffic_nothing_is_told_but_once_that_there_is_none() -> None:
+    told = after((0, report()), (60, quiet()), (120, quiet()))
+    assert (told.report, told.idle, told.told_at) == (report(), False, 0)
+    told = tell(told, quiet(), IDLE_SECONDS)
+    assert (told.report.speculation, told.idle) == (report().speculation, True), "its figures stay"
+    later = tell(told, quiet(), 10 * IDLE_SECONDS)
+    assert later == told
+    assert not tell(later, report(), 10 * IDLE_SECONDS + 60).idle
+
+
+def test_a_decision_of_a_quiet_window_keeps_the_figures() -> None:
+    fewer = quiet(decision={"desiredReplicas": 1})
+    told = after((0, report()), (60, fewer))
+    assert told.report.decision == fewer.decision
+    assert told.report.speculation == report().speculation

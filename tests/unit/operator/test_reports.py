@@ -1,0 +1,166 @@
+"""Reading the metrics server: what counts as an answer, what is asked for, and when silence is told."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tandem.cluster import reports
+from tandem.cluster.reports import SILENT_SECONDS, ReportReader
+from tandem.news import News
+from tandem.settings import ReportsSettings
+
+from .test_news import report
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+LLAMA = ("team-a", "llama")
+
+
+@dataclass
+class Server:
+    """A stand-in for the metrics server: answers as a test says, and keeps what it was asked."""
+
+    url: str = ""
+    answer: Handler | None = None
+    asked: list[web.Request] = field(default_factory=list)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        assert self.answer
+        return await self.answer(request)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", made.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Reader:
+    """The reader, its clock, and what it told."""
+
+    server: Server
+    token_file: Path
+    clock: Clock = field(default_factory=Clock)
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        settings = ReportsSettings(url=self.server.url)
+        self.reader = ReportReader(settings, lambda *key: self.told.append(key), self.clock, self.token_file)
+
+    async def read(self, at: float, answer: Handler) -> list[tuple[str, str]]:
+        """Read at a time; the services that were told of."""
+        self.server.answer, self.clock.now, self.told = answer, at, []
+        await self.reader.read()
+        return self.told
+
+
+@pytest.fixture
+def reader(server: Server, tmp_path: Path) -> Reader:
+    return Reader(server, tmp_path / "token")
+
+
+def says(body: Any, status: int = 200) -> Handler:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(text=text, status=status, content_type="application/json")
+
+    return answer
+
+
+def items(**changes: Any) -> Handler:
+    return says({"items": [report(**changes).model_dump(by_alias=True)]})
+
+
+async def test_a_service_is_told_when_its_figures_change(reader: Reader) -> None:
+    assert await reader.read(0, items()) == [LLAMA]
+    assert await reader.read(60, items()) == []
+    assert await reader.read(120, items(speculation={"acceptanceRate": 0.2})) == [LLAMA]
+    news = reader.reader.news(*LLAMA)
+    assert news is not None
+    assert news.report is not None
+    assert news.report.speculation.acceptance_rate == 0.2
+    assert await reader.read(180, says({"items": []})) == []
+    assert reader.reader.news(*LLAMA) == News(), "a service that is gone is forgotten"
+
+
+async def test_one_request_for_all_with_the_accounts_own_token(reader: Reader, server: Server) -> None:
+    reader.token_file.write_text("first\n", encoding="utf-8")
+    await reader.read(0, items())
+    reader.token_file.write_text("second\n", encoding="utf-8")
+    await reader.read(15, items())
+    assert [(r.path, r.headers["Authorization"]) for r in server.asked] == [
+        ("/v1/services", "Bearer first"),
+        ("/v1/services", "Bearer second"),
+    ], "tokens are renewed"
+
+
+async def elsewhere(_: web.Request) -> web.StreamResponse:
+    raise web.HTTPFound("/elsewhere")
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" " * 65536)
+
+
+NO_REPORTS: list[tuple[str, Handler, str]] = [
+    ("refused", says("who are you?", 401), "401: who are you?"),
+    ("no JSON", says("<html>"), "are no reports"),
+    ("something else", says({"items": [{"name": "x"}]}), "are no reports"),
+    ("a redirect is not followed", elsewhere, "302"),
+    ("without an end", endless, "longer than"),
+]
+
+
+@pytest.mark.parametrize(("reason", "answer", "said"), NO_REPORTS, ids=[row[0] for row in NO_REPORTS])
+async def test_what_is_no_answer(
+    reason: str, answer: Handler, said: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "MOST_BYTES", 1 << 20)
+    await reader.read(0, items())
+    assert await reader.read(15, answer) == [], "it may be a restart"
+    assert await reader.read(SILENT_SECONDS, answer) == [LLAMA], "it is told, once"
+    assert await reader.read(SILENT_SECONDS + 15, answer) == []
+    news = reader.reader.news(*LLAMA)
+    assert news is not None
+    assert said in news.problem, reason
+    assert news.report == report(), "the figures age"
+    assert await reader.read(SILENT_SECONDS + 30, items()) == [LLAMA], "it is back"
+
+
+async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    reader = Reader(Server(url="http://127.0.0.1:9"), tmp_path / "token")
+    await reader.read(SILENT_SECONDS, items())
+    news = reader.reader.news(*LLAMA)
+    assert news is not None
+    assert "http://127.0.0.1:9 does not answer" in news.problem
+
+
+async def test_without_a_server_nothing_is_said_or_done(tmp_path: Path) -> None:
+    reader = Reader(Server(), tmp_path / "token").reader
+    await reader.run()
+    assert reader.news(*LLAMA) is None

@@ -1,0 +1,273 @@
+"""Conditions on speculation and autoscaling: which figures make which, and that none has a say in Ready."""
+
+from typing import Any
+
+import pytest
+
+from tandem import build
+from tandem.api.types import SpeculativeInferenceService
+from tandem.decide import Decision, decide
+from tandem.errors import KindMissing, Refused
+from tandem.news import News
+from tandem.observed import Object, Observed
+from tandem.settings import ReportsSettings, Settings
+from tandem.status import status
+from tandem.verdicts import verdicts
+
+from .conftest import QUICKSTART, parse
+from .test_news import quiet, report
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+EMBEDDED, KEDA = {"maxReplicas": 4}, {"maxReplicas": 4, "source": "KEDA"}
+SERVER = Settings(reports=ReportsSettings(url="https://tandem-metrics.tandem-system.svc"))
+
+LLMAPI = {
+    "runtime": {"mode": "LLMAPI", "profile": "trtllm-1.3", "image": "own"},
+    "target": {"model": {"uri": "hf://org/target"}},
+    "draft": None,
+    "speculation": {"decodingType": "NGram"},
+}
+UNCOUNTED = {**LLMAPI, "runtime": {"mode": "LLMAPI", "profile": "trtllm-26.07"}}
+FIXED = {"speculation": {"decodingType": "DraftTarget", "adaptive": {"enabled": False}}}
+NO_FIGURES = {"acceptanceRate": None, "meanAcceptedLength": None, "samples": 0}
+NOTHING_DRAFTED = {"speculation": {"drafted": False, **NO_FIGURES}}
+NOT_TOLD = {"speculation": {"drafted": None, **NO_FIGURES}}
+LENGTH_ONLY = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcceptedLength": 2.5}}
+ONE_A_STEP = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcceptedLength": 1.0}}
+
+
+def shown(service: SpeculativeInferenceService, kind: str, news: News | None, settings: Settings) -> str | None:
+    """`Status/Reason` of a condition."""
+    decision = decide(service, settings, Observed({}))
+    found = {f.type: f"{f.status}/{f.reason}" for f in verdicts(service, decision, Observed({}), news, None)}
+    return found.get(kind)
+
+
+def with_condition(service: SpeculativeInferenceService, kind: str, before: str) -> SpeculativeInferenceService:
+    """The service as its status says `before`, a `Status/Reason`."""
+    state, reason = before.split("/")
+    condition = {"type": kind, "status": state, "reason": reason, "message": "m", "lastTransitionTime": NOW}
+    conditions = type(service.status).model_validate({"conditions": [condition]})
+    return service.model_copy(update={"status": conditions})
+
+
+ACTIVE: list[tuple[str, dict[str, Any], News | None, str, str | None]] = [
+    # reason, spec, news, before, wanted
+    ("no metrics server is set up", {}, None, "", None),
+    ("nothing is asked for", {"draft": None, "speculation": {"decodingType": "None"}}, News(report()), "", None),
+    ("nothing is known yet", {}, News(), "", "Unknown/NoTraffic"),
+    ("after a restart nothing is known anew", {}, News(asked=False), "True/DraftTokensSeen", "True/DraftTokensSeen"),
+    ("tokens are drafted", {}, News(report()), "", "True/DraftTokensSeen"),
+    ("no traffic was ever seen", {}, News(quiet()), "", "Unknown/NoTraffic"),
+    ("a pause", {}, News(quiet()), "True/DraftTokensSeen", "True/DraftTokensSeen"),
+    ("a long pause", {}, News(report(), idle=True), "True/DraftTokensSeen", "Unknown/NoTraffic"),
+    ("the draft fails", FIXED, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
+    ("the adaptive length is 0", {}, News(report(**NOTHING_DRAFTED)), "", "False/AdaptedToZero"),
+    ("few tokens", FIXED, News(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)), "", "Unknown/TooFewTokens"),
+    ("the image does not speculate", LLMAPI, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
+    ("it did before: for good", LLMAPI, News(report(**NOTHING_DRAFTED)), "True/DraftTokensSeen", "False/SwitchedOff"),
+    ("and still", LLMAPI, News(report(**NOTHING_DRAFTED)), "False/SwitchedOff", "False/SwitchedOff"),
+    (
+        "more requests than are let draft",
+        {**LLMAPI, "speculation": {"decodingType": "NGram", "maxConcurrency": 4}},
+        News(report(**NOTHING_DRAFTED)),
+        "True/DraftTokensSeen",
+        "False/AboveSchedule",
+    ),
+    ("a profile without counts", UNCOUNTED, News(report(**NOT_TOLD)), "", "Unknown/NotReported"),
+    ("whose steps give more than a token", UNCOUNTED, News(report(**LENGTH_ONLY)), "", "True/DraftTokensSeen"),
+    ("or one: perhaps a bad draft", UNCOUNTED, News(report(**ONE_A_STEP)), "", "Unknown/NotReported"),
+    (
+        "or one by now: for good",
+        UNCOUNTED,
+        News(report(**ONE_A_STEP)),
+        "True/DraftTokensSeen",
+        "False/SwitchedOff",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reason", "spec", "news", "before", "wanted"), ACTIVE, ids=[row[0] for row in ACTIVE])
+def test_speculation_active(
+    reason: str, spec: dict[str, Any], news: News | None, before: str, wanted: str | None, settings: Settings
+) -> None:
+    service = parse(QUICKSTART, **spec)
+    if before:
+        service = with_condition(service, "SpeculationActive", before)
+    assert shown(service, "SpeculationActive", news, settings) == wanted, reason
+
+
+WORTH: list[tuple[str, News, str, str]] = [
+    ("faster", News(report()), "", "True/Faster"),
+    ("slower", News(report(worth={"speedup": 0.97})), "", "False/Slower"),
+    ("too little was seen", News(report(worth={"speedup": None})), "", "Unknown/TooFewSamples"),
+    ("too little was seen anew", News(report(worth={"speedup": None})), "False/Slower", "False/Slower"),
+    ("nothing is known", News(), "", "Unknown/NoTraffic"),
+]
+
+
+@pytest.mark.parametrize(("reason", "news", "before", "wanted"), WORTH, ids=[row[0] for row in WORTH])
+def test_speculation_beneficial(reason: str, news: News, before: str, wanted: str, settings: Settings) -> None:
+    service = parse(QUICKSTART)
+    if before:
+        service = with_condition(service, "SpeculationBeneficial", before)
+    assert shown(service, "SpeculationBeneficial", news, settings) == wanted, reason
+
+
+METRICS: list[tuple[str, News, str]] = [
+    ("read", News(report()), "True/Reported"),
+    ("not asked yet", News(asked=False), "Unknown/NotAsked"),
+    ("a service that the server does not know", News(), "Unknown/NoReport"),
+    ("the server is away", News(report(), problem="does not answer"), "False/MetricsServerUnreachable"),
+    ("no pod tells", News(report(pods=0, unknown=2)), "False/NoPodTellsFigures"),
+    ("one of three does not", News(report(unknown=1)), "True/Reported"),
+    ("there are no pods", News(report(pods=0)), "True/Reported"),
+]
+
+
+@pytest.mark.parametrize(("reason", "news", "wanted"), METRICS, ids=[row[0] for row in METRICS])
+def test_metrics_available(reason: str, news: News, wanted: str, settings: Settings) -> None:
+    assert shown(parse(QUICKSTART), "MetricsAvailable", news, settings) == wanted, reason
+
+
+FLOOR = {"decision": {"unreachable": "interTokenLatency 5 ms is below the floor of 12 ms"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "change", "wanted"),
+    [
+        (EMBEDDED, FLOOR, "False/BelowFloor"),
+        (EMBEDDED, {}, None),
+        (None, FLOOR, None),
+    ],
+    ids=["no number of replicas helps", "said only while it is so", "no autoscaling any more"],
+)
+def test_objectives_below_the_floor(
+    asked: Any, change: dict[str, Any], wanted: str | None, settings: Settings
+) -> None:
+    service = parse(QUICKSTART, autoscaling=asked)
+    assert shown(service, "ObjectivesReachable", News(report(**change)), settings) == wanted
+
+
+def live(asked: dict[str, Any], **conditions: tuple[str, str, str]) -> Object:
+    made = build.autoscaler(parse(QUICKSTART, autoscaling=asked), SERVER)
+    assert made is not None
+    listed = [dict(zip(("status", "reason", "message"), c, strict=True), type=t) for t, c in conditions.items()]
+    return {**made, "status": {"conditions": listed}}
+
+
+ABLE = ("True", "ReadyForNewScale", "recommended size matches current size")
+NO_METRIC = ("False", "FailedGetObjectMetric", "unable to get metric tandem_replicas_needed")
+SCALING: list[tuple[str, dict[str, Any] | None, list[Object], Refused | None, tuple[str, str] | None]] = [
+    ("nobody asks for it", None, [], None, None),
+    ("being made", EMBEDDED, [], None, ("Unknown/Starting", "being made")),
+    ("not looked at", EMBEDDED, [live(EMBEDDED)], None, ("Unknown/Starting", "not been looked at")),
+    (
+        "it scales",
+        EMBEDDED,
+        [live(EMBEDDED, AbleToScale=ABLE, ScalingActive=("True", "ValidMetricFound", "replicas from 1.4"))],
+        None,
+        ("True/ValidMetricFound", "replicas from 1.4"),
+    ),
+    (
+        "no figures: it holds",
+        EMBEDDED,
+        [live(EMBEDDED, AbleToScale=ABLE, ScalingActive=NO_METRIC)],
+        None,
+        ("False/FailedGetObjectMetric", "replicas stay as they are: unable to get metric"),
+    ),
+    (
+        "it cannot read our scale",
+        EMBEDDED,
+        [live(EMBEDDED, AbleToScale=("False", "FailedGetScale", "forbidden"))],
+        None,
+        ("False/FailedGetScale", "forbidden"),
+    ),
+    (
+        "KEDA is not installed",
+        KEDA,
+        [],
+        KindMissing("ScaledObject", "install https://keda.sh"),
+        ("False/ScaledObjectMissing", "install https://keda.sh"),
+    ),
+    (
+        "KEDA's trigger fails",
+        KEDA,
+        [live(KEDA, Ready=("False", "TriggerError", "triggers are not working"))],
+        None,
+        ("False/TriggerError", "not working"),
+    ),
+    (
+        "KEDA's own autoscaler fails",
+        KEDA,
+        [
+            live(
+                KEDA,
+                Ready=("True", "Ready", "ok"),
+                HPAActive=("False", "FailedGetExternalMetric", "gone"),
+            )
+        ],
+        None,
+        ("False/FailedGetExternalMetric", "gone"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("reason", "asked", "there", "refused", "wanted"), SCALING, ids=[row[0] for row in SCALING])
+def test_scaling_active(
+    reason: str,
+    asked: dict[str, Any] | None,
+    there: list[Object],
+    refused: Refused | None,
+    wanted: tuple[str, str] | None,
+) -> None:
+    service = parse(QUICKSTART, autoscaling=asked)
+    decision = Decision(autoscaler=build.autoscaler(service, SERVER))
+    found = verdicts(service, decision, Observed({}, autoscalers=there), None, refused)
+    if wanted is None:
+        assert found == [], reason
+        return
+    (scaling,) = found
+    assert f"{scaling.status}/{scaling.reason}" == wanted[0], reason
+    assert wanted[1] in scaling.message
+
+
+def test_keda_without_anybody_to_ask_says_so(settings: Settings) -> None:
+    service = parse(QUICKSTART, autoscaling=KEDA)
+    servers = Observed({}, deployments=[{"kind": "Deployment", "metadata": {"name": "s"}, "spec": {}}])
+    (scaling,) = verdicts(service, Decision(), servers, None, None)
+    assert (scaling.status, scaling.reason) == ("False", "NoMetricsServer")
+    assert "write source: Embedded" in scaling.message
+
+
+def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision = decide(service, settings, observed)
+    worst = News(report(**NOTHING_DRAFTED, worth={"speedup": 0.5}, **FLOOR), problem="away")
+    beside = verdicts(service, decision, observed, worst, Refused(403, "forbidden"))
+    assert {f.type for f in beside if f.status == "False"} == {
+        *("ScalingActive", "MetricsAvailable", "SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
+    }
+    plain = status(service, decision, observed, None, NOW)["conditions"]
+    full = status(service, decision, observed, None, NOW, worst, beside)["conditions"]
+    assert full[: len(plain)] == plain
+
+
+def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings) -> None:
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision = decide(service, settings, observed)
+    first = status(service, decision, observed, None, NOW, News(report()))
+    assert first["speculation"] == {
+        **{"acceptanceRate": 0.75, "meanAcceptedLength": 3.9, "draftLength": 4.0, "speedup": 1.5},
+        **{"samples": 900, "observedAt": NOW},
+    }
+    assert first["autoscaling"] == {"desiredReplicas": 2, "signal": "Demand", "message": "two", "observedAt": NOW}
+    again = service.model_copy(update={"status": type(service.status).model_validate(first)})
+    near = News(report(observedAt=LATER, speculation={"acceptanceRate": 0.752}))
+    for news in (near, News(quiet(observedAt=LATER)), News(asked=False), None):
+        found = status(again, decision, observed, None, LATER, news)
+        assert (found["speculation"], found["autoscaling"]) == (first["speculation"], first["autoscaling"])
+    moved = status(again, decision, observed, None, LATER, News(report(observedAt=LATER, worth={"speedup": 0.8})))
+    assert (moved["speculation"]["speedup"], moved["speculation"]["observedAt"]) == (0.8, LATER)
+    off = again.model_copy(update={"spec": parse(QUICKSTART).spec})
+    assert "autoscaling" not in status(off, decision, observed, None, LATER, near)
