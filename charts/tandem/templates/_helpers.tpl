@@ -80,6 +80,13 @@ app.kubernetes.io/component: metrics
 {{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
 {{- end -}}
 {{- $_ := set $settings "metricsServer" $server -}}
+{{- $url := printf "https://%s.%s.svc" (include "tandem.metrics" .) .Release.Namespace -}}
+{{- $_ := set $settings "reports" (dict "url" $url "caFile" "/etc/tandem-metrics/ca.crt") -}}
+{{- $keda := dict "authentication" (include "tandem.metrics" .) -}}
+{{- range $key := list "unsafeSsl" "prometheusUrl" -}}
+{{- with index $.Values.keda $key }}{{ $_ := set $keda $key . }}{{ end -}}
+{{- end -}}
+{{- $_ := set $settings "keda" $keda -}}
 {{- end -}}
 {{ toYaml $settings }}
 {{- end }}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import tandem
-from tandem.settings import LeaseSettings, MetricsServerSettings, Profile, Settings, load_settings
+from tandem.settings import KedaSettings, LeaseSettings, MetricsServerSettings, Profile, Settings, load_settings
 
 from .conftest import CHART, Helm, Values, only
 
@@ -63,11 +63,12 @@ def settings_text(helm: Helm, values: Values) -> str:
 
 
 def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
-    """Top-level settings that differ from the operator's defaults, as the operator reads them."""
+    """Top-level settings that differ from the operator's defaults, as the operator reads them; `reports` follows from
+    the release."""
     file = folder / "settings.yaml"
     file.write_text(settings_text(helm, values), encoding="utf-8")
     read, default = load_settings(file), load_settings()
-    names = Settings.model_fields
+    names = Settings.model_fields.keys() - {"reports"}
     return {name: getattr(read, name) for name in names if getattr(read, name) != getattr(default, name)}
 
 
@@ -99,6 +100,11 @@ ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
         {"metricsServer": {"certificate": {"secretName": "mine"}}},
         {"metrics_server": MetricsServerSettings(secret="mine", manage_certificate=False)},
     ),
+    (
+        "KEDA's",
+        {"keda": {"unsafeSsl": True, "prometheusUrl": "http://p:9090"}},
+        {"keda": KedaSettings(unsafe_ssl=True, prometheus_url="http://p:9090")},
+    ),
     ("none is not unset", {"revisionHistoryLimit": 0}, {"revision_history_limit": 0}),
     (
         "lease",
@@ -129,7 +135,9 @@ def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> No
 def test_only_what_is_set_is_written(helm: Helm) -> None:
     """The names always that other objects of the chart have: of the Lease, and of the metrics server's Service."""
     names = {"service": "tandem-metrics", "secret": "tandem-metrics-certificate"}
-    always = {"lease": {"name": "tandem-operator"}, "metricsServer": names}
+    reports = {"url": "https://tandem-metrics.tandem-system.svc", "caFile": "/etc/tandem-metrics/ca.crt"}
+    keda = {"authentication": "tandem-metrics"}
+    always = {"lease": {"name": "tandem-operator"}, "metricsServer": names, "reports": reports, "keda": keda}
     assert yaml.safe_load(settings_text(helm, {})) == always
     assert yaml.safe_load(settings_text(helm, {"workers": 1})) == {**always, "workers": 1}
 
@@ -142,6 +150,8 @@ def test_the_lease_of_the_settings_is_the_one_of_the_role(helm: Helm, values: Va
 
 
 NOT_OFFERED = {
+    Settings: {"reports"},  # follows from the release
+    KedaSettings: {"authentication"},
     LeaseSettings: {"enabled"},  # an upgrade runs two operators for a moment
     MetricsServerSettings: {"service", "secret", "manageCertificate"},  # follow from the release and `certificate`
 }
@@ -153,9 +163,10 @@ NOT_OFFERED = {
         (Settings, SCHEMA["properties"]),
         (LeaseSettings, SCHEMA["properties"]["lease"]["properties"]),
         (MetricsServerSettings, SCHEMA["properties"]["metricsServer"]["properties"]),
+        (KedaSettings, SCHEMA["properties"]["keda"]["properties"]),
         (Profile, SCHEMA["properties"]["profiles"]["items"]["properties"]),
     ],
-    ids=["settings", "lease", "metrics server", "profile"],
+    ids=["settings", "lease", "metrics server", "KEDA", "profile"],
 )
 def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: dict[str, Any]) -> None:
     for name, field in model.model_json_schema(by_alias=True)["properties"].items():
