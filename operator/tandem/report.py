@@ -119,6 +119,8 @@ class ServiceReport(_Report):
     """None where the service asks for no autoscaling."""
     worth: Worth = Field(default_factory=Worth)
     advice: ScheduleAdvice | None = None
+    objectives: dict[str, float] = Field(default_factory=dict)
+    """What autoscaling is to keep, in seconds, by the objective's name in the resource: timeToFirstToken ..."""
     problems: tuple[str, ...] = ()
     """What was wrong with pods' metrics, one line a pod, bounded."""
 

@@ -26,7 +26,9 @@ def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -
     assert status["currentRevision"] == status["updateRevision"]
     assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
     columns = namespace.run("get", "sis", "svc").splitlines()
-    assert columns[0].split() == ["NAME", "MODE", "TYPE", "READY", "REASON", "REPLICAS", "URL", "AGE"]
+    assert columns[0].split() == [
+        *("NAME", "MODE", "TYPE", "READY", "REASON", "REPLICAS", "ACCEPTANCE", "LENGTH", "URL", "AGE")
+    ]
     assert "http://svc-triton." in columns[1]
     assert namespace.items("jobs") == [], "the preflight's Job is gone, its verdict is kept"
     events = {e["reason"] for e in namespace.items("events") if e["source"].get("component") == "tandem"}

@@ -1,0 +1,131 @@
+"""Autoscalers on the real API server and controller-manager: who decides the replicas, and who never does.
+
+No metrics server answers here: what the autoscaler makes of figures is in test_metrics_server.py.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.core import Cluster
+from tandem import build
+from tandem.settings import Settings
+from unit.operator.conftest import parse
+from unit.operator.test_autoscaler import CASES
+
+from .conftest import REPOSITORY, SERVICE, AuditLog, Namespace, OperatorProcess, wait_established, wait_for
+from .test_workload import dry_run
+
+KEDA = REPOSITORY / "tests/data/third_party/scaledobjects.yaml"
+KEDA_CRD = "scaledobjects.keda.sh"
+EMBEDDED = {"maxReplicas": 9}
+
+
+@pytest.fixture
+def keda(cluster: Cluster) -> Iterator[None]:
+    """The definition of ScaledObjects is installed; nobody acts on them."""
+    cluster.kubectl.run("apply", "--server-side", "-f", str(KEDA))
+    wait_established(cluster, KEDA_CRD)
+    yield
+    cluster.kubectl.run("delete", "crd", KEDA_CRD, "--ignore-not-found")
+
+
+def replicas(namespace: Namespace) -> tuple[int, int]:
+    """Of the service and of its Deployment."""
+    deployments = namespace.items("deployments")
+    return namespace.get("sis", "svc")["spec"]["replicas"], deployments[0]["spec"]["replicas"] if deployments else 0
+
+
+def test_replicas_are_kept_until_somebody_decides(
+    cluster: Cluster, operator: OperatorProcess, namespace: Namespace
+) -> None:
+    """Switched on at 8, without figures, scaled by hand, switched off: nobody but people changes the number."""
+    namespace.apply(replicas=8)
+    namespace.wait("Ready", "True", 60)
+    namespace.apply(replicas=None, autoscaling=EMBEDDED)
+    hpa = wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), 20, operator.log)
+    assert hpa["spec"]["metrics"][0]["object"]["metric"]["name"] == "tandem_replicas_needed"
+    namespace.wait("ScalingActive", "False/FailedGetObjectMetric", 60)
+    assert "replicas stay as they are" in namespace.message("ScalingActive")
+    assert replicas(namespace) == (8, 8), "kubectl apply without replicas leaves what is there"
+    assert namespace.conditions()["Ready"] == "True/ServersAnswer", "it has no say in Ready"
+
+    namespace.run("scale", "sis", "svc", "--replicas=5")
+    wait_for("the Deployment to follow", lambda: replicas(namespace) == (5, 5), 20)
+    audit = AuditLog(cluster.audit_log)
+    time.sleep(32)  # two looks of the autoscaler, which writes its status each time
+    assert replicas(namespace) == (5, 5), "a person's number is not fought over"
+    assert audit.operator_writes(namespace) == [], "nor does its counting make writes"
+
+    namespace.apply(autoscaling=None)
+    wait_for("the autoscaler to go", lambda: not namespace.get("hpa", "svc-server"), 20, operator.log)
+    assert replicas(namespace) == (5, 5)
+    assert "ScalingActive" not in namespace.conditions()
+
+
+def test_an_autoscaler_edited_or_deleted_by_hand_comes_back(operator: OperatorProcess, namespace: Namespace) -> None:
+    namespace.apply(autoscaling=EMBEDDED)
+    wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), 30, operator.log)
+    namespace.run("patch", "hpa", "svc-server", "--type=merge", "-p", '{"spec":{"maxReplicas":99}}')
+    wait_for("its bound", lambda: namespace.get("hpa", "svc-server")["spec"]["maxReplicas"] == 9, 15, operator.log)
+    namespace.run("delete", "hpa", "svc-server")
+    wait_for("it to come back", lambda: namespace.get("hpa", "svc-server"), 15, operator.log)
+
+
+def test_a_behavior_that_is_none_is_told_with_the_api_servers_words(
+    operator: OperatorProcess, namespace: Namespace
+) -> None:
+    namespace.apply(autoscaling={**EMBEDDED, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 99999}}})
+    namespace.wait("ScalingActive", "False/ApplyRefused", 30)
+    assert "stabilizationWindowSeconds" in namespace.message("ScalingActive")
+    namespace.wait("Ready", "True")
+
+
+def test_keda_is_missing_and_then_there(operator: OperatorProcess, namespace: Namespace, cluster: Cluster) -> None:
+    namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
+    namespace.wait("ScalingActive", "False/NoMetricsServer", 30)
+    namespace.wait("Ready", "True")
+
+
+def test_one_autoscaler_takes_the_others_place(
+    cluster: Cluster, keda: None, namespace: Namespace, operator_with_server: OperatorProcess
+) -> None:
+    namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
+    wait_for("the ScaledObject", lambda: namespace.get("scaledobject", "svc-server"), 30, operator_with_server.log)
+    audit = AuditLog(cluster.audit_log)
+    namespace.apply(autoscaling={**EMBEDDED, "source": "Embedded"})
+    wait_for("the HPA", lambda: namespace.get("hpa", "svc-server"), 20, operator_with_server.log)
+    assert not namespace.get("scaledobject", "svc-server")
+    writes = [w for w in audit.operator_writes(namespace) if "/status/" not in w]
+    assert writes == ["delete scaledobjects//svc-server", "patch horizontalpodautoscalers//svc-server"]
+
+
+def test_keda_that_is_not_installed_is_told(namespace: Namespace, operator_with_server: OperatorProcess) -> None:
+    namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
+    namespace.wait("ScalingActive", "False/ScaledObjectMissing", 30)
+    assert "install https://keda.sh, or write source: Embedded" in namespace.message("ScalingActive")
+    namespace.wait("Ready", "True")
+    assert "Stalled" not in namespace.conditions()
+
+
+@pytest.fixture
+def operator_with_server(operator: OperatorProcess) -> OperatorProcess:
+    """The operator, with the address of a metrics server (which does not answer)."""
+    operator.stop()
+    with operator.settings.open("a", encoding="utf-8") as settings:
+        settings.write("reports: {url: 'http://127.0.0.1:9'}\n")
+    return operator.start().wait_ready()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+def test_every_autoscaler_is_as_its_definition_says(case: dict[str, Any], namespace: Namespace, keda: None) -> None:
+    raw = yaml.safe_load(SERVICE)
+    raw["metadata"] |= {"namespace": namespace.name}
+    service = parse(json.dumps(raw), autoscaling=case["autoscaling"])
+    made = build.autoscaler(service, Settings.model_validate(case.get("settings", {})))
+    assert made is not None
+    dry_run(namespace, made)

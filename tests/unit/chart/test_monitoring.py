@@ -1,0 +1,152 @@
+"""What the chart has for people: monitors, rules with promtool's own unit tests, dashboard, adapter rules."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tandem import build, names
+from tandem.api import GROUP, KIND
+from tandem.build.autoscaler import REPLICAS_NEEDED
+from tandem.metrics_api.judgements import FAMILIES
+from tandem_serving import metrics
+from unit.operator.conftest import QUICKSTART, parse
+
+from .conftest import CHART, Helm, Object, only
+
+FILES = CHART / "files"
+RULES = FILES / "rules.yaml"
+ALL: dict[str, Any] = {
+    "monitoring": {
+        "podMonitor": {"enabled": True, "labels": {"release": "p"}},
+        "rules": {"enabled": True},
+        "dashboard": {"enabled": True},
+    }
+}
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(
+    PROMTOOL is None, reason="promtool is not installed: `make deps` installs it (Debian's package prometheus)"
+)
+
+
+def promtool(*arguments: str) -> str:
+    assert PROMTOOL
+    done = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_promtool
+def test_rules_are_rules() -> None:
+    assert "SUCCESS" in promtool("check", "rules", "--lint-fatal", str(RULES))
+
+
+@needs_promtool
+def test_rules_do_what_they_say(tmp_path: Path) -> None:
+    text = (Path(__file__).parent / "rules_test.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "rules_test.yaml"
+    file.write_text(text.replace("[RULES]", f"[{RULES}]"), encoding="utf-8")
+    assert "SUCCESS" in promtool("test", "rules", str(file))
+
+
+def test_every_alert_and_record_is_tested() -> None:
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    tested = (Path(__file__).parent / "rules_test.yaml").read_text(encoding="utf-8")
+    alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    assert {name for name in alerts if f"alertname: {name}" not in tested} == set()
+
+
+def test_nothing_is_made_unless_asked_for(helm: Helm) -> None:
+    kinds = {o["kind"] for o in helm.template()}
+    assert not kinds & {"PodMonitor", "PrometheusRule"}
+    added = [o for o in helm.template(ALL) if o not in helm.template()]
+    assert sorted(f"{o['kind']}/{o['metadata']['name']}" for o in added) == [
+        "ConfigMap/tandem-dashboard",
+        "PodMonitor/tandem-serving",
+        "PrometheusRule/tandem",
+    ]
+
+
+def test_the_monitor_finds_the_serving_pods_and_names_their_service(helm: Helm) -> None:
+    monitor = only(helm.template(ALL), "PodMonitor", "tandem-serving")
+    assert monitor["metadata"]["labels"]["release"] == "p"
+    labels = names.labels("quickstart", names.SERVER)
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in build.endpoint(parse(QUICKSTART))["spec"]["ports"]}
+    (relabeling,) = endpoint["relabelings"]
+    assert relabeling == {
+        "sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"[^a-z]", "_", names.LABEL_SERVICE)],
+        "targetLabel": KIND.lower(),
+    }
+
+
+def test_of_named_namespaces_only(helm: Helm) -> None:
+    monitor = only(helm.template({**ALL, "namespaces": ["team-a"]}), "PodMonitor", "tandem-serving")
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["team-a"]}
+
+
+def test_the_metrics_servers_labels_are_kept(helm: Helm) -> None:
+    monitor = only(helm.template({"metrics": {"podMonitor": {"enabled": True}}}), "PodMonitor", "tandem-metrics")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"], "`namespace` is that of the service"
+
+
+def test_rules_and_dashboard_are_the_files(helm: Helm) -> None:
+    objects = helm.template(ALL)
+    assert only(objects, "PrometheusRule")["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    board = only(objects, "ConfigMap", "tandem-dashboard")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["data"]["tandem.json"] == (FILES / "dashboard.json").read_text(encoding="utf-8")
+
+
+def known_series() -> set[str]:
+    """Series that the pods, the metrics server and the rules make."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    found = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+    families = [value for value in vars(metrics).values() if isinstance(value, metrics.Family)]
+    for family in families:
+        parts = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
+        found |= {family.name + part for part in parts}
+    return found | FAMILIES.keys() | {REPLICAS_NEEDED}
+
+
+def expressions(found: Object) -> list[str]:
+    """Every PromQL expression in a nest of objects."""
+    if isinstance(found, list):
+        return [e for item in found for e in expressions(item)]
+    if not isinstance(found, dict):
+        return []
+    own = [str(found["expr"])] if "expr" in found else []
+    return [*own, *(e for value in found.values() for e in expressions(value))]
+
+
+@pytest.mark.parametrize("name", ["dashboard.json", "rules.yaml"])
+def test_only_series_that_exist_are_asked_for(name: str) -> None:
+    text = (FILES / name).read_text(encoding="utf-8")
+    found = expressions(json.loads(text) if name.endswith("json") else yaml.safe_load(text))
+    assert len(found) > 10
+    asked = {series for e in found for series in re.findall(r"\btandem[_:][a-z0-9_:]+", e)}
+    assert asked - known_series() == set()
+
+
+@needs_promtool
+def test_the_dashboards_expressions_are_promql(tmp_path: Path) -> None:
+    board = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
+    rules = [{"record": f"panel:{n}", "expr": expr} for n, expr in enumerate(expressions(board))]
+    file = tmp_path / "panels.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
+    promtool("check", "rules", str(file))
+
+
+def test_the_adapter_maps_the_series_to_our_kind() -> None:
+    (rule,) = yaml.safe_load((FILES / "prometheus-adapter.yaml").read_text(encoding="utf-8"))["rules"]["custom"]
+    assert rule["name"]["as"] == REPLICAS_NEEDED
+    assert rule["seriesQuery"].startswith(f"{REPLICAS_NEEDED}{{")
+    assert rule["resources"]["overrides"][KIND.lower()] == {"group": GROUP, "resource": KIND.lower()}
