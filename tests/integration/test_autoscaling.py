@@ -44,9 +44,11 @@ def test_replicas_are_kept_until_somebody_decides(
     cluster: Cluster, operator: OperatorProcess, namespace: Namespace
 ) -> None:
     """Switched on at 8, without figures, scaled by hand, switched off: nobody but people changes the number."""
-    namespace.apply(replicas=8)
+    namespace.apply()
+    namespace.run("scale", "sis", "svc", "--replicas=8")
+    wait_for("the Deployment to follow", lambda: replicas(namespace) == (8, 8), 30)
     namespace.wait("Ready", "True", 60)
-    namespace.apply(replicas=None, autoscaling=EMBEDDED)
+    namespace.apply(autoscaling=EMBEDDED)
     hpa = wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), 20, operator.log)
     assert hpa["spec"]["metrics"][0]["object"]["metric"]["name"] == "tandem_replicas_needed"
     namespace.wait("ScalingActive", "False/FailedGetObjectMetric", 60)

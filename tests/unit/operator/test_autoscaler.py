@@ -16,8 +16,8 @@ from tandem.settings import ReportsSettings, Settings
 from .conftest import DATA, QUICKSTART, parse
 from .test_plan import GOOD, World
 
-CASES = list(yaml.safe_load_all((DATA / "input/autoscaling.yaml").read_text(encoding="utf-8")))
-GOLDEN = DATA / "output/autoscaling.yaml"
+CASES = list(yaml.safe_load_all((DATA / "input/autoscaling/cases.yaml").read_text(encoding="utf-8")))
+GOLDEN = DATA / "output/autoscaling/cases.yaml"
 EMBEDDED = {"maxReplicas": 8}
 KEDA = {"maxReplicas": 8, "source": "KEDA"}
 WITH_SERVER = Settings(reports=ReportsSettings(url="https://tandem-metrics.tandem-system.svc"))
