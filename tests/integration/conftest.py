@@ -23,6 +23,8 @@ from cluster.core import Cluster
 REPOSITORY = Path(__file__).parents[2]
 STAGES = Path(__file__).parent / "stages"
 NAMES = itertools.count()
+KEDA = REPOSITORY / "tests/data/third_party/scaledobjects.yaml"
+KEDA_CRD = "scaledobjects.keda.sh"
 LWS = REPOSITORY / "tests/data/third_party/leaderworkersets.yaml"
 LWS_CRD = "leaderworkersets.leaderworkerset.x-k8s.io"
 
@@ -69,6 +71,12 @@ def cluster() -> Iterator[Cluster]:
     wait_established(made, "speculativeinferenceservices.serving.tandem.dev")
     yield made
     made.down()
+
+
+def install_scaled_objects(cluster: Cluster) -> None:
+    """The definition of KEDA's ScaledObjects; nobody acts on them."""
+    cluster.kubectl.run("apply", "--server-side", "-f", str(KEDA))
+    wait_established(cluster, KEDA_CRD)
 
 
 def install_groups(cluster: Cluster) -> None:

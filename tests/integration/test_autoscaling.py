@@ -17,19 +17,16 @@ from tandem.settings import Settings
 from unit.operator.conftest import parse
 from unit.operator.test_autoscaler import CASES
 
-from .conftest import REPOSITORY, SERVICE, AuditLog, Namespace, OperatorProcess, wait_established, wait_for
+from .conftest import KEDA_CRD, SERVICE, AuditLog, Namespace, OperatorProcess, install_scaled_objects, wait_for
 from .test_workload import dry_run
 
-KEDA = REPOSITORY / "tests/data/third_party/scaledobjects.yaml"
-KEDA_CRD = "scaledobjects.keda.sh"
 EMBEDDED = {"maxReplicas": 9}
 
 
 @pytest.fixture
 def keda(cluster: Cluster) -> Iterator[None]:
-    """The definition of ScaledObjects is installed; nobody acts on them."""
-    cluster.kubectl.run("apply", "--server-side", "-f", str(KEDA))
-    wait_established(cluster, KEDA_CRD)
+    """The definition of ScaledObjects is installed."""
+    install_scaled_objects(cluster)
     yield
     cluster.kubectl.run("delete", "crd", KEDA_CRD, "--ignore-not-found")
 
@@ -87,7 +84,7 @@ def test_a_behavior_that_is_none_is_told_with_the_api_servers_words(
     namespace.wait("Ready", "True")
 
 
-def test_keda_is_missing_and_then_there(operator: OperatorProcess, namespace: Namespace, cluster: Cluster) -> None:
+def test_keda_that_has_nobody_to_ask_is_told(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
     namespace.wait("ScalingActive", "False/NoMetricsServer", 30)
     namespace.wait("Ready", "True")

@@ -18,7 +18,17 @@ from cluster import binaries
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 
-from .conftest import REPOSITORY, STAGES, AuditLog, Namespace, free_port, install_groups, offer_volume, wait_for
+from .conftest import (
+    REPOSITORY,
+    STAGES,
+    AuditLog,
+    Namespace,
+    free_port,
+    install_groups,
+    install_scaled_objects,
+    offer_volume,
+    wait_for,
+)
 from .groups import leaders
 from .test_workload import SEVERAL_NODES
 
@@ -105,6 +115,7 @@ def cluster() -> Iterator[Cluster]:
         made.kubectl.run("create", "namespace", namespace)
         made.kubectl.run("label", "namespace", namespace, RESTRICTED)
     install_groups(made)
+    install_scaled_objects(made)
     yield made
     made.down()
 
@@ -121,6 +132,7 @@ def everywhere(cluster: Cluster) -> Release:
 def one_team(cluster: Cluster, everywhere: Release) -> Release:
     """A release for one namespace, with everything that is optional; the other brought the resource."""
     extras = {"crds": {"install": False}, "replicas": 2, "networkPolicy": {"enabled": True}}
+    extras |= {"keda": {"prometheusUrl": "http://prometheus.example:9090"}}
     release = Release(cluster, "tandem-team", "team-a", {**FAST, **extras, "namespaces": ["team-a"]})
     release.install()
     return release
@@ -192,6 +204,13 @@ def test_the_operator_needs_each_of_its_rights_and_no_other(
         wait_for("the policy", lambda: team.get("netpol", "svc-server"))
         team.apply()
         wait_for("the policy to go", lambda: not team.get("netpol", "svc-server"))
+        team.apply(autoscaling={"maxReplicas": 2})
+        wait_for("the autoscaler", lambda: team.get("hpa", "svc-server"))
+        team.apply(autoscaling={"maxReplicas": 2, "source": "KEDA"})
+        wait_for("KEDA's", lambda: team.get("scaledobject", "svc-server"))
+        assert not team.get("hpa", "svc-server"), "one writer of /scale"
+        team.apply()
+        wait_for("it to go", lambda: not team.get("scaledobject", "svc-server"))
         team.apply(SEVERAL_NODES)
         wait_for("the LeaderWorkerSet", lambda: team.items("leaderworkersets"), 60)
         leaders(team, 1)

@@ -82,12 +82,13 @@ app.kubernetes.io/component: metrics
 {{- $_ := set $settings "metricsServer" $server -}}
 {{- $url := printf "https://%s.%s.svc" (include "tandem.metrics" .) .Release.Namespace -}}
 {{- $_ := set $settings "reports" (dict "url" $url "caFile" "/etc/tandem-metrics/ca.crt") -}}
-{{- $keda := dict "authentication" (include "tandem.metrics" .) -}}
+{{- end -}}
+{{- $keda := dict -}}
+{{- if include "tandem.metrics.enabled" . }}{{ $_ := set $keda "authentication" (include "tandem.metrics" .) }}{{ end -}}
 {{- range $key := list "unsafeSsl" "prometheusUrl" -}}
 {{- with index $.Values.keda $key }}{{ $_ := set $keda $key . }}{{ end -}}
 {{- end -}}
-{{- $_ := set $settings "keda" $keda -}}
-{{- end -}}
+{{- with $keda }}{{ $_ := set $settings "keda" . }}{{ end -}}
 {{ toYaml $settings }}
 {{- end }}
 
