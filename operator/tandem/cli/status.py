@@ -11,6 +11,7 @@ from tandem import kubectl, names
 from tandem.api import GROUP, PLURAL
 from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
 from tandem.cli.words import age, factor, number, percent, quantity
+from tandem.generate.format import printable
 from tandem.observed import Object, label, pod_problem, pod_ready
 
 HELP = "Show one service: conditions, pods, what speculation is worth, and why it has that many replicas."
@@ -75,7 +76,7 @@ def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text
         yield Text.assemble(
             f"{c.type:<{wide[0]}}  ",
             (f"{c.status:<{wide[1]}}", style),
-            f"  {c.reason:<{wide[2]}}  {c.message} ({age(c.last_transition_time, now)})",
+            f"  {c.reason:<{wide[2]}}  {printable(c.message)} ({age(c.last_transition_time, now)})",
         )
 
 
@@ -126,4 +127,4 @@ def _under(heading: str, said: Iterator[str]) -> Iterator[Text]:
 
 
 def _headed(heading: str, said: str) -> Text:
-    return Text.assemble((f"{heading:<{LABEL}}", "dim"), said)
+    return Text.assemble((f"{heading:<{LABEL}}", "dim"), printable(said))

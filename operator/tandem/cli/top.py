@@ -10,6 +10,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -63,7 +64,7 @@ async def _metric(namespace: str, name: str) -> dict[Key, float]:
 
 def table(board: Board, at: datetime, *, everywhere: bool) -> Table:
     """The table. Pure."""
-    caption = f"no RUN, WAIT and TOKENS/S: {board.problem}" if board.problem else None
+    caption = escape(f"no RUN, WAIT and TOKENS/S: {board.problem}") if board.problem else None
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
     for name in (*(["NAMESPACE"] if everywhere else []), "NAME", "TYPE", "READY"):
         made.add_column(name, no_wrap=True)

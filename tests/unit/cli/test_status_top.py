@@ -113,6 +113,14 @@ def test_status_of_a_new_service_says_who_has_to_act() -> None:
     assert "speculation" not in text
 
 
+def test_what_pods_say_cannot_steer_the_terminal() -> None:
+    pod = yaml.safe_load(PODS)[1]
+    pod["status"]["conditions"][0]["message"] = "\x1b[2J[red]gone"
+    text = "\n".join(line.plain for line in status.lines(service(), [pod], [], NOW))
+    assert "\x1b" not in text
+    assert "␛[2J[red]gone" in text
+
+
 def test_status_shows_advice() -> None:
     advice = {"gain": 1.2, "message": "write maxConcurrency: 8"}
     seen = {"samples": 9, "observedAt": "2026-01-01T11:59:00Z", "advice": advice}
