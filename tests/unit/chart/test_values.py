@@ -211,8 +211,10 @@ def test_the_readme_lists_every_value_with_its_default() -> None:
 def test_every_line_of_values_yaml_is_explained() -> None:
     """A comment stands above each value, or above the block that it is in where its name says enough."""
     lines = (CHART / "values.yaml").read_text(encoding="utf-8").splitlines()
-    blocks = ("image:", "lease:", "crds:", "metrics:", "networkPolicy:", "podMonitor:", "rules:", "dashboard:")
-    blocks += ("requests:", "limits:")
+    blocks = (
+        *("image:", "lease:", "crds:", "metrics:", "networkPolicy:", "podMonitor:", "rules:", "dashboard:"),
+        *("requests:", "limits:"),
+    )
     bare = [
         line
         for before, line in itertools.pairwise(lines)
