@@ -19,6 +19,7 @@ from tandem.metrics_api.authorization import Authorizer
 from tandem.metrics_api.board import Board
 from tandem.metrics_api.certificates import CertificateError
 from tandem.metrics_api.inventory import Inventory
+from tandem.metrics_api.judgements import JudgementSeries
 from tandem.metrics_api.loop import Loop
 from tandem.metrics_api.series import ReportSeries
 from tandem.metrics_api.server import Listener, application
@@ -58,6 +59,7 @@ class MetricsServer:
     async def run(self, http: tuple[str, int], https: tuple[str, int]) -> None:
         """Run until cancelled: probes and own metrics at `http`, everything else at `https`."""
         REGISTRY.register(ReportSeries(self._board))
+        REGISTRY.register(JudgementSeries(self._board.list))
         probes = await serve(self, *http)
         listener = Listener(self._application, *https)
         try:

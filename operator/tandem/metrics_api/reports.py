@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import Objectives, SpeculativeInferenceService, seconds
 from tandem.capacity.planner import PlannerOutput
 from tandem.report import Latency, ServiceReport, Speculation, Worth
 from tandem.telemetry.figures import Figures
@@ -36,8 +36,16 @@ def report(
         decision=output.decision if output else None,
         worth=output.worth if output else Worth(),
         advice=output.advice if output else None,
+        objectives=_objectives(service),
         problems=tuple(problems[:MAX_PROBLEMS]),
     )
+
+
+def _objectives(service: SpeculativeInferenceService) -> dict[str, float]:
+    """Latencies that autoscaling is to keep, in seconds."""
+    wanted = service.spec.autoscaling.objectives if service.spec.autoscaling else Objectives()
+    named = {"timeToFirstToken": wanted.time_to_first_token, "interTokenLatency": wanted.inter_token_latency}
+    return {name: seconds(duration) for name, duration in named.items() if duration}
 
 
 def _speculation(figures: Figures) -> Speculation:

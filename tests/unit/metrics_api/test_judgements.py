@@ -6,7 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tandem.metrics_api.judgements import JudgementSeries
+from tandem.metrics_api.reports import report
 from tandem.report import ServiceReport
+from tandem.telemetry.figures import Figures
+from unit.operator.conftest import QUICKSTART, parse
 
 LABELS = 'namespace="team-a",speculativeinferenceservice="llama"'
 PODS = {
@@ -29,13 +32,31 @@ ROWS: list[tuple[str, dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("reason", "fields", "wanted"), ROWS, ids=[row[0] for row in ROWS])
 def test_series(reason: str, fields: dict[str, Any], wanted: set[str]) -> None:
-    report = ServiceReport.model_validate(
+    told = ServiceReport.model_validate(
         {
             **{"namespace": "team-a", "name": "llama", "observedAt": "2026-01-01T00:00:00Z"},
             **{"windowSeconds": 60, "pods": 2, "unknown": 1, **fields},
         }
     )
     registry = CollectorRegistry()
-    registry.register(JudgementSeries(lambda: [report]))
+    registry.register(JudgementSeries(lambda: [told]))
     page = generate_latest(registry).decode()
     assert {line for line in page.splitlines() if line and not line.startswith("#")} == wanted | PODS, reason
+
+
+@pytest.mark.parametrize(
+    ("autoscaling", "wanted"),
+    [
+        (None, {}),
+        ({"maxReplicas": 4}, {}),
+        (
+            {"maxReplicas": 4, "objectives": {"timeToFirstToken": "500ms", "queueLength": 4}},
+            {"timeToFirstToken": 0.5},
+        ),
+        ({"maxReplicas": 4, "objectives": {"interTokenLatency": "0.05s"}}, {"interTokenLatency": 0.05}),
+    ],
+    ids=["no autoscaling", "no objectives", "a latency, and a length, which is none", "seconds"],
+)
+def test_reports_tell_the_objectives(autoscaling: Any, wanted: dict[str, float]) -> None:
+    service = parse(QUICKSTART, autoscaling=autoscaling)
+    assert report(service, Figures(at=0.0), None, 60, ()).objectives == wanted
