@@ -19,11 +19,8 @@ from tandem.api.reference import api_reference
 from tandem.cli import benchmark as bench_command
 from tandem.cli import cache as cache_command
 from tandem.cli import generate as generate_command
-from tandem.cli import status as status_command
-from tandem.cli import top as top_command
 from tandem.cli.manifests import accepted_all, judge_all, read_text
 from tandem.cli.render import render_manifests, trtllm_config
-from tandem.cli.words import console, now
 from tandem.errors import TandemError
 from tandem.settings import Settings, load_settings
 
@@ -140,28 +137,36 @@ def cache_prune(
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
 
 
-@app.command("status", help=status_command.HELP)
-def status(
+@app.command("status")
+def show_status(
     name: Annotated[str, typer.Argument(help="SpeculativeInferenceService in the current kubeconfig's cluster.")],
     namespace: Namespace = None,
 ) -> None:
-    """Read one service, and show it."""
+    """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas."""
+    from tandem.cli import status, words  # the terminal's library, which the other commands do without
+
     with user_errors():
-        found = asyncio.run(status_command.read(name, namespace))
-        status_command.show(console(), *found, now())
+        found = asyncio.run(status.read(name, namespace))
+        status.show(words.console(), *found, words.now())
 
 
-@app.command("top", help=top_command.HELP)
-def top(
+@app.command("top")
+def show_top(
     namespace: Namespace = None,
     everywhere: Annotated[bool, typer.Option("-A", "--all-namespaces", help="Services of all namespaces.")] = False,
     watch: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="Show it again and again, this often.")
     ] = None,
 ) -> None:
-    """Read services, and show them; again and again when asked to, until interrupted."""
+    """Show services with their load and what speculation is worth, the busiest first.
+
+    RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
+    where AGE is that of the figures of speculation.
+    """
+    from tandem.cli import top, words
+
     with user_errors():
-        asyncio.run(top_command.top(console(), namespace, everywhere=everywhere, watch=watch))
+        asyncio.run(top.top(words.console(), namespace, everywhere=everywhere, watch=watch))
 
 
 @operator_app.command("run")

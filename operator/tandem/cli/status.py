@@ -14,7 +14,6 @@ from tandem.cli.words import age, factor, number, percent, quantity
 from tandem.generate.format import printable
 from tandem.observed import Object, label, pod_problem, pod_ready
 
-HELP = "Show one service: conditions, pods, what speculation is worth, and why it has that many replicas."
 LABEL = 14
 """Width of the column of headings, in characters."""
 

@@ -19,11 +19,6 @@ from tandem.api import GROUP, PLURAL
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
 
-HELP = (
-    "Show services with their load and what speculation is worth, the busiest first.\n\n"
-    "RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,"
-    " where AGE is that of the figures of speculation."
-)
 RUNNING, WAITING, TOKENS = "tandem_requests_running", "tandem_requests_waiting", "tandem_tokens_per_second"
 Key = tuple[str, str]
 
