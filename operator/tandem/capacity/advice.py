@@ -22,8 +22,9 @@ WINDOWS = 3
 DWELL = 1800.0
 # A longer schedule must be better by this share.
 TOLERANCE = 0.02
-# Standard deviations by which the gain must be beyond doubt.
-SURE = 1.64
+# A gain must be one in 90 of 100 cases (standard deviations), and not a mere guess (relative standard deviation).
+SURE = 1.28
+MOST_DOUBT = 0.25
 # After so many seconds a load that was seen counts half.
 HALF_LIFE = 3600.0
 MOST_STEPS = 16
@@ -57,7 +58,7 @@ class Proposal:
     @property
     def worthwhile(self) -> bool:
         """Whether it is better by enough, and beyond doubt."""
-        return self.gain >= GAIN and self.gain * math.exp(-SURE * self.doubt) >= 1
+        return self.gain >= GAIN and self.doubt <= MOST_DOUBT and self.gain * math.exp(-SURE * self.doubt) >= 1
 
 
 def propose(model: Model, spec: ServiceSpec, today: Lengths, loads: Loads) -> Proposal | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tandem.telemetry.figures import Figures, PodFigures, Replicas
 
 # What waits should be done within this many seconds.
-DRAIN = 240.0
+DRAIN = 180.0
 # The mean length of an answer is over about so many seconds.
 REMEMBER = 900.0
 

@@ -15,7 +15,7 @@ from tandem.telemetry.figures import Figures, Replicas
 # A replica that starts now serves after so many seconds: an image, an engine and a model are loaded.
 LEAD = 240.0
 # Smoothing of level and slope (s). Demand is a matter of chance; a replica's speed follows from thousands of rounds.
-TOKENS_SECONDS = (60.0, 600.0)
+TOKENS_SECONDS = (30.0, 300.0)
 CAPACITY_SECONDS = (15.0, 60.0)
 # A trend of demand may ask for so many times the present need.
 STEEPEST = 1.3

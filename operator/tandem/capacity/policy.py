@@ -19,10 +19,10 @@ from tandem.report import Decision, Signal
 from tandem.telemetry.figures import Figures, Replicas
 
 # A guard asks for so many times the Ready replicas at most: what it sees says that there are too few, not how many.
-MOST_AT_ONCE = 1.5
+MOST_AT_ONCE = 2.0
 # Of the places of the replicas that must be free on average so that arrivals find one: this many times the square
 # root of the sequences that run (square-root staffing, Halfin and Whitt, 1981), and this share at least.
-SPREAD = 1.0
+SPREAD = 1.5
 SPARE = 0.05
 # A replica goes only when the others could do so much more than is asked for.
 RESERVE = 0.08

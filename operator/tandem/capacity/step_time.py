@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-# Relative noise of a window's mean step time, and relative change of a replica's speed (all coefficients alike, as
-# when prompts grow or the clock falls) in the square root of a minute.
+# Relative noise of a window's mean step time, and relative changes in the square root of a minute: of a replica's
+# speed (all coefficients alike, as when clocks fall), and of what sequences cost (d1 and v1, as when contexts grow).
 NOISE = 0.05
 DRIFT = 0.08
+DRIFT_BY_ROWS = 0.3
+BY_ROWS = np.array([0.0, 1.0, 0.0, 1.0])
 # Share of the initial uncertainty that comes back in an hour, so that nothing is known for ever.
 RELAX = 0.02
 # Innovations beyond this many standard deviations are cut: a stalled pod is no slow model.
@@ -42,9 +44,9 @@ def features(rows: float, k: float) -> Array:
 class StepTime:
     """A Kalman filter over the coefficients.
 
-    The speed drifts, which scales all coefficients, so a change seen at one load holds for the others too; what the
-    loads seen don't tell apart (draft from verification at a fixed draft length, say) stays as the guess has it, and
-    uncertain.
+    The speed drifts, which scales all coefficients, and what sequences cost does, which scales two of them: so a
+    change seen at one load holds for the others too. What the loads seen don't tell apart (draft from verification at
+    a fixed draft length, say) stays as the guess has it, and uncertain.
     """
 
     def __init__(self, draft_share: float) -> None:
@@ -70,9 +72,11 @@ class StepTime:
         """So much time went by, in which the replica may have changed."""
         if not self.known or seconds <= 0:
             return
-        scale = np.outer(self._theta, self._theta) * DRIFT**2 * min(seconds / 60, 10.0)
+        by_rows = self._theta * BY_ROWS
+        drift = DRIFT**2 * np.outer(self._theta, self._theta) + DRIFT_BY_ROWS**2 * np.outer(by_rows, by_rows)
         fade = 1 - (1 - RELAX) ** (seconds / 3600)
-        self._covariance = self._covariance + scale + fade * (self._start - self._covariance)
+        returned = fade * (self._start - self._covariance)
+        self._covariance = self._covariance + drift * min(seconds / 60, 10.0) + returned
         self.rows *= 1 - fade
 
     def observe(self, rows: float, k: float, seconds: float, weight: float = 1.0) -> None:

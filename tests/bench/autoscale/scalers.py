@@ -94,7 +94,7 @@ def acceptance(figures: Figures) -> float | None:
 
 
 class Concurrency:
-    """An HPA on the sequences that run and wait, towards a share of a replica's places."""
+    """An HPA on the sequences that run and wait, towards a share (0..1) of a replica's places."""
 
     def __init__(self, share: float) -> None:
         self._target = share * costs.PLACES
@@ -105,8 +105,9 @@ class Concurrency:
         return None if running is None else (running + (waiting or 0.0)) / self._target
 
 
-def oracle(trace: Trace, spread: float, cold_start: float, most: int) -> Callable[[float], int]:
-    """Replicas by time of who knows the trace: enough at each moment, begun a cold start before.
+def oracle(trace: Trace, spread: float, ahead: float, most: int) -> Callable[[float], int]:
+    """Replicas by time of who knows the trace's rates, acceptance and costs up to `ahead` seconds from now: enough
+    for each moment. With a cold start's foresight replicas are Ready when they are needed.
 
     `spread`: room for chance, in standard deviations of the sequences at once.
     """
@@ -114,8 +115,7 @@ def oracle(trace: Trace, spread: float, cold_start: float, most: int) -> Callabl
     wanted = np.array([_enough(trace, float(t), spread, most) for t in grid])
 
     def plan(now: float) -> int:
-        # What is begun now serves from now + cold start on, and may not be missed until then.
-        inside = (grid >= now) & (grid <= now + cold_start + 60.0)
+        inside = (grid > now - 30.0) & (grid <= now + ahead)
         return int(wanted[inside].max()) if inside.any() else int(wanted[-1])
 
     return plan

@@ -34,6 +34,7 @@ class Trace:
 
     name: str
     seconds: float
+    about: str
     at: Callable[[float], Moment]
 
 
@@ -71,34 +72,38 @@ def _ramp(t: float, steps: list[tuple[float, float]], value: float) -> float:
 
 # One replica makes about 1.8 requests a second at an acceptance of 0.8.
 def diurnal() -> Trace:
-    """A day: 2 requests/s at night, 14 at its peak, with swells of some minutes on top."""
+    """A day."""
+    about = "A day: 2 requests/s at night, 14 at its peak, with swells of some minutes on top."
 
     def at(t: float) -> Moment:
         day = 0.5 - 0.5 * math.cos(2 * math.pi * t / (24 * HOUR))
         swell = 0.06 * math.sin(2 * math.pi * t / 1500) + 0.04 * math.sin(2 * math.pi * t / 4100)
         return Moment(rate=(2.0 + 12.0 * day) * (1 + swell))
 
-    return Trace("diurnal", 24 * HOUR, at)
+    return Trace("diurnal", 24 * HOUR, about, at)
 
 
 def burst() -> Trace:
-    """Three bursts of ten minutes to twice the traffic, within a minute."""
+    """Traffic that doubles at once."""
+    about = "Three bursts of ten minutes from 5 to 10 requests/s, each within a minute."
     steps: list[tuple[float, float]] = [(0, 5.0)]
     for begin in (1800.0, 5400.0, 8400.0):
         steps += [(begin, 5.0), (begin + 60, 10.0), (begin + 660, 10.0), (begin + 720, 5.0)]
-    return Trace("burst", 3 * HOUR, lambda t: Moment(rate=_ramp(t, steps, 5.0)))
+    return Trace("burst", 3 * HOUR, about, lambda t: Moment(rate=_ramp(t, steps, 5.0)))
 
 
 def collapse() -> Trace:
-    """Acceptance falls from 0.8 to 0.2 for three quarters of an hour at constant traffic."""
+    """The draft guesses badly for a while."""
+    about = "Acceptance falls from 0.8 to 0.2 within five minutes and stays so for 45 minutes; 8 requests/s."
     steps = [(2400.0, 0.8), (2700.0, 0.2), (5400.0, 0.2), (5700.0, 0.8)]
-    return Trace("acceptance collapse", 2.5 * HOUR, lambda t: Moment(8.0, acceptance=_ramp(t, steps, 0.8)))
+    return Trace("acceptance collapse", 2.5 * HOUR, about, lambda t: Moment(8.0, acceptance=_ramp(t, steps, 0.8)))
 
 
 def context() -> Trace:
-    """Prompts become four times as long for three quarters of an hour: steps and prefills take longer."""
+    """Prompts become long for a while: steps and prefills take longer."""
+    about = "Prompts become four times as long within ten minutes and stay so for 40 minutes; 8 requests/s."
     steps = [(2400.0, 1.0), (3000.0, 4.0), (5400.0, 4.0), (6000.0, 1.0)]
-    return Trace("context shift", 2.5 * HOUR, lambda t: Moment(8.0, context=_ramp(t, steps, 1.0)))
+    return Trace("context shift", 2.5 * HOUR, about, lambda t: Moment(8.0, context=_ramp(t, steps, 1.0)))
 
 
 TRACES: dict[str, Callable[[], Trace]] = {

@@ -1,0 +1,83 @@
+"""The autoscaling policy against others and an oracle, on a service in virtual time."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.autoscale import costs, plots, scalers, traces
+from bench.autoscale.contest import ATTAINMENT, CHANGES, HEADER, HOURS, ORACLE, OURS, Outcome, compete, row, verdict
+from bench.autoscale.simulate import SCRAPE, WARM_UP, WINDOW
+from bench.bls.report import markdown, write_section
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+console = Console(width=160 if not sys.stdout.isatty() else None)
+DRAWN = (ORACLE, OURS, "HPA on concurrency, 80%")
+ALL = list(traces.TRACES)
+
+
+@app.callback()
+def main() -> None:
+    """Benchmark of the autoscaling policy."""
+
+
+@app.command()
+def compare(
+    trace: Annotated[list[str], typer.Option(help=f"{', '.join(ALL)}; several times. All by default.")] = ALL,
+    cold_start: Annotated[float, typer.Option(help="Seconds until a new replica serves.")] = 180.0,
+    seed: Annotated[int, typer.Option(help="Of arrivals, lengths and routing.")] = 1,
+    write: Annotated[Path | None, typer.Option(help="The document whose section this command writes.")] = None,
+) -> None:
+    """Attainment, replica hours and changes of each policy; with --write also pictures beside the document."""
+    for name in trace:
+        if name not in traces.TRACES:
+            raise typer.BadParameter(f"--trace {name}: write {', '.join(ALL)}")
+        chosen = traces.TRACES[name]()
+        outcomes: list[Outcome] = []
+        for outcome in compete(chosen, traces.requests(chosen, seed), cold_start, seed):
+            outcomes.append(outcome)
+            console.print(f"{chosen.name}: {' | '.join(row(outcome.score, outcomes[0].score))}")
+        text = _table(chosen, outcomes)
+        if write:
+            picture = write.parent / f"{write.stem}-{name}.svg"
+            drawn = {each.score.name: each.course for each in outcomes if each.score.name in DRAWN}
+            plots.draw(picture, chosen, drawn)
+            write_section(write, "Against others", _about(cold_start))
+            write_section(write, f"Trace: {chosen.name}", f"{text}\n![{chosen.name}]({picture.name})\n")
+            console.print(f"written to {write} and {picture}")
+        console.print(text)
+
+
+def _table(trace: traces.Trace, outcomes: Sequence[Outcome]) -> str:
+    scores = [outcome.score for outcome in outcomes]
+    table = markdown(HEADER, [row(score, scores[0]) for score in scores])
+    missed = verdict(scores, steady=trace.name == "diurnal")
+    goals = f"Missed: {'; '.join(missed)}." if missed else "All goals are kept."
+    return f"{trace.about}\n\n{table}\n{goals}\n"
+
+
+def _about(cold_start: float) -> str:
+    draft, target = costs.PAIR.draft, costs.PAIR.target
+    return f"""`python -m bench.autoscale compare --write docs/autoscaling.md` writes what follows, a trace a section.
+
+A service in virtual time, with the real policy and the HPA's own algorithm. Replicas of {costs.PLACES} places; a step
+of the target takes {target.fixed:g} ms and {target.per_sequence:g} ms a sequence and token, one of the draft
+{draft.fixed:g} ms and {draft.per_sequence:g} ms a sequence. Objectives: first token within {scalers.TTFT:g} s,
+{scalers.ITL * 1e3:g} ms between tokens on average. A new replica serves after {cold_start:g} s; metrics are read
+every {SCRAPE:g} s over {WINDOW:g} s; the HPA holds the highest recommendation of 240 s on the way down. Requests go to the
+less loaded of two replicas; the first {WARM_UP / 60:g} minutes count for nothing.
+
+The *oracle* knows the trace, starts replicas a cold start before they are needed, and chose its reserve in hindsight;
+the *oracle of the present* has its reserve and knows true rates, acceptance and costs, but not what comes. Policies
+named Tandem are ours, with the adaptive draft length or without; all others run with the adaptive length.
+Goals: {ATTAINMENT:.0%} of the requests within the objectives wherever the oracle reaches that, at most {HOURS:.2f} of
+its replica hours, at most {CHANGES:g} changes an hour over the day, and no simple policy better: one that keeps the
+objectives as well with fewer hours, or better with no more.
+"""
+
+
+if __name__ == "__main__":
+    app()

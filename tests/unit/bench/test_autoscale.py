@@ -1,0 +1,171 @@
+"""The autoscaling benchmark: its autoscaler, replicas, oracle and verdicts."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.autoscale import contest, costs, scalers, traces
+from bench.autoscale.contest import Score
+from bench.autoscale.hpa import Hpa
+from bench.autoscale.replica import Replica, Request
+from bench.autoscale.simulate import WARM_UP, Course, Service, Setting
+from bench.autoscale.traces import Moment, Requests, Trace
+from bench.bls.in_flight import Costs
+from tandem.telemetry.figures import Figures, Replicas
+
+
+@pytest.mark.parametrize(
+    ("current", "values", "wanted", "reason"),
+    [
+        (4, [4.3], 4, "within the tolerance of 10%"),
+        (4, [4.5], 5, "rounded up"),
+        (4, [None], 4, "no metric: nothing changes"),
+        (4, [2.0, 1.0], 2, "down to the highest of 240 s"),
+        (2, [9.0], 6, "four more in 15 s at most"),
+        (6, [30.0], 10, "maxReplicas"),
+        (1, [0.0], 1, "minReplicas"),
+    ],
+)
+def test_hpa(current: int, values: list[float | None], wanted: int, reason: str) -> None:
+    hpa = Hpa(1, 10)
+    for i, value in enumerate(values):
+        found = hpa.sync(15.0 * i, current, value)
+    assert found == wanted, reason
+
+
+def test_hpa_goes_down_when_the_high_recommendation_is_old() -> None:
+    hpa = Hpa(1, 10)
+    found = [hpa.sync(15.0 * i, 6, 6.0 if i == 0 else 2.0) for i in range(20)]
+    assert found[:16] == [6] * 16
+    assert found[16:] == [2] * 4
+
+
+def test_step_costs_are_the_benchmarks() -> None:
+    speed = costs.speed(8, 0.8, 1.0, 4)
+    draft, target = Costs(6.0, per_sequence=0.15), Costs(36.0, per_sequence=0.15, per_draft_token=0.15)
+    assert speed.seconds == pytest.approx(4 * draft.step(8) + target.step(8, 32))
+    assert speed.tau == pytest.approx(1 + 0.8 + 0.64 + 0.512 + 0.4096)
+    assert costs.speed(8, 0.05, 1.0, None).k == 0
+
+
+def test_a_replica_takes_the_time_of_its_steps() -> None:
+    replica = Replica(0.0, 0.0, k=4)
+    replica.become(0.0, Moment(0.0, acceptance=0.8))
+    requests = [Request(0.0, 100.0, 500.0) for _ in range(2)]
+    for request in requests:
+        replica.take(0.0, request)
+    held, speed = 2 * costs.prefill(100.0), costs.speed(2, 0.8, 1.0, 4)
+    end = replica.next_end()
+    assert end == pytest.approx(held + 500 * speed.itl)
+    assert [request.ended for request in replica.finish(end)] == [end, end]
+    told = replica.counters
+    assert told.tokens == pytest.approx(1000)
+    assert told.drafted == pytest.approx(4 * told.rounds)
+    assert told.rounds + sum(told.accepted) == pytest.approx(told.tokens)
+    assert told.itl_total == pytest.approx(2 * end)
+
+
+def test_a_full_replica_lets_wait() -> None:
+    replica = Replica(0.0, 0.0, k=0)
+    requests = [Request(0.0, 10.0, 100.0 + i) for i in range(costs.PLACES + 1)]
+    for request in requests:
+        replica.take(0.0, request)
+    assert (replica.running, len(replica.waiting)) == (costs.PLACES, 1)
+    replica.finish(replica.next_end())
+    assert len(replica.waiting) == 0
+    assert requests[-1].first > requests[0].ended
+
+
+def steady(rate: float, seconds: float = 1800.0, fall: float | None = None) -> tuple[Trace, Requests]:
+    trace = Trace("steady", seconds, "", lambda t: Moment(rate, 0.2 if fall is not None and t >= fall else 0.8))
+    return trace, traces.requests(trace, 1)
+
+
+def test_our_policy_finds_the_replicas_of_a_steady_load() -> None:
+    trace, requests = steady(4.0)
+    setting = Setting(start=5, scaler=scalers.Tandem(scalers.specification(None, 16)))
+    course = Service(trace, setting, 1).run(requests)
+    assert course.replicas[-1][1] == 3
+    assert course.attainment(scalers.TTFT, scalers.ITL) > 0.99
+
+
+def test_a_collapse_of_acceptance_raises_replicas() -> None:
+    trace, requests = steady(5.0, fall=1200.0, seconds=2400.0)
+    setting = Setting(start=4, scaler=scalers.Tandem(scalers.specification(None, 16)))
+    course = Service(trace, setting, 1).run(requests)
+    assert [count for at, count in course.replicas if at < 1200][-1] == 4
+    assert course.replicas[-1][1] > 4
+
+
+class Blind:
+    """Nobody tells the autoscaler anything."""
+
+    def value(self, figures: Figures, replicas: Replicas) -> float | None:
+        return None
+
+
+def test_without_metrics_nothing_changes() -> None:
+    trace, requests = steady(8.0, seconds=900.0)
+    course = Service(trace, Setting(start=2, scaler=Blind()), 1).run(requests)
+    assert course.replicas == [(0.0, 2)]
+    assert course.hours == pytest.approx(2 * (900 - WARM_UP) / 3600, rel=0.01)
+
+
+def test_the_oracle_is_ready_when_the_load_comes() -> None:
+    trace = Trace("step", 3600.0, "", lambda t: Moment(8.0 if t >= 2000 else 2.0))
+    plan = scalers.oracle(trace, 1.0, 240.0, 16)
+    assert plan(1700.0) < plan(1800.0) == plan(3000.0)
+    assert scalers.oracle(trace, 3.0, 240.0, 16)(3000.0) >= plan(3000.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "beats", "reason"),
+    [
+        ((0.995, 10.0), (0.992, 10.5), True, "both keep the objectives, fewer hours"),
+        ((0.999, 10.0), (0.991, 10.0), False, "more than 99% counts for nothing"),
+        ((0.95, 10.0), (0.90, 10.0), True, "better for as many hours"),
+        ((0.95, 10.1), (0.90, 10.0), False, "better, but dearer"),
+        ((0.90, 9.0), (0.95, 10.0), False, "cheaper, but worse"),
+    ],
+)
+def test_who_beats_whom(one: tuple[float, float], other: tuple[float, float], beats: bool, reason: str) -> None:
+    assert Score("a", *one, 0.0).beats(Score("b", *other, 0.0)) is beats, reason
+
+
+def scores(attainment: float, hours: float, changes: float) -> list[Score]:
+    return [
+        Score(contest.ORACLE, 0.999, 100.0, 1.0),
+        Score(contest.PRESENT, 0.97, 101.0, 1.0),
+        Score(contest.OURS, attainment, hours, changes),
+        Score("HPA on queue", 0.98, 105.0, 9.0, simple=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "missed"),
+    [
+        ((0.995, 104.0, 3.0), []),
+        (
+            (0.975, 112.0, 7.0),
+            [
+                "97.5% of the requests within the objectives instead of 99% (without foresight: 97.0%)",
+                "1.12 of the oracle's hours instead of 1.10",
+                "7.0 changes an hour instead of 6",
+                "HPA on queue is better",
+            ],
+        ),
+    ],
+)
+def test_missed_goals_are_named(ours: tuple[float, float, float], missed: list[str]) -> None:
+    assert contest.verdict(scores(*ours)) == missed
+
+
+def test_a_picture_is_the_same_each_time(tmp_path: Path) -> None:
+    from bench.autoscale import plots  # matplotlib is slow to import
+
+    trace, requests = steady(1.0, seconds=900.0)
+    course: Course = Service(trace, Setting(start=1, scaler=Blind()), 1).run(requests)
+    for name in ("one.svg", "two.svg"):
+        plots.draw(tmp_path / name, trace, {"none": course})
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert b">replicas wanted<" in (tmp_path / "one.svg").read_bytes()
