@@ -57,12 +57,11 @@ class Curve:
         kept = np.flatnonzero(self.itl <= itl)
         return int(kept[-1]) + 1 if len(kept) else 1
 
-    def rows_for(self, tokens: float) -> float:
-        """Sequences at once that make so many tokens a second; infinity where the replica cannot."""
-        goodput = np.maximum.accumulate(self.goodput)
-        if tokens > goodput[-1]:
-            return float("inf")
-        return float(np.interp(tokens, np.concatenate([[0.0], goodput]), np.arange(len(goodput) + 1)))
+    def goodput_at(self, rows: float) -> float:
+        """Tokens a second with so many sequences at once (0 and more; fractions allowed), at least as many as with
+        fewer."""
+        loads = np.arange(len(self.itl) + 1)
+        return float(np.interp(rows, loads, np.concatenate([[0.0], np.maximum.accumulate(self.goodput)])))
 
 
 class Model:

@@ -20,10 +20,8 @@ from tandem.telemetry.figures import Figures, Replicas
 
 # A guard asks for so many times the Ready replicas at most: what it sees says that there are too few, not how many.
 MOST_AT_ONCE = 2.0
-# Of the places of the replicas that must be free on average so that arrivals find one: this many times the square
-# root of the sequences that run (square-root staffing, Halfin and Whitt, 1981), and this share at least.
-SPREAD = 1.5
-SPARE = 0.05
+# Share of a replica's places that may be taken on average: chance, and what comes while others start, take the rest.
+UTILIZATION = 0.8
 # A replica goes only when the others could do so much more than is asked for.
 RESERVE = 0.08
 
@@ -82,21 +80,6 @@ class Ask:
     message: str
 
 
-def needed(tokens: float, curve: Curve, places: int) -> float:
-    """Replicas, not rounded, that make so many tokens a second with at most `places` sequences each and room for
-    chance."""
-    goodput = curve.goodput
-    best = float(goodput[:places].max())
-    low, high = tokens / best, 4 * tokens / best + 1
-    for _ in range(30):
-        n = (low + high) / 2
-        rows = curve.rows_for(tokens / n)
-        running = n * rows
-        spare = max(SPREAD * math.sqrt(running), SPARE * n * places)
-        low, high = (low, n) if running + spare <= n * places else (n, high)
-    return high
-
-
 def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
     """The decision. `curve`: what a replica can do, None where that is not known yet; `ahead`: replicas that are
     expected to be needed when one that starts now is Ready."""
@@ -139,22 +122,22 @@ def demand_of(bounds: Bounds, demand: Demand, curve: Curve | None, ahead: float 
     if curve is None:
         return _by_places(bounds, demand)
     places = min(curve.bound(bounds.itl), bounds.places)
-    load = needed(demand.tokens, curve, places)
-    each = float(curve.goodput[:places].max())
+    each = curve.goodput_at(UTILIZATION * places)
+    load = demand.tokens / each
     itl, k = float(curve.itl[places - 1]), int(curve.k[places - 1])
     message = (
         f"{demand.tokens:.0f} tokens/s are asked for{', and rising' if ahead > load else ''}; a replica makes"
-        f" {each:.0f} with {places} sequences at once (draft length {k}, {itl * 1e3:.0f} ms between tokens)"
+        f" {each:.0f} with {UTILIZATION:.0%} of {places} sequences at once (full: draft length {k},"
+        f" {itl * 1e3:.0f} ms between tokens)"
     )
     return Ask("Demand", max(load, ahead), demand.tokens, each, message)
 
 
 def _by_places(bounds: Bounds, demand: Demand) -> Ask:
     """Before anything is known of speed: sequences over places."""
-    sequences = demand.running + demand.waiting
-    load = (sequences + max(SPREAD * math.sqrt(sequences), SPARE * sequences)) / bounds.places
-    message = f"{sequences:.0f} sequences at once for {bounds.places} places a replica; its speed is not known yet"
-    return Ask("Demand", load, sequences, bounds.places, message)
+    sequences, places = demand.running + demand.waiting, UTILIZATION * bounds.places
+    message = f"{sequences:.0f} sequences at once for {places:.0f} a replica; its speed is not known yet"
+    return Ask("Demand", sequences / places, sequences, places, message)
 
 
 def _guards(bounds: Bounds, situation: Situation, demand: Demand) -> Iterator[Ask]:

@@ -67,8 +67,8 @@ A service in virtual time, with the real policy and the HPA's own algorithm. Rep
 of the target takes {target.fixed:g} ms and {target.per_sequence:g} ms a sequence and token, one of the draft
 {draft.fixed:g} ms and {draft.per_sequence:g} ms a sequence. Objectives: first token within {scalers.TTFT:g} s,
 {scalers.ITL * 1e3:g} ms between tokens on average. A new replica serves after {cold_start:g} s; metrics are read
-every {SCRAPE:g} s over {WINDOW:g} s; the HPA holds the highest recommendation of 240 s on the way down. Requests go to the
-less loaded of two replicas; the first {WARM_UP / 60:g} minutes count for nothing.
+every {SCRAPE:g} s over {WINDOW:g} s; the HPA holds the highest recommendation of 240 s on the way down.
+Requests go to the less loaded of two replicas; the first {WARM_UP / 60:g} minutes count for nothing.
 
 The *oracle* knows the trace, starts replicas a cold start before they are needed, and chose its reserve in hindsight;
 the *oracle of the present* has its reserve and knows true rates, acceptance and costs, but not what comes. Policies

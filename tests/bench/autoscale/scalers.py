@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.autoscale import costs
-from bench.autoscale.traces import OUTPUT_TOKENS, Trace
+from bench.autoscale.traces import OUTPUT_TOKENS, PROMPT_TOKENS, Trace
 from tandem.api.types import ServiceSpec
 from tandem.capacity.model import Curve
 from tandem.capacity.planner import Planner
@@ -123,16 +123,14 @@ def oracle(trace: Trace, spread: float, ahead: float, most: int) -> Callable[[fl
 
 def _enough(trace: Trace, t: float, spread: float, most: int) -> int:
     moment = trace.at(t)
-    loads = [
-        costs.speed(rows, round(moment.acceptance, 2), round(moment.context, 1), None)
-        for rows in range(1, costs.PLACES + 1)
-    ]
-    held = costs.prefill(500 * moment.context) / OUTPUT_TOKENS
-    itl = np.array([load.itl + held * (row + 1) for row, load in enumerate(loads)])
-    curve = Curve(np.array([load.k for load in loads]), itl)
+    loads = range(1, costs.PLACES + 1)
+    speeds = [costs.speed(rows, round(moment.acceptance, 2), round(moment.context, 1), None) for rows in loads]
+    held = costs.prefill(PROMPT_TOKENS * moment.context) / OUTPUT_TOKENS
+    itl = np.array([speed.itl + held * rows for rows, speed in zip(loads, speeds, strict=True)])
+    curve = Curve(np.array([speed.k for speed in speeds]), itl)
     places = curve.bound(ITL)
     for n in range(1, most):
-        rows = n * curve.rows_for(moment.rate * OUTPUT_TOKENS / n)
+        rows = n * float(np.interp(moment.rate * OUTPUT_TOKENS / n, curve.goodput, loads, left=0.0, right=np.inf))
         if rows + spread * rows**0.5 <= n * places:
             return n
     return most

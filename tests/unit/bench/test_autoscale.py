@@ -82,7 +82,7 @@ def steady(rate: float, seconds: float = 1800.0, fall: float | None = None) -> t
 
 
 def test_our_policy_finds_the_replicas_of_a_steady_load() -> None:
-    trace, requests = steady(4.0)
+    trace, requests = steady(3.5)
     setting = Setting(start=5, scaler=scalers.Tandem(scalers.specification(None, 16)))
     course = Service(trace, setting, 1).run(requests)
     assert course.replicas[-1][1] == 3

@@ -161,10 +161,11 @@ def test_who_chooses_the_length(changes: dict[str, object], expected: tuple[int,
 
 @settings(deadline=None, max_examples=50)
 @given(st.floats(0.01, 0.5), st.lists(st.floats(0.0, 0.3), min_size=1, max_size=40))
-def test_rows_for_is_the_inverse_of_goodput(first: float, more: list[float]) -> None:
+def test_goodput_never_falls_with_more_sequences(first: float, more: list[float]) -> None:
     itl = first + np.cumsum([0.0, *more])
     curve = Curve(np.zeros(len(itl), dtype=np.int64), itl)
-    tokens = 0.9 * float(curve.goodput.max())
-    rows = curve.rows_for(tokens)
-    made = np.interp(rows, np.arange(len(itl) + 1), [0.0, *np.maximum.accumulate(curve.goodput)])
-    assert made == pytest.approx(tokens)
+    made = [curve.goodput_at(rows) for rows in np.arange(0, len(itl) + 1, 0.5)]
+    assert made == sorted(made)
+    assert made[0] == 0
+    assert made[2] == pytest.approx(1 / first)
+    assert made[-1] == pytest.approx(max((i + 1) / each for i, each in enumerate(itl)))
