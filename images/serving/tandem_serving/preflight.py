@@ -18,6 +18,7 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, Limits
 from tandem_serving.engine_check import check_engines
 from tandem_serving.llm_args_check import check_llm_args
+from tandem_serving.tokenizer import Tokenizer
 from tandem_serving.verdict import Check, bounded
 
 _EMBEDDINGS = "model.embed_tokens.weight"
@@ -83,6 +84,11 @@ def load(role: str, places: Mapping[str, str]) -> Model:
         raise CheckpointError(
             f"{role}: the tokenizer has {size} tokens, the model's vocabulary only {limits.vocab_size}: "
             "use the tokenizer that came with the model"
+        )
+    if role == "target" and tokenizer != folder and not Tokenizer(tokenizer).end_ids:
+        raise CheckpointError(
+            f"{role}: {tokenizer} names no token that ends a text, so that no answer would end: add its"
+            " generation_config.json, or tokenizer_config.json with eos_token"
         )
     return Model(role, limits, data, _chat_template(tokenizer))
 

@@ -177,6 +177,8 @@ def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path
     (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
     assert "tokenizer.json is missing" in checks(pair)["ModelsReady"]["message"]
     pair["target"]["tokenizer"] = str(tmp_path)
+    assert "names no token that ends a text" in checks(pair)["ModelsReady"]["message"]
+    edit("tokenizer_config.json", eos_token="<|endoftext|>")(tmp_path)
     found = checks(pair)
     assert found["ModelsReady"]["status"] == "True"
     assert found["PairCompatible"]["message"] == (

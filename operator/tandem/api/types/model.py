@@ -83,7 +83,8 @@ class ModelReference(Source):
     """Where a model comes from: a folder with config.json, *.safetensors and tokenizer.json."""
 
     tokenizer: Source | None = None
-    """Where its tokenizer comes from, a folder with tokenizer.json; absent: the model's own folder."""
+    """Where its tokenizer comes from, a folder with tokenizer.json, and generation_config.json or
+    tokenizer_config.json with the token that ends a text; absent: the model's own folder."""
 
 
 class KvCache(Model):
