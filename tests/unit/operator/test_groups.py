@@ -3,6 +3,7 @@ Deployment's place."""
 
 import base64
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,6 +183,16 @@ def test_a_deployment_goes_when_the_groups_answer(settings: Settings) -> None:
     answering = Observed(service={}, pods=[leader("old", digest="old"), leader("a"), leader("b")], **both)
     assert kinds(plan(asked, answering, settings, lambda *_: True)) == ["-Deployment"]
     assert answering.live_revision() == "0123456789", "the newer one"
+
+
+def test_to_replace_a_deployment_goes_before_the_groups_answer(settings: Settings) -> None:
+    """The groups need its GPUs."""
+    service, small = parse(GROUPS, rollout={"strategy": "Replace"}), parse(GROUPS, target__tensorParallelSize=8)
+    deployment = live(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
+    asked = replace(decision(service), rollout=service.spec.rollout)
+    observed = Observed(service={}, pods=[leader("old", digest="old")], deployments=[deployment])
+    steps = kinds(plan(asked, observed, settings, lambda *_: True))
+    assert steps == ["keysSecret", "+LeaderWorkerSet", "-Deployment"]
 
 
 def test_a_policy_goes_when_nobody_asks_for_it(settings: Settings) -> None:
