@@ -55,6 +55,8 @@ def test_replicas_are_kept_until_somebody_decides(
 
     namespace.run("scale", "sis", "svc", "--replicas=5")
     wait_for("the Deployment to follow", lambda: replicas(namespace) == (5, 5), 20)
+    namespace.wait("Ready", "True", 30)
+    time.sleep(2)
     audit = AuditLog(cluster.audit_log)
     time.sleep(32)  # two looks of the autoscaler, which writes its status each time
     assert replicas(namespace) == (5, 5), "a person's number is not fought over"
