@@ -37,6 +37,8 @@ GROUP = "serving.tandem.dev"
 SERVICES = f"speculativeinferenceservices.{GROUP}"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 FAST = {"resyncSeconds": 5, "lease": {"durationSeconds": 6, "renewSeconds": 1}, "revisionHistoryLimit": 0}
+UNREGISTERED = {"metricsServer": {"register": False}}
+"""Simulated pods answer nobody: an API of theirs would be a dead one. See test_metrics_server.py."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def everywhere(cluster: Cluster) -> Release:
     """A release for all namespaces, with nothing but defaults that matter here."""
-    release = Release(cluster, "tandem", "tandem-system", FAST)
+    release = Release(cluster, "tandem", "tandem-system", {**FAST, **UNREGISTERED})
     release.install()
     return release
 

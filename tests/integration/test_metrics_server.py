@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,11 @@ APISERVICE = "v1beta2.custom.metrics.k8s.io"
 METRIC = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/team-a/speculativeinferenceservices.{GROUP}"
 FAST_SERVER = {"replicas": 0, "intervalSeconds": 1, "windowSeconds": 4}
 AT_ONCE = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 1}]}
-AUTOSCALING = {"maxReplicas": 4, "behavior": {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE}}
+AUTOSCALING = {
+    "maxReplicas": 4,
+    "objectives": {"queueLength": 2},
+    "behavior": {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE},
+}
 
 
 class Server:
@@ -96,9 +100,13 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
 
+    def token(self, account: str) -> str:
+        """Of a ServiceAccount in the release's namespace."""
+        return self.release.kubectl("create", "token", account).strip()
+
     def _kubeconfig(self) -> Path:
         config = yaml.safe_load(self.release.cluster.kubeconfig.read_text(encoding="utf-8"))
-        config["users"][0]["user"] = {"token": self.release.kubectl("create", "token", "tandem-metrics").strip()}
+        config["users"][0]["user"] = {"token": self.token("tandem-metrics")}
         path = self.folder / "metrics.kubeconfig"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         return path
@@ -168,7 +176,7 @@ def operator(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def team(release: Release, server: Server, load: Load, operator: ExitStack) -> Namespace:
     """A service that asks for autoscaling, brought up by the operator."""
     made = Namespace(release.cluster, "team-a")
-    made.apply(autoscaling=AUTOSCALING)
+    made.apply(autoscaling=AUTOSCALING, serving={"maxBatchSize": load.batch})
     made.wait("Ready", "True", 60)
     return made
 
@@ -186,12 +194,21 @@ def scaling_active(team: Namespace) -> tuple[str, str]:
 
 def wait_scaling(team: Namespace, server: Server, status: str) -> None:
     """Wait until the HPA says that it scales, or (`False`) that it knows no figures."""
+    wait_told(team, server, f"ScalingActive={status}", lambda: scaling_active(team)[0] == status, 60)
+
+
+def wait_replicas(team: Namespace, server: Server, enough: Callable[[int], bool]) -> None:
+    """Wait until somebody wrote that many into /scale."""
+    wait_told(team, server, "replicas", lambda: enough(replicas(team)), 120)
+
+
+def wait_told(team: Namespace, server: Server, what: str, check: Callable[[], bool], seconds: float) -> None:
+    """Wait; a failure tells what the HPA and the server say."""
     try:
-        wait_for(f"ScalingActive={status}", lambda: scaling_active(team)[0] == status, 60, server.log)
+        wait_for(what, check, seconds, server.log)
     except AssertionError as error:
-        token = server.release.kubectl("create", "token", "tandem-operator").strip()
-        seen = server.get("/v1/services/team-a/svc", token)
-        raise AssertionError(f"{error}\n{scaling_active(team)}\n{json.dumps(seen, indent=1)}") from error
+        seen = server.get("/v1/services/team-a/svc", server.token("tandem-operator"))
+        raise AssertionError(f"{error}\n{replicas(team)}: {scaling_active(team)}\n{json.dumps(seen)}") from error
 
 
 def available(release: Release) -> bool:
@@ -211,12 +228,12 @@ def test_load_drives_replicas_up_and_down(team: Namespace, load: Load, server: S
     load.sequences = 2
     wait_scaling(team, server, "True")
     load.sequences = 20
-    wait_for("more replicas", lambda: replicas(team) >= 3, 60, server.log)
+    wait_replicas(team, server, lambda count: count >= 3)
     wait_for("their pods to be read", lambda: len(load.pods) >= 3)
     value = json.loads(team.run("get", "--raw", f"{METRIC}/svc/tandem_acceptance_rate"))["items"][0]["value"]
     assert value == "800m", "people read the others through the API server"
     load.sequences = 1
-    wait_for("fewer replicas", lambda: replicas(team) == 1, 240, server.log)
+    wait_replicas(team, server, lambda count: count == 1)
 
 
 def test_acceptance_that_collapses_raises_replicas_at_constant_load(
@@ -227,13 +244,13 @@ def test_acceptance_that_collapses_raises_replicas_at_constant_load(
     wait_scaling(team, server, "True")
     before = replicas(team)
     load.sequences, load.acceptance = 5 * (1 + 2 * 0.9), 0.0
-    wait_for("more replicas", lambda: replicas(team) > before, 90, server.log)
+    wait_replicas(team, server, lambda count: count > before)
     load.sequences, load.acceptance = 1, 0.8
 
 
 def test_without_metrics_replicas_are_held(team: Namespace, load: Load, server: Server) -> None:
     load.sequences = 20
-    wait_for("more replicas", lambda: replicas(team) >= 3, 60, server.log)
+    wait_replicas(team, server, lambda count: count >= 3)
     load.cut = True
     wait_scaling(team, server, "False")
     held = replicas(team)
@@ -257,7 +274,7 @@ DIRECT = [
 
 @pytest.mark.parametrize(("account", "path", "status"), [d[1:] for d in DIRECT], ids=[d[0] for d in DIRECT])
 def test_who_reads_what(team: Namespace, server: Server, account: str, path: str, status: int) -> None:
-    token = server.release.kubectl("create", "token", account).strip() if account else ""
+    token = server.token(account) if account else ""
     wait_for("reports", lambda: server.probe("/readyz").startswith("ok"))
     code, body = server.get(path, token)
     assert code == status, body
@@ -293,8 +310,7 @@ def test_another_adapter_is_left_alone_and_said(release: Release, server: Server
         wait_for("the server to notice", lambda: "monitoring/prometheus-adapter" in server.probe("/readyz"), 60)
         live = release.cluster.kubectl.get("apiservice", manifest["metadata"]["name"])
         assert manifest["spec"].items() <= live["spec"].items()
-        token = release.kubectl("create", "token", "tandem-operator").strip()
-        assert server.get("/v1/services", token)[0] == 200, "reports go on"
+        assert server.get("/v1/services", server.token("tandem-operator"))[0] == 200, "reports go on"
 
 
 NOT_USED_HERE = {("update", "secrets")}
@@ -331,7 +347,7 @@ def test_scaling_goes_on_without_the_operator(
 ) -> None:
     """The last test of the module: its operator ends here."""
     load.sequences = 1
-    wait_for("one replica", lambda: replicas(team) == 1, 240, server.log)
+    wait_replicas(team, server, lambda count: count == 1)
     operator.close()
     load.sequences = 20
-    wait_for("the HPA to ask for more", lambda: replicas(team) >= 3, 90, server.log)
+    wait_replicas(team, server, lambda count: count > 1)
