@@ -238,3 +238,23 @@ def test_errors_say_what_to_do(kubectl: Path, arguments: list[str], said: str) -
 def test_no_services_here(kubectl: Path) -> None:
     answer(kubectl, "get speculativeinferenceservices", {"items": []})
     assert "-A shows those of all namespaces" in CliRunner().invoke(app, ["top"]).stdout
+
+
+class Enough(Exception):
+    """The table was shown twice."""
+
+
+class Page(io.StringIO):
+    """Standard output until then."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.getvalue().count("75.3%") >= 2:
+            raise Enough
+        return written
+
+
+async def test_top_shows_again_and_again_when_watched(kubectl: Path) -> None:
+    answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
+    with pytest.raises(Enough):
+        await top.top(Console(file=Page(), width=200), None, everywhere=False, watch=0.01)
