@@ -23,7 +23,7 @@ MOST_AT_ONCE = 2.0
 # Share of a replica's places that may be taken on average: chance, and what comes while others start, take the rest.
 UTILIZATION = 0.8
 # A replica goes only when the others could do so much more than is asked for.
-RESERVE = 0.08
+RESERVE = 0.03
 
 
 @dataclass(frozen=True)

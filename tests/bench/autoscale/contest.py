@@ -9,7 +9,7 @@ from bench.autoscale.simulate import Course, Scaler, Service, Setting
 from bench.autoscale.traces import Requests, Trace
 
 ATTAINMENT, HOURS, CHANGES = 0.99, 1.10, 6.0
-SPREADS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+SPREADS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 MOST = 16
 OURS, ORACLE, PRESENT = "Tandem", "oracle", "oracle of the present"
 

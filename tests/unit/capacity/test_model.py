@@ -64,6 +64,24 @@ def test_coefficients_are_never_negative() -> None:
     assert fitted.predict(8, 4).seconds == pytest.approx(0.087, rel=0.1)
 
 
+def test_a_stalled_pod_is_no_slow_model() -> None:
+    fitted = StepTime(1 / 6)
+    for i in range(40):
+        fitted.observe(8 + i % 8, 4, Truth().seconds(8 + i % 8, 4))
+    fitted.observe(12, 4, 100 * Truth().seconds(12, 4))
+    assert fitted.predict(12, 4).seconds < 1.3 * Truth().seconds(12, 4)
+
+
+def test_windows_that_overlap_weigh_less() -> None:
+    doubts = []
+    for weight in (1.0, 0.25):
+        fitted = StepTime(1 / 6)
+        for i in range(8):
+            fitted.observe(8 + 2 * i, 4, Truth().seconds(8 + 2 * i, 4), weight)
+        doubts.append(fitted.predict(16, 4).doubt)
+    assert doubts[1] == pytest.approx(2 * doubts[0], rel=0.2)
+
+
 def test_what_a_fixed_length_cannot_show_stays_uncertain() -> None:
     truth, fixed, varied = Truth(), StepTime(1 / 6), StepTime(1 / 6)
     for i in range(200):

@@ -56,6 +56,14 @@ def test_a_collapse_of_acceptance_raises_replicas_at_constant_demand() -> None:
     assert after > 1.2 * before
 
 
+def test_a_fall_of_acceptance_is_met_before_it_is_over() -> None:
+    watched, steady = Watched(), Watched()
+    watched.load(busy(16), Replicas(3), 40)
+    falling = [watched.load(busy(16, 3, acceptance), Replicas(3)) for acceptance in (0.75, 0.7, 0.65, 0.6)]
+    at_last = steady.load(busy(16, 3, 0.6), Replicas(3), 40)
+    assert falling[-1] > 1.1 * at_last
+
+
 def test_acceptance_alone_triggers_nothing() -> None:
     watched = Watched()
     watched.load(busy(1, pods=1), Replicas(1), 20)
@@ -106,9 +114,10 @@ def test_another_draft_length_starts_anew_and_other_replicas_do_not() -> None:
     assert kept is not None
     assert kept.capacity_per_replica == pytest.approx(made.capacity_per_replica, rel=0.02)
     watched.service = spec(2)
-    anew = watched.see(figures(0.0, unknown=3), Replicas(3)).decision
+    faster = Truth(*(c / 2 for c in (0.006, 0.00015, 0.036, 0.00015)))
+    anew = watched.see(figures(0.0, *[faster.pod(20, 2)] * 3), Replicas(3)).decision
     assert anew is not None
-    assert anew.capacity_per_replica is None
+    assert anew.capacity_per_replica == pytest.approx(2 * (made.capacity_per_replica or 0), rel=0.1)
 
 
 def test_the_same_figures_give_the_same_decisions() -> None:

@@ -88,8 +88,8 @@ LATE = figures(0.0, Truth(v0=0.17).pod(30, 2))
         ({"seen": SLOW}, "Demand", 3.64, "late, but nothing waits: more replicas would not help"),
         ({"seen": LATE}, "InterTokenLatency", 5.03, "tokens come too slowly"),
         ({"known": None}, "Demand", 3.52, "speed not known yet: 90 sequences over 80% of 32 places"),
-        ({"ready": 4, "demand": replace(DEMAND, tokens=2700)}, "Demand", 3.12, "three would have no reserve: stay"),
-        ({"ready": 4, "demand": replace(DEMAND, tokens=2500)}, "Demand", 2.89, "three have a reserve: one goes"),
+        ({"ready": 4, "demand": replace(DEMAND, tokens=2750)}, "Demand", 3.03, "three would have no reserve: stay"),
+        ({"ready": 4, "demand": replace(DEMAND, tokens=2500)}, "Demand", 2.76, "three have a reserve: one goes"),
     ],
 )
 def test_signals(changes: dict[str, object], signal: str, load: float, reason: str) -> None:
