@@ -91,9 +91,11 @@ def test_a_malformed_configuration_lets_nobody_speak_for_others(configmap: Any) 
 
 def test_no_allowed_names_means_any_name() -> None:
     data = {**CONFIGMAP["data"], "requestheader-allowed-names": json.dumps([])}
-    user = RequestHeader.parse({"data": data}).user(OTHER, CIMultiDict(FOR_ALICE))
+    request_header = RequestHeader.parse({"data": data})
+    user = request_header.user(OTHER, CIMultiDict(FOR_ALICE))
     assert user is not None
     assert user.name == "alice"
+    assert request_header.user({}, CIMultiDict(FOR_ALICE)) is None, "but a certificate"
 
 
 async def test_a_token_is_reviewed_once_within_seconds_and_kept_nowhere(reviews: FakeReviews) -> None:
