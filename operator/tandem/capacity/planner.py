@@ -1,5 +1,7 @@
 """The policy of one service over time: what it fitted, and what it decides from each window. Deterministic."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tandem.api.types import ServiceSpec
@@ -10,7 +12,7 @@ from tandem.capacity.model import Curve, Model, steps_of
 from tandem.capacity.policy import Bounds, Situation, bounds, decide, demand_of
 from tandem.capacity.worth import Probes, of_model
 from tandem.report import Decision, ScheduleAdvice, Worth
-from tandem.telemetry.figures import Figures, Replicas
+from tandem.telemetry.figures import Figures, Histogram, PodFigures, Replicas
 
 # A replica that starts now serves after so many seconds: an image, an engine and a model are loaded.
 LEAD = 240.0
@@ -42,6 +44,7 @@ class Planner:
         """Learn from a window, and decide. A specification that changes what a replica can do starts anew."""
         if _engine(spec) != self._engine:
             self._begin(spec)
+        figures = _usable(figures)
         passed = 0.0 if self._at is None else max(0.0, figures.at - self._at)
         self._at = figures.at
         self._model.observe(figures, self._lengths)
@@ -87,6 +90,20 @@ class Planner:
         window = max((pod.seconds for pod in figures.pods), default=0.0)
         proposal = propose(self._model, spec, self._lengths, self._loads)
         return self._advisor.update(figures.at, window, proposal, spec)
+
+
+def _usable(figures: Figures) -> Figures:
+    """Without pods that tell nonsense: negative numbers, or none at all. They are unknown."""
+    pods = tuple(pod for pod in figures.pods if all(0 <= value < math.inf for value in _numbers(pod)))
+    return Figures(figures.at, pods, figures.unknown + len(figures.pods) - len(pods))
+
+
+def _numbers(pod: PodFigures) -> Iterator[float]:
+    for value in vars(pod).values():
+        if isinstance(value, Histogram):
+            yield from (*value.counts, value.total)
+        elif value is not None:
+            yield from value if isinstance(value, tuple) else (value,)
 
 
 def _engine(spec: ServiceSpec) -> ServiceSpec:

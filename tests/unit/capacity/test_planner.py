@@ -1,6 +1,7 @@
 """The whole policy over time: windows in, decisions out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,17 @@ def test_one_unreachable_pod_is_as_busy_as_the_others() -> None:
     watched = Watched()
     all_told = watched.load(busy(20), Replicas(3), 20)
     assert watched.load(busy(20, pods=2, unknown=1), Replicas(3), 4) == pytest.approx(all_told, rel=0.03)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e9])
+@pytest.mark.parametrize("name", ["generation_tokens", "rounds", "draft_tokens", "accepted_tokens", "waiting"])
+def test_nonsense_is_not_remembered(name: str, value: float) -> None:
+    watched = Watched()
+    before = watched.load(busy(20), Replicas(3), 20)
+    wrong: dict[str, Any] = {name: value}
+    pods = busy(20).pods
+    watched.see(figures(0.0, pods[0], pods[1], replace(pods[2], **wrong)), Replicas(3))
+    assert watched.load(busy(20), Replicas(3), 20) == pytest.approx(before, rel=0.1)
 
 
 def test_no_traffic_is_the_minimum() -> None:
