@@ -133,6 +133,8 @@ def _beneficial(service: SpeculativeInferenceService, news: News) -> Finding:
     if report is None:
         return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
     worth = report.worth
+    if worth.speedup is None and not report.tokens_per_second:
+        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
     if worth.speedup is None:
         return _as_before(service, kind, "TooFewSamples", worth.message or f"{worth.samples} samples are too few")
     said = worth.message or f"{worth.speedup:.2f} times the tokens a second of the target alone"
@@ -159,8 +161,9 @@ def _figures(report: ServiceReport) -> str:
 
 
 def _as_before(service: SpeculativeInferenceService, kind: str, reason: str, message: str) -> Finding:
-    """The condition as it stands, Unknown where it does not."""
-    if before := _before(service, kind):
+    """The condition as it stands; Unknown where it does not, or said only that there was no traffic."""
+    before = _before(service, kind)
+    if before and (before.reason != "NoTraffic" or reason == "NoTraffic"):
         return Finding(kind, before.status, before.reason, before.message)
     return Finding(kind, "Unknown", reason, message)
 

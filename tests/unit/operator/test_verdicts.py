@@ -63,6 +63,13 @@ ACTIVE: list[tuple[str, dict[str, Any], News | None, str, str | None]] = [
     ("a long pause", {}, News(report(), idle=True), "True/DraftTokensSeen", "Unknown/NoTraffic"),
     ("the draft fails", FIXED, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
     ("the adaptive length is 0", {}, News(report(**NOTHING_DRAFTED)), "", "False/AdaptedToZero"),
+    (
+        "the first tokens",
+        FIXED,
+        News(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)),
+        "Unknown/NoTraffic",
+        "Unknown/TooFewTokens",
+    ),
     ("few tokens", FIXED, News(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)), "", "Unknown/TooFewTokens"),
     ("the image does not speculate", LLMAPI, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
     ("it did before: for good", LLMAPI, News(report(**NOTHING_DRAFTED)), "True/DraftTokensSeen", "False/SwitchedOff"),
@@ -102,6 +109,13 @@ WORTH: list[tuple[str, News, str, str]] = [
     ("slower", News(report(worth={"speedup": 0.97})), "", "False/Slower"),
     ("too little was seen", News(report(worth={"speedup": None})), "", "Unknown/TooFewSamples"),
     ("too little was seen anew", News(report(worth={"speedup": None})), "False/Slower", "False/Slower"),
+    (
+        "the first traffic, too little",
+        News(report(worth={"speedup": None})),
+        "Unknown/NoTraffic",
+        "Unknown/TooFewSamples",
+    ),
+    ("a pause before anything was known", News(quiet()), "Unknown/NoTraffic", "Unknown/NoTraffic"),
     ("nothing is known", News(), "", "Unknown/NoTraffic"),
 ]
 

@@ -1,0 +1,119 @@
+"""Autoscaling on the real kubelet: load on a served pair brings replicas, and they go again when it ends.
+
+All of it is what users get: the metrics server of the chart behind the API server, the real HPA, the scheduler.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from .completions import PROMPTS, stream
+from .conftest import QUICKSTART, Site, wait_for
+
+NAME = "scaled"
+AT_ONCE = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 4, "periodSeconds": 5}]}
+SPEC = {
+    "autoscaling": {
+        "maxReplicas": 3,
+        "objectives": {"queueLength": 1},
+        "behavior": {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE},
+    },
+    "serving": {"maxBatchSize": 2},
+}
+STREAMS = 6
+
+
+@pytest.fixture(scope="module")
+def scaled(site: Site) -> Iterator[str]:
+    site.apply(NAME, **SPEC)
+    site.wait_condition(NAME, "Ready", "True", 120)
+    yield NAME
+    site.run("delete", "sis", NAME)
+
+
+@contextmanager
+def load(site: Site, streams: int) -> Iterator[None]:
+    """So many clients, each of which connects anew for every completion: a new connection may go to a new pod."""
+    over, failed = threading.Event(), []
+
+    def client() -> None:
+        while not over.is_set():
+            try:
+                with triton.InferenceServerClient(site.address(NAME)) as connection:
+                    stream(connection, PROMPTS[0], 6)
+            except (AssertionError, InferenceServerException) as error:
+                failed.append(error)
+                return
+
+    clients = [threading.Thread(target=client) for _ in range(streams)]
+    for each in clients:
+        each.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for each in clients:
+            each.join()
+    assert not failed, failed
+
+
+def replicas(site: Site) -> int:
+    """What the HPA wrote through /scale."""
+    return int(json.loads(site.run("get", "sis", NAME, "-o", "json"))["spec"]["replicas"])
+
+
+def tokens_by_pod(site: Site) -> dict[str, float]:
+    """Tokens that each server pod has generated, from its own metrics."""
+    found = {}
+    for pod in site.items("pods", "-l", site.label(NAME, "server")):
+        name = pod["metadata"]["name"]
+        page = site.run("get", "--raw", f"/api/v1/namespaces/default/pods/{name}:8002/proxy/metrics")
+        values = [line.split()[-1] for line in page.splitlines() if line.startswith("tandem_generation_tokens_total")]
+        found[name] = float(values[0]) if values else 0.0
+    return found
+
+
+def test_load_brings_replicas_that_share_it_and_they_go_with_it(site: Site, scaled: str) -> None:
+    assert replicas(site) == 1
+    with load(site, STREAMS):
+        wait_for("more replicas", lambda: replicas(site) > 1, 180)
+        wait_for(
+            "all of them to serve", lambda: site.conditions(scaled).get("Ready", {}).get("status") == "True", 120
+        )
+        before = tokens_by_pod(site)
+        wait_for("new pods to take their share", lambda: shared(before, tokens_by_pod(site)), 120)
+        told = json.loads(site.run("get", "sis", NAME, "-o", "json"))["status"]
+        assert told["autoscaling"]["desiredReplicas"] > 1
+        assert "tokens/s are asked for" in told["autoscaling"]["message"]
+        assert 0.2 < told["speculation"]["acceptanceRate"] <= 1
+        assert 1 < told["speculation"]["meanAcceptedLength"] <= 7
+        assert site.conditions(scaled)["SpeculationActive"]["status"] == "True"
+        assert site.conditions(scaled)["ScalingActive"]["status"] == "True"
+    wait_for("one replica without load", lambda: replicas(site) == 1, 240)
+
+
+def shared(before: dict[str, float], now: dict[str, float]) -> bool:
+    """Whether each pod made at least a third of what it would make if all made the same."""
+    made = [now[name] - before.get(name, 0.0) for name in now]
+    return len(made) > 1 and min(made) >= sum(made) / len(made) / 3 > 0
+
+
+def test_without_figures_replicas_stay(site: Site, scaled: str) -> None:
+    site.run("scale", "-n", "tandem-system", "deployment/tandem-metrics", "--replicas=0")
+    try:
+        site.wait_condition(scaled, "ScalingActive", "False", 120)
+        assert replicas(site) == 1
+        assert site.conditions(scaled)["Ready"]["status"] == "True"
+    finally:
+        site.run("scale", "-n", "tandem-system", "deployment/tandem-metrics", "--replicas=2")
+    site.wait_condition(scaled, "ScalingActive", "True", 180)
+
+
+def test_the_quickstart_is_not_scaled(site: Site) -> None:
+    assert "autoscaling" not in QUICKSTART.read_text()
+    assert not site.items("horizontalpodautoscalers", "-l", site.label("quickstart"))
