@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import tritonclient.grpc as triton
@@ -67,6 +68,13 @@ def replicas(site: Site) -> int:
     return int(json.loads(site.run("get", "sis", NAME, "-o", "json"))["spec"]["replicas"])
 
 
+def told_of(site: Site) -> dict[str, Any] | None:
+    """The status once it tells of speculation, and of more than one replica."""
+    status: dict[str, Any] = json.loads(site.run("get", "sis", NAME, "-o", "json"))["status"]
+    more = status.get("autoscaling", {}).get("desiredReplicas", 0) > 1
+    return status if more and "speculation" in status else None
+
+
 def tokens_by_pod(site: Site) -> dict[str, float]:
     """Tokens that each server pod has generated, from its own metrics."""
     found = {}
@@ -87,8 +95,7 @@ def test_load_brings_replicas_that_share_it_and_they_go_with_it(site: Site, scal
         )
         before = tokens_by_pod(site)
         wait_for("new pods to take their share", lambda: shared(before, tokens_by_pod(site)), 120)
-        told = json.loads(site.run("get", "sis", NAME, "-o", "json"))["status"]
-        assert told["autoscaling"]["desiredReplicas"] > 1
+        told = wait_for("the status to tell of it", lambda: told_of(site), 150)  # at most once a minute
         assert "tokens/s are asked for" in told["autoscaling"]["message"]
         assert 0.2 < told["speculation"]["acceptanceRate"] <= 1
         assert 1 < told["speculation"]["meanAcceptedLength"] <= 7
