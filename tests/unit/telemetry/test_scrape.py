@@ -177,7 +177,7 @@ async def test_many_pods_that_hang_delay_the_others_and_no_more() -> None:
         problems, store = await read(*targets, limits=Limits(spread_seconds=0.2, seconds=0.3, connections=20))
     assert store.pods.keys() == {f"fine-{n}" for n in range(6)}
     assert problems.keys() == {f"hangs-{n}" for n in range(60)}
-    assert time.monotonic() - start < 2.5, "60 pods, 20 at a time, 0.3 s each"
+    assert time.monotonic() - start < 9, "60 pods, 20 at a time, 0.3 s each: one by one would take 18 s"
 
 
 async def test_each_pod_has_its_own_moment_the_same_in_every_round() -> None:
@@ -186,10 +186,10 @@ async def test_each_pod_has_its_own_moment_the_same_in_every_round() -> None:
         targets = [target(f"uid-{n}", pod) for n in range(40)]
         for _ in range(2):
             start = time.time()
-            store = (await read(*targets, limits=Limits(spread_seconds=0.5)))[1]
+            store = (await read(*targets, limits=Limits(spread_seconds=2.0)))[1]
             moments.append([(store.latest(t.uid) or 0) - start for t in targets])
-    assert max(moments[0]) - min(moments[0]) > 0.3, "spread"
-    assert moments[0] == pytest.approx(moments[1], abs=0.1)
+    assert max(moments[0]) - min(moments[0]) > 1.2, "spread"
+    assert moments[0] == pytest.approx(moments[1], abs=0.5)
 
 
 async def test_a_defect_that_a_page_finds_costs_that_pod_alone(monkeypatch: pytest.MonkeyPatch) -> None:
