@@ -126,7 +126,7 @@ async def test_a_pod_that_takes_no_connection_is_given_up_early() -> None:
         start = time.monotonic()
         problems, _ = await read(target("a", Pod(port)), limits=Limits(spread_seconds=0, connect_seconds=0.2))
         assert "no whole answer" in problems["a"]
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 2, "not the 3 s that a whole answer may take"
 
 
 @pytest.mark.parametrize("address", ["pod.evil.example", "localhost", "127.0.0.1@evil.example", "", "1", "127.1"])
