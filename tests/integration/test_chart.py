@@ -86,7 +86,11 @@ class Release:
         settings.write_text(config["data"]["settings.yaml"], encoding="utf-8")
         command = [sys.executable, "-m", "tandem", "operator", "run", "--log-format", "text"]
         command += ["--bind", f"127.0.0.1:{free_port()}", "--settings", str(settings)]
-        environment = {"KUBECONFIG": str(self._kubeconfig(folder)), "POD_NAME": "a", "POD_NAMESPACE": self.namespace}
+        environment = {
+            "KUBECONFIG": str(self.kubeconfig_of(self.operator, folder / "kubeconfig")),
+            "POD_NAME": "a",
+            "POD_NAMESPACE": self.namespace,
+        }
         with log.open("wb") as output:
             process = subprocess.Popen(command, env=os.environ | environment, stdout=output, stderr=output)
         try:
@@ -97,10 +101,10 @@ class Release:
             process.kill()
             process.wait()
 
-    def _kubeconfig(self, folder: Path) -> Path:
+    def kubeconfig_of(self, account: str, path: Path) -> Path:
+        """A kubeconfig at `path` with the rights of a ServiceAccount of the release."""
         config = yaml.safe_load(self.cluster.kubeconfig.read_text(encoding="utf-8"))
-        config["users"][0]["user"] = {"token": self.kubectl("create", "token", self.operator).strip()}
-        path = folder / "kubeconfig"
+        config["users"][0]["user"] = {"token": self.kubectl("create", "token", account).strip()}
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         return path
 

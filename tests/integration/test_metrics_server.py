@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster import binaries
 from cluster.core import Cluster
@@ -62,7 +61,10 @@ class Server:
             str(settings),
         ]
         command += ["--bind", f"127.0.0.1:{self.http}", "--secure-bind", f"0.0.0.0:{self.port}"]
-        own = {"KUBECONFIG": str(self._kubeconfig()), "POD_NAMESPACE": self.release.namespace}
+        own = {
+            "KUBECONFIG": str(self.release.kubeconfig_of("tandem-metrics", self.folder / "metrics.kubeconfig")),
+            "POD_NAMESPACE": self.release.namespace,
+        }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
         wait_for("the metrics server's /readyz", lambda: self.probe("/readyz").startswith("ok"), 30, self.log)
@@ -103,13 +105,6 @@ class Server:
     def token(self, account: str) -> str:
         """Of a ServiceAccount in the release's namespace."""
         return self.release.kubectl("create", "token", account).strip()
-
-    def _kubeconfig(self) -> Path:
-        config = yaml.safe_load(self.release.cluster.kubeconfig.read_text(encoding="utf-8"))
-        config["users"][0]["user"] = {"token": self.token("tandem-metrics")}
-        path = self.folder / "metrics.kubeconfig"
-        path.write_text(yaml.safe_dump(config), encoding="utf-8")
-        return path
 
 
 @pytest.fixture(scope="module")

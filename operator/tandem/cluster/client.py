@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -17,9 +17,19 @@ from tandem.names import FIELD_MANAGER
 from tandem.observed import Object
 
 REQUEST_TIMEOUT_SECONDS = 30
+JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 WATCH_SECONDS, WATCH_SILENT_SECONDS = 300, 120
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+class _Sent(TypedDict, total=False):
+    """What a request brings beside method and path; types of content are JSON where none is said."""
+
+    query: Mapping[str, str] | None
+    body: Object
+    content_type: str
+    accept: str
 
 
 class Api:
@@ -121,7 +131,7 @@ class Api:
         query |= {"allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS)}
         path = kind.path(namespace)
         limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENT_SECONDS)
-        response = await self._send("GET", path, query=query, limits=limits)
+        response = await self._send("GET", path, limits, query=query)
         try:
             if response.status >= 400:
                 raise _error("GET", path, response.status, await response.read())
@@ -158,17 +168,8 @@ class Api:
             if error.status != 404:
                 raise
 
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-    ) -> Object:
-        response = await self._send(method, path, query=query, body=body, content_type=content_type, accept=accept)
+    async def _request(self, method: str, path: str, **sent: Unpack[_Sent]) -> Object:
+        response = await self._send(method, path, REQUEST_TIMEOUT_SECONDS, **sent)
         try:
             data = await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -181,25 +182,17 @@ class Api:
         return reply
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        limits: float | aiohttp.ClientTimeout = REQUEST_TIMEOUT_SECONDS,
+        self, method: str, path: str, limits: float | aiohttp.ClientTimeout, **sent: Unpack[_Sent]
     ) -> Any:
-        headers = {"Content-Type": content_type, "Accept": accept}
-        params = [(key, value) for key, value in (query or {}).items() if value]
+        headers = {"Content-Type": sent.get("content_type", JSON), "Accept": sent.get("accept", JSON)}
+        params = [(key, value) for key, value in (sent.get("query") or {}).items() if value]
         try:
             request = await self._client.param_serialize(
                 method,
                 path,
                 query_params=params,
                 header_params=headers,
-                body=body,
+                body=sent.get("body"),
                 auth_settings=["BearerToken"],
             )
             method, url, headers, body, _ = request

@@ -9,7 +9,7 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -29,8 +29,8 @@ class Headers(Protocol):
     def getall(self, key: str, default: Sequence[str]) -> Sequence[str]:
         """All values of a header."""
 
-    def keys(self) -> Any:
-        """Names of the headers."""
+    def __iter__(self) -> Iterator[str]:
+        """Names of the headers, as often as they came."""
 
 
 class Reviewer(Protocol):
@@ -103,7 +103,7 @@ class RequestHeader:
     def _extra(self, headers: Headers) -> tuple[tuple[str, tuple[str, ...]], ...]:
         found: dict[str, tuple[str, ...]] = {}
         for prefix in self.extra_prefixes:
-            for header in dict.fromkeys(str(key).lower() for key in headers.keys()):  # noqa: SIM118 a Protocol
+            for header in dict.fromkeys(name.lower() for name in headers):
                 if header.startswith(prefix.lower()):
                     key = urllib.parse.unquote(header[len(prefix) :])
                     found[key] = (*found.get(key, ()), *headers.getall(header, ()))

@@ -84,6 +84,6 @@ class Loop:
         try:
             planner = self._planners.setdefault(service.uid, Planner(service.spec))
             return planner.update(figures, known.replicas, service.spec)
-        except Exception:
+        except Exception:  # a defect at one service must not leave all others without figures
             log.exception("no decision for service %s/%s", service.namespace, service.name)
             return None

@@ -29,24 +29,44 @@ METRIC_PATH = f"/apis/{METRICS_API}/namespaces/{{namespace}}/{{resource}}/{{name
 
 
 def application(board: Board, authenticator: Authenticator, authorizer: Authorizer) -> web.Application:
-    """The application; see METRIC_PATH and the routes below for its paths."""
+    """The application; its paths are those below."""
+    answers = _Answers(board)
+    app = web.Application(middlewares=[_as_status, _Gate(authenticator, authorizer).permitted])
+    get = (
+        (f"/apis/{METRICS_API}", answers.discovery),
+        (METRIC_PATH, answers.metric),
+        ("/v1/services", answers.services),
+        ("/v1/services/{namespace}", answers.services),
+        ("/v1/services/{namespace}/{name}", answers.service),
+    )
+    app.add_routes([web.get(path, handler, allow_head=False) for path, handler in get])
+    return app
+
+
+@web.middleware
+async def _as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors as Kubernetes' Status; every answer is counted."""
+    try:
+        response = await handler(request)
+    except web.HTTPException as error:
+        response = web.json_response(failure(error.status, error.text or error.reason), status=error.status)
+    metrics.SERVED.labels(str(response.status)).inc()
+    return response
+
+
+class _Gate:
+    """Lets through whom the API server would."""
+
+    def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
+        self._authenticator, self._authorizer = authenticator, authorizer
 
     @web.middleware
-    async def as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            response = await handler(request)
-        except web.HTTPException as error:
-            response = web.json_response(failure(error.status, error.text or error.reason), status=error.status)
-        metrics.SERVED.labels(str(response.status)).inc()
-        return response
-
-    @web.middleware
-    async def permitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def permitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         asked = _asked(request)
         try:
             async with asyncio.timeout(REVIEW_SECONDS):
-                user = await _user(authenticator, request)
-                if not await authorizer.allows(user, asked):
+                user = await _user(self._authenticator, request)
+                if not await self._authorizer.allows(user, asked):
                     raise web.HTTPForbidden(
                         text=f'User "{user.name}" cannot get {asked}: ask for a role that allows it'
                     )
@@ -57,32 +77,28 @@ def application(board: Board, authenticator: Authenticator, authorizer: Authoriz
             ) from error
         return await handler(request)
 
-    async def discovery(_: web.Request) -> web.Response:
+
+class _Answers:
+    """What is asked of the board, by path."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    async def discovery(self, _: web.Request) -> web.Response:
         return web.json_response(resources())
 
-    async def metric(request: web.Request) -> web.Response:
-        return web.json_response(_values(board, _metric_request(request), request))
+    async def metric(self, request: web.Request) -> web.Response:
+        return web.json_response(_values(self._board, _metric_request(request), request))
 
-    async def services(request: web.Request) -> web.Response:
-        return _json(Reports(items=tuple(board.list(request.match_info.get("namespace", "")))))
+    async def services(self, request: web.Request) -> web.Response:
+        return _json(Reports(items=tuple(self._board.list(request.match_info.get("namespace", "")))))
 
-    async def service(request: web.Request) -> web.Response:
+    async def service(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        report = board.get(namespace, name)
+        report = self._board.get(namespace, name)
         if report is None:
             raise web.HTTPNotFound(text=f"nothing is known of service {namespace}/{name} now")
         return _json(report)
-
-    app = web.Application(middlewares=[as_status, permitted])
-    get = (
-        (f"/apis/{METRICS_API}", discovery),
-        (METRIC_PATH, metric),
-        ("/v1/services", services),
-        ("/v1/services/{namespace}", services),
-        ("/v1/services/{namespace}/{name}", service),
-    )
-    app.add_routes([web.get(path, handler, allow_head=False) for path, handler in get])
-    return app
 
 
 async def _user(authenticator: Authenticator, request: web.Request) -> User:
