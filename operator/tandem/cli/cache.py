@@ -9,7 +9,7 @@ import typer
 
 from tandem import names
 from tandem.cache import kept, prune_job
-from tandem.cluster.kinds import CONFIGMAP, JOB, POD
+from tandem.cluster.kinds import CACHE_CLAIM, CONFIGMAP, JOB, POD
 from tandem.errors import TandemError
 from tandem.observed import Object, is_true, pod_problem, termination_message
 from tandem.settings import Settings
@@ -42,6 +42,11 @@ async def prune(namespace: str, claim: str, image: str, *, young: int, dry_run: 
     from tandem.cluster.client import Api  # slow to import, and the other commands do without
 
     async with await Api.connect() as api:
+        if await api.get(CACHE_CLAIM, namespace, claim) is None:
+            raise PruneFailed(
+                f"there is no PersistentVolumeClaim {claim} in namespace {namespace}: nothing was cached there;"
+                " -n and --claim name others"
+            )
         selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
         keep = kept(await api.list_objects(CONFIGMAP, namespace, selector))
         name = f"tandem-prune-{secrets.token_hex(4)}"

@@ -7,7 +7,9 @@ import pytest
 
 from tandem import names
 from tandem.cache import UnknownReferences, kept, prune_job
-from tandem.cli.cache import report
+from tandem.cli.cache import PruneFailed, prune, report
+from tandem.cluster.client import Api
+from tandem.cluster.kinds import CACHE_CLAIM, Kind
 from tandem.settings import Settings
 
 from .conftest import QUICKSTART, parse
@@ -74,3 +76,25 @@ def test_the_report() -> None:
     found = json.loads('{"removed": ["models/a"], "folders": 1, "bytes": 1500000000}')
     assert report(found, dry_run=False) == "models/a\nremoved 1.50 GB in 1 folders"
     assert report(found, dry_run=True).endswith("would remove 1.50 GB in 1 folders")
+
+
+class NoClaim:
+    """An API server whose namespaces have no claims; nothing else may be asked of it."""
+
+    async def __aenter__(self) -> "NoClaim":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> None:
+        assert (kind, namespace, name) == (CACHE_CLAIM, "team-a", "cache")
+
+
+async def test_without_a_claim_no_job_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect() -> NoClaim:
+        return NoClaim()
+
+    monkeypatch.setattr(Api, "connect", connect)
+    with pytest.raises(PruneFailed, match="no PersistentVolumeClaim cache in namespace team-a"):
+        await prune("team-a", "cache", "image", young=0, dry_run=True)
