@@ -76,7 +76,10 @@ class Site:
             found = self.conditions(name).get(kind)
             return found if found and found["status"] == status else None
 
-        found: dict[str, Any] = wait_for(f"{name}: {kind}={status}", check, seconds)
+        try:
+            found: dict[str, Any] = wait_for(f"{name}: {kind}={status}", check, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has {self.conditions(name)}") from None
         return found
 
     def wait_reconciled(self, name: str) -> None:
