@@ -40,6 +40,14 @@ LONG = 512
 PROMPTS = [f"def f{i}(" + "x, " * (i % 40) for i in range(64)]
 STOP = ["def", "\n\n"]
 LEFT = "client left"
+MODELS = {
+    "speculative_bls",
+    "tensorrt_llm_bls",
+    "tensorrt_llm",
+    "tensorrt_llm_draft",
+    "preprocessing",
+    "postprocessing",
+}
 console = Console()
 
 Texts = dict[tuple[str, int], str]
@@ -137,12 +145,21 @@ def load(url: str, seed: int, end: float, texts: Texts, outcomes: Outcomes) -> N
             return
 
 
+def named(process: psutil.Process) -> tuple[str, psutil.Process]:
+    """A model's process with the model's name: "" for one that died and that Triton has not yet buried."""
+    try:
+        words = process.cmdline()  # triton_python_backend_stub .../<model>/1/model.py ...
+        return Path(words[1]).parts[-3], process
+    except (psutil.Error, IndexError):
+        return "", process
+
+
 def sample(server: TritonServer) -> dict[str, float]:
     """Bytes of memory by process, of shared memory, and threads and file descriptors. Raises ServerError."""
     process = psutil.Process(server.pid)
-    models = {Path(child.cmdline()[1]).parts[-3]: child for child in process.children() if len(child.cmdline()) > 1}
-    if "speculative_bls" not in models:
-        raise ServerError(f"the server or its model died:\n{server.tail()}")
+    models = dict(map(named, process.children()))
+    if dead := MODELS - set(models):
+        raise ServerError(f"models that died: {', '.join(sorted(dead))}\n{server.tail()}")
     watched = {"BLS": models["speculative_bls"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
     memory = {name: each.memory_info() for name, each in watched.items()}
     return {

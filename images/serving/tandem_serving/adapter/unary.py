@@ -22,8 +22,8 @@ from tandem_serving import metrics as m
 from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
 from tandem_serving.adapter.metrics import TritonSink
 from tandem_serving.adapter.responder import ONE_RESPONSE
-from tandem_serving.adapter.stream import start
 from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, RequestError, ServingError
+from tandem_serving.iterators import responses
 from tandem_serving.request import Array
 
 log = logging.getLogger("tandem.unary")
@@ -148,7 +148,7 @@ def _collect(call: Any) -> dict[str, Array]:
     """The tensors of the one response; {} for a call that only stops another. Raises EngineError."""
     row: dict[str, Array] = {}
     try:
-        for response in start(call):
+        for response in responses(call):
             if response.has_error():
                 raise plain_error(response.error())
             row = row or {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}
