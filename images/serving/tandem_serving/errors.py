@@ -1,5 +1,13 @@
 """The errors of a request. Each message goes to the client as it stands: it says what to do next."""
 
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger("tandem.errors")
+
 # What a client hears of a fault of ours.
 FAILED = "the server failed at this request; its log says why"
 
@@ -43,3 +51,15 @@ class CancelledError(ServingError):
     """The client is gone, or asked for the request's end."""
 
     code = "CANCELLED"
+
+
+@contextmanager
+def faults_as_errors(what: str) -> Iterator[None]:
+    """Raise a fault of ours as an EngineError and log its trace: Triton would send it to the client."""
+    try:
+        yield
+    except ServingError:
+        raise
+    except Exception:  # whatever it is, it ends one request
+        log.exception(what)
+        raise EngineError(FAILED) from None

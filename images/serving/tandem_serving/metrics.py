@@ -1,8 +1,9 @@
 """Metric families and their counting. A metric never costs a request: hot paths only add to numbers in
 memory, a background thread hands the differences to the server, and a failure there is logged once.
 
-Gauges are sent as differences too, so that several instances of the model add up. Families and their
-labels follow the names of vLLM's and TensorRT-LLM's speculation metrics; ratios are left to PromQL.
+Gauges are sent as differences too, so that several instances of the model add up; but of the draft length the
+latest counts, whoever tells it. Families and their labels follow the names of vLLM's and TensorRT-LLM's speculation
+metrics; ratios are left to PromQL.
 
 Histograms are sent as their `_bucket`, `_sum` and `_count` series, each a counter of the server's: its own
 histograms take one observation a call, a round trip of about 0.1 ms for every token.
@@ -89,6 +90,10 @@ class Sink(Protocol):
         """Add to a counter or gauge. Raises SinkError."""
         ...
 
+    def set(self, family: Family, value: float) -> None:
+        """Set a gauge, whatever others told. Raises SinkError."""
+        ...
+
 
 @dataclass
 class _Histogram:
@@ -120,6 +125,7 @@ class Metrics:
     _values: dict[tuple[Family, Labels], float] = field(default_factory=lambda: defaultdict(float))
     _histograms: dict[Family, _Histogram] = field(default_factory=dict)
     _sent: dict[tuple[Family, Labels], float] = field(default_factory=dict)
+    _latest: dict[Family, float] = field(default_factory=dict)
     _failed: bool = False
 
     def __post_init__(self) -> None:
@@ -155,7 +161,7 @@ class Metrics:
             self._values[DRAFTS, ()] += 1
             self._values[DRAFT_TOKENS, ()] += drafted
             self._values[ACCEPTED, ()] += accepted
-            self._values[DRAFT_LENGTH, ()] = drafted
+            self._latest[DRAFT_LENGTH] = drafted
             for position in range(accepted):
                 self._values[ACCEPTED_PER_POS, _POSITION[position]] += 1
 
@@ -165,7 +171,10 @@ class Metrics:
             values = dict(self._values)
             for family, histogram in self._histograms.items():
                 values |= histogram.series(family)
+            latest, self._latest = self._latest, {}
         try:
+            for family, value in latest.items():
+                sink.set(family, value)
             for (family, labels), value in values.items():
                 if value != self._sent.get((family, labels)):
                     sink.add(family, labels, value - self._sent.get((family, labels), 0))

@@ -141,7 +141,7 @@ class Inputs:
             raise RequestError(
                 f"{name} has shape {list(tensor.shape)}, but there are {self.count} prompts: send one row a prompt"
             )
-        return list(tensor[index].reshape(-1).tolist())
+        return list(tensor[index : index + 1].reshape(-1).tolist())
 
     def scalar(self, name: str, index: int, default: Any = None) -> Any:
         """The one value of row `index`."""
@@ -182,6 +182,9 @@ class Inputs:
             raise RequestError(
                 f"{words} holds {len(texts)} words and {weights} {len(values)} weights: send one weight a word"
             )
+        for weight in values:
+            if not weight < math.inf:
+                raise RequestError(f"{weights} holds {weight}: send numbers (-inf bans a word's tokens)")
         return texts, values
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -267,6 +270,12 @@ class Parser:
         text = inputs.text(_TEXT, i)
         if not text:
             raise RequestError("the prompt is empty: send at least one character in text_input")
+        limit = self._limits.max_sequence_len
+        if len(text) > self._tokenizer.most_characters(limit):
+            raise RequestError(
+                f"the prompt's {len(text)} characters are more than the model's limit of {limit} tokens can hold: "
+                "shorten the prompt"
+            )
         ids = self._tokenizer.encode(text)
         if not ids:
             raise RequestError("the prompt has no tokens: send some text")
@@ -324,10 +333,10 @@ def _target_tensors(inputs: Inputs, i: int) -> dict[str, Array]:
     """Row `i` of the inputs that go to the target as they come."""
     tensors: dict[str, Array] = {}
     for name in (*LORA, *GUIDE):
-        row = inputs.row(name, i)
-        if row is not None:
-            tensor = inputs.tensors[name]
-            tensors[name] = tensor[i : i + 1] if name in LORA[1:] else tensor[i : i + 1].reshape(1, 1)
+        if name in LORA[1:] and inputs.row(name, i) is not None:
+            tensors[name] = inputs.tensors[name][i : i + 1]
+        elif (value := inputs.scalar(name, i)) is not None:
+            tensors[name] = np.array([[value]], inputs.tensors[name].dtype)
     if any(name in tensors for name in LORA[1:]) and not all(name in tensors for name in LORA):
         raise RequestError(f"{', '.join(LORA)}: weights and their configuration belong to a task: send all three")
     if GUIDE[1] in tensors and GUIDE[0] not in tensors:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk, Writer
-from tandem_serving.errors import CancelledError, ServingError
+from tandem_serving.errors import CancelledError, ServingError, faults_as_errors
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.loop import Loop, Role, Sequence
@@ -88,7 +88,8 @@ class Service:
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         try:
-            request = self._parser.parse(tensors)
+            with faults_as_errors("a request could not be read"):
+                request = self._parser.parse(tensors)
             job = self._jobs.make(len(request.prompts), request_id, responder)
             generations = [self._generation(job, request, prompt) for prompt in request.prompts]
             self._runner.add(generations)

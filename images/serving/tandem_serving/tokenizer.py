@@ -26,11 +26,18 @@ class Tokenizer:
         self._tokenizer.no_padding()
         self.end_ids = checkpoint.end_ids(folder) or self._named_end(folder)
         self.pad_id = self.end_ids[0] if self.end_ids else 0
+        self._longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Token ids; `special`: with what the model wants around a text (e.g. a begin token)."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=special).ids
+        # A batch, as only batches let go of the interpreter's lock: a long text takes seconds.
+        [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special)
+        ids: list[int] = encoding.ids
         return ids
+
+    def most_characters(self, tokens: int) -> int:
+        """Characters that so many tokens can stand for: a longer text need not be tokenized to know its fate."""
+        return tokens * self._longest_token
 
     def decode(self, ids: list[int]) -> str:
         """Text without special tokens; bytes that are no character become U+FFFD."""
@@ -40,9 +47,9 @@ class Tokenizer:
     def word_list(self, words: list[str]) -> IntArray:
         """Words as TensorRT-LLM's word list: int32[2, m], flat token ids over end offsets, padded with -1.
 
-        No words: int32[2, 0]. Empty words are left out.
+        No words: int32[2, 0]. Words without a token are left out.
         """
-        lists = [self.encode(word, special=False) for word in words if word]
+        lists = [ids for word in words if (ids := self.encode(word, special=False))]
         flat = [token for ids in lists for token in ids]
         ends = np.cumsum([len(ids) for ids in lists], dtype=np.int32)
         table = np.full((2, len(flat)), -1, np.int32)

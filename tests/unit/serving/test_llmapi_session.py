@@ -70,6 +70,9 @@ class Sink:
     def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
         self.values[family.name] = self.values.get(family.name, 0) + value
 
+    def set(self, family: m.Family, value: float) -> None:
+        self.values[family.name] = value
+
 
 @dataclass
 class Site:

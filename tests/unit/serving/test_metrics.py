@@ -17,6 +17,11 @@ class Sink:
             raise m.SinkError("no metrics here")
         self.values[family.name, labels] = self.values.get((family.name, labels), 0) + value
 
+    def set(self, family: m.Family, value: float) -> None:
+        if self.broken:
+            raise m.SinkError("no metrics here")
+        self.values[family.name, ()] = value
+
 
 def test_names_are_families_of_their_own() -> None:
     names = [family.name for family in FAMILIES]
@@ -39,6 +44,22 @@ def test_differences_add_up_to_the_values() -> None:
     assert sink.values[m.ACCEPTED.name, ()] == 6
     per_position = [sink.values[m.ACCEPTED_PER_POS.name, (("position", str(i)),)] for i in range(4)]
     assert per_position == [2, 2, 1, 1]
+
+
+def test_several_instances_add_up_but_for_the_draft_length() -> None:
+    instances, sink = (m.Metrics(), m.Metrics()), Sink()
+    for running, drafted in [(5, 4), (3, 4), (7, 2)]:
+        for metrics in instances:
+            metrics.set(m.RUNNING, running)
+            metrics.step(1, drafted, 0)
+            metrics.flush(sink)
+    assert sink.values[m.RUNNING.name, ()] == 14
+    assert sink.values[m.DRAFT_TOKENS.name, ()] == 20
+    assert sink.values[m.DRAFT_LENGTH.name, ()] == 2
+    instances[0].step(1, 8, 0)
+    for metrics in instances:
+        metrics.flush(sink)
+    assert sink.values[m.DRAFT_LENGTH.name, ()] == 8, "an instance that drafted nothing since says nothing"
 
 
 def test_failing_sink_is_survived_logged_once_and_made_up_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -61,6 +61,18 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"guided_decoding_guide": strings(["{}"])}, "is sent without guided_decoding_guide_type"),
     ({"return_context_logits": YES}, "return_context_logits is not supported"),
     ({"embedding_bias_words": strings(["a", "b"])}, "holds 2 words and embedding_bias_weights 0 weights"),
+    (
+        {"embedding_bias_words": strings(["a"]), "embedding_bias_weights": real(float("nan"))},
+        "embedding_bias_weights holds nan",
+    ),
+    (
+        {"embedding_bias_words": strings(["a"]), "embedding_bias_weights": real(float("inf"))},
+        "embedding_bias_weights holds inf",
+    ),
+    (
+        {"guided_decoding_guide_type": strings(["json", "regex"])},
+        "guided_decoding_guide_type holds 2 values a prompt",
+    ),
 ]
 
 

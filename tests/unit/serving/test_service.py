@@ -87,6 +87,9 @@ class Sink:
     def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
         self.values[family.name] = self.values.get(family.name, 0) + value
 
+    def set(self, family: m.Family, value: float) -> None:
+        self.values[family.name] = value
+
 
 Start = Callable[..., Service]
 
@@ -333,6 +336,19 @@ def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.Log
     service.close()
     assert str(answer.error) == "the server failed at this request; its log says why"
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_fault_in_reading_a_request_is_its_error_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Triton would send the trace to the client."""
+    service = start(MockEngines())
+    other = ask(service, tensors("a"))
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: 1 // 0)
+    answer = ask(service, tensors("def add(")).wait()
+    assert str(answer.error) == "the server failed at this request; its log says why"
+    assert "ZeroDivisionError" in caplog.text
+    assert other.wait().error is None
 
 
 def test_metrics_count_rounds_tokens_and_positions(start: Start, sink: Sink) -> None:

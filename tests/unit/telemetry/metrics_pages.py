@@ -22,6 +22,10 @@ class PageSink:
         series = self._values.setdefault(family, {})
         series[labels] = series.get(labels, 0) + value
 
+    def set(self, family: m.Family, value: float) -> None:
+        """Set a gauge."""
+        self._values[family] = {(): value}
+
     def page(self) -> bytes:
         """The page, Triton's own series around."""
         lines = [TRITON.rstrip("\n")]

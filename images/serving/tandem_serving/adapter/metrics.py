@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -18,12 +20,18 @@ class TritonSink:
 
     def add(self, family: metrics.Family, labels: metrics.Labels, value: float) -> None:
         """Add to a counter or gauge. Raises metrics.SinkError."""
-        try:
-            if (family.name, labels) not in self._metrics:
-                self._metrics[family.name, labels] = self._create(family, labels)
-            self._metrics[family.name, labels].increment(value)
-        except pb_utils.TritonModelException as error:
-            raise metrics.SinkError(str(error)) from None
+        with _refusals():
+            self._metric(family, labels).increment(value)
+
+    def set(self, family: metrics.Family, value: float) -> None:
+        """Set a gauge. Raises metrics.SinkError."""
+        with _refusals():
+            self._metric(family, ()).set(value)
+
+    def _metric(self, family: metrics.Family, labels: metrics.Labels) -> Any:
+        if (family.name, labels) not in self._metrics:
+            self._metrics[family.name, labels] = self._create(family, labels)
+        return self._metrics[family.name, labels]
 
     def _create(self, family: metrics.Family, labels: metrics.Labels) -> Any:
         if family.name not in self._families:
@@ -33,3 +41,11 @@ class TritonSink:
                 kind=getattr(pb_utils.MetricFamily, family.kind.upper()),
             )
         return self._families[family.name].Metric(labels=dict(labels))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except pb_utils.TritonModelException as error:
+        raise metrics.SinkError(str(error)) from None

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery
-from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, ServingError
+from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, ServingError, faults_as_errors
 from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
 from tandem_serving.llmapi.engine import stopped
@@ -93,7 +93,8 @@ class Session:
         try:
             if not self.healthy:
                 raise stopped()
-            request = self._parser.parse(tensors)
+            with faults_as_errors("a request could not be read"):
+                request = self._parser.parse(tensors)
             self._admit(len(request.prompts))
         except ServingError as error:
             responder.fail(error)

@@ -1,0 +1,53 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tandem_serving.errors import RequestError
+from tandem_serving.request import Limits, Parser
+from tandem_serving.tokenizer import Tokenizer
+
+
+def test_a_long_text_does_not_hold_up_other_threads(tokenizer: Tokenizer) -> None:
+    """With the interpreter's lock held, a megabyte would stop all streams for more than a second."""
+    turns, over = 0, threading.Event()
+
+    def others() -> None:
+        nonlocal turns
+        while not over.wait(0.001):
+            turns += 1
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    began = time.monotonic()
+    ids = tokenizer.encode("def add(a, b):\n    return a + b\n" * 20_000)
+    took = time.monotonic() - began
+    over.set()
+    thread.join()
+    assert len(ids) > 100_000
+    assert turns > 20, f"in {took:.2f} s"
+
+
+def test_a_text_beyond_what_the_limit_can_hold_is_not_tokenized(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser = Parser(tokenizer, Limits(max_sequence_len=128, max_draft_len=4, vocab_size=300))
+    most = tokenizer.most_characters(128)
+    tensors = {"max_tokens": np.array([[1]], np.int32)}
+    with pytest.raises(RequestError, match=r"\d+ tokens and max_tokens 1"):
+        parser.parse(tensors | {"text_input": np.array([[b"x" * most]], np.object_)})
+    monkeypatch.delattr(Tokenizer, "encode")
+    with pytest.raises(RequestError, match=f"{most + 1} characters are more than the model's limit of 128 tokens"):
+        parser.parse(tensors | {"text_input": np.array([[b"x" * (most + 1)]], np.object_)})
+
+
+def test_no_token_stands_for_more_characters_than_the_longest(tokenizer: Tokenizer) -> None:
+    texts = ["def add(a, b):\n    return a + b\n", "naïve 漢字 🙂", "for i in range(10):\n"]
+    for text in texts:
+        assert len(text) <= tokenizer.most_characters(len(tokenizer.encode(text)))
+
+
+def test_words_without_a_token_are_left_out(tokenizer: Tokenizer) -> None:
+    assert tokenizer.word_list(["", "return", ""]).tolist() == tokenizer.word_list(["return"]).tolist()
+    assert tokenizer.word_list([""]).shape == (2, 0)
