@@ -351,8 +351,9 @@ class Runner:
                     self._answer(flight.left[row], output, seconds)
                     del flight.left[row]
             outgoing, self._outgoing = self._outgoing, []
-        outgoing.sort(key=lambda item: item[0].heard_of)  # first tokens first; each sequence's own stay in order
-        self._delivery.put_wave(outgoing)
+            outgoing.sort(key=lambda item: item[0].heard_of)  # first tokens first; each sequence's own stay in order
+            # Under the lock: without it, another thread could run a sequence's next round and put that step first.
+            self._delivery.put_wave(outgoing)
 
     def _settle(self, batch: Batch[Generation], flight: _Flight, error: ServingError) -> Batch[Generation] | None:
         with self._lock:

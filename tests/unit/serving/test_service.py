@@ -1,5 +1,6 @@
 """The service with mock engines: many requests on real threads, no Triton."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import pytest
 
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
+from tandem_serving.delivery import Delivery
 from tandem_serving.errors import CancelledError, EngineError
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.jobs import LINGER_SECONDS, Job, Jobs
@@ -203,6 +205,25 @@ def test_stop_word_ends_the_text_before_it(start: Start) -> None:
             assert answer.chunks[-1].finish_reason == "stop"
             log_probs = [chunk.log_probs for chunk in answer.chunks if chunk.log_probs is not None]
             assert np.concatenate(log_probs).tolist() == [-0.5 * t for chunk in answer.chunks for t in chunk.ids]
+
+
+def test_steps_stay_in_order_whatever_thread_is_held_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may hold up the thread that took a step while others run its sequence's next round."""
+    put, rng = Delivery.put_wave, random.Random(1)
+
+    def late(delivery: Delivery, steps: Any) -> None:
+        time.sleep(rng.random() * 0.01)
+        put(delivery, steps)
+
+    prompts = [f"def f{i}(" for i in range(12)]
+    service = start(MockEngines(), running=12)
+    expected = [ask(service, tensors(prompt)).wait().chunks[0].ids for prompt in prompts]
+    monkeypatch.setattr(Delivery, "put_wave", late)
+    answers = [
+        ask(service, tensors(prompt, **STREAM, num_draft_tokens=np.array([[i % 4]], np.int32)))
+        for i, prompt in enumerate(prompts)
+    ]
+    assert [[token for chunk in answer.wait().chunks for token in chunk.ids] for answer in answers] == expected
 
 
 def test_many_at_once_give_the_same(start: Start) -> None:
