@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from tandem.api.types import DecodingType, Mode
 from tandem.errors import SettingsError
+from tandem.telemetry.credentials import Credentials
 
 
 class _Settings(BaseModel):
@@ -110,6 +111,8 @@ class MetricsServerSettings(_Settings):
     """Time that figures speak of; those older than two windows are told no more."""
     prometheus_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
     """Prometheus that reads the pods' metrics, to be asked instead of the pods; empty: the pods are read."""
+    prometheus: Credentials = Field(default_factory=Credentials)
+    """Who asks that Prometheus, and whom to trust."""
 
     @model_validator(mode="after")
     def _two_readings(self) -> Self:

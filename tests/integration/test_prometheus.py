@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cluster.pki import Identity, issue, load_authority
+from tandem.telemetry.credentials import Credentials
 from tandem.telemetry.figures import Figures
 from tandem.telemetry.prometheus import Prometheus
 from tandem.telemetry.scrape import Limits, Scraper
@@ -36,8 +37,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, pods: list[Target]) -> Iterator[str]:
-    """Prometheus' URL; it scrapes the pods with the labels that a PodMonitor sets."""
+def prometheus(folder: Path, pods: list[Target], web: Path | None = None) -> Iterator[str]:
+    """Prometheus' URL; it scrapes the pods with the labels that a PodMonitor sets. `web`: its `--web.config.file`,
+    with TLS."""
     jobs = [
         {"targets": [f"{pod.address}:{pod.port}"], "labels": {"namespace": pod.namespace, "pod": pod.name}}
         for pod in pods
@@ -47,23 +49,23 @@ def prometheus(folder: Path, pods: list[Target]) -> Iterator[str]:
         "scrape_configs": [{"job_name": "services", "static_configs": jobs}],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
-    url = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [PROMETHEUS or "", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    command += [f"--web.listen-address={address}", *([f"--web.config.file={web}"] if web else [])]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*command, f"--web.listen-address={url}"], stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        wait_ready(f"http://{url}", process, folder / "log")
-        yield f"http://{url}"
+        wait_ready(folder / "log", process)
+        yield f"{'https' if web else 'http'}://{address}"
     finally:
         process.terminate()
         process.wait(20)
 
 
-def wait_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def wait_ready(log: Path, process: "subprocess.Popen[bytes]") -> None:
+    """By its log, which it writes whoever may ask it."""
     deadline = time.monotonic() + 30
-    while True:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/-/ready", timeout=5):
-            return
+    while "Server is ready to receive web requests" not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
@@ -98,10 +100,10 @@ async def served(*servers: Served) -> AsyncIterator[list[Target]]:
         yield [Target(f"uid-{n}", "ns", f"pod-{n}", "127.0.0.1", pod.port) for n, pod in enumerate(pods)]
 
 
-async def first_scrape(url: str, targets: list[Target]) -> None:
+async def first_scrape(url: str, targets: list[Target], credentials: Credentials | None = None) -> None:
     """Wait until Prometheus has samples of the pods: its targets change every five seconds."""
     deadline = time.monotonic() + 30
-    async with Prometheus(url) as source:
+    async with Prometheus(url, credentials) as source:
         while problems := await source.collect(targets, Store(300)):
             assert time.monotonic() < deadline, problems
             await asyncio.sleep(SCRAPE_SECONDS)
@@ -151,3 +153,42 @@ async def test_a_pod_that_prometheus_does_not_know_is_told_so(tmp_path: Path) ->
                 problems = await source.collect([known, other], store)
     assert problems == {"uid-other": "Prometheus has not scraped it within a minute: does a PodMonitor select it?"}
     assert store.latest("uid-0") == pytest.approx(time.time(), abs=30)
+
+
+PASSWORD, BCRYPT = "open sesame", "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
+
+
+def locked(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Prometheus' `--web.config.file`, with TLS and basic authentication, and what it asks of Tandem."""
+    authority = load_authority(folder, "ca")
+    certificate, key = issue(authority, "prometheus", Identity("prometheus", names=("127.0.0.1",)))
+    server = {"cert_file": str(certificate), "key_file": str(key)}
+    (folder / "web.yml").write_text(
+        yaml.safe_dump({"tls_server_config": server, "basic_auth_users": {"tandem": BCRYPT}})
+    )
+    (folder / "password").write_text(f"{PASSWORD}\n")
+    asked = {"caFile": str(authority.path), "username": "tandem", "passwordFile": str(folder / "password")}
+    return folder / "web.yml", asked
+
+
+async def test_one_that_asks_who_asks(tmp_path: Path) -> None:
+    """TLS by an authority of its own, and basic authentication: right, and with each part wrong."""
+    web, asked = locked(tmp_path)
+    (tmp_path / "other").write_text("open barley\n")
+    wrong = {
+        "answers 401: Unauthorized": asked | {"passwordFile": str(tmp_path / "other")},
+        "answers 401": {"caFile": asked["caFile"]},
+        "certificate verify failed": {k: v for k, v in asked.items() if k != "caFile"},
+    }
+    async with served(Served()) as (pod,):
+        with prometheus(tmp_path, [pod], web) as url:
+            right, store = Credentials.model_validate(asked), Store(300)
+            await first_scrape(url, [pod], right)
+            async with Prometheus(url, right) as source:
+                assert await source.collect([pod], store) == {}
+                assert store.latest("uid-0") is not None
+                (tmp_path / "password").write_text("changed")
+                assert "answers 401" in (await source.collect([pod], store))["uid-0"], "read anew"
+            for reason, given in wrong.items():
+                async with Prometheus(url, Credentials.model_validate(given)) as source:
+                    assert reason in (await source.collect([pod], Store(300)))["uid-0"]

@@ -49,6 +49,22 @@ app.kubernetes.io/component: metrics
 {{ .Values.metricsServer.certificate.secretName | default (printf "%s-certificate" (include "tandem.metrics" .)) }}
 {{- end }}
 
+{{/* Who asks the metrics server's Prometheus: the Secret's files where they are mounted, name and headers. */}}
+{{- define "tandem.metrics.prometheus" -}}
+{{- $given := .Values.metricsServer.prometheus -}}
+{{- $credentials := dict -}}
+{{- range $key := list "caFile" "certFile" "keyFile" "bearerTokenFile" "passwordFile" -}}
+{{- with index $given $key -}}
+{{- if not $given.secretName }}{{ fail (printf "metricsServer.prometheus.%s is a file of a Secret: write secretName too" $key) }}{{ end -}}
+{{- $_ := set $credentials $key (printf "/etc/tandem-prometheus/%s" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key := list "username" "headers" -}}
+{{- with index $given $key }}{{ $_ := set $credentials $key . }}{{ end -}}
+{{- end -}}
+{{ toYaml $credentials }}
+{{- end }}
+
 {{- define "tandem.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
@@ -79,6 +95,7 @@ app.kubernetes.io/component: metrics
 {{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" -}}
 {{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
 {{- end -}}
+{{- with include "tandem.metrics.prometheus" . | fromYaml }}{{ $_ := set $server "prometheus" . }}{{ end -}}
 {{- $_ := set $settings "metricsServer" $server -}}
 {{- $url := printf "https://%s.%s.svc" (include "tandem.metrics" .) .Release.Namespace -}}
 {{- $_ := set $settings "reports" (dict "url" $url "caFile" "/etc/tandem-metrics/ca.crt") -}}

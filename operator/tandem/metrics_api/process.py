@@ -39,7 +39,7 @@ STUCK_ROUNDS = 10
 def source(settings: MetricsServerSettings) -> Scraper | Prometheus:
     """What reads the pods' metrics: a Prometheus where one is named, else this process."""
     if settings.prometheus_url:
-        return Prometheus(settings.prometheus_url)
+        return Prometheus(settings.prometheus_url, settings.prometheus)
     return Scraper(Limits(spread_seconds=settings.interval_seconds * SPREAD))
 
 

@@ -12,6 +12,7 @@ from typing import Self
 
 import aiohttp
 
+from tandem.telemetry.credentials import Credentials
 from tandem.telemetry.families import NAMES
 from tandem.telemetry.page import MAX_SERIES, Page, PageError, series
 from tandem.telemetry.source import Target, problem
@@ -29,15 +30,15 @@ Pods = Mapping[tuple[str, str], Mapping[float, Scrape]]
 
 
 class Prometheus:
-    """Reads `URL/api/v1/query`; `headers` go with each query. A `Source`; an async context manager."""
+    """Reads `URL/api/v1/query`. A `Source`; an async context manager."""
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
-        self._url, self._headers = f"{url.rstrip('/')}/api/v1/query", headers
+    def __init__(self, url: str, credentials: Credentials | None = None) -> None:
+        self._url, self._credentials = f"{url.rstrip('/')}/api/v1/query", credentials or Credentials()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=SECONDS)
-        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        self._session = aiohttp.ClientSession(timeout=timeout)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -61,9 +62,12 @@ class Prometheus:
     async def _query(self) -> bytes:
         """The answer's body. Raises PageError."""
         assert self._session is not None, "use Prometheus as a context manager"
-        body = bytearray()
+        headers, trust = self._credentials.request_headers(), self._credentials.trust()
+        body, query = bytearray(), {"query": QUERY}
         try:
-            async with self._session.post(self._url, data={"query": QUERY}, allow_redirects=False) as reply:
+            async with self._session.post(
+                self._url, data=query, headers=headers, ssl=trust, allow_redirects=False
+            ) as reply:
                 async for part in reply.content.iter_any():
                     body += part
                     if len(body) > MAX_BYTES:

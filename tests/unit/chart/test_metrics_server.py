@@ -70,6 +70,19 @@ def test_pod_security_restricted(helm: Helm) -> None:
     assert tmp["emptyDir"]["medium"] == "Memory", "keys touch no disk"
 
 
+def test_what_prometheus_asks_for_is_mounted_for_its_own_user_alone(helm: Helm) -> None:
+    def mounted(**values: Any) -> list[tuple[str, Object]]:
+        spec = pod(helm, **values)
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        paths = [(mount["mountPath"], volumes[mount["name"]]) for mount in spec["containers"][0]["volumeMounts"]]
+        return [(path, volume["secret"]) for path, volume in paths if "secret" in volume]
+
+    assert mounted() == []
+    (found,) = mounted(prometheus={"secretName": "reader", "bearerTokenFile": "token"})
+    assert found == ("/etc/tandem-prometheus", {"secretName": "reader", "defaultMode": 0o440})
+    assert "write secretName too" in helm.refusal({"metricsServer": {"prometheus": {"caFile": "ca.crt"}}})
+
+
 def test_two_pods_on_two_nodes_one_at_a_time(helm: Helm) -> None:
     made = objects(helm)
     deployment = only(made, "Deployment")["spec"]

@@ -11,6 +11,7 @@ import yaml
 
 import tandem
 from tandem.settings import KedaSettings, LeaseSettings, MetricsServerSettings, Profile, Settings, load_settings
+from tandem.telemetry.credentials import Credentials
 
 from .conftest import CHART, Helm, Values, only
 
@@ -96,6 +97,30 @@ ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
         },
     ),
     (
+        "who asks the metrics server's Prometheus: files of the Secret, where it is mounted",
+        {
+            "metricsServer": {
+                "prometheus": {
+                    "secretName": "reader",
+                    "caFile": "ca.crt",
+                    "username": "tandem",
+                    "passwordFile": "password",
+                    "headers": {"X-Scope-OrgID": "team-a"},
+                }
+            }
+        },
+        {
+            "metrics_server": MetricsServerSettings(
+                prometheus=Credentials(
+                    ca_file="/etc/tandem-prometheus/ca.crt",
+                    username="tandem",
+                    password_file="/etc/tandem-prometheus/password",
+                    headers={"X-Scope-OrgID": "team-a"},
+                )
+            )
+        },
+    ),
+    (
         "a certificate of the administrator's",
         {"metricsServer": {"certificate": {"secretName": "mine"}}},
         {"metrics_server": MetricsServerSettings(secret="mine", manage_certificate=False)},
@@ -163,10 +188,11 @@ NOT_OFFERED = {
         (Settings, SCHEMA["properties"]),
         (LeaseSettings, SCHEMA["properties"]["lease"]["properties"]),
         (MetricsServerSettings, SCHEMA["properties"]["metricsServer"]["properties"]),
+        (Credentials, SCHEMA["properties"]["metricsServer"]["properties"]["prometheus"]["properties"]),
         (KedaSettings, SCHEMA["properties"]["keda"]["properties"]),
         (Profile, SCHEMA["properties"]["profiles"]["items"]["properties"]),
     ],
-    ids=["settings", "lease", "metrics server", "KEDA", "profile"],
+    ids=["settings", "lease", "metrics server", "its Prometheus", "KEDA", "profile"],
 )
 def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: dict[str, Any]) -> None:
     for name, field in model.model_json_schema(by_alias=True)["properties"].items():
