@@ -27,8 +27,13 @@ class Speculation(_Report):
     draft_length: float | None = None
     accepted_per_position: tuple[float, ...] = ()
     """Probability that the token at this position is accepted, given that those before it were."""
+    asked_length: float | None = None
+    """Draft tokens a step that the specification asks of every replica at its load: 0 above a schedule's last step.
+    None: mode BLS, where pods and requests choose, or no traffic."""
     drafted: bool | None = None
     """Whether draft tokens were seen; None: no traffic, or the engine does not tell."""
+    draft_failures: int = 0
+    """Sequences that went on with the target alone because the draft engine failed or was too slow (mode BLS)."""
     samples: int = 0
     """Draft-and-verify rounds within the window."""
 

@@ -6,13 +6,15 @@ no news about the service.
 
 from collections.abc import Iterator
 
-from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, SpeculativeInferenceService
+from tandem.accept.llmapi import switches_off
+from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, Speculation, SpeculativeInferenceService
 from tandem.decide import Decision
 from tandem.errors import Refused
 from tandem.finding import Finding
 from tandem.news import News, drafting, tokens
 from tandem.observed import Object, Observed, condition
 from tandem.report import ServiceReport
+from tandem.report import Speculation as Seen
 
 SWITCHED_OFF = "SwitchedOff"
 
@@ -101,7 +103,7 @@ def _active(service: SpeculativeInferenceService, decision: Decision, news: News
         return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
     if active:
         return Finding(kind, "True", "DraftTokensSeen", _figures(report))
-    reason, message = _why_inactive(service, round(tokens(report)))
+    reason, message = _why_inactive(service, report)
     if decision.profile and not decision.profile.counts_draft_tokens and reason != SWITCHED_OFF:
         said = f"profile {decision.profile.name} does not tell how many tokens it drafts"
         return Finding(kind, "Unknown", "NotReported", said)
@@ -110,22 +112,41 @@ def _active(service: SpeculativeInferenceService, decision: Decision, news: News
     return Finding(kind, "False", reason, message)
 
 
-def _why_inactive(service: SpeculativeInferenceService, generated: int) -> tuple[str, str]:
+def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -> tuple[str, str]:
     """Reason and message where tokens are generated and none is drafted."""
-    spec, count = service.spec, f"{generated} tokens were generated without a draft token"
-    if spec.runtime.mode is Mode.BLS:
-        if spec.speculation.adaptive.enabled and spec.speculation.adaptive.min_draft_len == 0:
-            return "AdaptedToZero", f"{count}: at this load and acceptance the target alone is faster"
-        return "NoDraftTokens", f"{count}: the draft fails or is too slow; the pods' logs say why"
-    if spec.speculation.max_concurrency or spec.speculation.draft_len_schedule:
+    count = f"{round(tokens(report))} tokens were generated without a draft token"
+    if service.spec.runtime.mode is Mode.BLS:
+        return _why_bls_inactive(service.spec.speculation, report.speculation, count)
+    if _above_schedule(service.spec.speculation, report.speculation.asked_length):
         return "AboveSchedule", f"{count}: maxConcurrency or draftLenSchedule drafts nothing for so many requests"
+    if threshold := switches_off(service.spec):
+        return SWITCHED_OFF, (
+            f"{count}, though the load asks for drafts: below {threshold} TensorRT-LLM stops drafting for good;"
+            " restart the pods, and lower the threshold or change the draft"
+        )
     before = _before(service, "SpeculationActive")
     if before and (before.status == "True" or before.reason == SWITCHED_OFF):
         return SWITCHED_OFF, (
-            f"{count}, and there were some before: below acceptance_rate_threshold TensorRT-LLM stops drafting for"
-            " good; restart the pods, and lower the threshold or change the draft"
+            f"{count}, and there were some before: the engine stopped drafting by itself, and the pods' logs say why;"
+            " a restart of the pods starts it again"
         )
     return "NoDraftTokens", f"{count}: this image does not run the decodingType that is asked for, see the pods' logs"
+
+
+def _why_bls_inactive(asked: Speculation, seen: Seen, count: str) -> tuple[str, str]:
+    if seen.draft_failures:
+        failed = f"the draft engine failed, or was too slow, at {seen.draft_failures} sequences"
+        return "DraftFails", f"{count}: {failed}; the pods' logs say why"
+    if asked.adaptive.enabled and asked.adaptive.min_draft_len == 0:
+        return "AdaptedToZero", f"{count}: at this load and acceptance the target alone is faster"
+    return "NoDraftTokens", f"{count}: do the requests ask for num_draft_tokens 0? Else the pods' logs say why"
+
+
+def _above_schedule(asked: Speculation, length: float | None) -> bool:
+    """Whether the schedule drafts nothing at this load; where the load is not known, whether it may."""
+    if length is None:
+        return bool(asked.max_concurrency or asked.draft_len_schedule)
+    return length == 0
 
 
 def _beneficial(service: SpeculativeInferenceService, news: News) -> Finding:

@@ -196,11 +196,16 @@ def _warn_schedule(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
+def switches_off(spec: ServiceSpec) -> str:
+    """Name of the argument by which TensorRT-LLM stops drafting for good; empty where none is written."""
+    thresholds = {"acceptance_rate_threshold", "acceptance_length_threshold"}
+    return min(thresholds & _speculative_args(spec).keys(), default="")
+
+
 def _warn_threshold(spec: ServiceSpec, profile: Profile) -> str | None:
-    found = {"acceptance_rate_threshold", "acceptance_length_threshold"} & _speculative_args(spec).keys()
-    if not found:
+    if not (found := switches_off(spec)):
         return None
-    return f"{min(found)}: once acceptance falls below it, speculation stays off until the server restarts"
+    return f"{found}: once acceptance falls below it, speculation stays off until the server restarts"
 
 
 def _warn_tree(spec: ServiceSpec, profile: Profile) -> str | None:

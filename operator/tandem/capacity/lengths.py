@@ -27,6 +27,14 @@ class Lengths:
         return (next((step.draft_len for step in self.steps if rows <= step.max_batch_size), 0),)
 
 
+def asked_for(spec: ServiceSpec, running: float) -> float | None:
+    """Draft tokens a step that the specification asks a replica for with so many sequences at once.
+
+    None in mode BLS: there the pods choose, and requests too, and both may choose none.
+    """
+    return None if spec.runtime.mode is Mode.BLS else float(lengths(spec).at(running)[0])
+
+
 def lengths(spec: ServiceSpec) -> Lengths:
     """What the service's specification lets its replicas draft."""
     speculation, unbounded = spec.speculation, spec.serving.max_batch_size

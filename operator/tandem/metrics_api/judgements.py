@@ -15,6 +15,7 @@ from tandem.report import ServiceReport
 LABELS = ("namespace", KIND.lower())
 FAMILIES = {
     "tandem_speculation_speedup": "Tokens a second beside those of the target alone, at the same load",
+    "tandem_asked_draft_length": "Draft tokens a step that the load asks for by the specification",
     "tandem_service_pods": "Ready pods, by whether they tell figures",
     "tandem_objective_seconds": "What autoscaling is to keep",
 }
@@ -45,5 +46,7 @@ def _series(report: ServiceReport) -> Iterator[tuple[str, tuple[str, ...], float
     yield "tandem_service_pods", ("unknown",), report.unknown
     if report.worth.speedup is not None:
         yield "tandem_speculation_speedup", (), report.worth.speedup
+    if report.speculation.asked_length is not None:
+        yield "tandem_asked_draft_length", (), report.speculation.asked_length
     for objective, seconds in report.objectives.items():
         yield "tandem_objective_seconds", (objective,), seconds

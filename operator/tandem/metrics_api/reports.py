@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from tandem.api.types import Objectives, SpeculativeInferenceService, seconds
+from tandem.api.types import Objectives, ServiceSpec, SpeculativeInferenceService, seconds
+from tandem.capacity.lengths import asked_for
 from tandem.capacity.planner import PlannerOutput
 from tandem.report import Latency, ServiceReport, Speculation, Worth
 from tandem.telemetry.figures import Figures
@@ -31,7 +32,7 @@ def report(
         running=figures.sum("running"),
         waiting=figures.sum("waiting"),
         tokens_per_second=figures.rate("generation_tokens"),
-        speculation=_speculation(figures),
+        speculation=_speculation(service.spec, figures),
         latency=_latency(figures),
         decision=output.decision if output else None,
         worth=output.worth if output else Worth(),
@@ -48,7 +49,7 @@ def _objectives(service: SpeculativeInferenceService) -> dict[str, float]:
     return {name: seconds(duration) for name, duration in named.items() if duration}
 
 
-def _speculation(figures: Figures) -> Speculation:
+def _speculation(spec: ServiceSpec, figures: Figures) -> Speculation:
     drafted = figures.sum("draft_tokens")
     served = figures.sum("generation_tokens")
     return Speculation(
@@ -56,9 +57,18 @@ def _speculation(figures: Figures) -> Speculation:
         mean_accepted_length=figures.mean_accepted_length,
         draft_length=figures.draft_length,
         accepted_per_position=_per_position(figures),
+        asked_length=_asked_length(spec, figures),
         drafted=drafted > 0 if drafted is not None and (drafted or served) else None,
+        draft_failures=round(figures.sum("draft_failures") or 0),
         samples=round(figures.sum("rounds") or 0),
     )
+
+
+def _asked_length(spec: ServiceSpec, figures: Figures) -> float | None:
+    """The least that is asked of a pod with traffic: where it is above 0, all should draft."""
+    loads = [pod.running for pod in figures.pods if pod.running is not None and pod.generation_tokens]
+    asked = [length for running in loads if (length := asked_for(spec, running)) is not None]
+    return min(asked, default=None)
 
 
 def _per_position(figures: Figures) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tandem.metrics_api.judgements import JudgementSeries
 from tandem.metrics_api.reports import report
 from tandem.report import ServiceReport
-from tandem.telemetry.figures import Figures
+from tandem.telemetry.figures import Figures, PodFigures
 from unit.operator.conftest import QUICKSTART, parse
 
 LABELS = 'namespace="team-a",speculativeinferenceservice="llama"'
@@ -19,6 +19,11 @@ PODS = {
 ROWS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("what is not known has no series", {}, set()),
     ("worth", {"worth": {"speedup": 0.9}}, {f"tandem_speculation_speedup{{{LABELS}}} 0.9"}),
+    (
+        "drafts that are asked for, and none",
+        {"speculation": {"askedLength": 0}},
+        {f"tandem_asked_draft_length{{{LABELS}}} 0.0"},
+    ),
     (
         "objectives",
         {"objectives": {"timeToFirstToken": 0.5}},
@@ -60,3 +65,36 @@ def test_series(reason: str, fields: dict[str, Any], wanted: set[str]) -> None:
 def test_reports_tell_the_objectives(autoscaling: Any, wanted: dict[str, float]) -> None:
     service = parse(QUICKSTART, autoscaling=autoscaling)
     assert report(service, Figures(at=0.0), None, 60, ()).objectives == wanted
+
+
+LLMAPI = {"runtime": {"mode": "LLMAPI", "profile": "reference"}}
+SCHEDULE = [{"maxBatchSize": 4, "draftLen": 4}, {"maxBatchSize": 8, "draftLen": 2}]
+BUSY, IDLE = {"generation_tokens": 100.0}, {"generation_tokens": 0.0}
+
+
+def pods(*running: float | None, traffic: dict[str, float] = BUSY) -> Figures:
+    return Figures(0.0, tuple(PodFigures(60, running=each, **traffic) for each in running))
+
+
+ASKED: list[tuple[str, dict[str, Any], dict[str, Any], Figures, float | None]] = [
+    # reason, fields, speculation, figures, wanted
+    ("no schedule: at every load", LLMAPI, {}, pods(16.0), 4),
+    ("within the second step", LLMAPI, {"draftLenSchedule": SCHEDULE}, pods(6.0), 2),
+    ("above the last", LLMAPI, {"draftLenSchedule": SCHEDULE}, pods(9.0), 0),
+    ("of one pod: the least", LLMAPI, {"draftLenSchedule": SCHEDULE}, pods(1.0, 9.0), 0),
+    ("above the limit", LLMAPI, {"maxConcurrency": 2}, pods(3.0), 0),
+    ("a pod without traffic asks for nothing", LLMAPI, {}, pods(0.0, traffic=IDLE), None),
+    ("a pod that does not tell", LLMAPI, {}, pods(None), None),
+    ("mode BLS: pods and requests choose", {}, {}, pods(1.0), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields", "speculation", "figures", "wanted"), ASKED, ids=[row[0] for row in ASKED]
+)
+def test_reports_tell_what_is_asked_for(
+    reason: str, fields: dict[str, Any], speculation: dict[str, Any], figures: Figures, wanted: float | None
+) -> None:
+    drafts = {"decodingType": "DraftTarget", "maxDraftLen": 4, **speculation}
+    service = parse(QUICKSTART, **fields, speculation=drafts)
+    assert report(service, figures, None, 60, ()).speculation.asked_length == wanted, reason

@@ -51,6 +51,20 @@ def with_condition(service: SpeculativeInferenceService, kind: str, before: str)
     return service.model_copy(update={"status": conditions})
 
 
+SCHEDULED = {**LLMAPI, "speculation": {"decodingType": "NGram", "maxConcurrency": 4}}
+THRESHOLD = {
+    **LLMAPI,
+    "runtime": {**LLMAPI["runtime"], "extraLlmArgs": {"speculative_config": {"acceptance_rate_threshold": 0.3}}},  # type: ignore[dict-item]
+}
+
+
+def asked(length: float) -> dict[str, Any]:
+    """Nothing drafted, at a load at which the specification asks for that many tokens a step."""
+    return {"speculation": {"drafted": False, **NO_FIGURES, "askedLength": length}}
+
+
+DRAFT_FAILS = {"speculation": {"drafted": False, **NO_FIGURES, "draftFailures": 12}}
+
 ACTIVE: list[tuple[str, dict[str, Any], News | None, str, str | None]] = [
     # reason, spec, news, before, wanted
     ("no metrics server is set up", {}, None, "", None),
@@ -61,7 +75,7 @@ ACTIVE: list[tuple[str, dict[str, Any], News | None, str, str | None]] = [
     ("no traffic was ever seen", {}, News(quiet()), "", "Unknown/NoTraffic"),
     ("a pause", {}, News(quiet()), "True/DraftTokensSeen", "True/DraftTokensSeen"),
     ("a long pause", {}, News(report(), idle=True), "True/DraftTokensSeen", "Unknown/NoTraffic"),
-    ("the draft fails", FIXED, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
+    ("nothing is drafted, and nothing fails", FIXED, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
     ("the adaptive length is 0", {}, News(report(**NOTHING_DRAFTED)), "", "False/AdaptedToZero"),
     (
         "the first tokens",
@@ -76,11 +90,27 @@ ACTIVE: list[tuple[str, dict[str, Any], News | None, str, str | None]] = [
     ("and still", LLMAPI, News(report(**NOTHING_DRAFTED)), "False/SwitchedOff", "False/SwitchedOff"),
     (
         "more requests than are let draft",
-        {**LLMAPI, "speculation": {"decodingType": "NGram", "maxConcurrency": 4}},
+        SCHEDULED,
+        News(report(**asked(0))),
+        "True/DraftTokensSeen",
+        "False/AboveSchedule",
+    ),
+    (
+        "perhaps: how many there are is not told",
+        SCHEDULED,
         News(report(**NOTHING_DRAFTED)),
         "True/DraftTokensSeen",
         "False/AboveSchedule",
     ),
+    (
+        "few enough to draft: it stopped for good",
+        SCHEDULED,
+        News(report(**asked(4))),
+        "True/DraftTokensSeen",
+        "False/SwitchedOff",
+    ),
+    ("a threshold is written, whatever was before", THRESHOLD, News(report(**asked(4))), "", "False/SwitchedOff"),
+    ("the draft engine fails", {}, News(report(**DRAFT_FAILS)), "", "False/DraftFails"),
     ("a profile without counts", UNCOUNTED, News(report(**NOT_TOLD)), "", "Unknown/NotReported"),
     ("whose steps give more than a token", UNCOUNTED, News(report(**LENGTH_ONLY)), "", "True/DraftTokensSeen"),
     ("or one: perhaps a bad draft", UNCOUNTED, News(report(**ONE_A_STEP)), "", "Unknown/NotReported"),
