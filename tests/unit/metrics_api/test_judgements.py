@@ -69,11 +69,10 @@ def test_reports_tell_the_objectives(autoscaling: Any, wanted: dict[str, float])
 
 LLMAPI = {"runtime": {"mode": "LLMAPI", "profile": "reference"}}
 SCHEDULE = [{"maxBatchSize": 4, "draftLen": 4}, {"maxBatchSize": 8, "draftLen": 2}]
-BUSY, IDLE = {"generation_tokens": 100.0}, {"generation_tokens": 0.0}
 
 
-def pods(*running: float | None, traffic: dict[str, float] = BUSY) -> Figures:
-    return Figures(0.0, tuple(PodFigures(60, running=each, **traffic) for each in running))
+def pods(*running: float | None, tokens: float = 100) -> Figures:
+    return Figures(0.0, tuple(PodFigures(60, running=each, generation_tokens=tokens) for each in running))
 
 
 ASKED: list[tuple[str, dict[str, Any], dict[str, Any], Figures, float | None]] = [
@@ -83,7 +82,7 @@ ASKED: list[tuple[str, dict[str, Any], dict[str, Any], Figures, float | None]] =
     ("above the last", LLMAPI, {"draftLenSchedule": SCHEDULE}, pods(9.0), 0),
     ("of one pod: the least", LLMAPI, {"draftLenSchedule": SCHEDULE}, pods(1.0, 9.0), 0),
     ("above the limit", LLMAPI, {"maxConcurrency": 2}, pods(3.0), 0),
-    ("a pod without traffic asks for nothing", LLMAPI, {}, pods(0.0, traffic=IDLE), None),
+    ("a pod without traffic asks for nothing", LLMAPI, {}, pods(0.0, tokens=0), None),
     ("a pod that does not tell", LLMAPI, {}, pods(None), None),
     ("mode BLS: pods and requests choose", {}, {}, pods(1.0), None),
 ]
