@@ -14,9 +14,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from tandem.cluster.client import Api
 from tandem.cluster.lease import Leadership
 from tandem.handlers import EventSource
+from tandem.listening import Limits, Listener
 from tandem.resync import Resync
 
 API_SILENT_SECONDS = 20
+LIMITS = Limits(connections=64)
 
 
 class Probes(Protocol):
@@ -69,8 +71,8 @@ class Health:
         return f"ok: {'leader' if self.leadership.acquired.is_set() else 'standby'}"
 
 
-async def serve(health: Probes, host: str, port: int) -> web.AppRunner:
-    """Start serving `/healthz`, `/readyz` and `/metrics`; `cleanup()` the runner to stop."""
+async def serve(health: Probes, host: str, port: int) -> Listener:
+    """Start serving `/healthz`, `/readyz` and `/metrics`; `close()` it to stop."""
 
     def answer(problem: str, fine: str) -> web.Response:
         return web.Response(text=f"{problem or fine}\n", status=503 if problem else 200)
@@ -86,7 +88,6 @@ async def serve(health: Probes, host: str, port: int) -> web.AppRunner:
 
     app = web.Application()
     app.add_routes([web.get("/readyz", readyz), web.get("/healthz", healthz), web.get("/metrics", metrics)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, host, port).start()
-    return runner
+    listener = Listener(app, host, port, LIMITS)
+    await listener.listen()
+    return listener

@@ -52,7 +52,7 @@ class Operator:
             self._settings.resync_seconds,
             time.monotonic(),
         )
-        runner = await serve(health, host, port)
+        probes = await serve(health, host, port)
         metrics.QUEUE_DEPTH.set_function(lambda: len(self._queue))
         metrics.LEADER.set_function(lambda: float(self._leadership.acquired.is_set()))
         try:
@@ -65,7 +65,7 @@ class Operator:
                     group.create_task(self._queue.work(self._handle))
         finally:
             await self._source.stop()
-            await runner.cleanup()
+            await probes.close()
 
     async def _handle(self, key: Key) -> None:
         await self._leadership.acquired.wait()

@@ -14,6 +14,7 @@ from tandem.cluster.client import Api
 from tandem.errors import Refused, Transient
 from tandem.health import serve
 from tandem.identity import identity
+from tandem.listening import Listener
 from tandem.metrics_api.authentication import Authenticator
 from tandem.metrics_api.authorization import Authorizer
 from tandem.metrics_api.board import Board
@@ -22,7 +23,7 @@ from tandem.metrics_api.inventory import Inventory
 from tandem.metrics_api.judgements import JudgementSeries
 from tandem.metrics_api.loop import Loop
 from tandem.metrics_api.series import ReportSeries
-from tandem.metrics_api.server import Listener, application
+from tandem.metrics_api.server import application
 from tandem.metrics_api.trust import Trust, TrustKeeper
 from tandem.settings import MetricsServerSettings, Settings
 from tandem.telemetry.prometheus import Prometheus
@@ -69,7 +70,7 @@ class MetricsServer:
                 group.create_task(self._rounds(Loop(self._inventory, read, self._board, self._settings)))
         finally:
             await listener.close()
-            await probes.cleanup()
+            await probes.close()
 
     async def _rounds(self, loop: Loop) -> None:
         await self._inventory.listed()

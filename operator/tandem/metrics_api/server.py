@@ -5,8 +5,6 @@ Every request is authenticated and authorized; those that are refused learn noth
 
 import asyncio
 import logging
-import socket
-import ssl
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -23,8 +21,6 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 REVIEW_SECONDS = 10.0
-KEEPALIVE_SECONDS = 90.0
-BACKLOG = 128
 METRIC_PATH = f"/apis/{METRICS_API}/namespaces/{{namespace}}/{{resource}}/{{name}}/{{metric}}"
 
 
@@ -50,6 +46,8 @@ async def _as_status(request: web.Request, handler: Handler) -> web.StreamRespon
         response = await handler(request)
     except web.HTTPException as error:
         response = web.json_response(failure(error.status, error.text or error.reason), status=error.status)
+        if isinstance(error, web.HTTPUnauthorized):
+            response.force_close()  # strangers keep no connection
     metrics.SERVED.labels(str(response.status)).inc()
     return response
 
@@ -139,39 +137,3 @@ def _values(board: Board, asked: MetricRequest, request: web.Request) -> dict[st
 
 def _json(body: Reports | ServiceReport) -> web.Response:
     return web.Response(text=body.model_dump_json(by_alias=True, exclude_none=True), content_type="application/json")
-
-
-class Listener:
-    """Listens on one address, with certificates that may change while connections live on.
-
-    The socket stays; only who accepts from it changes, so that nobody is turned away in between.
-    """
-
-    def __init__(self, app: web.Application, host: str, port: int) -> None:
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
-        self._address = (host, port)
-        self._socket: socket.socket | None = None
-        self._site: web.SockSite | None = None
-
-    async def listen(self, context: ssl.SSLContext) -> None:
-        """Serve new connections with `context`; call it again with another."""
-        if self._socket is None:
-            await self._runner.setup()
-            family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-            self._socket = socket.create_server(self._address, family=family, backlog=BACKLOG)
-        before = self._site
-        self._site = web.SockSite(self._runner, self._socket.dup(), ssl_context=context, backlog=BACKLOG)
-        await self._site.start()
-        if before:
-            await before.stop()
-
-    @property
-    def port(self) -> int:
-        """Where it listens; 0 while it does not."""
-        return int(self._socket.getsockname()[1]) if self._socket else 0
-
-    async def close(self) -> None:
-        """End all connections."""
-        await self._runner.cleanup()
-        if self._socket:
-            self._socket.close()

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from tandem.cluster.reports import SILENT_SECONDS, ReportReader
+from tandem.listening import Listener
 from tandem.metrics_api.authentication import Authenticator
 from tandem.metrics_api.authorization import Authorizer
 from tandem.metrics_api.board import Board
 from tandem.metrics_api.certificates import renewed, utc_now
-from tandem.metrics_api.server import Listener, application
+from tandem.metrics_api.server import application
 from tandem.settings import ReportsSettings
 
 from .conftest import FakeReviews, report
