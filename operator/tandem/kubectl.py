@@ -17,16 +17,17 @@ class ClusterError(TandemError):
     """The cluster, or something in it, cannot be reached or found; the message says what to do."""
 
 
-async def kubectl(*arguments: str, otherwise: str = "") -> str:
-    """Standard output of `kubectl <arguments>`.
+async def kubectl(*arguments: str, otherwise: str = "", stdin: str = "") -> str:
+    """Standard output of `kubectl <arguments>`, which reads `stdin`.
 
     Raises:
         ClusterError: it failed, or is not there; `otherwise` says what to do without it.
     """
     command = (executable(otherwise), *arguments)
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    given = PIPE if stdin else DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, stdin=given, stdout=PIPE, stderr=PIPE)
     try:
-        out, err = await process.communicate()
+        out, err = await process.communicate(stdin.encode() or None)
     finally:
         await stop(process)
     if process.returncode:

@@ -22,7 +22,8 @@ REVISION = "revision"
 FETCH = "fetch"
 BUILD = "build"
 PREFLIGHT = "preflight"
-"""Values of `LABEL_COMPONENT`; the last three are kinds of tasks. A group's leader is its server."""
+BENCHMARK = "benchmark"
+"""Values of `LABEL_COMPONENT`; FETCH, BUILD and PREFLIGHT are kinds of tasks. A group's leader is its server."""
 TASKS = (FETCH, BUILD, PREFLIGHT)
 
 CACHE_CLAIM = "tandem-cache"
@@ -52,6 +53,11 @@ def revision(service: str, digest: str) -> str:
 def task(service: str, component: str, digest: str) -> str:
     """Job that does a task, and ConfigMap of its result."""
     return f"{service}-{component}-{digest}"
+
+
+def benchmark(service: str) -> str:
+    """ConfigMap of what `tandem bench --record` measured."""
+    return f"{service}-benchmark"
 
 
 def selector(service: str, component: str = SERVER) -> dict[str, str]:

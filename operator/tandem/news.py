@@ -77,6 +77,12 @@ def tokens(report: ServiceReport) -> float:
     return (report.tokens_per_second or 0) * report.window_seconds
 
 
+def load(news: News | None) -> float | None:
+    """Requests at once in a replica, as last told; None where that is not known."""
+    report = news.report if news else None
+    return report.running / report.pods if report and report.running is not None and report.pods else None
+
+
 def drafting(report: ServiceReport) -> bool | None:
     """Whether tokens are drafted; None where that cannot be said. An accepted length above 1 says so without a count,
     for the engines that keep none."""
@@ -97,6 +103,7 @@ def speculation_status(report: ServiceReport) -> SpeculationStatus | None:
         mean_accepted_length=_rounded(seen.mean_accepted_length, 2),
         draft_length=_rounded(seen.draft_length, 2),
         speedup=_rounded(report.worth.speedup, 2),
+        speedup_source=report.worth.source if report.worth.speedup is not None else None,
         samples=seen.samples,
         observed_at=report.observed_at,
         advice=SpeculationAdvice(
@@ -134,6 +141,7 @@ def speculation_moved(before: SpeculationStatus | None, now: SpeculationStatus |
         _moved(before.acceptance_rate, now.acceptance_rate, RATE_POINTS)
         or _moved(before.mean_accepted_length, now.mean_accepted_length, LENGTH_TOKENS)
         or _moved(before.speedup, now.speedup, SPEEDUP_SHARE * (before.speedup or 1))
+        or _changed(before.speedup_source, now.speedup_source)
         or _steps(before) != _steps(now)
     )
 

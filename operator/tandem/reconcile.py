@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
+from tandem.benchmarked import benchmark
 from tandem.cluster.apply import execute, matches
 from tandem.cluster.client import Api
 from tandem.cluster.events import record_transitions
@@ -24,6 +25,7 @@ from tandem.cluster.observe import observe
 from tandem.cluster.reports import ReportReader
 from tandem.decide import decide
 from tandem.errors import Refused
+from tandem.news import load
 from tandem.observed import Observed
 from tandem.plan import Action, autoscaling, plan
 from tandem.settings import Settings
@@ -87,9 +89,10 @@ class Reconciler:
         refused = await self._execute(plan(decision, observed, self._settings, matches))
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
         news = self._reports.news(*key)
-        beside = verdicts(service, decision, observed, news, scaling_refused)
+        measured = benchmark(service, observed, load(news))
+        beside = verdicts(service, decision, observed, news, scaling_refused, measured)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        shown = status(service, decision, observed, refused, now, news, beside)
+        shown = status(service, decision, observed, refused, now, news, beside, measured)
         await self._write_status(service, observed, shown)
         if refused or scaling_refused:
             return Next.RETRY

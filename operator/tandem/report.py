@@ -78,10 +78,11 @@ class Worth(_Report):
     """The speed-up lies between `low` ..."""
     high: float | None = None
     """... and `high` in 95 of 100 cases."""
-    source: Literal["Model", "Probe"] = "Model"
-    """Model: from the fitted costs. Probe: measured on requests that ran without speculation."""
+    source: Literal["Model", "Probe", "Benchmark"] = "Model"
+    """Model: from the fitted costs. Probe: measured on requests that ran without speculation. Benchmark: by
+    `tandem bench --record`, which the operator reads; no report has it."""
     samples: int = 0
-    """Rounds (Model) or sequences without speculation (Probe) behind it."""
+    """Rounds (Model), sequences without speculation (Probe) or requests (Benchmark) behind it."""
     message: str = ""
 
     @property

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import names
-from tandem.api.types import Condition, Model, SpeculativeInferenceService
+from tandem.api.types import Condition, Model, SpeculationStatus, SpeculativeInferenceService
+from tandem.benchmarked import Benchmark
 from tandem.build.service import url
 from tandem.decide import Decision, Step, records
 from tandem.errors import Refused
@@ -53,11 +54,12 @@ def status(
     now: str,
     news: News | None = None,
     beside: Sequence[Finding] = (),
+    benchmark: Benchmark | None = None,
 ) -> dict[str, Any]:
     """The whole status.
 
     `refused` is what the API server said no to; `now` is RFC 3339; `news` and `beside` are the figures, and the
-    conditions that have no say in Ready (`tandem.verdicts`).
+    conditions that have no say in Ready (`tandem.verdicts`); `benchmark` is what is recorded of the service.
     """
     digest = decision.revision.digest if decision.revision else None
     rollout = Rollout.of(observed, digest)
@@ -80,14 +82,15 @@ def status(
         **({"currentRevision": current} if current else {}),
         **({"updateRevision": digest} if digest else {}),
         **({"failedRevision": failed} if failed else {}),
-        **_figures(service, news),
+        **_figures(service, news, benchmark),
     }
 
 
-def _figures(service: SpeculativeInferenceService, news: News | None) -> dict[str, Any]:
+def _figures(service: SpeculativeInferenceService, news: News | None, benchmark: Benchmark | None) -> dict[str, Any]:
     """What was speculated and decided: the newest that is told, unless what stands there says the same."""
     report = news.report if news else None
-    speculation, before = speculation_status(report) if report else None, service.status.speculation
+    before = _without_benchmark(service.status.speculation, benchmark)
+    speculation = _benchmarked(speculation_status(report) if report else None, before, benchmark)
     if not speculation_moved(before, speculation):
         speculation = before
     scaling, decided = autoscaling_status(report) if report else None, service.status.autoscaling
@@ -97,6 +100,24 @@ def _figures(service: SpeculativeInferenceService, news: News | None) -> dict[st
         scaling = None
     shown: dict[str, Model | None] = {"speculation": speculation, "autoscaling": scaling}
     return {name: part.model_dump(by_alias=True, exclude_none=True) for name, part in shown.items() if part}
+
+
+def _benchmarked(
+    told: SpeculationStatus | None, before: SpeculationStatus | None, benchmark: Benchmark | None
+) -> SpeculationStatus | None:
+    """What is told, with the benchmark's speed-up where the traffic shows none."""
+    if benchmark is None or benchmark.worth.speedup is None or (told and told.speedup is not None):
+        return told
+    known = told or before or SpeculationStatus(observed_at=benchmark.at)
+    speedup = round(benchmark.worth.speedup, 2)
+    return known.model_copy(update={"speedup": speedup, "speedup_source": "Benchmark"})
+
+
+def _without_benchmark(before: SpeculationStatus | None, benchmark: Benchmark | None) -> SpeculationStatus | None:
+    """What stands there, but for the speed-up of a benchmark that says nothing any more."""
+    if before is None or before.speedup_source != "Benchmark" or (benchmark and benchmark.worth.speedup is not None):
+        return before
+    return before.model_copy(update={"speedup": None, "speedup_source": None})
 
 
 def _condition(service: SpeculativeInferenceService, finding: Finding, now: str) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from tandem.accept.llmapi import switches_off
 from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, Speculation, SpeculativeInferenceService
+from tandem.benchmarked import Benchmark
 from tandem.decide import Decision
 from tandem.errors import Refused
 from tandem.finding import Finding
 from tandem.news import News, drafting, tokens
 from tandem.observed import Object, Observed, condition
-from tandem.report import ServiceReport
+from tandem.report import ServiceReport, Worth
 from tandem.report import Speculation as Seen
 
 SWITCHED_OFF = "SwitchedOff"
@@ -25,15 +26,19 @@ def verdicts(
     observed: Observed,
     news: News | None,
     scaling_refused: Refused | None,
+    benchmark: Benchmark | None = None,
 ) -> list[Finding]:
-    """The conditions. `news`: None where no metrics server is set up; then nothing is said of speculation."""
+    """The conditions. `news`: None where no metrics server is set up; then nothing is said of speculation but what a
+    benchmark says."""
     found = list(_scaling(service, decision, observed, scaling_refused))
-    if news is None:
-        return found
-    found.append(_metrics(service, news))
-    if service.spec.speculation.decoding_type is not DecodingType.NONE:
-        found += [_active(service, decision, news), _beneficial(service, news)]
-    return [*found, *_unreachable(service, news)]
+    speculates = service.spec.speculation.decoding_type is not DecodingType.NONE
+    if news:
+        found.append(_metrics(service, news))
+    if news and speculates:
+        found.append(_active(service, decision, news))
+    if (news or benchmark) and speculates:
+        found.append(_beneficial(service, news or News(), benchmark))
+    return [*found, *(_unreachable(service, news) if news else ())]
 
 
 # --- the autoscaler's own view ----------------------------------------------------------------------
@@ -149,19 +154,47 @@ def _above_schedule(asked: Speculation, length: float | None) -> bool:
     return length == 0
 
 
-def _beneficial(service: SpeculativeInferenceService, news: News) -> Finding:
+def _beneficial(service: SpeculativeInferenceService, news: News, benchmark: Benchmark | None) -> Finding:
+    """By the traffic where that shows it, else by a benchmark."""
     kind, report = "SpeculationBeneficial", news.report
-    if report is None:
-        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
-    worth = report.worth
-    if worth.speedup is None and not report.tokens_per_second:
-        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
+    worth, stands = report.worth if report else Worth(), not _shows_benchmark(service)
+    if worth.speedup is None and benchmark and (benchmark.worth.speedup is not None or not _traffic_told(service)):
+        return _by_benchmark(kind, benchmark)
+    if worth.speedup is None and (report is None or not report.tokens_per_second):
+        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet", stands)
     if worth.speedup is None:
-        return _as_before(service, kind, "TooFewSamples", worth.message or f"{worth.samples} samples are too few")
+        said = worth.message or f"{worth.samples} samples are too few"
+        return _as_before(service, kind, "TooFewSamples", f"{said}{_how(service)}", stands)
     said = worth.message or f"{worth.speedup:.2f} times the tokens a second of the target alone"
     if worth.speedup >= 1:
         return Finding(kind, "True", "Faster", said)
     return Finding(kind, "False", "Slower", said)
+
+
+def _by_benchmark(kind: str, benchmark: Benchmark) -> Finding:
+    worth = benchmark.worth
+    if worth.speedup is None:
+        return Finding(kind, "Unknown", benchmark.reason, worth.message)
+    if worth.beneficial is None:
+        return Finding(kind, "Unknown", "TooCloseToTell", worth.message)
+    return Finding(kind, *(("True", "Faster") if worth.beneficial else ("False", "Slower")), worth.message)
+
+
+def _shows_benchmark(service: SpeculativeInferenceService) -> bool:
+    """Whether status says of the worth what a benchmark said: it goes with the benchmark."""
+    before, shown = _before(service, "SpeculationBeneficial"), service.status.speculation
+    return bool((before and before.reason.startswith("Benchmark")) or (shown and shown.speedup_source == "Benchmark"))
+
+
+def _traffic_told(service: SpeculativeInferenceService) -> bool:
+    before = _before(service, "SpeculationBeneficial")
+    return bool(before and before.status != "Unknown") and not _shows_benchmark(service)
+
+
+def _how(service: SpeculativeInferenceService) -> str:
+    if service.spec.runtime.mode is Mode.BLS:
+        return ""
+    return f"; tandem bench {service.name} --against NAME --record measures it"
 
 
 def _unreachable(service: SpeculativeInferenceService, news: News) -> Iterator[Finding]:
@@ -181,10 +214,12 @@ def _figures(report: ServiceReport) -> str:
     return ", ".join(filter(None, told))
 
 
-def _as_before(service: SpeculativeInferenceService, kind: str, reason: str, message: str) -> Finding:
-    """The condition as it stands; Unknown where it does not, or said only that there was no traffic."""
+def _as_before(
+    service: SpeculativeInferenceService, kind: str, reason: str, message: str, stands: bool = True
+) -> Finding:
+    """The condition as it `stands`; Unknown where it does not, or said only that there was no traffic."""
     before = _before(service, kind)
-    if before and (before.reason != "NoTraffic" or reason == "NoTraffic"):
+    if stands and before and (before.reason != "NoTraffic" or reason == "NoTraffic"):
         return Finding(kind, before.status, before.reason, before.message)
     return Finding(kind, "Unknown", reason, message)
 

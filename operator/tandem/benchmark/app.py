@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tandem.benchmark.figures import Level, Side, Window, verdict
 from tandem.benchmark.load import Load, play
+from tandem.benchmark.record import Serving, keep, serving
 from tandem.generate.app import Target, connect, until_signal
 from tandem.generate.client import Server
 from tandem.generate.request import Sampling
@@ -23,7 +24,7 @@ class Plan:
     """Loads (requests at once), and how long each window of each side lasts, seconds; `repeats` pairs of them.
 
     Without `against` the same service also runs the target alone (mode BLS); else that other service does, which
-    should differ in speculation only.
+    should differ in speculation only. `record`: keep the result beside the service (`tandem.benchmark.record`).
     """
 
     prompts: Sequence[str]
@@ -33,6 +34,7 @@ class Plan:
     seconds: float
     repeats: int
     against: Target | None = None
+    record: bool = False
 
 
 def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
@@ -40,11 +42,13 @@ def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
 
     Raises:
         GenerateError: a service or its server cannot be reached, or refuses the requests.
+        ClusterError: the result cannot be recorded; it is printed nevertheless.
     """
     progress = Progress(Console(stderr=True, soft_wrap=True))
     levels: list[Level] = []
+    measured: list[Serving] = []
     try:
-        code = asyncio.run(until_signal(_run(target, plan, progress, levels)))
+        code = asyncio.run(until_signal(_run(target, plan, progress, levels, measured)))
     finally:
         progress.close()
     console = stdout_console(no_color)
@@ -53,11 +57,17 @@ def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
     elif levels:
         console.print(table(levels))
         console.print(verdict(levels), highlight=False, soft_wrap=True)
+    for before in measured if code == 0 else ():
+        against = plan.against.name or plan.against.url if plan.against else ""
+        said = asyncio.run(keep(before, levels, against))
+        Console(stderr=True, soft_wrap=True).print(said, highlight=False, markup=False)
     return code
 
 
-async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Level]) -> int:
+async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Level], measured: list[Serving]) -> int:
     async with _servers(target, plan, progress) as (speculative, alone):
+        if plan.record:
+            measured.append(await serving(target.name, target.namespace))
         for streams in plan.streams:
             levels.append(await _level(speculative, alone, plan, streams, progress))
     return 0

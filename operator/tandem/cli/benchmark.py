@@ -11,7 +11,9 @@ HELP = (
     "Measure what speculation is worth on a service, with your own prompts.\n\n"
     "Streams in a closed loop, with speculation and by the target alone in turn, at each load; the speed-up is the"
     " median over pairs of windows. In mode BLS the service itself runs the target alone (num_draft_tokens 0). In"
-    " mode LLMAPI give --against a service of decodingType None that is otherwise the same."
+    " mode LLMAPI give --against a service of decodingType None that is otherwise the same.\n\n"
+    "With --record the result is written into the ConfigMap NAME-benchmark, which goes with the service: its status"
+    " then tells the speed-up for as long as this revision serves."
 )
 EXIT_CODES = "Exit codes: 0 done; 1 a service cannot be used, or refused a request; 2 wrong options; 130 interrupted."
 
@@ -21,6 +23,10 @@ Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at once
 Seconds = Annotated[float, typer.Option(min=1, help="Length of a window.")]
 WarmUp = Annotated[float, typer.Option(min=0, help="Seconds of load before each window.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Pairs of windows at each load.")]
+Record = Annotated[
+    bool,
+    typer.Option("--record", help="Write the result beside the service (ConfigMap NAME-benchmark), for its status."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
 
 
@@ -38,6 +44,7 @@ def bench(
     seconds: Seconds = 10,
     warm_up: WarmUp = 2,
     repeats: Repeats = 3,
+    record: Record = False,
     as_json: Json = False,
 ) -> None:
     """Run the command; exits with one of `EXIT_CODES`, or raises GenerateError."""
@@ -45,6 +52,8 @@ def bench(
         raise typer.BadParameter("give either the name of a service or --url HOST:PORT")
     if against and against_url:
         raise typer.BadParameter("give --against NAME or --against-url HOST:PORT, not both")
+    if record and not name:
+        raise typer.BadParameter("--record needs the service's name: its status is to tell the result")
     if prompts is None:
         raise typer.BadParameter("give --prompts FILE with text like your users': acceptance depends on it")
     from tandem.benchmark.app import Plan, bench  # loads gRPC and numpy: for this command alone
@@ -54,6 +63,6 @@ def bench(
 
     other = Target(against, namespace, against_url, wait) if against or against_url else None
     sampling = Sampling(max_tokens, temperature)
-    plan = Plan(read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other)
+    plan = Plan(read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other, record)
     target, no_color = Target(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
     raise typer.Exit(bench(target, plan, as_json=as_json, no_color=no_color))

@@ -97,6 +97,7 @@ def _speculation(seen: SpeculationStatus, now: datetime) -> Iterator[str]:
     yield (
         f"acceptance {percent(seen.acceptance_rate)}, mean accepted length {number(seen.mean_accepted_length)},"
         f" draft length {number(seen.draft_length, 1)}, speed-up {factor(seen.speedup)}"
+        f"{' (by tandem bench)' if seen.speedup_source == 'Benchmark' else ''}"
     )
     yield f"from {seen.samples:,} steps, {age(seen.observed_at, now)} ago; written anew when it changes"
     if seen.advice:

@@ -303,6 +303,7 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
     first = status(service, decision, observed, None, NOW, News(report()))
     assert first["speculation"] == {
         **{"acceptanceRate": 0.75, "meanAcceptedLength": 3.9, "draftLength": 4.0, "speedup": 1.5},
+        **{"speedupSource": "Model"},
         **{"samples": 900, "observedAt": NOW},
     }
     assert first["autoscaling"] == {"desiredReplicas": 2, "signal": "Demand", "message": "two", "observedAt": NOW}

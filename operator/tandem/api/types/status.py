@@ -55,6 +55,9 @@ class SpeculationStatus(Model):
     """Draft tokens a step on average."""
     speedup: Number | None = None
     """Tokens a second beside those without speculation, at the same load: below 1, speculation harms."""
+    speedup_source: Literal["Model", "Probe", "Benchmark"] | None = None
+    """Model: by the costs that were fitted to the traffic. Probe: measured on requests that ran without speculation.
+    Benchmark: by `tandem bench --record`, of the revision that serves."""
     samples: Annotated[int, Field(ge=0)] = 0
     """Draft-and-verify steps behind the figures."""
     observed_at: Time
