@@ -1,4 +1,5 @@
-"""SIGTERM to the entry point while a long stream runs on the real server: the stream ends as if nothing were."""
+"""The entry point over the real server. SIGTERM while a long stream runs: the stream ends as if nothing were. A model
+that dies: the container ends, rather than stay ready and serve nobody."""
 
 import json
 import signal
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
@@ -77,6 +79,25 @@ def test_a_long_stream_survives_sigterm(pod: Pod) -> None:
     assert len(ids(responses)) == TOKENS
     assert ended(pod, 15) == 0
     assert "no request is left" in pod.log
+
+
+def model(pod: Pod, name: str) -> psutil.Process:
+    """The process of a model."""
+    below = psutil.Process(pod.pid).children(recursive=True)
+    return next(process for process in below if f"/{name}/" in " ".join(process.cmdline()))
+
+
+def test_a_model_that_dies_takes_its_server_along(pod: Pod) -> None:
+    """Else Triton stays ready, the stream waits for ever, and the page says for ever that it runs."""
+    with Stream(pod.grpc_url) as call:
+        call.send(inputs("a long story", max_tokens=TOKENS, stream=True, seed=SLOW_TOKENS, end_id=-1))
+        call.receive()
+        model(pod, "speculative_bls").kill()
+        with pytest.raises(InferenceServerException, match=r"UNAVAILABLE|Socket closed|Connection reset"):
+            while not call.receive()[1]:
+                pass
+    assert ended(pod, 15) == 1
+    assert "a model has died" in pod.log
 
 
 def test_an_idle_server_stops_at_once(pod: Pod) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tandem_serving import drain, kv_cache, mpi, ranks
+from tandem_serving import dead_models, drain, kv_cache, mpi, ranks
 from tandem_serving.checkpoint import CheckpointError
 
 PLAN = "launch.json"
@@ -146,21 +146,21 @@ def raise_limits() -> None:
 
 
 def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object] = lambda: None) -> int:
-    """Run the server to its end; returns its exit code, 128 + n when signal n ended it.
+    """Run the server to its end; returns its exit code, 128 + n when signal n ended it, 1 when a model died.
 
     At the first SIGTERM `finish` is called in a thread, and the server gets the signal when it returns.
     """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
-    finishing = False
+    finishing = threading.Event()
+    model_died = threading.Event()
     launcher = ranks.is_launcher(command[0])
 
     def forward(number: int, _: FrameType | None) -> None:
-        nonlocal finishing
         if child is None:
             early.append(number)
-        elif number == signal.SIGTERM and not finishing:
-            finishing = True
+        elif number == signal.SIGTERM and not finishing.is_set():
+            finishing.set()
             threading.Thread(target=stop, args=(child.pid,), daemon=True).start()
         else:
             _signal(child.pid, launcher, number)
@@ -168,6 +168,11 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
     def stop(pid: int) -> None:
         finish()
         _signal(pid, launcher, signal.SIGTERM)
+
+    def end() -> None:
+        model_died.set()
+        assert child is not None
+        _signal(child.pid, launcher, signal.SIGKILL)  # told to stop, Triton would wait for streams that nobody serves
 
     for number in FORWARDED:
         signal.signal(number, forward)
@@ -177,7 +182,9 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
         raise LaunchError(f"{command[0]} cannot be started ({error.strerror}): check the image") from None
     for missed in early:
         _signal(child.pid, launcher, missed)
-    return _reap(child.pid)
+    threading.Thread(target=dead_models.watch, args=(child.pid, finishing, end), daemon=True).start()
+    code = _reap(child.pid)
+    return 1 if model_died.is_set() else code
 
 
 def _signal(child: int, launcher: bool, number: int) -> None:

@@ -4,12 +4,14 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tandem_serving.dead_models import LOOK_SECONDS
 from tandem_serving.launch import LaunchError, Plan, assemble, read_plan
 
 SERVING = Path(__file__).parents[3] / "images" / "serving"
@@ -96,6 +98,30 @@ def test_a_server_ended_by_a_signal_gives_128_plus_it(revision: Path) -> None:
     process = serve(revision)
     process.communicate(timeout=10)
     assert process.returncode == 128 + signal.SIGKILL
+
+
+# Stands for tritonserver and the process of a model, by its name; it does not ask how that ended, as Triton does not.
+WITH_MODEL = """
+import os, pathlib, shutil, subprocess, time
+stub = pathlib.Path(os.environ["FOLDER"], "triton_python_backend_stub")
+shutil.copy(shutil.which("sleep"), stub)
+print("model", subprocess.Popen([stub, "60"]).pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_server_whose_model_died_is_ended(revision: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITH_MODEL]
+    change(revision, server={"command": command}, env={"FOLDER": str(tmp_path)})
+    process = serve(revision)
+    assert process.stdout is not None
+    model = int(next(line for line in iter(process.stdout.readline, "") if line.startswith("model ")).split()[1])
+    time.sleep(2 * LOOK_SECONDS + 0.5)
+    assert process.poll() is None, "it lives"
+    os.kill(model, signal.SIGSEGV)
+    said, _ = process.communicate(timeout=3 * LOOK_SECONDS + 5)
+    assert f"a model has died (process {model})" in said
+    assert process.returncode == 1
 
 
 def test_assembling_twice_gives_the_same(revision: Path, tmp_path: Path) -> None:
