@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,6 +29,7 @@ PROMETHEUS = shutil.which("prometheus")
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
 SCRAPE_SECONDS = 0.5
 WINDOW = 30.0
+POD_LABELS = {"container": "triton", "speculativeinferenceservice": "llama"}
 
 
 def free_port() -> int:
@@ -37,16 +39,24 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, pods: list[Target], web: Path | None = None) -> Iterator[str]:
+def prometheus(folder: Path, pods: list[Target], web: Path | None = None, **settings: Any) -> Iterator[str]:
     """Prometheus' URL; it scrapes the pods with the labels that a PodMonitor sets. `web`: its `--web.config.file`,
-    with TLS."""
+    with TLS; `settings`: more of its configuration, such as further `scrape_configs`."""
     jobs = [
-        {"targets": [f"{pod.address}:{pod.port}"], "labels": {"namespace": pod.namespace, "pod": pod.name}}
+        {
+            "targets": [f"{pod.address}:{pod.port}"],
+            "labels": {**POD_LABELS, "namespace": pod.namespace, "pod": pod.name},
+        }
         for pod in pods
     ]
+    often = {"scrape_interval": f"{SCRAPE_SECONDS * 1000:.0f}ms", "scrape_timeout": "400ms"}
     settings = {
-        "global": {"scrape_interval": f"{SCRAPE_SECONDS * 1000:.0f}ms", "scrape_timeout": "400ms"},
-        "scrape_configs": [{"job_name": "services", "static_configs": jobs}],
+        "global": {**often, "evaluation_interval": "500ms"},
+        **settings,
+        "scrape_configs": [
+            {"job_name": "services", "static_configs": jobs},
+            *settings.get("scrape_configs", ()),
+        ],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
     address = f"127.0.0.1:{free_port()}"
@@ -85,10 +95,13 @@ class Served:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Write the page."""
         self._counted.set(m.RUNNING, 2)
+        self._counted.set(m.WAITING, 0)
         while self._rounds < 100 * (time.monotonic() - self._started):
             self._rounds += 1
             self._counted.step(tokens=4, drafted=4, accepted=3)
             self._counted.observe(m.INTER_TOKEN, 0.03, 4)
+            self._counted.observe(m.FIRST_TOKEN, 0.3)
+            self._counted.add(m.PROMPT_TOKENS, 16)
         self._counted.flush(self._sink)
         await fixed(self._sink.page(), "Content-Type: text/plain; version=0.0.4\r\n")(reader, writer)
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tandem import build, names
 from tandem.api import GROUP, KIND
@@ -143,6 +146,43 @@ def test_the_dashboards_expressions_are_promql(tmp_path: Path) -> None:
     file = tmp_path / "panels.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
     promtool("check", "rules", str(file))
+
+
+def lost(found: Any, kept: Any, path: str = "") -> list[str]:
+    """What of `found` is missing from `kept`, or another value there."""
+    if isinstance(found, dict) and isinstance(kept, dict):
+        return [p for key in found for p in (lost(found[key], kept.get(key), f"{path}.{key}"))]
+    if isinstance(found, list) and isinstance(kept, list) and len(found) == len(kept):
+        return [p for n, (a, b) in enumerate(zip(found, kept, strict=True)) for p in lost(a, b, f"{path}[{n}]")]
+    return [] if found == kept else [path]
+
+
+def in_grafanas_types(board: Object) -> Object:
+    """The dashboard as Grafana's own types keep it: a field that they do not know is lost."""
+    register_default_plugins()
+    kept: Object = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(board)))
+    return kept
+
+
+def test_the_dashboard_is_one_by_grafanas_types() -> None:
+    board = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
+    assert lost(board, in_grafanas_types(board)) == []
+    board["panels"][0]["fieldConfig"]["defaults"]["units"] = "s"
+    board["refesh"] = "30s"
+    assert lost(board, in_grafanas_types(board)) == [".panels[0].fieldConfig.defaults.units", ".refesh"]
+
+
+def test_panels_have_queries_and_stand_beside_each_other() -> None:
+    panels = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert panel["targets"], panel["title"]
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, "Grafana's grid has 24 columns"
+        own = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not own & cells, f"{panel['title']} covers another"
+        cells |= own
 
 
 def test_the_adapter_maps_the_series_to_our_kind() -> None:
