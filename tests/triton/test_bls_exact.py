@@ -3,17 +3,22 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from triton import bls_client as bls
-from triton.bls_client import Array, Response, ids, inputs, stream, text, words
+from triton.bls_client import Array, Response, ids, inputs, stream, text, unary, words
 from triton.harness import TritonServer, log_on_failure
 
-PROMPTS = [json.loads(line)["prompt"] for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()[:6]]
+PROMPTS = [json.loads(line)["prompt"] for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()[:4]]
 MAX_DRAFT = 8
+MAX_TOKENS = 40
+LENGTHS = (1, 3, MAX_DRAFT)
+TRUE = np.array([[True]])
+NONE = np.array([[0]], np.int32)
 
 
 @pytest.fixture(scope="module")
@@ -33,66 +38,110 @@ BIAS: dict[str, Any] = {
 }
 PENALTIES: dict[str, Any] = {"repetition_penalty": 1.2, "presence_penalty": 0.3, "frequency_penalty": 0.2}
 SAMPLED: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "seed": 20261121}
-REQUESTS: list[tuple[str, dict[str, Any]]] = [
-    ("greedy", {}),
-    ("sampled with a seed", SAMPLED),
-    ("sampled hot", {"temperature": 1.5, "top_p": 1.0, "seed": 7}),
-    ("penalties", PENALTIES),
-    ("penalties, sampled", PENALTIES | SAMPLED),
-    ("bias", BIAS),
-    ("bias, sampled", BIAS | SAMPLED),
-    ("bad words", {"bad_words": words(["self", "return", " ="])}),
-    ("min_tokens", {"min_tokens": 30}),
-    ("an end_id in the middle", {"end_id": 199}),
-    ("several stop words", {"stop_words": words(["return", "self.", "for "])}),
+SCORES: dict[str, Any] = {"return_log_probs": TRUE, "return_generation_logits": TRUE}
+# what a request asks for, and whether that changes its text
+REQUESTS: list[tuple[str, dict[str, Any], bool]] = [
+    ("greedy", {}, False),
+    ("temperature", {"temperature": 1.5, "top_k": 50, "seed": 7}, True),
+    ("top_k", {"top_k": 5, "seed": 7}, True),
+    ("top_p", {"top_p": 0.9, "top_k": 0, "seed": 7}, True),
+    ("sampled", SAMPLED, True),
+    ("repetition_penalty", {"repetition_penalty": 1.3}, True),
+    ("presence_penalty", {"presence_penalty": 0.9}, True),
+    ("frequency_penalty", {"frequency_penalty": 0.7}, True),
+    ("penalties, sampled", PENALTIES | SAMPLED, True),
+    ("bias", BIAS, True),
+    ("bias, sampled", BIAS | SAMPLED, True),
+    ("bad words", {"bad_words": words(["self", "return", " ="])}, True),
+    ("an end_id in the middle", {"end_id": 199}, True),
+    ("min_tokens before that end", {"end_id": 199, "min_tokens": 30}, True),
+    ("several stop words", {"stop_words": words(["return", "self.", "for "])}, True),
 ]
+NAMES = [what for what, *_ in REQUESTS]
 
 
-@pytest.mark.parametrize(("what", "more"), REQUESTS, ids=[what for what, _ in REQUESTS])
-def test_every_step_is_the_target_s(server: TritonServer, what: str, more: dict[str, Any]) -> None:
-    asked = {"max_tokens": 40, "return_log_probs": np.array([[True]]), **more}
+@pytest.fixture(scope="module")
+def plain(server: TritonServer) -> list[list[int]]:
+    """The tokens of each prompt when nothing is asked for."""
+    return [ids(stream(server.grpc_url, inputs(prompt, max_tokens=MAX_TOKENS))) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize(("what", "more", "changes"), REQUESTS, ids=NAMES)
+def test_every_step_is_the_target_s(
+    server: TritonServer, plain: list[list[int]], what: str, more: dict[str, Any], changes: bool
+) -> None:
+    """Streams at once, and one request of all prompts that is not streamed, at each draft length."""
+    asked = {"max_tokens": MAX_TOKENS, **SCORES, **more}
     alone = [stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked)) for prompt in PROMPTS]
-    for k in (1, 3, MAX_DRAFT):
+    assert ([ids(answer) for answer in alone] != plain) is changes, "else a setting that is lost would not show"
+    rows = {name: np.repeat(v, len(PROMPTS), axis=0) if isinstance(v, np.ndarray) else v for name, v in asked.items()}
+    for k in LENGTHS:
         calls = [inputs(prompt, num_draft_tokens=k, stream=True, **asked) for prompt in PROMPTS]
         with ThreadPoolExecutor(len(calls)) as threads:
             streamed = list(threads.map(lambda call: stream(server.grpc_url, call), calls))
-        for expected, chunks in zip(alone, streamed, strict=True):
-            same(expected, chunks, what)
+        merged = unary(server.grpc_url, inputs(*PROMPTS, num_draft_tokens=k, **rows))
+        for i, (expected, chunks) in enumerate(zip(alone, streamed, strict=True)):
+            same(expected, chunks, f"{what}, k = {k}, streamed")
+            same(expected, [row(merged, i)], f"{what}, k = {k}, in one response")
+
+
+def row(merged: Response, i: int) -> Response:
+    """Prompt `i` of a response for several, as the response of a single one."""
+    count = merged["num_output_tokens"][i, 0]
+    return {
+        "text_output": merged["text_output"][i : i + 1],
+        "output_ids": merged["output_ids"][i : i + 1, :count],
+        "output_log_probs": merged["output_log_probs"][i : i + 1, :, :count],
+        "generation_logits": merged["generation_logits"][i : i + 1, :, :count],
+        **{name: merged[name][i : i + 1] for name in ("finish_reason", "cum_log_probs")},
+        "batch_index": np.array([[0]]),
+    }
 
 
 def same(expected: list[Response], chunks: list[Response], what: str) -> None:
     assert ids(chunks) == ids(expected), what
     assert text(chunks) == text(expected), what
-    assert chunks[-1]["finish_reason"].item() == expected[-1]["finish_reason"].item()
-    figures = [log_probs(chunks), log_probs(expected)]
-    assert len(figures[0]) == len(ids(chunks))
-    np.testing.assert_allclose(figures[0], figures[1], atol=1e-4)
-    assert chunks[-1]["cum_log_probs"].item() == pytest.approx(float(figures[1].sum()), abs=1e-3)
+    assert chunks[-1]["finish_reason"].item() == expected[-1]["finish_reason"].item(), what
+    figures = [gathered(answer, "output_log_probs", ()) for answer in (chunks, expected)]
+    assert len(figures[0]) == len(ids(chunks)), what
+    np.testing.assert_allclose(figures[0], figures[1], atol=1e-4, err_msg=what)
+    assert chunks[-1]["cum_log_probs"].item() == pytest.approx(float(figures[1].sum()), abs=1e-3), what
+    logits = [gathered(answer, "generation_logits", (2048,)) for answer in (chunks, expected)]
+    assert len(logits[0]) == len(ids(chunks)), what
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-3, err_msg=what)
 
 
-def log_probs(responses: list[Response]) -> Array:
-    """Of all tokens; text that was held back comes in responses without tokens."""
-    return np.concatenate([r["output_log_probs"].reshape(-1) for r in responses if "output_log_probs" in r])
+def gathered(responses: list[Response], name: str, each: tuple[int, ...]) -> Array:
+    """An output of all tokens; responses without tokens may lack it."""
+    return np.concatenate([np.empty((0, *each)), *(r[name].reshape(-1, *each) for r in responses if name in r)])
 
 
-def test_the_settings_change_the_text(server: TritonServer) -> None:
-    """Else the tests above would pass with settings that are lost on the way."""
-    told = ["stop", "bad", "penalties", "bias", "sampled", "end_id"]
-    plain = [ids(stream(server.grpc_url, inputs(prompt, max_tokens=40))) for prompt in PROMPTS]
-    for what, more in REQUESTS:
-        if any(word in what for word in told):
-            changed = [ids(stream(server.grpc_url, inputs(prompt, max_tokens=40, **more))) for prompt in PROMPTS]
-            assert changed != plain, what
+OWN: list[dict[str, Any]] = [
+    {"max_tokens": 5, "num_draft_tokens": 0, "temperature": 1.0, "top_k": 1, "seed": 1, "end_id": -1},
+    {"max_tokens": 40, "num_draft_tokens": 1, "temperature": 0.7, "top_k": 20, "seed": 2, "end_id": 199},
+    {"max_tokens": 23, "num_draft_tokens": 4, "temperature": 1.3, "top_k": 0, "seed": 3, "end_id": -1},
+    {"max_tokens": 40, "num_draft_tokens": 8, "temperature": 1.0, "top_k": 1, "seed": 4, "end_id": -1},
+]
+OWN_WORDS = [["return", "self."], ["", ""], ["\n", ""], ["for ", "zip"]]
 
 
-def test_generation_logits_of_all_steps(server: TritonServer) -> None:
-    asked: dict[str, Any] = {"max_tokens": 24, "return_generation_logits": np.array([[True]])}
-    for prompt in PROMPTS[:3]:
-        (alone,) = stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked))
-        chunks = stream(server.grpc_url, inputs(prompt, num_draft_tokens=4, stream=True, **asked))
-        logits = np.concatenate([chunk["generation_logits"][0, 0] for chunk in chunks])
-        assert logits.shape[0] == len(ids(chunks)) == 24
-        np.testing.assert_allclose(logits, alone["generation_logits"][0, 0], atol=1e-3)
+def test_each_prompt_of_a_request_has_its_own_settings(server: TritonServer) -> None:
+    """Lengths, ends, stop words, sampling, drafts: as if each were a request."""
+    requests = [
+        inputs(prompt, stop_words=words(stops), **own)
+        for prompt, own, stops in zip(PROMPTS, OWN, OWN_WORDS, strict=True)
+    ]
+    single = [stream(server.grpc_url, request | {"num_draft_tokens": NONE})[0] for request in requests]
+    together = {name: np.concatenate([request[name] for request in requests]) for name in requests[0]}
+    streamed = stream(server.grpc_url, together | {"stream": np.ones((len(PROMPTS), 1), np.bool_)})
+    merged = unary(server.grpc_url, together)
+    for i, expected in enumerate(single):
+        count = merged["num_output_tokens"][i, 0]
+        assert ids(streamed, i) == merged["output_ids"][i, :count].tolist() == ids([expected])
+        assert text(streamed, i) == merged["text_output"][i].decode() == text([expected])
+        [*_, end] = [r["finish_reason"].item() for r in streamed if r["batch_index"].item() == i]
+        assert end == merged["finish_reason"][i, 0] == expected["finish_reason"].item()
+    assert len({answer["finish_reason"].item() for answer in single}) > 1, "they end for different reasons"
 
 
 def test_a_seed_gives_the_same_whatever_the_load_and_the_draft_length(server: TritonServer) -> None:
@@ -110,7 +159,7 @@ def test_a_seed_gives_the_same_whatever_the_load_and_the_draft_length(server: Tr
 
 
 def test_by_logits_greedy_is_the_target_s_and_sampling_is_reproducible(server: TritonServer) -> None:
-    logits: dict[str, Any] = {"use_draft_logits": np.array([[True]]), "max_tokens": 32}
+    logits: dict[str, Any] = {"use_draft_logits": TRUE, "max_tokens": 32}
     for prompt in PROMPTS[:3]:
         alone = ids(stream(server.grpc_url, inputs(prompt, max_tokens=32, num_draft_tokens=0)))
         assert ids(stream(server.grpc_url, inputs(prompt, num_draft_tokens=4, **logits))) == alone
@@ -143,3 +192,15 @@ def test_by_logits_the_distribution_is_the_target_s(server: TritonServer) -> Non
     statistic = float((((a - b) ** 2) / (a + b)).sum())  # two samples of equal size: chi-square, len - 1 degrees
     freedom = len(tokens) - 1
     assert statistic < freedom + 5 * np.sqrt(2 * freedom), (statistic, freedom)
+
+
+def test_shared_memory_is_bounded(server: TritonServer) -> None:
+    """What a request brought there goes with it: logits are 8 KiB a token. For hours: tests/bench/soak.py."""
+
+    def play(times: int) -> int:
+        for _ in range(times):
+            stream(server.grpc_url, inputs(PROMPTS[0], max_tokens=MAX_TOKENS, stream=True, **SCORES))
+        return sum(path.stat().st_size for path in Path("/dev/shm").glob(f"{server.shm_prefix}*"))
+
+    before = play(10)
+    assert play(80) <= 1.1 * before

@@ -278,6 +278,38 @@ def test_http_generate(server: TritonServer, model: str) -> None:
         assert json.loads(reply.read())["text_output"] == answer(server, PROMPTS[0])[0]
 
 
+# --- GenAI-Perf ---------------------------------------------------------------------------------
+LINE_END = number(199, np.int32)  # ends a completion early
+GENAI_PERF = {"exclude_input_in_output": np.array([[True]]), "min_length": number(MAX_TOKENS, np.int32)}
+
+
+@pytest.mark.parametrize("model", ["speculative_bls", "tensorrt_llm_bls"])
+def test_genai_perf_over_a_grpc_stream(server: TritonServer, model: str) -> None:
+    """`--backend tensorrtllm --output-tokens-mean-deterministic`, with `--streaming` where the model streams."""
+    more = {"stream": np.array([[True]])} if model == "speculative_bls" else {}
+    ended_early = 0
+    for prompt in PROMPTS[:6]:
+        sent = completion(prompt, **GENAI_PERF, **more, end_id=LINE_END)
+        chunks = over_a_stream(server, model, sent, "output_ids")
+        ids = [int(token) for chunk in chunks for token in chunk["output_ids"].reshape(-1)]
+        text = "".join(chunk["text_output"][0].decode() for chunk in chunks)
+        least = {"min_tokens": number(MAX_TOKENS, np.int32), "end_id": LINE_END}
+        assert (prompt + text, ids) == answer(server, prompt, **least)
+        assert len(ids) == MAX_TOKENS
+        ended_early += len(answer(server, prompt, end_id=LINE_END)[1]) < MAX_TOKENS
+    assert ended_early
+
+
+def test_genai_perf_over_http(server: TritonServer) -> None:
+    """`genai-perf profile --endpoint-type generate`: the text comes in a list."""
+    body = json.dumps({"text_input": [PROMPTS[0]], "max_tokens": MAX_TOKENS, "stream": True}).encode()
+    url = f"{server.http_url}/v2/models/speculative_bls/generate_stream"
+    with urllib.request.urlopen(url, body, timeout=SECONDS) as reply:
+        lines = reply.read().decode().splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert PROMPTS[0] + "".join(event["text_output"] for event in events) == answer(server, PROMPTS[0])[0]
+
+
 # --- every input of upstream's tensorrt_llm_bls -------------------------------------------------
 TRUE = np.array([[True]])
 TEXT_ONLY = "this service takes text only"
@@ -360,7 +392,7 @@ def test_each_input_is_taken_or_refused_by_name(
 
 def test_the_table_has_every_input(client: triton.InferenceServerClient) -> None:
     named = {name for name, *_ in INPUTS} | {"text_input", "max_tokens"}
-    beyond_upstream = {"input_ids", "input_lengths"}
+    beyond_upstream = {"input_ids", "input_lengths", "min_length"}
     config = client.get_model_config("tensorrt_llm_bls").config
     assert {tensor.name for tensor in config.input} - beyond_upstream == named
     config = client.get_model_config("ensemble").config

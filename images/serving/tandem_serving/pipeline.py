@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tandem_serving.errors import RequestError
-from tandem_serving.request import Array, Inputs
+from tandem_serving.inputs import Array, Inputs
 from tandem_serving.tokenizer import Tokenizer, stack_word_lists
 
 _UNSUPPORTED = ("DECODER_QUERY", "IMAGES", "IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID")

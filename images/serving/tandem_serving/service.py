@@ -19,10 +19,11 @@ from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk, Writer
 from tandem_serving.errors import CancelledError, ServingError, faults_as_errors
 from tandem_serving.generation import Binding, Generation
+from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.loop import Loop, Role, Sequence
 from tandem_serving.policy import Policy
-from tandem_serving.request import Array, Parser, Prompt, Request
+from tandem_serving.request import Parser, Prompt, Request
 from tandem_serving.runner import Engine, Limits, Runner
 from tandem_serving.text import Detokenizer, StopText, TextStream
 from tandem_serving.tokenizer import Tokenizer

@@ -1,7 +1,7 @@
 import numpy as np
 
 from tandem_serving.forward import merge
-from tandem_serving.request import Array
+from tandem_serving.inputs import Array
 
 
 def row(index: int, ids: list[int], text: bytes) -> dict[str, Array]:

@@ -6,8 +6,8 @@ import pytest
 
 from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import RequestError
+from tandem_serving.inputs import Array
 from tandem_serving.llmapi.request import Codec, Features, Lora, Parser
-from tandem_serving.request import Array
 
 LIMITS = Limits(max_sequence_len=128, vocab_size=300)
 CODEC = Codec(encode=lambda text: list(text.encode()), decode=lambda ids: bytes(ids).decode(errors="replace"))

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from tandem_serving.errors import RequestError
+from tandem_serving.inputs import Array
 from tandem_serving.pipeline import Preprocessor, decode_batch
-from tandem_serving.request import Array
 from tandem_serving.tokenizer import Tokenizer
 
 

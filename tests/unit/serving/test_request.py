@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tandem_serving.errors import RequestError
-from tandem_serving.request import Acceptance, Array, Limits, Parser
+from tandem_serving.inputs import Array
+from tandem_serving.request import Acceptance, Limits, Parser
 from tandem_serving.tokenizer import Tokenizer
 
 LIMITS = Limits(max_sequence_len=128, max_draft_len=4, vocab_size=300)
@@ -165,6 +166,21 @@ def test_goes_to_the_engines(tokenizer: Tokenizer, name: str, value: Array, tens
     (prompt,) = Parser(tokenizer, LIMITS).parse(request(**{name: value})).prompts
     assert prompt.tensors[tensor].tolist() == expected
     assert prompt.tensors[tensor].dtype == value.dtype
+
+
+@pytest.mark.parametrize(
+    ("sent", "least"),
+    [
+        ({"min_tokens": 5}, 5),
+        ({"min_length": 6}, 6),
+        ({"min_tokens": 5, "min_length": 6}, 5),
+        ({"min_tokens": -1}, 0),
+    ],
+)
+def test_min_tokens_by_either_name(tokenizer: Tokenizer, sent: dict[str, int], least: int) -> None:
+    """`min_length` is what GenAI-Perf says."""
+    tensors = request(**{name: integer(value) for name, value in sent.items()})
+    assert Parser(tokenizer, LIMITS).parse(tensors).prompts[0].min_tokens == least
 
 
 def test_end_id_of_the_client_is_the_only_one(tokenizer: Tokenizer) -> None:

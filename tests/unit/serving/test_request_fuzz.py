@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tandem_serving.errors import RequestError
-from tandem_serving.request import Array, Limits, Parser
+from tandem_serving.inputs import Array
+from tandem_serving.request import Limits, Parser
 from tandem_serving.tokenizer import Tokenizer
 
 TYPES: dict[Any, tuple[str, ...]] = {

@@ -15,10 +15,11 @@ from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Delivery
 from tandem_serving.errors import CancelledError, EngineError
 from tandem_serving.generation import Binding, Generation
+from tandem_serving.inputs import Array
 from tandem_serving.jobs import LINGER_SECONDS, Job, Jobs
 from tandem_serving.loop import Output, Role
 from tandem_serving.policy import Fixed
-from tandem_serving.request import Array, Limits, Parser
+from tandem_serving.request import Limits, Parser
 from tandem_serving.runner import Engine
 from tandem_serving.schedule import Turn
 from tandem_serving.service import Options, Service

@@ -25,8 +25,9 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter.errors import plain_error
 from tandem_serving.errors import EngineError
 from tandem_serving.generation import Binding, Generation
+from tandem_serving.inputs import Array
 from tandem_serving.loop import FloatArray, Output, Role
-from tandem_serving.request import Array, Prompt, Request
+from tandem_serving.request import Prompt, Request
 from tandem_serving.schedule import Turn
 
 _TOKENS = ("output_ids", "sequence_length")

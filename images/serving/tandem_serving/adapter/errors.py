@@ -8,7 +8,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.errors import EngineError, ServingError
-from tandem_serving.request import Array
+from tandem_serving.inputs import Array
 
 CODES = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "CANCELLED")
 

@@ -13,8 +13,8 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving import forward
 from tandem_serving.adapter.errors import triton_error
 from tandem_serving.errors import ServingError
+from tandem_serving.inputs import Array
 from tandem_serving.jobs import P, Piece, Responder
-from tandem_serving.request import Array
 
 ONE_RESPONSE = "one_response"
 MadeP = TypeVar("MadeP", bound=Piece, covariant=True)

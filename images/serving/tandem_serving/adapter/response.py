@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter.responder import TritonResponder
 from tandem_serving.chunks import Chunk, Summary
-from tandem_serving.request import Array
+from tandem_serving.inputs import Array
 
 
 class BlsResponder(TritonResponder[Chunk]):

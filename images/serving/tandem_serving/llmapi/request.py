@@ -16,7 +16,8 @@ import numpy as np
 
 from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import RequestError
-from tandem_serving.request import SAMPLING, Array, Inputs
+from tandem_serving.inputs import Array, Inputs
+from tandem_serving.request import SAMPLING
 
 TEXT, IDS = "text_input", "input_ids"
 PREFIX = "sampling_param_"

@@ -19,12 +19,12 @@ from typing import Protocol
 from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery
 from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, ServingError, faults_as_errors
+from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
 from tandem_serving.llmapi.engine import stopped
 from tandem_serving.llmapi.meter import Meter
 from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
-from tandem_serving.request import Array
 
 log = logging.getLogger("tandem.llmapi")
 

@@ -1,0 +1,70 @@
+"""Two instances of the BLS, each a process of its own: one service for its clients, one set of metrics."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from triton import bls_client as bls
+from triton.bls_client import ids, inputs, stream
+from triton.harness import TritonServer, log_on_failure
+from triton.stand_in import SLOW_TOKENS
+from triton.test_bls import eventually, metric
+
+PROMPTS = [f"def f{i}(" for i in range(32)]
+K = 3
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    folder = tmp_path_factory.mktemp("instances")
+    made = bls.repository(folder, "stand-in", max_draft_len=8, max_engine_rows=64, bls_instance_count=2)
+    with TritonServer(made) as running, log_on_failure(running):
+        yield running
+
+
+def instances(server: TritonServer) -> list[psutil.Process]:
+    """The processes of the BLS."""
+    found = []
+    for child in psutil.Process(server.pid).children(recursive=True):
+        if any(Path(word).parts[-3:-1] == ("speculative_bls", "1") for word in child.cmdline()):
+            found.append(child)
+    return found
+
+
+def told(answers: list[list[bls.Response]], name: str) -> int:
+    """The sum of a number in the answers' last chunks."""
+    return sum(int(answer[-1][name].item()) for answer in answers)
+
+
+def test_answers_and_metrics_are_those_of_one(server: TritonServer) -> None:
+    before = [sum(process.cpu_times()[:2]) for process in instances(server)]
+    assert len(before) == 2
+    alone = [ids(stream(server.grpc_url, inputs(prompt, num_draft_tokens=0))) for prompt in PROMPTS]
+    assert metric(server, "tandem_spec_decode_num_draft_tokens_total") == 0
+    calls = [inputs(prompt, num_draft_tokens=K, stream=True) for prompt in PROMPTS]
+    with ThreadPoolExecutor(len(calls)) as threads:
+        answers = list(threads.map(lambda call: stream(server.grpc_url, call), calls))
+    assert [ids(answer) for answer in answers] == alone
+    for process, cpu in zip(instances(server), before, strict=True):
+        assert sum(process.cpu_times()[:2]) > cpu, "both worked"
+    said = {
+        "tandem_spec_decode_num_draft_tokens_total": told(answers, "total_draft_tokens"),
+        "tandem_spec_decode_num_accepted_tokens_total": told(answers, "total_accepted_draft_tokens"),
+        "tandem_generation_tokens_total": 2 * told(answers, "num_output_tokens"),
+    }
+    eventually(lambda: {name: metric(server, name) for name in said} == said, f"counted: {said}")
+
+
+def test_sequences_of_all_instances_are_running(server: TritonServer) -> None:
+    with ExitStack() as clients:
+        for prompt in PROMPTS[:6]:
+            call = clients.enter_context(bls.Stream(server.grpc_url))
+            call.send(inputs(prompt, max_tokens=1500, num_draft_tokens=K, seed=SLOW_TOKENS, end_id=-1, stream=True))
+            call.receive()
+        eventually(lambda: metric(server, "tandem_requests_running") == len(PROMPTS[:6]), "all run")
+        eventually(lambda: metric(server, "tandem_draft_length") == K, "not the sum of the instances'")
+    eventually(lambda: metric(server, "tandem_requests_running") == 0, "none runs")

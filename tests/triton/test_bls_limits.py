@@ -1,0 +1,83 @@
+"""What one request may take from the others: places, time. On the real server, with room for two sequences."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from triton import bls_client as bls
+from triton.bls_client import inputs, stream, unary
+from triton.harness import TritonServer, log_on_failure
+from triton.stand_in import TARGET_HANGS
+from triton.test_bls import calls_in_flight, eventually, metric
+
+TIMEOUT = 2.0
+HANGING = inputs("def f", seed=TARGET_HANGS)
+PLAIN = inputs("def g")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    made = bls.repository(tmp_path_factory.mktemp("limits"), "stand-in", request_timeout_seconds=TIMEOUT)
+    for model in ("speculative_bls", "tensorrt_llm_bls"):
+        with (made / model / "config.pbtxt").open("a") as config:
+            for name in ("max_running_sequences", "max_waiting_sequences"):
+                config.write(f'\nparameters {{ key: "{name}" value {{ string_value: "1" }} }}')
+    with TritonServer(made) as running, log_on_failure(running):
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def idle(server: TritonServer) -> Iterator[None]:
+    yield
+    eventually(lambda: metric(server, "tandem_requests_running") == 0, "nothing is left")
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [("speculative_bls", "no room for 1 more"), ("tensorrt_llm_bls", "1 requests are waiting and that is the limit")],
+)
+def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, model: str, says: str) -> None:
+    ask = stream if model == "speculative_bls" else unary
+    with ThreadPoolExecutor(2) as threads:
+        held = threads.submit(ask, server.grpc_url, HANGING, model)
+        eventually(lambda: calls_in_flight(server) == 1, "one runs")
+        time.sleep(TIMEOUT / 3)  # so long has the next one when the first one's time is over
+        waits = threads.submit(ask, server.grpc_url, PLAIN, model)
+        eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
+        with pytest.raises(InferenceServerException, match=says) as refused:
+            ask(server.grpc_url, PLAIN, model)
+        # A stream's errors have no code in Triton's protocol.
+        assert refused.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
+        assert waits.result()
+        with pytest.raises(InferenceServerException, match="took longer than 2 s"):
+            held.result()
+
+
+@pytest.mark.parametrize("model", ["speculative_bls", "tensorrt_llm_bls"])
+def test_a_request_s_time_ends(server: TritonServer, model: str) -> None:
+    """With an engine's call that would take longer, which is ended too."""
+    began = time.monotonic()
+    with pytest.raises(InferenceServerException, match="the request took longer than 2 s and was ended") as ended:
+        (stream if model == "speculative_bls" else unary)(server.grpc_url, HANGING, model)
+    assert TIMEOUT <= time.monotonic() - began < 2 * TIMEOUT
+    assert ended.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
+    eventually(lambda: calls_in_flight(server) == 0, "the engine's call is over", seconds=1)
+
+
+def test_a_client_that_leaves_the_line_costs_no_engine_call(server: TritonServer) -> None:
+    with ThreadPoolExecutor(1) as threads, triton.InferenceServerClient(server.grpc_url) as client:
+        held = threads.submit(unary, server.grpc_url, HANGING)
+        eventually(lambda: calls_in_flight(server) == 1, "one runs")
+        call = client.async_infer("tensorrt_llm_bls", bls.infer_inputs(PLAIN), lambda result, error: None)
+        eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
+        tokens = metric(server, "tandem_generation_tokens_total")
+        call.cancel()
+        with pytest.raises(InferenceServerException, match="took longer than 2 s"):
+            held.result()
+    eventually(lambda: metric(server, "tandem_requests_waiting") == 0, "the line is empty")
+    time.sleep(0.6)  # metrics are reported every half second
+    assert metric(server, "tandem_generation_tokens_total") == tokens

@@ -1,0 +1,188 @@
+"""Requests as no library would send them: an error that helps, no trace, and the others go on.
+
+Written as protobuf, so that shapes, types and bytes can be wrong. What is wrong in itself never reaches the models:
+Triton says so. The rest is the BLS's.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from triton import bls_client as bls
+from triton.bls_client import ids, inputs, stream
+from triton.harness import TritonServer, log_on_failure
+
+MODELS = ["speculative_bls", "tensorrt_llm_bls"]
+Raw = tuple[str, list[int], bytes]
+"""A tensor: its type, its shape, its bytes."""
+
+
+def strings(*values: bytes, shape: list[int] | None = None) -> Raw:
+    content = b"".join(len(value).to_bytes(4, "little") + value for value in values)
+    return "BYTES", [1, len(values)] if shape is None else shape, content
+
+
+def numbers(kind: type, *values: float, shape: list[int] | None = None) -> Raw:
+    names: dict[Any, str] = {np.int32: "INT32", np.float32: "FP32", np.uint64: "UINT64", np.int64: "INT64"}
+    return names[kind], [1, len(values)] if shape is None else shape, np.array(values, kind).tobytes()
+
+
+PLAIN: dict[str, Raw] = {"text_input": strings(b"def f"), "max_tokens": numbers(np.int32, 6)}
+NAN, INF, MOST = float("nan"), float("inf"), 2**31 - 1
+# what is sent instead of, or beside, a plain request; None: left out. What the answer says: "" for a completion.
+ODD: list[tuple[dict[str, Raw | None], str]] = [
+    ({}, ""),
+    ({"text_input": ("BYTES", [1, 1], b"\xff\xff\xff\xff")}, "incomplete string data"),
+    ({"text_input": ("BYTES", [1, 1], b"")}, "expected 1 string elements"),
+    ({"text_input": strings(b"a", b"b", shape=[1, 1])}, "unexpected number of string elements 2"),
+    ({"text_input": strings(b"a", b"b")}, "unexpected shape for input 'text_input'"),
+    ({"text_input": strings(b"a", shape=[1])}, "unexpected shape for input 'text_input'"),
+    ({"text_input": strings(b"a", shape=[])}, "'text_input' has no shape"),
+    ({"text_input": strings(b"a", shape=[-1, 1])}, "batch size does not match"),
+    ({"text_input": numbers(np.int32, 1)}, "data-type is 'INT32'"),
+    ({"text_input": None}, "text_input is missing"),
+    ({"text_input": strings(b"\xff\xfe")}, "text_input is not valid UTF-8"),
+    ({"text_input": strings(b"\xed\xa0\x80")}, "text_input is not valid UTF-8"),
+    ({"text_input": strings(b"a\x00b")}, ""),
+    ({"text_input": strings(b"")}, "the prompt is empty"),
+    ({"text_input": strings(b"x = 1\n" * 100_000)}, "more than the model's limit of 2048 tokens can hold"),
+    ({"max_tokens": None}, "max_tokens is None"),
+    ({"max_tokens": numbers(np.int32, 6, 6, shape=[2, 1])}, "batch size does not match"),
+    ({"max_tokens": numbers(np.int64, 6)}, "data-type is 'INT64'"),
+    ({"max_tokens": numbers(np.float32, 6)}, "data-type is 'FP32'"),
+    ({"max_tokens": ("INT32", [1, 1], b"\x06")}, "byte size mismatch"),
+    ({"max_tokens": numbers(np.int32, MOST)}, "more than the model's limit of 2048"),
+    ({"max_tokens": numbers(np.int32, -MOST)}, "max_tokens is -2147483647"),
+    (
+        {
+            "text_input": strings(*[b"a"] * 65, shape=[65, 1]),
+            "max_tokens": numbers(np.int32, *[1] * 65, shape=[65, 1]),
+        },
+        "batch-size must be <= 64",
+    ),
+    ({"of_no_model": numbers(np.int32, 1)}, "unexpected inference input 'of_no_model'"),
+    ({"stop_words": strings(b"\xff")}, "stop_words is not valid UTF-8"),
+    ({"stop_words": strings(b"w" * 1_000_000)}, ""),
+    ({"stop_words": strings(*(b"w%d" % i for i in range(2000)))}, ""),
+    ({"stop_words": ("BYTES", [1, 0], b"")}, ""),
+    ({"bad_words": strings(b"\xff")}, "bad_words is not valid UTF-8"),
+    ({"bad_words": strings(b"", b"")}, ""),
+    ({"embedding_bias_words": strings(b"\xff")}, "embedding_bias_words is not valid UTF-8"),
+    (
+        {"embedding_bias_words": strings(b"a"), "embedding_bias_weights": numbers(np.float32, NAN)},
+        "embedding_bias_weights holds nan",
+    ),
+    ({"temperature": numbers(np.float32, NAN)}, "temperature is nan"),
+    ({"temperature": numbers(np.float32, 3e38)}, ""),
+    ({"temperature": numbers(np.float32, 1e-45)}, ""),
+    ({"top_p": numbers(np.float32, -1)}, "top_p is -1.0"),
+    ({"top_k": numbers(np.int32, MOST)}, ""),
+    ({"repetition_penalty": numbers(np.float32, 0)}, "repetition_penalty is 0.0"),
+    ({"repetition_penalty": numbers(np.float32, 1e-45)}, ""),
+    ({"presence_penalty": numbers(np.float32, INF)}, "presence_penalty is inf"),
+    ({"frequency_penalty": numbers(np.float32, -INF)}, "frequency_penalty is -inf"),
+    ({"end_id": numbers(np.int32, MOST)}, ""),
+    ({"end_id": numbers(np.int32, -MOST)}, ""),
+    ({"pad_id": numbers(np.int32, MOST)}, ""),
+    ({"min_tokens": numbers(np.int32, MOST)}, ""),
+    ({"min_tokens": numbers(np.int32, -MOST)}, ""),
+    ({"beam_width": numbers(np.int32, 0)}, "beam_width 0 is not supported"),
+    ({"num_draft_tokens": numbers(np.int32, MOST)}, ""),
+    ({"num_draft_tokens": numbers(np.int32, -MOST)}, "num_draft_tokens is -2147483647"),
+    ({"seed": numbers(np.uint64, 2**64 - 1)}, ""),
+    ({"seed": numbers(np.int64, -1)}, "data-type is 'INT64'"),
+    ({"text_input": None, "input_ids": numbers(np.int32, 5, 6, 7)}, ""),
+    ({"text_input": None, "input_ids": ("INT32", [1, 0], b"")}, "send 1 token or more"),
+    ({"text_input": None, "input_ids": numbers(np.int32, MOST)}, "input_ids holds 2147483647"),
+    ({"input_ids": numbers(np.int32, 5)}, "both text_input and input_ids"),
+    (
+        {"text_input": None, "input_ids": numbers(np.int32, 5), "input_lengths": numbers(np.int32, MOST)},
+        "input_lengths is 2147483647",
+    ),
+    ({"guided_decoding_guide": strings(b"\xff")}, "sent without guided_decoding_guide_type"),
+]
+
+
+def named(changes: dict[str, Raw | None]) -> str:
+    """A case's name: what it sends, shortened."""
+    return (
+        ",".join(f"{name}={raw and (raw[0], raw[1], raw[2][:12])}" for name, raw in changes.items())[:80] or "plain"
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    made = bls.repository(tmp_path_factory.mktemp("odd"), "reference", max_engine_rows=64)
+    with TritonServer(made) as running, log_on_failure(running):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def others(server: TritonServer) -> Iterator[Callable[[], int]]:
+    """Streams beside the odd requests, one after the other: how many were right until now."""
+    tensors = inputs("def f(x):", max_tokens=48, stream=True)
+    expected = ids(stream(server.grpc_url, tensors))
+    right, wrong, over = [0], [], threading.Event()
+
+    def keep_on() -> None:
+        while not over.is_set():
+            if (got := ids(stream(server.grpc_url, tensors))) != expected:
+                wrong.append(got)
+            right[0] += 1
+
+    thread = threading.Thread(target=keep_on)
+    thread.start()
+    yield lambda: right[0]
+    over.set()
+    thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("changes", "says"), ODD, ids=[named(changes) for changes, _ in ODD])
+def test_an_odd_request(
+    server: TritonServer, others: Callable[[], int], model: str, changes: dict[str, Raw | None], says: str
+) -> None:
+    answer = ask(server, model, {name: raw for name, raw in (PLAIN | changes).items() if raw is not None})
+    assert says in answer
+    assert bool(says) == bool(answer), "a completion or an error"
+    for trace in ("Traceback", ".py", "File "):
+        assert trace not in answer
+
+
+def test_others_went_on(server: TritonServer, others: Callable[[], int]) -> None:
+    before = others()
+    for _ in range(3):
+        assert "tokens can hold" in ask(server, MODELS[0], PLAIN | {"text_input": strings(b"x = 1\n" * 1_000_000)})
+    stream(server.grpc_url, inputs("def f(x):", max_tokens=48, stream=True))
+    assert others() > before
+    assert "Traceback" not in server.log
+
+
+def ask(server: TritonServer, model: str, tensors: dict[str, Raw]) -> str:
+    """What the error says; empty: there were responses and none."""
+    request = service_pb2.ModelInferRequest(model_name=model)
+    for name, (kind, shape, content) in tensors.items():
+        request.inputs.add(name=name, datatype=kind, shape=shape)
+        request.raw_input_contents.append(content)
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        if model == "tensorrt_llm_bls":
+            return unary_error(stub, request)
+        responses = list(stub.ModelStreamInfer(iter([request]), timeout=bls.SECONDS))
+        assert responses
+        return "".join(response.error_message for response in responses)
+
+
+def unary_error(stub: Any, request: Any) -> str:
+    try:
+        stub.ModelInfer(request, timeout=bls.SECONDS)
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, "the request is wrong, not the server"
+        return str(error.details())
+    return ""
