@@ -16,7 +16,11 @@ from tandem.kubectl import ClusterError
 
 from .conftest import AuditLog, Namespace, OperatorProcess, wait_for
 
-NGRAM: dict[str, Any] = {"draft": None, "runtime__mode": "LLMAPI", "speculation": {"decodingType": "NGram", "maxDraftLen": 4}}
+NGRAM: dict[str, Any] = {
+    "draft": None,
+    "runtime__mode": "LLMAPI",
+    "speculation": {"decodingType": "NGram", "maxDraftLen": 4},
+}
 
 
 @pytest.fixture(autouse=True)

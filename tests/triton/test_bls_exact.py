@@ -74,7 +74,9 @@ def test_every_step_is_the_target_s(
     asked = {"max_tokens": MAX_TOKENS, **SCORES, **more}
     alone = [stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked)) for prompt in PROMPTS]
     assert ([ids(answer) for answer in alone] != plain) is changes, "else a setting that is lost would not show"
-    rows = {name: np.repeat(v, len(PROMPTS), axis=0) if isinstance(v, np.ndarray) else v for name, v in asked.items()}
+    rows: dict[str, Any] = {
+        name: np.repeat(v, len(PROMPTS), axis=0) if isinstance(v, np.ndarray) else v for name, v in asked.items()
+    }
     for k in LENGTHS:
         calls = [inputs(prompt, num_draft_tokens=k, stream=True, **asked) for prompt in PROMPTS]
         with ThreadPoolExecutor(len(calls)) as threads:

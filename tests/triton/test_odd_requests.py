@@ -127,7 +127,8 @@ def others(server: TritonServer) -> Iterator[Callable[[], int]]:
     """Streams beside the odd requests, one after the other: how many were right until now."""
     tensors = inputs("def f(x):", max_tokens=48, stream=True)
     expected = ids(stream(server.grpc_url, tensors))
-    right, wrong, over = [0], [], threading.Event()
+    right, over = [0], threading.Event()
+    wrong: list[list[int]] = []
 
     def keep_on() -> None:
         while not over.is_set():

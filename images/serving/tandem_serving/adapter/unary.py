@@ -23,8 +23,8 @@ from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_err
 from tandem_serving.adapter.metrics import TritonSink
 from tandem_serving.adapter.responder import ONE_RESPONSE
 from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, RequestError, ServingError
+from tandem_serving.inputs import Array
 from tandem_serving.iterators import responses
-from tandem_serving.request import Array
 
 log = logging.getLogger("tandem.unary")
 
@@ -108,6 +108,8 @@ class Unary:
             sender.send(response or _error_response(failed), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _run(self, request: Any, sender: Any) -> dict[str, Array]:
+        if sender.is_cancelled():  # while it stood in line
+            raise _gone()
         inputs = [self._with_row_length(tensor) for tensor in request.inputs()]
         if any(tensor.name() in STREAM and tensor.as_numpy().any() for tensor in inputs):
             raise RequestError(f"this model answers once: to stream, call {self._model} with the same tensors")
@@ -123,7 +125,7 @@ class Unary:
         while not wait([future], CANCEL_POLL_SECONDS).done:
             if sender.is_cancelled():
                 self._stop(call_id, inputs)
-                raise CancelledError("the client cancelled the request")
+                raise _gone()
         return future.result()
 
     def _stop(self, call_id: str, inputs: list[Any]) -> None:
@@ -157,6 +159,10 @@ def _collect(call: Any) -> dict[str, Array]:
     if row:
         raise_in_band(row)
     return row
+
+
+def _gone() -> CancelledError:
+    return CancelledError("the client cancelled the request")
 
 
 def _error_response(error: ServingError) -> Any:
