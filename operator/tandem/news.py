@@ -66,6 +66,7 @@ def material(before: ServiceReport, now: ServiceReport) -> bool:
     """Whether what status tells of `now` is news beside `before`."""
     return (
         _changed(drafting(before), drafting(now))
+        or _changed(_undrafted(before), _undrafted(now))
         or speculation_moved(speculation_status(before), speculation_status(now))
         or scaling_moved(autoscaling_status(before), autoscaling_status(now))
         or bool(before.decision and before.decision.unreachable) != bool(now.decision and now.decision.unreachable)
@@ -91,6 +92,14 @@ def drafting(report: ServiceReport) -> bool | None:
         return True
     told = seen.drafted is not None or seen.mean_accepted_length is not None
     return False if told and tokens(report) >= FEWEST_TOKENS else None
+
+
+def _undrafted(report: ServiceReport) -> tuple[bool, bool] | None:
+    """What tells why nothing is drafted: whether the load asks for drafts, and whether drafts fail; None where some
+    are drafted, or nobody knows."""
+    if drafting(report) is not False:
+        return None
+    return bool(report.speculation.asked_length), report.speculation.draft_failures > 0
 
 
 def speculation_status(report: ServiceReport) -> SpeculationStatus | None:

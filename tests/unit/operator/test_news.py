@@ -82,6 +82,20 @@ def test_material(reason: str, change: dict[str, Any], wanted: bool) -> None:
     assert material(report(), report(**change)) is wanted, reason
 
 
+def test_why_nothing_is_drafted_is_news() -> None:
+    """A load above the schedule's last step, and then below it: the engine should draft again."""
+
+    def off(length: float | None, failures: int = 0) -> ServiceReport:
+        nothing = {"drafted": False, "meanAcceptedLength": None, "acceptanceRate": None}
+        return report(speculation={**nothing, "askedLength": length, "draftFailures": failures})
+
+    assert not material(off(4), off(2))
+    assert material(off(0), off(4))
+    assert material(off(4), off(0))
+    assert material(off(None), off(None, failures=3))
+    assert not material(report(), report(speculation={"askedLength": 0})), "while tokens are drafted it says nothing"
+
+
 def test_advice_whose_gain_moves_is_no_news() -> None:
     advised = [report(advice={"draftLenSchedule": [STEP], "gain": g, "message": str(g)}) for g in (1.2, 1.3)]
     assert not material(*advised)

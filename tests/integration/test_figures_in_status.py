@@ -1,0 +1,106 @@
+"""Figures in status on the real API server: what a change of them writes, and that without one nothing is written.
+
+The metrics server is a stand-in that tells what the test says: what becomes of pods' pages is in test_metrics_server.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tandem.news import TELL_SECONDS
+
+from .conftest import AuditLog, Namespace, OperatorProcess, free_port, wait_for
+
+STATUS = "patch speculativeinferenceservices/status/svc"
+QUIET: dict[str, Any] = {"tokensPerSecond": 0.0, "speculation": {}}
+
+
+def busy(acceptance: float) -> dict[str, Any]:
+    """A window with traffic."""
+    drafted = {"meanAcceptedLength": 3.9, "draftLength": 4, "drafted": True, "samples": 900}
+    return {"tokensPerSecond": 400.0, "speculation": {**drafted, "acceptanceRate": acceptance}}
+
+
+@dataclass
+class Reports:
+    """What `/v1/services` tells; `polls` counts how often it was asked."""
+
+    namespace: str
+    port: int = field(default_factory=free_port)
+    window: dict[str, Any] = field(default_factory=lambda: busy(0.75))
+    polls: int = 0
+
+    def body(self) -> bytes:
+        """As `tandem metrics run` writes it, of now."""
+        self.polls += 1
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        about = {"namespace": self.namespace, "name": "svc", "observedAt": now, "windowSeconds": 60, "pods": 1}
+        return json.dumps({"items": [{**about, **self.window}]}).encode()
+
+
+@pytest.fixture
+def reports(namespace: Namespace) -> Iterator[Reports]:
+    told = Reports(namespace.name)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = told.body()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Not in the test's output."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", told.port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield told
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_material_change_is_written_once_and_idle_services_never(
+    operator: OperatorProcess, namespace: Namespace, reports: Reports, audit: Callable[[], AuditLog]
+) -> None:
+    operator.stop()
+    with operator.settings.open("a", encoding="utf-8") as settings:
+        settings.write(f"reports: {{url: 'http://127.0.0.1:{reports.port}', pollSeconds: 0.2}}\n")
+    operator.start().wait_ready()
+    namespace.apply()
+    namespace.wait("Ready", "True", 60)
+    namespace.wait("SpeculationActive", "True/DraftTokensSeen", 30)
+    told_by = time.monotonic()
+    columns = namespace.run("get", "sis", "svc").splitlines()
+    shown = dict(zip(columns[0].split(), columns[1].split(), strict=True))
+    assert {name: shown[name] for name in ("MODE", "TYPE", "READY", "ACCEPTANCE", "LENGTH")} == {
+        **{"MODE": "BLS", "TYPE": "DraftTarget", "READY": "True"},
+        **{"ACCEPTANCE": "0.75", "LENGTH": "3.9"},
+    }
+
+    def written(window: dict[str, Any], seconds: float) -> list[str]:
+        """The operator's writes while this is told."""
+        listening, polls = audit(), reports.polls
+        reports.window = window
+        time.sleep(seconds)
+        assert reports.polls > polls + seconds, "it was asked several times a second"
+        return [write for write in listening.operator_writes(namespace) if "events" not in write]
+
+    assert written(busy(0.755), 8) == [], "half a percentage point, seen anew all the time"
+    assert written(busy(0.2), 8) == [], "once a minute at most"
+    listening = audit()
+    wait_for(
+        "the collapse to be told",
+        lambda: namespace.get("sis", "svc")["status"]["speculation"]["acceptanceRate"] == 0.2,
+        TELL_SECONDS + 30 - (time.monotonic() - told_by),
+        operator.log,
+    )
+    assert [write for write in listening.operator_writes(namespace) if "events" not in write] == [STATUS]
+    assert written(QUIET, 20) == [], "no traffic is no news, and the figures stay"
+    assert namespace.get("sis", "svc")["status"]["speculation"]["acceptanceRate"] == 0.2
