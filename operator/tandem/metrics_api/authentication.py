@@ -4,6 +4,10 @@ Two ways in. The API server forwards requests and says for whom (`X-Remote-User`
 connection's certificate was signed by the request-header authority and carries an allowed name. Everybody else
 shows a bearer token, which the API server reviews. Nobody is anonymous.
 https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer
+
+A token may be for the API server, as those of pods and people are, or for this server alone (`AUDIENCE`), as KEDA
+wants it: whoever gets hold of such a one can do nothing else with it.
+https://keda.sh/docs/latest/authentication-providers/bound-service-account-token/
 """
 
 import hashlib
@@ -19,6 +23,8 @@ from tandem.observed import Object
 
 CACHE_SECONDS, CACHE_SIZE = 10.0, 1024
 ANONYMOUS, AUTHENTICATED = "system:anonymous", "system:authenticated"
+AUDIENCE = "metrics.serving.tandem.dev"
+"""Whom tokens name that are for metrics servers of Tandem and nobody else."""
 Peer = Mapping[str, Any]
 """A verified client certificate as `ssl.SSLSocket.getpeercert` tells it; empty: none was shown."""
 
@@ -133,7 +139,11 @@ class Authenticator:
 
     async def _by_token(self, token: str) -> User | None:
         async def ask() -> User | None:
-            return _user(await self._api.review(TOKEN_REVIEW, {"token": token}))
+            if user := _user(await self._api.review(TOKEN_REVIEW, {"token": token})):
+                return user
+            status = await self._api.review(TOKEN_REVIEW, {"token": token, "audiences": [AUDIENCE]})
+            # An authenticator that knows nothing of audiences leaves them out: it did not judge this.
+            return _user(status) if AUDIENCE in (status.get("audiences") or ()) else None
 
         # Not the token itself: nothing that gives rights stays in memory.
         return await self._tokens.get(hashlib.sha256(token.encode()).digest(), ask)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tandem.metrics_api.authentication import AUDIENCE
 from tandem.metrics_api.custom_metrics import METRICS, METRICS_GROUP, METRICS_VERSION, RESOURCE
 from tandem.settings import MetricsServerSettings
 
@@ -168,6 +169,13 @@ def test_the_chart_has_a_text_for_another_adapter() -> None:
     """Helm looks at the cluster only when it installs: see tests/integration/test_metrics_server.py."""
     text = (CHART / "templates" / "metrics-apiservice.yaml").read_text(encoding="utf-8")
     assert "metricsServer.register=false" in text
+
+
+def test_the_notes_tell_what_only_kedas_own_values_can_say(helm: Helm) -> None:
+    said = notes(helm, {"keda": {"enabled": True, "namespace": "scaler"}})
+    assert AUDIENCE in said
+    assert "scaler/tandem-metrics-keda" in said
+    assert AUDIENCE not in notes(helm, {})
 
 
 def test_keda_gets_an_account_that_reads_reports_alone(helm: Helm) -> None:

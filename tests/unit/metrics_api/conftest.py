@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tandem.errors import Transient
+from tandem.metrics_api.authentication import AUDIENCE
 from tandem.report import Decision, ServiceReport, Speculation
 
 TOKENS = {
@@ -12,6 +13,9 @@ TOKENS = {
     "team-a-token": {"username": "alice", "groups": ["team-a"], "uid": "u1", "extra": {"scopes": ["x"]}},
     "nameless-token": {},
 }
+KEDA = {"username": "system:serviceaccount:keda:tandem-metrics-keda", "groups": ["accounts"]}
+FOR_US = {"keda-token": [AUDIENCE, "another"], "careless-token": None}
+"""Tokens that are not for the API server, and the audiences that a review of them confirms; None: it does not say."""
 
 
 class FakeReviews:
@@ -27,15 +31,19 @@ class FakeReviews:
         if self.down:
             raise Transient("away")
         if kind.kind == "TokenReview":
-            user = TOKENS.get(spec["token"])
-            return (
-                {"authenticated": False, "error": "expired"}
-                if user is None
-                else {"authenticated": True, "user": user}
-            )
+            return _token_review(spec["token"], spec.get("audiences"))
         wanted = spec.get("resourceAttributes") or spec["nonResourceAttributes"]
         what = wanted.get("path") or f"{wanted['namespace']}/{wanted['name']}/{wanted['subresource']}"
         return {"allowed": (spec["user"], what) in self.allowed}
+
+
+def _token_review(token: str, audiences: list[str] | None) -> dict[str, Any]:
+    if audiences and token in FOR_US:
+        confirmed = FOR_US[token]
+        said = {} if confirmed is None else {"audiences": [one for one in audiences if one in confirmed]}
+        return {"authenticated": True, "user": KEDA, **said}
+    user = None if audiences else TOKENS.get(token)
+    return {"authenticated": False, "error": "expired"} if user is None else {"authenticated": True, "user": user}
 
 
 @pytest.fixture

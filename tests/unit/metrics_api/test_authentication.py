@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 
 from tandem.metrics_api.authentication import Authenticator, RequestHeader, User
 
-from .conftest import FakeReviews
+from .conftest import KEDA, FakeReviews
 
 CONFIGMAP = {
     "data": {
@@ -58,6 +58,8 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, str]], User | None]] = [
     ("a token", {}, bearer("team-a-token"), BY_TOKEN),
     ("a token wins over forged headers", {}, [("X-Remote-User", "admin"), *bearer("team-a-token")], BY_TOKEN),
     ("the scheme is written in any case", {}, [("Authorization", "bearer team-a-token")], BY_TOKEN),
+    ("a token for nobody but us", {}, bearer("keda-token"), User(KEDA["username"], groups=tuple(KEDA["groups"]))),
+    ("one of which nobody says for whom it is", {}, bearer("careless-token"), None),
     ("an expired token", {}, bearer("old-token"), None),
     ("a token of nobody", {}, bearer("nameless-token"), None),
     ("no token", {}, bearer(""), None),
