@@ -37,6 +37,13 @@ class Bounds:
     queue: int | None
     places: int
     """Sequences that a replica runs at once."""
+    idle: bool = False
+    """Whether all replicas may go where nothing is asked for, though `least` is more (KEDA's idleReplicaCount)."""
+
+    def within(self, load: float) -> float:
+        """The load within the bounds."""
+        least = 0 if self.idle and load <= 0 else self.least
+        return min(max(load, float(least)), float(self.most))
 
 
 def bounds(spec: ServiceSpec) -> Bounds | None:
@@ -52,6 +59,7 @@ def bounds(spec: ServiceSpec) -> Bounds | None:
         itl=seconds(goals.inter_token_latency) if goals.inter_token_latency else None,
         queue=goals.queue_length,
         places=spec.serving.max_batch_size,
+        idle=scaling.keda is not None and scaling.keda.idle_replica_count is not None,
     )
 
 
@@ -85,7 +93,7 @@ def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
     expected to be needed when one that starts now is Ready."""
     bounds, replicas = situation.bounds, situation.replicas
     if situation.demand is None:
-        return _hold(replicas)
+        return _at_zero(bounds) if replicas.none else _hold(replicas)
     floor = _floor(bounds, curve)
     reachable = replace(bounds, itl=None) if floor else bounds
     asks = [demand_of(reachable, situation.demand, curve, ahead), *_guards(reachable, situation, situation.demand)]
@@ -94,7 +102,7 @@ def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
         there = float(replicas.ready + replicas.pending)
         asks = [asks[0], *(replace(ask, load=min(ask.load, there)) for ask in asks[1:])]
     first = max(asks, key=lambda ask: ask.load)
-    load = min(max(_steady(first.load, replicas), float(bounds.least)), float(bounds.most))
+    load = bounds.within(_steady(first.load, replicas))
     return Decision(
         load=load,
         desired_replicas=math.ceil(load - 1e-9),
@@ -105,6 +113,14 @@ def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
         message=first.message,
         unreachable=floor,
     )
+
+
+def _at_zero(bounds: Bounds) -> Decision:
+    """Nothing is asked of no pods, which is a figure: KEDA would take none for a fault of the trigger, for as long as
+    nobody wants the service."""
+    load = bounds.within(0.0)
+    message = "at 0 replicas no pod tells of demand: keda.triggers, or a person, bring them back"
+    return Decision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
 
 
 def _hold(replicas: Replicas) -> Decision:

@@ -157,3 +157,8 @@ class Replicas:
     """Pods that exist and are not Ready yet: capacity that is on its way."""
     wanted: int = field(default=0)
     """spec.replicas."""
+
+    @property
+    def none(self) -> bool:
+        """Whether there are none and shall be none."""
+        return not (self.ready or self.pending or self.wanted)

@@ -104,6 +104,30 @@ def test_nothing_known_holds() -> None:
     assert made.message == "of 3 Ready replicas none tells figures: replicas stay"
 
 
+AT_ZERO = [
+    # why, bounds, replicas that there are, on their way, the load
+    ("no pod, and none is wanted: nothing is asked for", replace(LIMITS, least=0), 0, 0, 0.0),
+    ("idle at 0, else no fewer than 2", replace(LIMITS, least=2, idle=True), 0, 0, 0.0),
+    ("a person scaled to 0 what should never be there", LIMITS, 0, 0, 1.0),
+    ("one is on its way, and tells nothing yet", replace(LIMITS, least=0), 0, 1, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("limits", "ready", "pending", "load"), [row[1:] for row in AT_ZERO], ids=[r[0] for r in AT_ZERO]
+)
+def test_at_zero_replicas(limits: Bounds, ready: int, pending: int, load: float | None) -> None:
+    made = decision(None, limits=limits, ready=ready, pending=pending)
+    assert made.load == load
+    assert (made.signal, made.desired_replicas) == (("Hold", None) if load is None else ("Demand", load))
+
+
+@pytest.mark.parametrize(("tokens", "load"), [(0, 0.0), (1, 2.0), (3400, 3.64)], ids=["idle", "a little", "more"])
+def test_idle_at_zero_else_no_fewer_than_the_minimum(tokens: float, load: float) -> None:
+    made = decision(Demand(tokens, 0, 0), limits=replace(LIMITS, least=2, idle=True), ready=2)
+    assert made.load == pytest.approx(load, abs=0.01)
+
+
 def test_an_objective_below_the_floor_is_named_and_asks_for_nothing() -> None:
     made = decision(limits=replace(LIMITS, itl=0.01), seen=LATE)
     assert made.unreachable == (
