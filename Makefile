@@ -76,6 +76,10 @@ fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this ma
 integration: venv binaries ## The operator on a real API server with simulated nodes
 	$(PY) -m pytest tests/integration -n 3 --dist loadfile
 
+.PHONY: keda
+keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time)
+	$(PY) -m pytest tests/keda
+
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
 	$(PY) -m pytest tests/e2e
@@ -108,7 +112,7 @@ images: venv deps ## Build the images whose contents changed
 
 .PHONY: binaries
 binaries: venv ## Build Kubernetes, etcd, kwok and helm from their Go modules (cached)
-	@$(PY) -c 'from cluster import binaries; binaries.ensure(list(binaries.TOOLS), print)'
+	@$(PY) -c 'from cluster import binaries; binaries.ensure(binaries.STANDARD, print)'
 
 .PHONY: deps
 deps: venv ## Install the Debian packages that real nodes, image builds and tests need (root)

@@ -35,7 +35,9 @@ class Tool:
     package: str
     versioned_by: str | None = None
     files: tuple[str, ...] = ()
-    """Data files of the versioning module that the binary needs; they are put beside it."""
+    """Files and folders of the versioning module that go with the binary; they are put beside it."""
+    optional: bool = False
+    """Built only where it is asked for by name: `make binaries` leaves it out."""
 
 
 def _kubernetes(name: str) -> Tool:
@@ -51,6 +53,7 @@ KWOK_STAGES = tuple(
         "pod/fast/pod-delete",
     )
 )
+KEDA = "github.com/kedacore/keda/v2"
 TOOLS = {
     tool.name: tool
     for tool in (
@@ -75,10 +78,15 @@ TOOLS = {
             "github.com/fsouza/fake-gcs-server",
             "github.com/fsouza/fake-gcs-server",
         ),
+        Tool("keda-operator", "keda", f"{KEDA}/cmd/operator", KEDA, ("config",), optional=True),
+        Tool("keda-adapter", "keda", f"{KEDA}/cmd/adapter", KEDA, optional=True),
+        Tool("keda-admission-webhooks", "keda", f"{KEDA}/cmd/webhooks", KEDA, optional=True),
         Tool("pause", "pause", "."),
         Tool("probe", "probe", "."),
     )
 }
+STANDARD = tuple(tool.name for tool in TOOLS.values() if not tool.optional)
+"""What `make binaries` builds."""
 
 
 def cache_dir() -> Path:
@@ -176,11 +184,19 @@ def _go_build(tool: Tool, target: Path) -> None:
         if tool.files:
             source = Path(_run_go(tool, [go, "list", "-m", "-f", "{{.Dir}}", str(tool.versioned_by)]).strip())
             for file in tool.files:
-                shutil.copyfile(source / file, target.parent / Path(file).name)
+                _put_beside(source / file, target.parent)
         partial.chmod(0o755)
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _put_beside(source: Path, folder: Path) -> None:
+    """Copy a file, or a folder as a whole; not its rights, as Go's module cache is read-only."""
+    for file in [source] if source.is_file() else [path for path in source.rglob("*") if path.is_file()]:
+        copy = folder / file.relative_to(source.parent)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
 
 
 def _run_go(tool: Tool, command: list[str]) -> str:

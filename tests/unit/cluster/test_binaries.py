@@ -85,6 +85,20 @@ def test_a_failed_build_shows_the_compiler_and_leaves_nothing(
     assert [path.name for path in binaries.cached_path(tool).parent.iterdir()] == [".lock"]
 
 
+def test_files_and_folders_are_put_beside_the_binary_as_ones_own(tmp_path: Path) -> None:
+    module, beside = tmp_path / "module", tmp_path / "bin"
+    for path in ("LICENSE", "config/rbac/role.yaml", "config/metrics/role.yaml"):
+        (module / path).parent.mkdir(parents=True, exist_ok=True)
+        (module / path).write_text(path)
+        (module / path).chmod(0o444)  # as in Go's module cache
+    for path in ("LICENSE", "config"):
+        binaries._put_beside(module / path, beside)
+    found = {str(path.relative_to(beside)): path for path in beside.rglob("*") if path.is_file()}
+    assert {path: copy.read_text() for path, copy in found.items()} == {path: path for path in found}
+    assert set(found) == {"LICENSE", "config/rbac/role.yaml", "config/metrics/role.yaml"}
+    assert all(copy.stat().st_mode & 0o200 for copy in found.values())
+
+
 def test_a_build_is_said_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     said: list[str] = []

@@ -1,0 +1,184 @@
+"""The metrics server beside a cluster of simulated pods that tell figures: what tests of autoscalers share."""
+
+import base64
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster import binaries
+from cluster.core import Cluster
+
+from .conftest import STAGES, Namespace, free_port, wait_for
+from .pages import host_address, loopback_stage
+from .test_chart import Release
+
+FAST_SERVER = {"replicas": 0, "intervalSeconds": 1, "windowSeconds": 4}
+AT_ONCE = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 1}]}
+AUTOSCALING = {
+    "maxReplicas": 4,
+    "objectives": {"queueLength": 2},
+    "behavior": {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE},
+}
+
+
+class Server:
+    """`tandem metrics run` as a process of this host, with the rights and settings that the chart gives its pods."""
+
+    def __init__(self, release: Release, folder: Path) -> None:
+        self.release, self.folder, self.port, self.http = release, folder, free_port(), free_port()
+        self.log = folder / "metrics.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "Server":
+        config = self.release.cluster.kubectl.get(
+            "configmap", f"{self.release.operator}-settings", "-n", self.release.namespace
+        )
+        settings = self.folder / "settings.yaml"
+        settings.write_text(config["data"]["settings.yaml"], encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "tandem",
+            "metrics",
+            "run",
+            "--log-format",
+            "text",
+            "--settings",
+            str(settings),
+        ]
+        command += ["--bind", f"127.0.0.1:{self.http}", "--secure-bind", f"0.0.0.0:{self.port}"]
+        own = {
+            "KUBECONFIG": str(self.release.kubeconfig_of("tandem-metrics", self.folder / "metrics.kubeconfig")),
+            "POD_NAMESPACE": self.release.namespace,
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
+        wait_for("the metrics server's /readyz", lambda: self.probe("/readyz").startswith("ok"), 30, self.log)
+        return self
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+        assert self.process.wait(20) == 0, self.log.read_text(encoding="utf-8")
+
+    def kill(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def probe(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
+                return str(answer.read().decode())
+        except OSError as error:
+            return f"{error}"
+
+    def get(self, path: str, token: str = "") -> tuple[int, dict[str, Any]]:
+        """Ask directly, trusting the authority that the Secret tells."""
+        secret = self.release.cluster.kubectl.get(
+            "secret", "tandem-metrics-certificate", "-n", self.release.namespace
+        )
+        context = ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
+        context.check_hostname = False  # it is asked by address here; the API server asks by name
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def token(self, account: str) -> str:
+        """Of a ServiceAccount in the release's namespace."""
+        return self.release.kubectl("create", "token", account).strip()
+
+
+@contextmanager
+def telling_cluster(name: str, *namespaces: str) -> Iterator[Cluster]:
+    """A cluster of its own, whose simulated pods have addresses that this host answers (`pages.serving`)."""
+    made = Cluster(name, say=print)
+    made.down()
+    made.folder.mkdir(parents=True)
+    stages = Path(shutil.copytree(STAGES, made.folder / "stages"))
+    shipped = binaries.ensure(["kwok"], print)["kwok"].parent
+    (stages / "pod-ready.yaml").write_text(loopback_stage(shipped), encoding="utf-8")
+    try:
+        made.up(["simulated:2"])
+        for namespace in namespaces:
+            made.kubectl.run("create", "namespace", namespace)
+        yield made
+    finally:
+        made.down()
+
+
+def behind_service(cluster: Cluster, namespace: str, service: str, port: int) -> None:
+    """Lead a Service to `port` of this host, by an EndpointSlice made by hand: the API server asks at endpoints."""
+    cluster.kubectl.run(
+        "-n", namespace, "patch", "service", service, "--type=merge", "-p", '{"spec":{"selector":null}}'
+    )
+    of_service = f"kubernetes.io/service-name={service}"
+    cluster.kubectl.run("-n", namespace, "delete", "endpointslices", "-l", of_service)
+    endpoints = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{service}-here",
+            "namespace": namespace,
+            "labels": {"kubernetes.io/service-name": service},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [host_address()], "conditions": {"ready": True}}],
+    }
+    cluster.kubectl.run("apply", "-f", "-", stdin=json.dumps(endpoints))
+
+
+@contextmanager
+def served(release: Release, folder: Path) -> Iterator[Server]:
+    """The release's metrics server, where the API server finds it."""
+    made = Server(release, folder)
+    behind_service(release.cluster, release.namespace, "tandem-metrics", made.port)
+    try:
+        yield made.start()
+        made.stop()
+    finally:
+        made.kill()
+
+
+def replicas(team: Namespace) -> int:
+    return int(team.get("sis", "svc")["spec"]["replicas"])
+
+
+def scaling_active(team: Namespace) -> tuple[str, str]:
+    """Status and message of the HPA's condition."""
+    autoscalers = team.items("hpa")
+    conditions = autoscalers[0].get("status", {}).get("conditions", []) if autoscalers else []
+    return next(((c["status"], c["message"]) for c in conditions if c["type"] == "ScalingActive"), ("", ""))
+
+
+def wait_scaling(team: Namespace, server: Server, status: str) -> None:
+    """Wait until the HPA says that it scales, or (`False`) that it knows no figures."""
+    wait_told(team, server, f"ScalingActive={status}", lambda: scaling_active(team)[0] == status, 60)
+
+
+def wait_replicas(team: Namespace, server: Server, enough: Callable[[int], bool]) -> None:
+    """Wait until somebody wrote that many into /scale."""
+    wait_told(team, server, "replicas", lambda: enough(replicas(team)), 120)
+
+
+def wait_told(team: Namespace, server: Server, what: str, check: Callable[[], bool], seconds: float) -> None:
+    """Wait; a failure tells what the HPA and the server say."""
+    try:
+        wait_for(what, check, seconds, server.log)
+    except AssertionError as error:
+        seen = server.get(f"/v1/services/{team.name}/svc", server.token("tandem-operator"))
+        raise AssertionError(f"{error}\n{replicas(team)}: {scaling_active(team)}\n{json.dumps(seen)}") from error

@@ -1,0 +1,33 @@
+"""Services that KEDA scales, and what KEDA says of them."""
+
+from typing import Any
+
+from integration.conftest import Namespace
+from integration.metrics_server import AUTOSCALING, Server, wait_told
+from integration.pages import Load
+
+QUICK = {"pollingInterval": 1, "cooldownPeriod": 3}
+HPA, SCALED_OBJECT = "keda-hpa-svc-server", "svc-server"
+
+
+def serve(team: Namespace, load: Load, keda: dict[str, Any] | None = None, **autoscaling: Any) -> None:
+    """Bring a service up that KEDA scales."""
+    asked = {**AUTOSCALING, "source": "KEDA", "keda": {**QUICK, **(keda or {})}, **autoscaling}
+    team.apply(autoscaling=asked, serving={"maxBatchSize": load.batch})
+    team.wait("Ready", "True", 60)
+
+
+def told(team: Namespace) -> dict[str, str]:
+    """KEDA's conditions of the ScaledObject: type to `Status/Reason`."""
+    found = team.get("scaledobject", SCALED_OBJECT) or {}
+    return {c["type"]: f"{c['status']}/{c.get('reason')}" for c in found.get("status", {}).get("conditions", [])}
+
+
+def autoscalers(team: Namespace) -> list[str]:
+    """Names of the HorizontalPodAutoscalers, KEDA's own too."""
+    return [hpa["metadata"]["name"] for hpa in team.items("hpa")]
+
+
+def wait_ready(team: Namespace, server: Server) -> None:
+    """Wait until KEDA finds nothing wrong with the triggers."""
+    wait_told(team, server, f"Ready of {told(team)}", lambda: told(team).get("Ready", "").startswith("True"), 60)

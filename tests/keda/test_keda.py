@@ -1,0 +1,114 @@
+"""KEDA itself scales a service: its operator, metrics adapter and webhooks; pods are simulated, their pages are not.
+
+Tandem's trigger is KEDA's metrics-api scaler, which asks the metrics server with a token that KEDA makes, and checks
+the server's certificate; no Prometheus is there.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from integration.conftest import AuditLog, Namespace, wait_for
+from integration.metrics_server import AUTOSCALING, Server, replicas, wait_replicas, wait_scaling
+from integration.pages import Load
+from integration.test_chart import Release
+
+from .gateway import Gateway
+from .keda import ACCOUNT, NAMESPACE, Keda
+from .scaling import HPA, autoscalers, serve, told, wait_ready
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(release: Release, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tandem's operator, with the settings of the chart."""
+    with release.running(tmp_path_factory.mktemp("operator")):
+        yield
+
+
+def test_load_drives_replicas_up_and_down(team: Namespace, load: Load, server: Server) -> None:
+    """By the autoscaler that KEDA makes, on our kind's /scale."""
+    load.sequences = 2
+    serve(team, load)
+    wait_scaling(team, server, "True")
+    wait_ready(team, server)
+    assert autoscalers(team) == [HPA], "one writer of /scale"
+    load.sequences = 20
+    wait_replicas(team, server, lambda count: count >= 3)
+    team.wait("ScalingActive", "True", 30)
+    load.sequences = 1
+    wait_replicas(team, server, lambda count: count == 1)
+
+
+def test_without_metrics_replicas_are_held(team: Namespace, load: Load, server: Server) -> None:
+    load.sequences = 20
+    serve(team, load)
+    wait_replicas(team, server, lambda count: count >= 3)
+    load.cut = True
+    wait_scaling(team, server, "False")
+    team.wait("ScalingActive", "False", 30)
+    assert "replicas stay as they are" in team.message("ScalingActive")
+    held = replicas(team)
+    load.sequences = 1
+    with pytest.raises(AssertionError, match="not within"):
+        wait_for("a change", lambda: replicas(team) != held, 15)
+    load.cut = False
+    wait_replicas(team, server, lambda count: count == 1)
+    team.wait("ScalingActive", "True", 30)
+
+
+def test_to_zero_and_back(team: Namespace, load: Load, server: Server, gateway: Gateway) -> None:
+    """A gateway sees demand where there is no pod; Tandem's trigger is no fault meanwhile."""
+    serve(team, load, {"triggers": [gateway.trigger()]}, minReplicas=0)
+    wait_replicas(team, server, lambda count: count == 0)
+    wait_ready(team, server)
+    with pytest.raises(AssertionError, match="not within"):
+        wait_for(
+            "KEDA, which looks once a second, to find fault", lambda: not told(team)["Ready"].startswith("True"), 10
+        )
+    assert server.get(f"/v1/services/{team.name}/svc", server.token("tandem-operator"))[1]["decision"]["load"] == 0
+
+    gateway.waiting = 5
+    wait_replicas(team, server, lambda count: count == 1)
+    load.sequences = 20
+    wait_replicas(team, server, lambda count: count >= 3)
+    gateway.waiting, load.sequences = 0, 0
+    wait_replicas(team, server, lambda count: count == 0)
+
+
+def test_idle_at_zero_else_no_fewer_than_the_minimum(
+    team: Namespace, load: Load, server: Server, gateway: Gateway
+) -> None:
+    gateway.waiting = 5
+    serve(team, load, {"triggers": [gateway.trigger()], "idleReplicaCount": 0}, minReplicas=2)
+    wait_replicas(team, server, lambda count: count == 2)
+    gateway.waiting = 0
+    wait_replicas(team, server, lambda count: count == 0)
+    gateway.waiting = 5
+    wait_replicas(team, server, lambda count: count == 2)
+
+
+def test_another_source_and_back_changes_no_replica(team: Namespace, load: Load, server: Server) -> None:
+    """KEDA's webhook refuses a ScaledObject beside another autoscaler: the old one goes first."""
+    load.sequences = 20
+    serve(team, load)
+    wait_replicas(team, server, lambda count: count == 4)
+    seen = {replicas(team)}
+    team.apply(autoscaling={**AUTOSCALING, "source": "Embedded"}, serving={"maxBatchSize": load.batch})
+    wait_for("KEDA's autoscaler to go", lambda: autoscalers(team) == ["svc-server"], 60)
+    wait_scaling(team, server, "True")
+    seen.add(replicas(team))
+    serve(team, load)
+    wait_for("KEDA's autoscaler", lambda: autoscalers(team) == [HPA], 60)
+    wait_scaling(team, server, "True")
+    assert seen | {replicas(team)} == {4}
+
+
+def test_rights_of_kedas_manifests_and_of_the_chart_are_enough(keda: Keda, team: Namespace) -> None:
+    """The audit log of all of the above."""
+    everything = AuditLog(keda.cluster.audit_log)
+    everything.start = 0
+    own = [e for e in everything.entries() if e["user"]["username"] == f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"]
+    forbidden = [e["requestURI"] for e in own if e.get("responseStatus", {}).get("code") == 403]
+    # Its events come late for a namespace that is being deleted, which takes nothing new.
+    assert [uri for uri in forbidden if "/events" not in uri] == []
+    assert any(e["requestURI"].endswith("/serviceaccounts/tandem-metrics-keda/token") for e in own)

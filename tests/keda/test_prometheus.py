@@ -1,0 +1,55 @@
+"""KEDA asks a real Prometheus, which scrapes the metrics server, where the chart's values name one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from integration.conftest import Namespace, wait_for
+from integration.metrics_server import Server, replicas, wait_replicas, wait_scaling
+from integration.pages import Load
+from integration.test_chart import Release
+from integration.test_prometheus import PROMETHEUS, prometheus
+
+from .gateway import Gateway
+from .scaling import SCALED_OBJECT, serve, wait_ready
+
+pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(release: Release, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tandem's operator, with the settings of a chart that names a Prometheus."""
+    # As the chart's PodMonitor has it: the labels of the series are those of services.
+    job = {"job_name": "tandem", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{server.http}"]}]}
+    with prometheus(tmp_path_factory.mktemp("prometheus"), [], scrape_configs=[job]) as url:
+        naming = replace(release, values={**release.values, "keda": {"enabled": True, "prometheusUrl": url}})
+        naming.install()
+        with naming.running(tmp_path_factory.mktemp("operator")):
+            yield
+    release.install()
+
+
+def test_load_drives_replicas_and_without_series_they_are_held(team: Namespace, load: Load, server: Server) -> None:
+    load.sequences = 20
+    serve(team, load)
+    wait_replicas(team, server, lambda count: count >= 3)
+    (trigger,) = team.get("scaledobject", SCALED_OBJECT)["spec"]["triggers"]
+    assert (trigger["type"], urlsplit(trigger["metadata"]["serverAddress"]).hostname) == ("prometheus", "127.0.0.1")
+    load.cut = True
+    wait_scaling(team, server, "False")
+    held = replicas(team)
+    load.sequences = 1
+    with pytest.raises(AssertionError, match="not within"):
+        wait_for("a change", lambda: replicas(team) != held, 15)
+    load.cut = False
+    wait_replicas(team, server, lambda count: count == 1)
+
+
+def test_to_zero_without_a_fault(team: Namespace, load: Load, server: Server, gateway: Gateway) -> None:
+    serve(team, load, {"triggers": [gateway.trigger()]}, minReplicas=0)
+    wait_replicas(team, server, lambda count: count == 0)
+    wait_ready(team, server)
+    gateway.waiting = 5
+    wait_replicas(team, server, lambda count: count == 1)
