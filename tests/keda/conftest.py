@@ -90,6 +90,6 @@ def team(cluster: Cluster, keda: Keda, load: Load) -> Iterator[Namespace]:
     """A namespace, in which KEDA scales what is made."""
     name = f"team-{next(NAMES)}"
     cluster.kubectl.run("create", "namespace", name)
-    load.sequences, load.cut = 0, False
+    load.sequences, load.acceptance, load.cut = 0, 0.8, False
     yield Namespace(cluster, name)
     cluster.kubectl.run("delete", "namespace", name, "--timeout=60s")

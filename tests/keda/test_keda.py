@@ -39,6 +39,18 @@ def test_load_drives_replicas_up_and_down(team: Namespace, load: Load, server: S
     wait_replicas(team, server, lambda count: count == 1)
 
 
+def test_acceptance_that_collapses_raises_replicas_at_constant_load(
+    team: Namespace, load: Load, server: Server
+) -> None:
+    """Clients that send so many requests a second keep more in flight where each takes longer."""
+    load.sequences, load.acceptance = 5, 0.9
+    serve(team, load)
+    wait_scaling(team, server, "True")
+    before = replicas(team)
+    load.sequences, load.acceptance = 5 * (1 + 2 * 0.9), 0.0
+    wait_replicas(team, server, lambda count: count > before)
+
+
 def test_without_metrics_replicas_are_held(team: Namespace, load: Load, server: Server) -> None:
     load.sequences = 20
     serve(team, load)
@@ -72,6 +84,20 @@ def test_to_zero_and_back(team: Namespace, load: Load, server: Server, gateway: 
     load.sequences = 20
     wait_replicas(team, server, lambda count: count >= 3)
     gateway.waiting, load.sequences = 0, 0
+    wait_replicas(team, server, lambda count: count == 0)
+
+
+def test_no_figures_are_not_no_demand(team: Namespace, load: Load, server: Server, gateway: Gateway) -> None:
+    """As while the first pod loads: nobody asks at the gateway, Tandem does not know, and the pod stays."""
+    gateway.waiting = 5
+    serve(team, load, {"triggers": [gateway.trigger()]}, minReplicas=0)
+    wait_ready(team, server)
+    load.cut = True
+    wait_for("Tandem's trigger to have no figure", lambda: not told(team)["Ready"].startswith("True"), 60)
+    gateway.waiting = 0
+    with pytest.raises(AssertionError, match="not within"):
+        wait_for("a change", lambda: replicas(team) != 1, 15)
+    load.cut = False
     wait_replicas(team, server, lambda count: count == 0)
 
 
