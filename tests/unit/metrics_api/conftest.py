@@ -13,7 +13,7 @@ TOKENS = {
     "team-a-token": {"username": "alice", "groups": ["team-a"], "uid": "u1", "extra": {"scopes": ["x"]}},
     "nameless-token": {},
 }
-KEDA = {"username": "system:serviceaccount:keda:tandem-metrics-keda", "groups": ["accounts"]}
+KEDA: dict[str, Any] = {"username": "system:serviceaccount:keda:tandem-metrics-keda", "groups": ["accounts"]}
 FOR_US = {"keda-token": [AUDIENCE, "another"], "careless-token": None}
 """Tokens that are not for the API server, and the audiences that a review of them confirms; None: it does not say."""
 
