@@ -24,8 +24,9 @@ process up to 26.06: its iterator waits for the interpreter's lock while it hold
 
 Penalties and bad words: TensorRT-LLM counts the whole sequence, prompt included, and a later round's
 prompt is exactly the earlier sequence, so they mean the same on each round as in one long call.
-`min_tokens` counts from the client's prompt: each call gets what is still missing. By logits the draft gets
-none: banning its end would change the distribution that it is judged by.
+`min_tokens` counts from the client's prompt: each call gets what is still missing. An end id of which the engine
+knows nothing is text until then. By logits the draft gets no `min_tokens`: banning its end would change the
+distribution that it is judged by.
 """
 
 from __future__ import annotations
@@ -316,8 +317,9 @@ class Loop:
             self.finish = FINISH_LENGTH
 
     def _end_at(self, ids: list[int]) -> int:
-        """Number of tokens before the first end id."""
+        """Number of tokens before the first end id that counts: engines ban only one until `min_tokens`."""
+        due = self._start + self._sequence.min_tokens - self._end
         for i, token in enumerate(ids):
-            if token in self._sequence.end_ids:
+            if i >= due and token in self._sequence.end_ids:
                 return i
         return len(ids)

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tandem_serving import metrics as m
@@ -129,6 +129,11 @@ class Service:
 
     def _generation(self, job: Job[Chunk], request: Request, prompt: Prompt) -> Generation:
         options = self._options
+        # By logits, too, which token a seed gives depends on the lengths of the drafts.
+        reproducible = prompt.seed is not None and (options.mix_seed or request.use_draft_logits)
+        if options.mix_seed and prompt.seed is None:
+            # Such engines start each call without one at the same seed: all tokens would be drawn by the same number.
+            prompt = replace(prompt, seed=random.getrandbits(64))
         sequence = Sequence(
             prompt=prompt.ids,
             max_tokens=prompt.max_tokens,
@@ -140,7 +145,7 @@ class Service:
             draft_limit=options.draft_limit,
             use_draft_logits=request.use_draft_logits,
             one_call=prompt.guided,
-            burst=BURST_SECONDS if request.stream else math.inf,
+            burst=BURST_SECONDS if request.stream and not reproducible else math.inf,
         )
         probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
         text = TextStream(Detokenizer(self._tokenizer.decode, prompt.ids.tolist()), StopText(prompt.stop_words))
@@ -153,6 +158,5 @@ class Service:
             metrics=self.metrics,
             draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
             probe=probe,
-            # By logits, too, which token a seed gives depends on the lengths of the drafts.
-            reproducible=prompt.seed is not None and (options.mix_seed or request.use_draft_logits),
+            reproducible=reproducible,
         )

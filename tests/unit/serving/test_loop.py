@@ -215,6 +215,21 @@ def test_min_tokens_counts_from_the_prompt() -> None:
     assert [call.min_tokens for call in draft.calls] == [5, 2, 0]
 
 
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_no_end_id_ends_a_text_before_min_tokens(k: int) -> None:
+    """Engines know one end id and ban it; a model may have others, which are text until then."""
+    other = 100
+
+    def model(ids: list[int]) -> int:
+        return other if len(ids) in (13, 20) else counting(ids)
+
+    sequence = Sequence(PROMPT, 24, frozenset({END, other}), min_tokens=8)
+    steps = list(run_loop(Loop(sequence), MockEngine(model), MockEngine(wrong_every(3, model)), k))
+    assert tokens(steps) == alone(model, 10)
+    assert tokens(steps)[3] == other
+    assert steps[-1].finish == "end_id"
+
+
 def test_by_logits_the_draft_s_distribution_is_not_bent() -> None:
     loop = Loop(Sequence(PROMPT, 24, min_tokens=5, use_draft_logits=True))
     assert (loop.begin(2).min_tokens, loop.drafted(Output([1, 2])).min_tokens) == (0, 5)

@@ -243,6 +243,29 @@ def test_a_bad_prompt_refuses_its_request_before_any_work(start: Start) -> None:
     assert not engines.target.calls + engines.draft.calls
 
 
+SEED: dict[str, Any] = {"seed": np.array([[7]], np.uint64)}
+
+
+def seeds(engines: MockEngines) -> list[int | None]:
+    return [turn.call.seed for call in engines.target.calls for turn in call.turns]
+
+
+def test_engines_that_start_at_the_seed_get_one_for_each_call(start: Start) -> None:
+    """TensorRT-LLM takes 0 where there is none: each token would be drawn by the same number."""
+    engines, again, other = MockEngines(), MockEngines(), MockEngines()
+    for each, more in ((engines, {}), (again, {}), (other, SEED)):
+        ask(start(each, mix_seed=True), tensors("def add(", **more)).wait()
+    assert len({*seeds(engines), *seeds(again), *seeds(other)}) == sum(map(len, map(seeds, (engines, again, other))))
+    assert None not in seeds(engines)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_a_seed_s_calls_do_not_depend_on_how_long_they_take(start: Start, seconds: float) -> None:
+    engines = MockEngines(before=lambda role, call: time.sleep(seconds))
+    ask(start(engines, mix_seed=True), tensors("def add(", max_tokens=40, **SEED, **STREAM, **ALONE)).wait()
+    assert [turn.call.output_len for call in engines.target.calls for turn in call.turns] == [1, 2, 4, 8, 16, 9]
+
+
 def test_full_queue_is_refused(start: Start) -> None:
     held = threading.Event()
     service = start(MockEngines(before=lambda role, call: held.wait(10)), running=2, waiting=1)

@@ -109,6 +109,8 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "use_draft_logits": acceptance.method == "Logits",
         "draft_acceptance_threshold": acceptance.threshold,
         "max_engine_rows": spec.serving.max_batch_size if inputs.profile.batched_engine_calls else 1,
+        # TensorRT-LLM starts a request's random numbers at its seed, and each step is a request.
+        "mix_seed": bool(engines),
         # Else one GPU, or the same CPUs, for both engines.
         "separate_devices": spec.placement.strategy == "Separate" and inputs.profile.gpus,
         # Upstream's clients that run the loop themselves make unary calls to the engines, which Triton refuses
