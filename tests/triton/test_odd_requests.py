@@ -51,7 +51,7 @@ ODD: list[tuple[dict[str, Raw | None], str]] = [
     ({"text_input": strings(b"a\x00b")}, ""),
     ({"text_input": strings(b"")}, "the prompt is empty"),
     ({"text_input": strings(b"x = 1\n" * 100_000)}, "more than the model's limit of 2048 tokens can hold"),
-    ({"max_tokens": None}, "max_tokens is None"),
+    ({"max_tokens": None}, "max_tokens is missing"),
     ({"max_tokens": numbers(np.int32, 6, 6, shape=[2, 1])}, "batch size does not match"),
     ({"max_tokens": numbers(np.int64, 6)}, "data-type is 'INT64'"),
     ({"max_tokens": numbers(np.float32, 6)}, "data-type is 'FP32'"),

@@ -83,9 +83,12 @@ def decode_batch(tokenizer: Tokenizer, tokens: Array, lengths: Array) -> Array:
             f"TOKENS_BATCH has shape {list(tokens.shape)} and SEQUENCE_LENGTH {list(lengths.shape)}: "
             "send [n, beams, m] and [n, beams]"
         )
-    places = np.ndindex(*lengths.shape)
-    texts = [tokenizer.decode(tokens[place][: lengths[place]].tolist()).encode() for place in places]
-    return np.array(texts, np.object_)
+    rows = [tokens[place][: max(0, lengths[place])].tolist() for place in np.ndindex(*lengths.shape)]
+    if negative := [token for row in rows for token in row if token < 0]:
+        raise RequestError(
+            f"TOKENS_BATCH holds {negative[0]}: send token ids, and in SEQUENCE_LENGTH how many there are"
+        )
+    return np.array([tokenizer.decode(row).encode() for row in rows], np.object_)
 
 
 def _padded(rows: list[list[int]], pads: list[int]) -> Array:

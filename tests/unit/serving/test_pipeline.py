@@ -64,5 +64,9 @@ def test_texts_are_cut_to_their_lengths(tokenizer: Tokenizer) -> None:
     assert texts.tolist() == [b"def add(", tokenizer.decode(ids[:1]).encode()]
     beams = decode_batch(tokenizer, np.array([[ids, ids]], np.int32), np.array([[len(ids), 0]], np.int32))
     assert beams.tolist() == [b"def add(", b""], "one dimension, though there are two beams"
+    filled = np.array([[[*ids, -1]]], np.int32)
+    assert decode_batch(tokenizer, filled, np.array([[len(ids)]], np.int32)).tolist() == [b"def add("]
+    with pytest.raises(RequestError, match="TOKENS_BATCH holds -1"):
+        decode_batch(tokenizer, filled, np.array([[len(ids) + 1]], np.int32))
     with pytest.raises(RequestError, match=r"send \[n, beams, m\]"):
         decode_batch(tokenizer, tokens[0], np.array([[1]], np.int32))

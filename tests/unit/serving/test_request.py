@@ -40,7 +40,7 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"text_input": None, "input_ids": np.array([[5, -1]], np.int32)}, "input_ids holds -1"),
     ({"text_input": None, "input_ids": np.array([[5]], np.int32), "input_lengths": integer(2)}, "input_lengths is 2"),
     ({"text_input": None, "input_ids": np.array([[5]], np.int32), "input_lengths": integer(0)}, "input_lengths is 0"),
-    ({"max_tokens": None}, "max_tokens is None"),
+    ({"max_tokens": None}, "max_tokens is missing"),
     ({"max_tokens": integer(0)}, "max_tokens is 0: send the number of tokens wanted, 1 or more"),
     ({"max_tokens": integer(-3)}, "max_tokens is -3"),
     ({"max_tokens": np.array([[8], [8]], np.int32)}, "max_tokens has shape [2, 1], but there are 1 prompts"),

@@ -7,7 +7,7 @@ import triton_python_backend_utils as pb_utils
 
 from tandem_serving import adapter, pipeline
 from tandem_serving.adapter.errors import triton_error
-from tandem_serving.errors import ServingError
+from tandem_serving.errors import ServingError, faults_as_errors
 from tandem_serving.tokenizer import Tokenizer
 
 
@@ -25,7 +25,8 @@ class TritonPythonModel:
     def _respond(self, request: Any) -> Any:
         tensors = adapter.tensors_of(request)
         try:
-            texts = pipeline.decode_batch(self._tokenizer, tensors["TOKENS_BATCH"], tensors["SEQUENCE_LENGTH"])
+            with faults_as_errors("tokens could not be decoded"):
+                texts = pipeline.decode_batch(self._tokenizer, tensors["TOKENS_BATCH"], tensors["SEQUENCE_LENGTH"])
         except ServingError as error:
             return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", texts)])

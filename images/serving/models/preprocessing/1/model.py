@@ -7,7 +7,7 @@ import triton_python_backend_utils as pb_utils
 
 from tandem_serving import adapter, checkpoint, pipeline
 from tandem_serving.adapter.errors import triton_error
-from tandem_serving.errors import ServingError
+from tandem_serving.errors import ServingError, faults_as_errors
 from tandem_serving.tokenizer import Tokenizer
 
 
@@ -27,7 +27,8 @@ class TritonPythonModel:
 
     def _respond(self, request: Any) -> Any:
         try:
-            outputs = self._pre.run(adapter.tensors_of(request))
+            with faults_as_errors("a request could not be read"):
+                outputs = self._pre.run(adapter.tensors_of(request))
         except ServingError as error:
             return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items()])
