@@ -18,6 +18,9 @@ from tandem.report import ServiceReport, Worth
 from tandem.report import Speculation as Seen
 
 SWITCHED_OFF = "SwitchedOff"
+ADAPTED_TO_ZERO, ABOVE_SCHEDULE = "AdaptedToZero", "AboveSchedule"
+AS_ASKED = (ADAPTED_TO_ZERO, ABOVE_SCHEDULE)
+"""Why nothing is drafted where that is what the specification asks for."""
 
 
 def verdicts(
@@ -123,7 +126,7 @@ def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -
     if service.spec.runtime.mode is Mode.BLS:
         return _why_bls_inactive(service.spec.speculation, report.speculation, count)
     if _above_schedule(service.spec.speculation, report.speculation.asked_length):
-        return "AboveSchedule", f"{count}: maxConcurrency or draftLenSchedule drafts nothing for so many requests"
+        return ABOVE_SCHEDULE, f"{count}: maxConcurrency or draftLenSchedule drafts nothing for so many requests"
     if threshold := switches_off(service.spec):
         return SWITCHED_OFF, (
             f"{count}, though the load asks for drafts: below {threshold} TensorRT-LLM stops drafting for good;"
@@ -143,7 +146,7 @@ def _why_bls_inactive(asked: Speculation, seen: Seen, count: str) -> tuple[str, 
         failed = f"the draft engine failed, or was too slow, at {seen.draft_failures} sequences"
         return "DraftFails", f"{count}: {failed}; the pods' logs say why"
     if asked.adaptive.enabled and asked.adaptive.min_draft_len == 0:
-        return "AdaptedToZero", f"{count}: at this load and acceptance the target alone is faster"
+        return ADAPTED_TO_ZERO, f"{count}: at this load and acceptance the target alone is faster"
     return "NoDraftTokens", f"{count}: do the requests ask for num_draft_tokens 0? Else the pods' logs say why"
 
 

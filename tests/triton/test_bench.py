@@ -62,6 +62,7 @@ def test_a_table_for_people(server: TritonServer) -> None:
     [
         (["--url", "127.0.0.1:1"], 2, "--prompts FILE"),
         (["--prompts", str(PROMPTS)], 2, "the name of a service or --url"),
+        (["--url", "127.0.0.1:1", "--prompts", str(PROMPTS), "--record"], 2, "--record needs the service's name"),
         (["--url", "127.0.0.1:1", "--prompts", str(PROMPTS)], 1, "no Triton server answers at 127.0.0.1:1"),
     ],
 )

@@ -11,6 +11,7 @@ from tandem.cluster.client import Api
 from tandem.cluster.kinds import EVENT
 from tandem.cluster.lease import Leadership
 from tandem.errors import Refused, Transient
+from tandem.verdicts import AS_ASKED
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +24,11 @@ async def record_transitions(
     api: Api, leadership: Leadership, service: SpeculativeInferenceService, status: dict[str, Any]
 ) -> None:
     """Write an Event for each flip of Ready, each new reason to be Stalled, and each of `WARNED_CONDITIONS` that
-    becomes False. Never fails the caller."""
+    becomes False, unless that was asked for. Never fails the caller."""
     before = {c.type: (c.status, c.reason) for c in service.status.conditions}
     for condition in status["conditions"]:
         kind, now = condition["type"], (condition["status"], condition["reason"])
-        warned = kind in WARNED_CONDITIONS and condition["status"] == "False"
+        warned = kind in WARNED_CONDITIONS and condition["status"] == "False" and condition["reason"] not in AS_ASKED
         if not (kind in WATCHED_CONDITIONS or warned) or before.get(kind) == now:
             continue
         if kind == "Ready" and before.get(kind, ("False", ""))[0] == condition["status"]:

@@ -47,6 +47,12 @@ ROWS: list[tuple[str, list[tuple[str, str, str]], tuple[str, str, str], list[str
         ("SpeculationActive", "False", "SwitchedOff"),
         ["Warning/SwitchedOff"],
     ),
+    (
+        "a schedule, or the adaptive length, drafts nothing",
+        [("SpeculationActive", "True", "DraftTokensSeen")],
+        ("SpeculationActive", "False", "AboveSchedule"),
+        [],
+    ),
     ("a pause", [], ("SpeculationActive", "Unknown", "NoTraffic"), []),
     ("an objective out of reach", [], ("ObjectivesReachable", "False", "BelowFloor"), ["Warning/BelowFloor"]),
     ("the autoscaler tells its own", [], ("ScalingActive", "False", "FailedGetObjectMetric"), []),
