@@ -62,7 +62,11 @@ class Loop:
         # Looked at again: reading takes seconds, in which services and pods come and go.
         services = self._discovery.known()
         self._forget(services)
-        self._board.post([self._judge(known, problems) for known in services])
+        reports = []
+        for known in services:
+            reports.append(self._judge(known, problems))
+            await asyncio.sleep(0)  # questions are answered meanwhile: a hundred services take a quarter of a second
+        self._board.post(reports)
 
     def _forget(self, services: Sequence[Known]) -> None:
         self._store.keep({target.uid for known in services for target in known.targets})

@@ -1,5 +1,6 @@
 """Rounds over stand-ins for discovery and pods: what goes up on the board, and what one bad service costs."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -196,3 +197,21 @@ async def test_a_service_that_goes_is_forgotten(loop: Loop, cluster: FakeCluster
     cluster.add("llama")
     await rounds(loop, clock, 1)
     assert board.list()[0].pods == 0, "its pods are new"
+
+
+async def test_questions_are_answered_while_services_are_judged(loop: Loop, cluster: FakeCluster) -> None:
+    """A round of many services takes long; an autoscaler that asks meanwhile does not wait for all of them."""
+    for number in range(20):
+        cluster.add(f"service-{number}")
+    turns = 0
+
+    async def ask() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    asking = asyncio.create_task(ask())
+    await loop.round()
+    asking.cancel()
+    assert turns >= 19
