@@ -3,30 +3,42 @@
 All of it is what users get: the metrics server of the chart behind the API server, the real HPA, the scheduler.
 """
 
+import asyncio
 import json
+import math
+import statistics
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from .completions import PROMPTS, stream
+from cluster.errors import ClusterError
+
+from .completions import DIGITS, KNOWN, MAX_TOKENS, PROMPTS, complete, stream
 from .conftest import QUICKSTART, Site, wait_for
 
 NAME = "scaled"
 AT_ONCE = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 4, "periodSeconds": 5}]}
-SPEC = {
+SPEC: dict[str, Any] = {
     "autoscaling": {
         "maxReplicas": 2,  # what a node of 2 cores has room for beside the quickstart
         "objectives": {"queueLength": 1},
         "behavior": {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE},
     },
     "serving": {"maxBatchSize": 2},
+    "speculation": {"decodingType": "DraftTarget", "maxDraftLen": 7, "adaptive": {"enabled": False}},
 }
 STREAMS = 6
+METRICS = (
+    "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/speculativeinferenceservices.serving.tandem.dev/" + NAME
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +75,60 @@ def load(site: Site, streams: int) -> Iterator[None]:
     assert not failed, failed
 
 
+@contextmanager
+def steady(site: Site, prompts: Sequence[str], seconds: float) -> Iterator[None]:
+    """A completion is begun every so many seconds, whether or not those before are done: an open loop."""
+    over, address = threading.Event(), site.address(NAME)
+
+    async def send() -> None:
+        async with asyncio.TaskGroup() as group:
+            sent, started = [], time.monotonic()
+            for number, prompt in enumerate(cycle(prompts), 1):
+                sent.append(group.create_task(complete(address, prompt, 7)))
+                if await asyncio.to_thread(over.wait, started + number * seconds - time.monotonic()):
+                    break
+            for each in sent:
+                each.cancel()
+
+    with ThreadPoolExecutor(1) as thread:
+        sending = thread.submit(lambda: asyncio.run(send()))
+        try:
+            yield
+        finally:
+            over.set()
+            sending.result()
+
+
+def seconds_alone(site: Site) -> float:
+    """How long a completion takes that the draft guesses, beside no other."""
+    took = []
+    with triton.InferenceServerClient(site.address(NAME)) as connection:
+        for _ in range(9):
+            started = time.monotonic()
+            stream(connection, KNOWN[0], 7)
+            took.append(time.monotonic() - started)
+    return statistics.median(took)
+
+
+def metric(site: Site, name: str) -> float:
+    """What autoscalers are told now; NaN while nothing is known."""
+    try:
+        value = str(json.loads(site.run("get", "--raw", f"{METRICS}/{name}"))["items"][0]["value"])
+    except ClusterError:
+        return math.nan
+    return float(value[:-1]) / 1000 if value.endswith("m") else float(value)
+
+
 def replicas(site: Site) -> int:
     """What the HPA wrote through /scale."""
     return int(json.loads(site.run("get", "sis", NAME, "-o", "json"))["spec"]["replicas"])
 
 
-def told_of(site: Site) -> dict[str, Any] | None:
-    """The status once it tells of speculation, and of more than one replica."""
+def told_of(site: Site, acceptance_below: float = 2) -> dict[str, Any] | None:
+    """The status once it tells of speculation (of a draft that guesses so badly), and of more than one replica."""
     status: dict[str, Any] = json.loads(site.run("get", "sis", NAME, "-o", "json"))["status"]
     more = status.get("autoscaling", {}).get("desiredReplicas", 0) > 1
-    return status if more and "speculation" in status else None
+    return status if more and status.get("speculation", {}).get("acceptanceRate", 2) < acceptance_below else None
 
 
 def tokens_by_pod(site: Site) -> dict[str, float]:
@@ -106,6 +162,30 @@ def shared(before: dict[str, float], now: dict[str, float]) -> bool:
     """Whether each pod made at least a third of what it would make if all made the same."""
     made = [now[name] - before.get(name, 0.0) for name in now]
     return len(made) > 1 and min(made) >= sum(made) / len(made) / 3 > 0
+
+
+def test_acceptance_that_collapses_raises_replicas_at_the_same_rate(site: Site, scaled: str) -> None:
+    """As many completions, as long as before, of texts that the draft does not guess: each takes five times as long.
+
+    No objective is set: demand and what a replica can do decide alone. Whoever took no notice of acceptance would see
+    a queue, and add replicas for that: what the status says of a replica's capacity tells the two apart.
+    """
+    site.apply(NAME, **SPEC | {"autoscaling": SPEC["autoscaling"] | {"objectives": {}}})
+    apart = 2.5 * seconds_alone(site)
+    asked = MAX_TOKENS / apart
+    with steady(site, KNOWN, apart):
+        wait_for("a minute of it", lambda: metric(site, "tandem_tokens_per_second") > 0.8 * asked, 120)
+        assert metric(site, "tandem_acceptance_rate") > 0.9
+        wait_for("one replica to be enough", lambda: replicas(site) == 1, 60)
+    with steady(site, DIGITS, apart):
+        wait_for("more replicas", lambda: replicas(site) > 1, 180)
+        told = wait_for("the status to tell of it", lambda: told_of(site, acceptance_below=0.3), 180)
+        assert told["autoscaling"]["signal"] == "Demand"
+        assert told["autoscaling"]["value"] < 2 * asked, "no more is asked for than before, but for what waits"
+        assert told["autoscaling"]["capacityPerReplica"] < asked / 2, "of which a replica could do less"
+        assert site.conditions(scaled)["SpeculationActive"]["status"] == "True"
+    with steady(site, KNOWN, apart):
+        wait_for("one replica to be enough again", lambda: replicas(site) == 1, 240)
 
 
 def test_without_figures_replicas_stay(site: Site, scaled: str) -> None:
