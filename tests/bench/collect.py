@@ -73,15 +73,15 @@ class Pod(asyncio.Protocol):
         self._asked[address] += 1
 
 
-def serve(tell: "Connection[int, int]") -> None:
-    """Be the pods; tells the port."""
+def serve(tell: "Connection[int, int]", port: int = 0) -> None:
+    """Be the pods; tells the port (0: a free one)."""
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\r\n"
     answers = [head.format(len(page)).encode() + page for page in pages()]
     asked: Counter[str] = Counter()
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Pod(answers, asked), "0.0.0.0", 0, backlog=1024)
+        server = await loop.create_server(lambda: Pod(answers, asked), "0.0.0.0", port, backlog=1024)
         tell.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -105,6 +105,17 @@ async def cores(round_of: Round, interval: float) -> float:
     return (time.process_time() - cpu) / (time.monotonic() - start)
 
 
+async def fetch_all(session: aiohttp.ClientSession, targets: list[Target], spread: float) -> None:
+    """The floor: every page once, over `spread` seconds, and nothing made of it."""
+
+    async def fetch(number: int, target: Target) -> None:
+        await asyncio.sleep(spread * number / len(targets))
+        async with session.get(f"http://{target.address}:{target.port}/metrics") as reply:
+            await reply.read()
+
+    await asyncio.gather(*(fetch(number, target) for number, target in enumerate(targets)))
+
+
 async def compare(targets: list[Target], rounds: int, interval: float) -> dict[str, list[float]]:
     """Cores of the collector and of the floor, round by round in turn."""
     spread = interval * 2 / 3
@@ -119,13 +130,8 @@ async def compare(targets: list[Target], rounds: int, interval: float) -> dict[s
             for pods in services:
                 store.figures([target.uid for target in pods], time.time(), WINDOW)
 
-        async def fetch(number: int, target: Target) -> None:
-            await asyncio.sleep(spread * number / len(targets))
-            async with session.get(f"http://{target.address}:{target.port}/metrics") as reply:
-                await reply.read()
-
         async def floor() -> None:
-            await asyncio.gather(*(fetch(number, target) for number, target in enumerate(targets)))
+            await fetch_all(session, targets, spread)
 
         await collector()  # the first round fills caches
         for _ in range(rounds):
