@@ -25,7 +25,7 @@ class Limits:
     """What connections may cost."""
 
     connections: int = 256
-    """Open at once. Each has up to 256 KiB for TLS; the API server and autoscalers need some tens."""
+    """Open at once; each takes up to 300 KiB, most of it for TLS. The API server and autoscalers need some tens."""
     tls_seconds: float = 10.0
     """For TLS to begin, and to end."""
     idle_seconds: float = 90.0
@@ -120,6 +120,8 @@ class Listener:
             while True:
                 try:
                     accepted, address = await loop.sock_accept(listening)
+                except ConnectionAbortedError:
+                    continue
                 except OSError as error:  # such as too many open files
                     log.warning("no connection can be taken for a second: %s", error)
                     await asyncio.sleep(1)
@@ -132,9 +134,14 @@ class Listener:
     async def _begin(self, connection: _Connection) -> None:
         assert self._runner.server is not None
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):  # it went away, or there is no TLS to be had with it
+        try:
             transport, _ = await loop.connect_accepted_socket(self._runner.server, connection, **self._tls)
             connection.begun(transport)
+        except OSError as error:
+            log.debug("a client went away, or there is no TLS to be had with it: %s", error)
+        except Exception:  # a defect that one connection finds must not end the accepting of others
+            log.exception("a connection could not be begun")
+            connection.close()
 
     @property
     def port(self) -> int:

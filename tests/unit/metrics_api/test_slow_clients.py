@@ -191,3 +191,22 @@ async def test_probes_are_answered_through_a_flood() -> None:
             assert answer.status == 200
         assert await ended(flood[0], 5)
     await listener.close()
+
+
+async def test_a_defect_that_one_connection_finds_costs_no_other(
+    reviews: FakeReviews, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    connects = loop.connect_accepted_socket
+
+    async def once(*_: object, **__: object) -> None:
+        monkeypatch.setattr(loop, "connect_accepted_socket", connects)
+        raise RuntimeError("a defect")
+
+    async with listening(reviews, Limits()) as listener:
+        monkeypatch.setattr(loop, "connect_accepted_socket", once)
+        connection = await connect(listener.port, SLOW, tls=False)
+        assert await ended(connection, 5)
+        connection[1].close()
+        await until(lambda: "could not be begun" in caplog.text)
+        assert await get(listener.port) == 200
