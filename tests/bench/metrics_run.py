@@ -15,8 +15,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import shutil
-import socket
 import ssl
 import statistics
 import subprocess
@@ -33,9 +31,10 @@ import typer
 from rich.console import Console
 
 from bench import collect
-from cluster import binaries
 from cluster.core import Cluster
-from integration.pages import PORT, loopback_stage
+from integration.conftest import free_port
+from integration.metrics_server import telling_cluster
+from integration.pages import PORT
 from tandem import names
 from tandem.telemetry.source import Target
 
@@ -70,24 +69,14 @@ def pod(number: int, services: int) -> dict[str, Any]:
 @contextmanager
 def cluster_of(services: int, pods: int) -> Iterator[Cluster]:
     """A cluster with so many services and Ready pods."""
-    made = Cluster("tandem-bench", say=console.print)
-    made.down()
-    shipped = binaries.ensure(["kwok"], console.print)["kwok"].parent
-    stages = made.folder / "stages"
-    shutil.copytree(REPOSITORY / "tests/integration/stages", stages)
-    (stages / "pod-ready.yaml").write_text(loopback_stage(shipped), encoding="utf-8")
-    try:
-        made.up([f"simulated:{-(-pods // NODE_PODS)}"])
-        made.kubectl.run("create", "namespace", SYSTEM)
+    manifests = [*map(service, range(services)), *(pod(number, services) for number in range(pods))]
+    everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+    with telling_cluster("tandem-bench", SYSTEM, nodes=-(-pods // NODE_PODS)) as made:
         made.kubectl.run("apply", "-f", str(REPOSITORY / "crds"))
         made.kubectl.run("wait", "--for=condition=Established", "crd", "--all")
-        manifests = [*map(service, range(services)), *(pod(number, services) for number in range(pods))]
-        everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
         made.kubectl.run("create", "-f", "-", stdin=everything)
         made.kubectl.run("wait", "--for=condition=Ready", "pods", "--all", "--timeout=120s")
         yield made
-    finally:
-        made.down()
 
 
 @contextmanager
@@ -135,13 +124,6 @@ class Server:
         context = ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
         context.check_hostname = False  # it is asked by its address here
         return run("create", "token", "reader").strip(), context
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 async def ask(session: aiohttp.ClientSession, url: str, waited: list[float]) -> Any:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from cluster import binaries
 from cluster.core import Cluster
 
@@ -39,31 +41,35 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "Server":
-        config = self.release.cluster.kubectl.get(
-            "configmap", f"{self.release.operator}-settings", "-n", self.release.namespace
-        )
-        settings = self.folder / "settings.yaml"
-        settings.write_text(config["data"]["settings.yaml"], encoding="utf-8")
-        command = [
-            sys.executable,
-            "-m",
-            "tandem",
-            "metrics",
-            "run",
-            "--log-format",
-            "text",
-            "--settings",
-            str(settings),
-        ]
+        self.configure()
+        self.launch()
+        return self.wait_ready()
+
+    def configure(self) -> None:
+        """Write what the chart gives its pods."""
+        name = f"{self.release.operator}-settings"
+        config = self.release.cluster.kubectl.get("configmap", name, "-n", self.release.namespace)
+        (self.folder / "settings.yaml").write_text(config["data"]["settings.yaml"], encoding="utf-8")
+        self.release.kubeconfig_of("tandem-metrics", self.folder / "metrics.kubeconfig")
+
+    def launch(self) -> None:
+        command = [sys.executable, "-m", "tandem", "metrics", "run", "--log-format", "text"]
+        command += ["--settings", str(self.folder / "settings.yaml")]
         command += ["--bind", f"127.0.0.1:{self.http}", "--secure-bind", f"0.0.0.0:{self.port}"]
-        own = {
-            "KUBECONFIG": str(self.release.kubeconfig_of("tandem-metrics", self.folder / "metrics.kubeconfig")),
-            "POD_NAMESPACE": self.release.namespace,
-        }
+        own = {"KUBECONFIG": str(self.folder / "metrics.kubeconfig"), "POD_NAMESPACE": self.release.namespace}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
+
+    def wait_ready(self) -> "Server":
         wait_for("the metrics server's /readyz", lambda: self.probe("/readyz").startswith("ok"), 30, self.log)
         return self
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is connected with somebody: the API server."""
+        assert self.process is not None
+        every = psutil.Process(self.process.pid).net_connections("tcp")
+        return any(each.status == psutil.CONN_ESTABLISHED for each in every)
 
     def stop(self) -> None:
         assert self.process is not None
@@ -82,12 +88,16 @@ class Server:
         except OSError as error:
             return f"{error}"
 
+    def shows(self) -> str:
+        """The certificate that it serves with, PEM; empty while it serves nobody."""
+        try:
+            return ssl.get_server_certificate(("127.0.0.1", self.port), timeout=5)
+        except OSError:
+            return ""
+
     def get(self, path: str, token: str = "") -> tuple[int, dict[str, Any]]:
         """Ask directly, trusting the authority that the Secret tells."""
-        secret = self.release.cluster.kubectl.get(
-            "secret", "tandem-metrics-certificate", "-n", self.release.namespace
-        )
-        context = ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
+        context = ssl.create_default_context(cadata=held(self.release, "ca.crt"))
         context.check_hostname = False  # it is asked by address here; the API server asks by name
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
@@ -102,8 +112,15 @@ class Server:
         return self.release.kubectl("create", "token", account).strip()
 
 
+def held(release: Release, key: str) -> str:
+    """What the Secret of the certificate holds, PEM; empty while there is none."""
+    name = ("secret", "tandem-metrics-certificate", "-n", release.namespace, "--ignore-not-found")
+    found = release.cluster.kubectl.run("get", *name, "-o", "json")
+    return base64.b64decode(json.loads(found)["data"][key]).decode() if found.strip() else ""
+
+
 @contextmanager
-def telling_cluster(name: str, *namespaces: str) -> Iterator[Cluster]:
+def telling_cluster(name: str, *namespaces: str, nodes: int = 2) -> Iterator[Cluster]:
     """A cluster of its own, whose simulated pods have addresses that this host answers (`pages.serving`)."""
     made = Cluster(name, say=print)
     made.down()
@@ -112,7 +129,7 @@ def telling_cluster(name: str, *namespaces: str) -> Iterator[Cluster]:
     shipped = binaries.ensure(["kwok"], print)["kwok"].parent
     (stages / "pod-ready.yaml").write_text(loopback_stage(shipped), encoding="utf-8")
     try:
-        made.up(["simulated:2"])
+        made.up([f"simulated:{nodes}"])
         for namespace in namespaces:
             made.kubectl.run("create", "namespace", namespace)
         yield made

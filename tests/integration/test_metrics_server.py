@@ -1,12 +1,16 @@
 """The metrics server behind the real API server and the real autoscaler: pods are simulated, their pages are not."""
 
+import base64
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from cluster.core import Cluster
 from cluster.errors import ClusterError
 
 from .conftest import AuditLog, Namespace, wait_for
@@ -14,6 +18,7 @@ from .metrics_server import (
     AUTOSCALING,
     FAST_SERVER,
     Server,
+    held,
     replicas,
     scaling_active,
     served,
@@ -26,6 +31,7 @@ from .test_chart import FAST, GROUP, Release, used
 
 APISERVICE = "v1beta2.custom.metrics.k8s.io"
 METRIC = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/team-a/speculativeinferenceservices.{GROUP}"
+MADE = "certificate made: the Secret tandem-system/tandem-metrics-certificate"
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +79,56 @@ def available(release: Release) -> bool:
     return release.cluster.kubectl.works(
         "wait", "--for=condition=Available", f"apiservice/{APISERVICE}", "--timeout=1s"
     )
+
+
+@contextmanager
+def paused(cluster: Cluster) -> Iterator[None]:
+    """The API server answers nobody: who asks meanwhile is answered at the same moment afterwards."""
+    process = psutil.Process(cluster.status()["kube-apiserver"])
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+def test_two_that_start_at_once_share_one_certificate(release: Release, tmp_path: Path) -> None:
+    """The first test of the module: there is no certificate yet. Who deletes it gets another, one for both again."""
+    assert not held(release, "tls.crt")
+    servers = [Server(release, tmp_path / name) for name in ("a", "b")]
+
+    def agree(before: str) -> bool:
+        now = held(release, "tls.crt")
+        bundle = release.cluster.kubectl.get("apiservice", APISERVICE)["spec"].get("caBundle", "")
+        trusted = base64.b64decode(bundle).decode() == held(release, "ca.crt")
+        return now not in ("", before) and trusted and all(same(each.shows(), now) for each in servers)
+
+    try:
+        for each in servers:
+            each.folder.mkdir()
+            each.configure()
+        with paused(release.cluster):
+            for each in servers:
+                each.launch()
+            wait_for("both to ask", lambda: all(each.asks for each in servers), 30, servers[0].log)
+        for each in servers:
+            each.wait_ready()
+        wait_for("one certificate", lambda: agree(""), 15, servers[0].log)
+        before = held(release, "tls.crt")
+        release.kubectl("delete", "secret", "tandem-metrics-certificate")
+        wait_for("another", lambda: agree(before), 90, servers[0].log)
+        made = [line for each in servers for line in each.log.read_text("utf-8").splitlines() if MADE in line]
+        assert len(made) == 2, "one of them made it, each time"
+        for each in servers:
+            each.stop()
+    finally:
+        for each in servers:
+            each.kill()
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two certificates (PEM) are equal, however their lines are broken."""
+    return one.split() == other.split()
 
 
 def test_the_api_server_trusts_it_and_shows_its_metrics(release: Release, server: Server) -> None:
