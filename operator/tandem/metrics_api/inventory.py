@@ -6,6 +6,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,14 +27,21 @@ SERVER_PODS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER},{names.LABEL_COMP
 """Where a replica is a group, its leader is its server: it alone publishes metrics."""
 
 
+LATEST = 5
+"""So many of the youngest Ready pods say how long a replica takes to start."""
+
+
 @dataclass(frozen=True)
 class Pod:
     """A server pod that is not on its way out."""
 
     namespace: str
     service: str
+    created: datetime
     target: Target | None
     """None while it is not Ready: its metrics say nothing about serving yet."""
+    start_seconds: float | None = None
+    """From its creation until it was Ready; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +94,15 @@ def join(services: Iterable[SpeculativeInferenceService], pods: Iterable[Pod]) -
     for known in services:
         own = by_service[known.namespace, known.name]
         targets = tuple(sorted((p.target for p in own if p.target), key=lambda target: target.uid))
-        replicas = Replicas(len(targets), len(own) - len(targets), known.spec.replicas)
+        replicas = Replicas(len(targets), len(own) - len(targets), known.spec.replicas, _start_seconds(own))
         found.append(Known(known, targets, replicas))
     return found
+
+
+def _start_seconds(pods: Iterable[Pod]) -> float | None:
+    """What a replica takes to start, from the youngest of these pods: models and nodes are today's there."""
+    told = sorted((pod.created, pod.start_seconds) for pod in pods if pod.start_seconds is not None)
+    return median(seconds for _, seconds in told[-LATEST:]) if told else None
 
 
 def service(obj: Object) -> SpeculativeInferenceService | None:
@@ -108,9 +123,20 @@ def pod(obj: Object) -> Pod | None:
     owner = meta.get("labels", {}).get(names.LABEL_SERVICE)
     if not owner or "deletionTimestamp" in meta or status.get("phase") in ("Succeeded", "Failed"):
         return None
-    ready = is_true(obj, "Ready") and _is_address(status.get("podIP"))
-    target = Target(meta["uid"], meta["namespace"], meta["name"], status["podIP"]) if ready else None
-    return Pod(meta["namespace"], owner, target)
+    created = datetime.fromisoformat(meta["creationTimestamp"])
+    if not (is_true(obj, "Ready") and _is_address(status.get("podIP"))):
+        return Pod(meta["namespace"], owner, created, None)
+    target = Target(meta["uid"], meta["namespace"], meta["name"], status["podIP"])
+    return Pod(meta["namespace"], owner, created, target, _started_in(status, created))
+
+
+def _started_in(status: Object, created: datetime) -> float | None:
+    """Seconds from a Ready pod's creation until it was Ready; None where containers began anew since: then the
+    condition's time is that of a recovery."""
+    if any(container.get("restartCount") for container in status.get("containerStatuses", [])):
+        return None
+    since = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)
+    return (datetime.fromisoformat(since) - created).total_seconds() if since else None
 
 
 def _is_address(text: object) -> bool:

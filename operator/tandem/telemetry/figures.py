@@ -157,6 +157,8 @@ class Replicas:
     """Pods that exist and are not Ready yet: capacity that is on its way."""
     wanted: int = field(default=0)
     """spec.replicas."""
+    start_seconds: float | None = None
+    """What a replica took lately from its creation until it was Ready; None: not known."""
 
     @property
     def none(self) -> bool:

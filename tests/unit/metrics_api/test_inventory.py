@@ -1,6 +1,7 @@
 """Services and pods as the API server gives them, and what a round sees of them."""
 
 import copy
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ metadata:
   name: llama-server-0
   namespace: team-a
   uid: p1
+  creationTimestamp: "2026-11-22T08:00:00Z"
   labels: {serving.tandem.dev/service: llama, serving.tandem.dev/component: server}
 status: {phase: Running, podIP: 10.0.0.7, conditions: [{type: Ready, status: "True"}]}
 """
@@ -76,3 +78,39 @@ def test_pods_of_a_service(changes: dict[str, Any], targets: tuple[Target, ...],
 )
 def test_services_that_are_left_out(changes: dict[str, Any]) -> None:
     assert service(edited(SERVICE, **changes)) is None
+
+
+def started(minute: int, seconds: int, **changes: Any) -> dict[str, Any]:
+    """A pod that was created at a minute past eight and Ready so many seconds later."""
+    at = datetime(2026, 11, 22, 8, minute, tzinfo=UTC)
+    ready = (at + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": ready}
+    created = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return edited(POD, metadata__creationTimestamp=created, status__conditions=[condition], **changes)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected", "reason"),
+    [
+        ([], None, "no pod"),
+        ([edited(POD)], None, "Ready, nobody says since when"),
+        ([edited(POD, **PENDING)], None, "the first one still loads"),
+        ([started(0, 90)], 90, "one"),
+        ([started(0, 90), started(1, 110), started(2, 600)], 110, "the one that waited for a node is no rule"),
+        (
+            [started(i, 300 if i < 4 else 60) for i in range(9)],
+            60,
+            "the five youngest: engines are cached now",
+        ),
+        (
+            [started(0, 90), started(1, 5000, status__containerStatuses=[{"restartCount": 1}])],
+            90,
+            "one that crashed was Ready before",
+        ),
+    ],
+)
+def test_what_a_replica_takes_to_start(pods: list[dict[str, Any]], expected: float | None, reason: str) -> None:
+    read = service(yaml.safe_load(SERVICE))
+    assert read is not None
+    (known,) = join([read], [taken for each in pods if (taken := pod(each))])
+    assert known.replicas.start_seconds == expected, reason
