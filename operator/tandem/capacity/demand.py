@@ -16,12 +16,19 @@ REMEMBER = 900.0
 class Demand:
     """What clients ask for, all replicas together."""
 
-    tokens: float
-    """Tokens a second."""
+    arriving: float
+    """Tokens a second that those want who come."""
     running: float
     """Sequences being generated."""
     waiting: float
     """Sequences that wait for a place."""
+    owed: float = 0.0
+    """Tokens a second that work off within `DRAIN` what waits."""
+
+    @property
+    def tokens(self) -> float:
+        """Tokens a second, in all."""
+        return self.arriving + self.owed
 
 
 def measure(figures: Figures, past: "Past") -> Demand | None:
@@ -46,7 +53,7 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
     if not all(math.isfinite(value) for value in (tokens, running, waiting)):
         return None
     arrived = tokens + past.tokens_each * past.growth
-    return Demand(max(0.0, arrived) + past.tokens_each * waiting / DRAIN, running, waiting)
+    return Demand(max(0.0, arrived), running, waiting, past.tokens_each * waiting / DRAIN)
 
 
 def _running(pod: PodFigures) -> float:
@@ -74,7 +81,7 @@ class History:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
         self._in_flight: tuple[float, int, float] | None = None
-        self._tokens = self._sequences = 0.0
+        self._tokens = self._sequences = self._grew = 0.0
         self._at: float | None = None
 
     def past(self, figures: Figures, replicas: Replicas) -> Past:
@@ -90,13 +97,14 @@ class History:
         return Past(max(0, replicas.ready - fewest), self._growth(figures), each)
 
     def _growth(self, figures: Figures) -> float:
-        """Pods that come or go bring sequences with them, which says nothing: then 0."""
+        """Pods that come or go bring sequences with them, which says nothing: then as before."""
         before = self._in_flight
         count = (figures.sum("running") or 0.0) + (figures.sum("waiting") or 0.0)
         self._in_flight = (figures.at, len(figures.pods), count)
         if before is None or before[1] != len(figures.pods) or figures.at <= before[0]:
-            return 0.0
-        return (count - before[2]) / (figures.at - before[0])
+            return self._grew
+        self._grew = (count - before[2]) / (figures.at - before[0])
+        return self._grew
 
     def _count(self, figures: Figures) -> None:
         passed = 0.0 if self._at is None else figures.at - self._at
@@ -105,33 +113,3 @@ class History:
         keep = math.exp(-passed / REMEMBER) if passed > 0 else 1.0
         self._tokens = self._tokens * keep + (figures.sum("generation_tokens") or 0.0)
         self._sequences = self._sequences * keep + finished
-
-
-class Trend:
-    """Where demand is heading: Holt's linear trend (double exponential smoothing in irregular time).
-
-    Source: Holt, 1957, "Forecasting seasonals and trends by exponentially weighted moving averages".
-    """
-
-    def __init__(self, level_seconds: float, slope_seconds: float) -> None:
-        self._level_seconds, self._slope_seconds = level_seconds, slope_seconds
-        self._at: float | None = None
-        self.level = self.slope = 0.0
-
-    def observe(self, at: float, value: float) -> None:
-        """A value at a time (s)."""
-        if self._at is None:
-            self._at, self.level = at, value
-            return
-        passed = at - self._at
-        if passed <= 0:
-            return
-        self._at = at
-        before = self.level
-        expected = before + self.slope * passed
-        self.level = expected + (value - expected) * -math.expm1(-passed / self._level_seconds)
-        self.slope += ((self.level - before) / passed - self.slope) * -math.expm1(-passed / self._slope_seconds)
-
-    def ahead(self, seconds: float) -> float:
-        """The value expected after so many seconds."""
-        return max(0.0, self.level + self.slope * seconds)

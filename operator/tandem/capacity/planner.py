@@ -2,25 +2,18 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.api.types import ServiceSpec
 from tandem.capacity.advice import Advisor, Loads, propose
-from tandem.capacity.demand import Demand, History, Trend, measure
+from tandem.capacity.demand import History, measure
 from tandem.capacity.lengths import draft_share, lengths
 from tandem.capacity.model import Curve, Model, steps_of
-from tandem.capacity.policy import Bounds, Situation, bounds, decide, demand_of
+from tandem.capacity.outlook import Outlook
+from tandem.capacity.policy import Bounds, Situation, bounds, decide, demand_of, reachable
 from tandem.capacity.worth import Probes, of_model
 from tandem.report import Decision, ScheduleAdvice, Worth
 from tandem.telemetry.figures import Figures, Histogram, PodFigures, Replicas
-
-# A replica that starts now serves after so many seconds: an image, an engine and a model are loaded.
-LEAD = 240.0
-# Smoothing of level and slope (s). Demand is a matter of chance; a replica's speed follows from thousands of rounds.
-TOKENS_SECONDS = (30.0, 300.0)
-CAPACITY_SECONDS = (15.0, 60.0)
-# A trend of demand may ask for so many times the present need.
-STEEPEST = 1.3
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ class Planner:
         self._lengths = lengths(spec)
         self._model = Model(self._lengths.maximum, draft_share(spec))
         self._history, self._loads = History(), Loads()
-        self._tokens, self._capacity = Trend(*TOKENS_SECONDS), Trend(*CAPACITY_SECONDS)
+        self._outlook = Outlook()
         self._probes, self._advisor = Probes(), Advisor()
 
     def _decide(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> Decision | None:
@@ -68,22 +61,21 @@ class Planner:
         limits = bounds(spec)
         if limits is None:
             return None
-        curve = self._model.curve(limits.places, self._lengths) if self._model.known else None
-        demand = measure(figures, past)
-        ahead = self._ahead(figures.at, limits, demand, curve) if demand and curve else 0.0
-        return decide(Situation(limits, figures, replicas, demand, past.newcomers), curve, ahead)
+        situation = Situation(limits, figures, replicas, measure(figures, past), past.newcomers)
+        if situation.demand is None or not self._model.known:
+            return decide(situation, None)
+        curve = self._model.curve(limits.places, self._lengths)
+        asked = reachable(limits, curve)
+        now, then = self._outlook.demand(figures.at, situation.demand, replicas.start_seconds)
+        ahead = demand_of(asked, then, curve).load * self._loss(figures.at, asked, curve, replicas.start_seconds)
+        drains = self._outlook.drains(figures.at, now.waiting, replicas.start_seconds)
+        return decide(replace(situation, demand=now, drains=drains), curve, ahead)
 
-    def _ahead(self, at: float, limits: Bounds, demand: Demand, curve: Curve) -> float:
-        """Replicas that will be needed when one that starts now is Ready, if demand goes on to grow, or acceptance to
-        fall, as it does."""
-        now = demand_of(limits, demand, curve)
-        worst = self._model.curve(limits.places, self._lengths, hopeless=True)
-        least = min(now.target, demand_of(limits, demand, worst).target)
-        self._tokens.observe(at, demand.tokens)
-        self._capacity.observe(at, now.target)
-        tokens = min(self._tokens.ahead(LEAD), STEEPEST * self._tokens.level)
-        capacity = max(self._capacity.ahead(LEAD), least)
-        return now.load * (tokens / demand.tokens) * max(1.0, now.target / capacity) if demand.tokens > 0 else 0.0
+    def _loss(self, at: float, limits: Bounds, curve: Curve, start: float | None) -> float:
+        """So many times as many replicas will be needed as now, if acceptance goes on to fall as it does."""
+        hopeless = self._model.curve(limits.places, self._lengths, hopeless=True)
+        now, worst = (each.goodput_at(limits.reach(each)) for each in (curve, hopeless))
+        return now / self._outlook.capacity(at, now, min(now, worst), start)
 
     def _advise(self, figures: Figures, passed: float, spec: ServiceSpec) -> ScheduleAdvice | None:
         self._loads.observe([each for pod in figures.pods if (each := steps_of(pod, self._lengths))], passed)

@@ -2,8 +2,8 @@
 
 The largest of what these ask for, between minReplicas and maxReplicas:
 
-- Demand: tokens a second over what a replica can do within the objectives. Acceptance comes in here, and only here:
-  as a factor of a replica's capacity.
+- Demand: tokens a second over what a replica can do within the objectives, with places kept free for chance.
+  Acceptance comes in here, and only here: as a factor of a replica's capacity.
 - QueueLength, TimeToFirstToken, InterTokenLatency: guards. Where an objective is missed they ask for more in
   proportion, never for less.
 """
@@ -11,6 +11,8 @@ The largest of what these ask for, between minReplicas and maxReplicas:
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tandem.api.types import ServiceSpec, seconds
 from tandem.capacity.demand import Demand
@@ -20,10 +22,16 @@ from tandem.telemetry.figures import Figures, Replicas
 
 # A guard asks for so many times the Ready replicas at most: what it sees says that there are too few, not how many.
 MOST_AT_ONCE = 2.0
-# Share of a replica's places that may be taken on average: chance, and what comes while others start, take the rest.
-UTILIZATION = 0.8
-# A replica goes only when the others could do so much more than is asked for.
+# Places are kept free for so many standard deviations of the sequences at once: they come by chance.
+CHANCE = 2.0
+# But never less than this share of a replica's places is used, nor more: no model is exact.
+LEAST_USED, MOST_USED = 0.5, 0.9
+# Share of its places before anything is known of a replica's speed.
+USED = 0.8
+# A replica goes only when the others could do so much more than is asked for, and comes when they could do less.
 RESERVE = 0.03
+# An HPA leaves replicas as they are while the metric is within this share of them.
+TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,10 @@ class Bounds:
         """The load within the bounds."""
         least = 0 if self.idle and load <= 0 else self.least
         return min(max(load, float(least)), float(self.most))
+
+    def reach(self, curve: Curve) -> int:
+        """Most sequences at once that keep the inter-token latency."""
+        return min(curve.bound(self.itl), self.places)
 
 
 def bounds(spec: ServiceSpec) -> Bounds | None:
@@ -74,6 +86,8 @@ class Situation:
     """None: no pod told anything."""
     newcomers: int = 0
     """Replicas that became Ready within the window."""
+    drains: bool = False
+    """Whether what waits will be gone before a replica that starts now could help."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +102,15 @@ class Ask:
     message: str
 
 
-def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
+def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Decision:
     """The decision. `curve`: what a replica can do, None where that is not known yet; `ahead`: replicas that are
     expected to be needed when one that starts now is Ready."""
     bounds, replicas = situation.bounds, situation.replicas
     if situation.demand is None:
         return _at_zero(bounds) if replicas.none else _hold(replicas)
-    floor = _floor(bounds, curve)
-    reachable = replace(bounds, itl=None) if floor else bounds
-    asks = [demand_of(reachable, situation.demand, curve, ahead), *_guards(reachable, situation, situation.demand)]
-    if replicas.pending or situation.newcomers:
+    asked = reachable(bounds, curve)
+    asks = [demand_of(asked, situation.demand, curve, ahead), *_guards(asked, situation, situation.demand)]
+    if replicas.pending or situation.newcomers or situation.drains:
         # Guards see too little, not how much is on its way: until that had a window's time they ask for no more.
         there = float(replicas.ready + replicas.pending)
         asks = [asks[0], *(replace(ask, load=min(ask.load, there)) for ask in asks[1:])]
@@ -111,7 +124,7 @@ def decide(situation: Situation, curve: Curve | None, ahead: float) -> Decision:
         target=first.target,
         capacity_per_replica=asks[0].target if curve else None,
         message=first.message,
-        unreachable=floor,
+        unreachable=_floor(bounds, curve),
     )
 
 
@@ -128,30 +141,47 @@ def _hold(replicas: Replicas) -> Decision:
 
 
 def _steady(load: float, replicas: Replicas) -> float:
-    """The load, but that a replica goes only when the others could do more than it asks for."""
+    """The load; but a replica goes only when the others could do more than it asks for, and where there are too few,
+    so much is told that an autoscaler takes notice."""
     current = replicas.ready + replicas.pending
-    return load if load >= current else min(float(current), load * (1 + RESERVE))
+    if load <= current:
+        return min(float(current), load * (1 + RESERVE))
+    return max(load, current * (1 + TOLERANCE) + 1e-3) if load > current * (1 + RESERVE) else load
 
 
 def demand_of(bounds: Bounds, demand: Demand, curve: Curve | None, ahead: float = 0.0) -> Ask:
     """What demand asks for, or will (`ahead`)."""
     if curve is None:
         return _by_places(bounds, demand)
-    places = min(curve.bound(bounds.itl), bounds.places)
-    each = curve.goodput_at(UTILIZATION * places)
+    places = bounds.reach(curve)
+    used = utilization(curve, places, demand.tokens)
+    each = curve.goodput_at(used * places)
     load = demand.tokens / each
     itl, k = float(curve.itl[places - 1]), int(curve.k[places - 1])
     message = (
         f"{demand.tokens:.0f} tokens/s are asked for{', and rising' if ahead > load else ''}; a replica makes"
-        f" {each:.0f} with {UTILIZATION:.0%} of {places} sequences at once (full: draft length {k},"
+        f" {each:.0f} with {used:.0%} of {places} sequences at once (full: draft length {k},"
         f" {itl * 1e3:.0f} ms between tokens)"
     )
     return Ask("Demand", max(load, ahead), demand.tokens, each, message)
 
 
+def utilization(curve: Curve, places: int, tokens: float) -> float:
+    """Share of their places that replicas may use for so many tokens a second, all together.
+
+    Square-root staffing (Halfin and Whitt, 1981, "Heavy-traffic limits for queues with many exponential servers"):
+    S sequences at once vary by sqrt(S) where requests come by chance, so S + CHANCE sqrt(S) places are wanted. With b
+    sequences a replica S = tokens * ITL(b), in S / b replicas.
+    """
+    rows = np.arange(1.0, places + 1)
+    free = np.sqrt(tokens * curve.itl[:places]) * (places / rows - 1)  # in standard deviations
+    enough = float(np.interp(-CHANCE, np.maximum.accumulate(-free), rows))
+    return min(max(enough / places, LEAST_USED), MOST_USED)
+
+
 def _by_places(bounds: Bounds, demand: Demand) -> Ask:
     """Before anything is known of speed: sequences over places."""
-    sequences, places = demand.running + demand.waiting, UTILIZATION * bounds.places
+    sequences, places = demand.running + demand.waiting, USED * bounds.places
     message = f"{sequences:.0f} sequences at once for {places:.0f} a replica; its speed is not known yet"
     return Ask("Demand", sequences / places, sequences, places, message)
 
@@ -180,6 +210,11 @@ def _guard(signal: Signal, value: float, objective: float, ready: int, words: st
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.0f} ms"
+
+
+def reachable(bounds: Bounds, curve: Curve | None) -> Bounds:
+    """Without an objective that no number of replicas keeps."""
+    return replace(bounds, itl=None) if _floor(bounds, curve) else bounds
 
 
 def _floor(bounds: Bounds, curve: Curve | None) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.capacity.demand import DRAIN, Demand, History, Past, Trend, measure
+from tandem.capacity.demand import DRAIN, Demand, History, Past, measure
 from tandem.telemetry.figures import PodFigures, Replicas
 from unit.capacity.truth import Truth, figures
 
@@ -22,14 +22,14 @@ HALF = Truth().pod(10, 4, seconds=15)
             [Truth().pod(10, 4, waiting=6)],
             0,
             Past(tokens_each=600),
-            Demand(RATE + 6 * 600 / DRAIN, 10, 6),
+            Demand(RATE, 10, 6, 6 * 600 / DRAIN),
             "a queue that stays is to be worked off",
         ),
         (
             [Truth().pod(10, 4, waiting=6)],
             0,
             Past(growth=0.1, tokens_each=600),
-            Demand(RATE + 6 * 600 / DRAIN + 0.1 * 600, 10, 6),
+            Demand(RATE + 0.1 * 600, 10, 6, 6 * 600 / DRAIN),
             "a queue that grows is demand that no replica serves",
         ),
         (
@@ -45,8 +45,8 @@ HALF = Truth().pod(10, 4, seconds=15)
 def test_measure(pods: list[PodFigures], unknown: int, past: Past, expected: Demand, reason: str) -> None:
     found = measure(figures(0.0, *pods, unknown=unknown), past)
     assert found is not None
-    assert (found.tokens, found.running, found.waiting) == pytest.approx(
-        (expected.tokens, expected.running, expected.waiting), rel=1e-6
+    assert (found.arriving, found.running, found.waiting, found.owed) == pytest.approx(
+        (expected.arriving, expected.running, expected.waiting, expected.owed), rel=1e-6
     ), reason
 
 
@@ -82,18 +82,17 @@ def test_growth(pods: list[PodFigures], growth: float, reason: str) -> None:
     assert history.past(figures(15.0, *pods), Replicas(1)).growth == pytest.approx(growth), reason
 
 
+def test_growth_is_as_before_while_pods_come() -> None:
+    history = History()
+    for i in range(3):
+        before = history.past(figures(15.0 * i, Truth().pod(10 + 3 * i, 4)), Replicas(1)).growth
+    assert before == pytest.approx(3 / 15)
+    assert history.past(figures(45.0, POD, POD), Replicas(2)).growth == before
+
+
 def test_the_length_of_answers_is_remembered() -> None:
     history = History()
     assert history.past(figures(0.0, Truth().pod(10, 4, output=300)), Replicas(1)).tokens_each == pytest.approx(300)
     for i in range(1, 400):
         past = history.past(figures(15.0 * i, Truth().pod(10, 4, output=900)), Replicas(1))
     assert past.tokens_each == pytest.approx(900, rel=0.05)
-
-
-def test_a_trend_follows_a_line_and_forgets_a_step() -> None:
-    rising, step = Trend(60, 300), Trend(60, 300)
-    for i in range(200):
-        rising.observe(15.0 * i, 10 + 0.01 * 15 * i)
-        step.observe(15.0 * i, 10 if i < 20 else 20)
-    assert rising.ahead(240) == pytest.approx(10 + 0.01 * (199 * 15 + 240), rel=0.01)
-    assert step.ahead(240) == pytest.approx(20, rel=0.02)

@@ -65,6 +65,25 @@ def test_a_fall_of_acceptance_is_met_before_it_is_over() -> None:
     assert falling[-1] > 1.1 * at_last
 
 
+def test_slow_replicas_are_asked_for_earlier() -> None:
+    asked = []
+    for start in (60.0, 600.0):
+        watched = Watched()
+        loads = [watched.load(busy(14 + i / 5), Replicas(3, start_seconds=start)) for i in range(60)]
+        asked.append(next(i for i, load in enumerate(loads) if load > 2.8))
+    assert asked[1] < asked[0]
+
+
+def test_an_objective_that_nothing_keeps_brings_no_replicas() -> None:
+    kept, unreachable = Watched(), Watched(spec(itl="10ms"))
+    for watched in (kept, unreachable):
+        watched.load(busy(20), Replicas(3), 40)
+    made = unreachable.see(busy(20), Replicas(3)).decision
+    assert made is not None
+    assert made.unreachable
+    assert made.load == pytest.approx(kept.load(busy(20), Replicas(3)), rel=0.01)
+
+
 def test_acceptance_alone_triggers_nothing() -> None:
     watched = Watched()
     watched.load(busy(1, pods=1), Replicas(1), 20)

@@ -15,7 +15,7 @@ from tandem.telemetry.figures import Figures, Replicas
 from unit.capacity.truth import Truth, figures, spec
 
 LIMITS = Bounds(least=1, most=10, ttft=1.0, itl=0.05, queue=4, places=32)
-DEMAND = Demand(tokens=3400, running=90, waiting=0)
+DEMAND = Demand(arriving=3400, running=90, waiting=0)
 QUIET = figures(0.0, Truth().pod(30, 2))
 
 
@@ -34,9 +34,10 @@ def decision(
     ready: int = 3,
     pending: int = 0,
     newcomers: int = 0,
+    drains: bool = False,
     ahead: float = 0.0,
 ) -> Decision:
-    situation = Situation(limits, seen, Replicas(ready, pending, ready + pending), demand, newcomers)
+    situation = Situation(limits, seen, Replicas(ready, pending, ready + pending), demand, newcomers, drains)
     return decide(situation, known, ahead)
 
 
@@ -44,10 +45,10 @@ def test_explains_itself() -> None:
     made = decision()
     assert made.signal == "Demand"
     assert made.value == 3400
-    assert made.capacity_per_replica == made.target == pytest.approx(934, abs=1)
+    assert made.capacity_per_replica == made.target == pytest.approx(957, abs=1)
     assert made.desired_replicas == 4
     assert made.message == (
-        "3400 tokens/s are asked for; a replica makes 934 with 80% of 32 sequences at once"
+        "3400 tokens/s are asked for; a replica makes 957 with 83% of 32 sequences at once"
         " (full: draft length 2, 30 ms between tokens)"
     )
 
@@ -59,12 +60,18 @@ LATE = figures(0.0, Truth(v0=0.17).pod(30, 2))
 @pytest.mark.parametrize(
     ("changes", "signal", "load", "reason"),
     [
-        ({}, "Demand", 3.64, "3400 tokens/s, 934 a replica"),
+        ({}, "Demand", 3.55, "3400 tokens/s, 957 a replica"),
         ({"demand": Demand(300, 8, 0)}, "Demand", 1.0, "never below minReplicas"),
         ({"demand": Demand(30000, 90, 0)}, "Demand", 10.0, "never above maxReplicas"),
         ({"demand": Demand(0, 0, 0)}, "Demand", 1.0, "no traffic"),
         ({"ahead": 4.5}, "Demand", 4.5, "a rising demand asks for what it will be"),
         ({"demand": replace(DEMAND, waiting=15)}, "QueueLength", 3.75, "5 wait for each of 3, 4 may"),
+        (
+            {"demand": replace(DEMAND, waiting=300), "ready": 4, "drains": True},
+            "QueueLength",
+            4.0,
+            "gone before a replica that starts now could help",
+        ),
         ({"demand": replace(DEMAND, waiting=300)}, "QueueLength", 6.0, "at most twice as many at once"),
         (
             {"demand": replace(DEMAND, waiting=300), "pending": 2},
@@ -85,11 +92,23 @@ LATE = figures(0.0, Truth(v0=0.17).pod(30, 2))
             "one came within the window and had no time to help: wait",
         ),
         ({"seen": SLOW, "demand": replace(DEMAND, waiting=3)}, "TimeToFirstToken", 6.0, "late, and requests wait"),
-        ({"seen": SLOW}, "Demand", 3.64, "late, but nothing waits: more replicas would not help"),
+        ({"seen": SLOW}, "Demand", 3.55, "late, but nothing waits: more replicas would not help"),
         ({"seen": LATE}, "InterTokenLatency", 5.03, "tokens come too slowly"),
         ({"known": None}, "Demand", 3.52, "speed not known yet: 90 sequences over 80% of 32 places"),
-        ({"ready": 4, "demand": replace(DEMAND, tokens=2750)}, "Demand", 3.03, "three would have no reserve: stay"),
-        ({"ready": 4, "demand": replace(DEMAND, tokens=2500)}, "Demand", 2.76, "three have a reserve: one goes"),
+        ({"ready": 4, "demand": replace(DEMAND, arriving=2790)}, "Demand", 3.04, "three would have no reserve: stay"),
+        (
+            {"ready": 3, "demand": replace(DEMAND, arriving=2890)},
+            "Demand",
+            3.05,
+            "2% more: not worth a start",
+        ),
+        (
+            {"ready": 3, "demand": replace(DEMAND, arriving=2990)},
+            "Demand",
+            3.3,
+            "5% more: told as more than 10%, which an autoscaler acts on",
+        ),
+        ({"ready": 4, "demand": replace(DEMAND, arriving=2500)}, "Demand", 2.76, "three have a reserve: one goes"),
     ],
 )
 def test_signals(changes: dict[str, object], signal: str, load: float, reason: str) -> None:
