@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,19 @@ import typer
 from rich.console import Console
 
 from bench.autoscale import costs, plots, scalers, traces
-from bench.autoscale.contest import ATTAINMENT, CHANGES, HEADER, HOURS, ORACLE, OURS, Outcome, compete, row, verdict
+from bench.autoscale.contest import (
+    ATTAINMENT,
+    CHANGES,
+    HEADER,
+    HOURS,
+    ORACLE,
+    OURS,
+    Game,
+    Result,
+    compete,
+    row,
+    verdict,
+)
 from bench.autoscale.simulate import SCRAPE, WARM_UP, WINDOW
 from bench.bls.report import markdown, write_section
 
@@ -17,6 +30,8 @@ app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 console = Console(width=160 if not sys.stdout.isatty() else None)
 DRAWN = (ORACLE, OURS, "HPA on concurrency, 80%")
 ALL = list(traces.TRACES)
+# The policy's constants were chosen on seeds 1 to 5.
+SEEDS = [6, 7, 8, 9, 10]
 
 
 @app.callback()
@@ -28,38 +43,39 @@ def main() -> None:
 def compare(
     trace: Annotated[list[str], typer.Option(help=f"{', '.join(ALL)}; several times. All by default.")] = ALL,
     cold_start: Annotated[float, typer.Option(help="Seconds until a new replica serves.")] = 180.0,
-    seed: Annotated[int, typer.Option(help="Of arrivals, lengths and routing.")] = 1,
+    seed: Annotated[list[int], typer.Option(help="Of arrivals, lengths and routing; several times.")] = SEEDS,
     write: Annotated[Path | None, typer.Option(help="The document whose section this command writes.")] = None,
+    processes: Annotated[int, typer.Option(help="Runs at a time.")] = 2,
 ) -> None:
     """Attainment, replica hours and changes of each policy; with --write also pictures beside the document."""
     for name in trace:
         if name not in traces.TRACES:
             raise typer.BadParameter(f"--trace {name}: write {', '.join(ALL)}")
-        chosen = traces.TRACES[name]()
-        outcomes: list[Outcome] = []
-        for outcome in compete(chosen, traces.requests(chosen, seed), cold_start, seed):
-            outcomes.append(outcome)
-            console.print(f"{chosen.name}: {' | '.join(row(outcome.score, outcomes[0].score))}")
-        text = _table(chosen, outcomes)
+        chosen, results, drawn = traces.TRACES[name](), list[Result](), {}
+        with ProcessPoolExecutor(processes) as executor:
+            for result, first in compete([Game(name, each, cold_start) for each in seed], executor):
+                results.append(result)
+                console.print(f"{chosen.name}: {' | '.join(row(result, results[0]))}")
+                if result.name in DRAWN:
+                    drawn[result.name] = first.replicas
+        text = _table(chosen, results)
         if write:
             picture = write.parent / f"{write.stem}-{name}.svg"
-            drawn = {each.score.name: each.course for each in outcomes if each.score.name in DRAWN}
             plots.draw(picture, chosen, drawn)
-            write_section(write, "Against others", _about(cold_start))
+            write_section(write, "Against others", _about(cold_start, len(seed)))
             write_section(write, f"Trace: {chosen.name}", f"{text}\n![{chosen.name}]({picture.name})\n")
             console.print(f"written to {write} and {picture}")
         console.print(text)
 
 
-def _table(trace: traces.Trace, outcomes: Sequence[Outcome]) -> str:
-    scores = [outcome.score for outcome in outcomes]
-    table = markdown(HEADER, [row(score, scores[0]) for score in scores])
-    missed = verdict(scores, steady=trace.name == "diurnal")
+def _table(trace: traces.Trace, results: Sequence[Result]) -> str:
+    table = markdown(HEADER, [row(result, results[0]) for result in results])
+    missed = verdict(results, steady=trace.name == "diurnal")
     goals = f"Missed: {'; '.join(missed)}." if missed else "All goals are kept."
     return f"{trace.about}\n\n{table}\n{goals}\n"
 
 
-def _about(cold_start: float) -> str:
+def _about(cold_start: float, seeds: int) -> str:
     draft, target = costs.PAIR.draft, costs.PAIR.target
     return f"""`python -m bench.autoscale compare --write docs/autoscaling.md` writes what follows, a trace a section.
 
@@ -69,9 +85,11 @@ of the target takes {target.fixed:g} ms and {target.per_sequence:g} ms a sequenc
 {scalers.ITL * 1e3:g} ms between tokens on average. A new replica serves after {cold_start:g} s; metrics are read
 every {SCRAPE:g} s over {WINDOW:g} s; the HPA holds the highest recommendation of 240 s on the way down.
 Requests go to the less loaded of two replicas; the first {WARM_UP / 60:g} minutes count for nothing.
+Figures are medians of {seeds} seeds, of which none was looked at when the policy's constants were chosen.
 
 The *oracle* knows the trace, starts replicas a cold start before they are needed, and chose its reserve in hindsight;
-the *oracle of the present* has its reserve and knows true rates, acceptance and costs, but not what comes. Policies
+the *oracle of the present* has its reserve and knows true rates, acceptance and costs, but not what comes.
+*Constant replicas* are the fewest, found in hindsight, that keep the objectives without an autoscaler. Policies
 named Tandem are ours, with the adaptive draft length or without; all others run with the adaptive length.
 Goals: {ATTAINMENT:.0%} of the requests within the objectives wherever the oracle reaches that, at most {HOURS:.2f} of
 its replica hours, at most {CHANGES:g} changes an hour over the day, and no simple policy better: one that keeps the

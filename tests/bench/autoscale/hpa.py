@@ -1,7 +1,8 @@
 """The HorizontalPodAutoscaler's own algorithm for a metric of type Object with an AverageValue target of 1. Pure.
 
 Source: Kubernetes' pkg/controller/podautoscaler, replica_calculator.go (GetObjectPerPodMetricReplicas) and
-horizontal.go (stabilizeRecommendationWithBehaviors, calculateScaleUpLimitWithScalingRules).
+horizontal.go (stabilizeRecommendationWithBehaviors, calculateScaleUpLimitWithScalingRules). The behaviour is that of
+Tandem's own (`tandem.build.autoscaler`).
 """
 
 import math
@@ -9,6 +10,7 @@ from collections import deque
 
 SYNC = 15.0
 TOLERANCE = 0.1
+PERIOD = 60.0
 
 
 class Hpa:
@@ -37,8 +39,8 @@ class Hpa:
         return wanted
 
     def _up_limit(self, now: float, current: int) -> int:
-        """The default policies, of which the larger counts: four pods, or twice as many, in 15 s."""
-        while self._ups and self._ups[0][0] <= now - 15.0:
+        """Two policies, of which the larger counts: four pods, or twice as many, in a minute."""
+        while self._ups and self._ups[0][0] <= now - PERIOD:
             self._ups.popleft()
         start = current - sum(count for _, count in self._ups)
         return max(start + 4, 2 * start)

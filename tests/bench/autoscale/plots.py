@@ -1,6 +1,6 @@
 """Pictures of a trace: traffic above, replicas of some policies below."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,14 +11,14 @@ mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tandem", "font.siz
 
 from matplotlib import pyplot as plt  # noqa: E402 - after the backend is chosen
 
-from bench.autoscale.simulate import WARM_UP, Course  # noqa: E402
+from bench.autoscale.simulate import WARM_UP  # noqa: E402
 from bench.autoscale.traces import HOUR, Trace  # noqa: E402
 
 POINTS = 240
 
 
-def draw(path: Path, trace: Trace, courses: Mapping[str, Course]) -> None:
-    """Write a picture (SVG)."""
+def draw(path: Path, trace: Trace, courses: Mapping[str, Sequence[tuple[float, int]]]) -> None:
+    """Write a picture (SVG). `courses`: replicas wanted by time, where they change."""
     figure, (traffic, replicas) = plt.subplots(2, 1, figsize=(7, 3.6), sharex=True, height_ratios=(1, 2))
     times = np.linspace(WARM_UP, trace.seconds, POINTS)
     moments = [trace.at(float(t)) for t in times]
@@ -34,8 +34,8 @@ def draw(path: Path, trace: Trace, courses: Mapping[str, Course]) -> None:
     lines = [*traffic.lines, *other.lines]
     traffic.legend(lines, [str(line.get_label()) for line in lines], loc="lower right", frameon=False)
     for name, course in courses.items():
-        at = [max(t, WARM_UP) / HOUR for t, _ in course.replicas] + [trace.seconds / HOUR]
-        count = [n for _, n in course.replicas] + [course.replicas[-1][1]]
+        at = [max(t, WARM_UP) / HOUR for t, _ in course] + [trace.seconds / HOUR]
+        count = [n for _, n in course] + [course[-1][1]]
         replicas.step(at, count, where="post", label=name, linewidth=1)
     replicas.set_ylim(0)
     replicas.set_xlabel("hours")

@@ -4,11 +4,10 @@ Its sequences share its steps, so all advance by the same number of tokens: the 
 A new prompt's prefill holds the others up. What its pod would tell on :8002 is counted beside.
 """
 
-import copy
 import heapq
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bench.autoscale import costs
 from bench.autoscale.traces import Moment
@@ -33,7 +32,7 @@ class Counters:
 
     def copy(self) -> "Counters":
         """As it is now."""
-        return copy.deepcopy(self)
+        return replace(self, accepted=self.accepted.copy(), ttft=self.ttft.copy(), itl=self.itl.copy())
 
 
 class Request:
@@ -51,16 +50,17 @@ class Request:
 
 
 class Replica:
-    """One pod. `k`: its fixed draft length, None: adaptive."""
+    """One pod. `k`: its fixed draft length, None: adaptive; `patience`: requests that waited for so long (s) are
+    refused."""
 
-    def __init__(self, created: float, ready: float, k: int | None) -> None:
+    def __init__(self, created: float, ready: float, k: int | None, patience: float | None = None) -> None:
         self.created, self.ready = created, ready
         self.gone = float("inf")
         self.leaving = False
         self.counters = Counters()
         self.waiting: deque[Request] = deque()
         self._running: list[tuple[float, int, Request]] = []  # by the progress at which they end
-        self._k = k
+        self._k, self._patience = k, float("inf") if patience is None else patience
         self._now = self._blocked = ready
         self._progress = 0.0  # tokens that each sequence got, ever
         self._number = 0
@@ -135,6 +135,8 @@ class Replica:
     def _admit(self, now: float) -> None:
         while self.waiting and len(self._running) < costs.PLACES:
             request = self.waiting.popleft()
+            if now - request.arrived > self._patience:
+                continue
             self._blocked = max(self._blocked, now) + costs.prefill(request.prompt)
             self._number += 1
             heapq.heappush(self._running, (self._progress + request.output, self._number, request))

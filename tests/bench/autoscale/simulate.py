@@ -38,6 +38,8 @@ class Setting:
     most: int = 16
     k: int | None = None
     start: int = 1
+    patience: float | None = None
+    """Requests that waited for so long (s) are refused; None: none is."""
     scaler: Scaler | None = None
     plan: Callable[[float], int] | None = None
 
@@ -141,7 +143,7 @@ class Service:
             self._remove(at, pod)
 
     def _create(self, now: float) -> None:
-        pod = Replica(now, now + self._setting.cold_start, self._setting.k)
+        pod = Replica(now, now + self._setting.cold_start, self._setting.k, self._setting.patience)
         pod.become(pod.ready, self._moment)
         self._pods.append(pod)
         self._snapshots[pod] = deque()
@@ -183,7 +185,7 @@ class Service:
             told = [self._figures(pod) for pod in ready if len(self._snapshots[pod]) > 1]
             figures = Figures(now, tuple(told), unknown=len(ready) - len(told))
             pending = sum(pod.ready > now for pod in self._pods)
-            replicas = Replicas(len(ready), pending, len(ready) + pending)
+            replicas = Replicas(len(ready), pending, len(ready) + pending, self._setting.cold_start)
             self._value = self._setting.scaler.value(figures, replicas)
             if self._value is not None:
                 self.course.values.append((now, self._value))

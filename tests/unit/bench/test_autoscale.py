@@ -1,11 +1,12 @@
 """The autoscaling benchmark: its autoscaler, replicas, oracle and verdicts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.autoscale import contest, costs, scalers, traces
-from bench.autoscale.contest import Score
+from bench.autoscale.contest import CONSTANT, Game, Hindsight, Outcome, Result, Score
 from bench.autoscale.hpa import Hpa
 from bench.autoscale.replica import Replica, Request
 from bench.autoscale.simulate import WARM_UP, Course, Service, Setting
@@ -21,7 +22,7 @@ from tandem.telemetry.figures import Figures, Replicas
         (4, [4.5], 5, "rounded up"),
         (4, [None], 4, "no metric: nothing changes"),
         (4, [2.0, 1.0], 2, "down to the highest of 240 s"),
-        (2, [9.0], 6, "four more in 15 s at most"),
+        (2, [9.0], 6, "four more in a minute at most"),
         (6, [30.0], 10, "maxReplicas"),
         (1, [0.0], 1, "minReplicas"),
     ],
@@ -76,6 +77,14 @@ def test_a_full_replica_lets_wait() -> None:
     assert requests[-1].first > requests[0].ended
 
 
+def test_a_full_replica_refuses_who_waited_too_long() -> None:
+    replica = Replica(0.0, 0.0, k=0, patience=1.0)
+    for i in range(costs.PLACES + 1):
+        replica.take(0.0, Request(0.0, 10.0, 100.0 + i))
+    replica.finish(replica.next_end())
+    assert (replica.running, len(replica.waiting)) == (costs.PLACES - 1, 0)
+
+
 def steady(rate: float, seconds: float = 1800.0, fall: float | None = None) -> tuple[Trace, Requests]:
     trace = Trace("steady", seconds, "", lambda t: Moment(rate, 0.2 if fall is not None and t >= fall else 0.8))
     return trace, traces.requests(trace, 1)
@@ -95,6 +104,25 @@ def test_a_collapse_of_acceptance_raises_replicas() -> None:
     course = Service(trace, setting, 1).run(requests)
     assert [count for at, count in course.replicas if at < 1200][-1] == 4
     assert course.replicas[-1][1] > 4
+
+
+class Untold(scalers.Tandem):
+    """Does not know how long a replica takes to start."""
+
+    def value(self, figures: Figures, replicas: Replicas) -> float | None:
+        return super().value(figures, replace(replicas, start_seconds=None))
+
+
+def test_replicas_that_start_slowly_are_asked_for_in_time() -> None:
+    trace = Trace("ramp", 4200.0, "", lambda t: Moment(3.0 + 6.0 * min(1.0, max(0.0, (t - 900) / 3000))))
+    requests = traces.requests(trace, 1)
+    told, untold = (
+        Service(trace, Setting(cold_start=600.0, start=3, scaler=kind(scalers.specification(None, 16))), 1).run(
+            requests
+        )
+        for kind in (scalers.Tandem, Untold)
+    )
+    assert told.attainment(scalers.TTFT, scalers.ITL) > untold.attainment(scalers.TTFT, scalers.ITL) + 0.02
 
 
 class Blind:
@@ -118,6 +146,18 @@ def test_the_oracle_is_ready_when_the_load_comes() -> None:
     assert scalers.oracle(trace, 3.0, 240.0, 16)(3000.0) >= plan(3000.0)
 
 
+@pytest.mark.parametrize("peak", [2, 3, 4])
+def test_the_fewest_constant_replicas_are_found_from_wherever_the_search_begins(
+    monkeypatch: pytest.MonkeyPatch, peak: int
+) -> None:
+    trace, _ = steady(3.0, seconds=1200.0)
+    monkeypatch.setitem(traces.TRACES, "steady", lambda: trace)
+    oracle = Hindsight(Outcome(Score(1.0, 1.0, 1.0), [(0.0, peak)]), 1.0)
+    found = contest.play(Game("steady", 1, 180.0), oracle, CONSTANT)
+    assert found.replicas == [(0.0, 3)]
+    assert found.score.attainment >= contest.ATTAINMENT
+
+
 @pytest.mark.parametrize(
     ("one", "other", "beats", "reason"),
     [
@@ -129,15 +169,25 @@ def test_the_oracle_is_ready_when_the_load_comes() -> None:
     ],
 )
 def test_who_beats_whom(one: tuple[float, float], other: tuple[float, float], beats: bool, reason: str) -> None:
-    assert Score("a", *one, 0.0).beats(Score("b", *other, 0.0)) is beats, reason
+    assert result("a", (*one, 0.0)).beats(result("b", (*other, 0.0))) is beats, reason
 
 
-def scores(attainment: float, hours: float, changes: float) -> list[Score]:
+def result(name: str, *scores: tuple[float, float, float], simple: bool = False) -> Result:
+    return Result(name, tuple(Score(*each) for each in scores), simple)
+
+
+def test_a_median_stands_for_the_seeds() -> None:
+    oracle = result(contest.ORACLE, (1.0, 10.0, 1.0), (1.0, 20.0, 1.0), (1.0, 10.0, 1.0))
+    ours = result(contest.OURS, (0.999, 11.0, 3.0), (0.97, 21.0, 2.0), (0.995, 10.0, 9.0))
+    assert contest.row(ours, oracle) == [contest.OURS, "99.50", "97.00", "11.0", "1.05", "3.0"]
+
+
+def results(attainment: float, hours: float, changes: float) -> list[Result]:
     return [
-        Score(contest.ORACLE, 0.999, 100.0, 1.0),
-        Score(contest.PRESENT, 0.97, 101.0, 1.0),
-        Score(contest.OURS, attainment, hours, changes),
-        Score("HPA on queue", 0.98, 105.0, 9.0, simple=True),
+        result(contest.ORACLE, (0.999, 100.0, 1.0)),
+        result(contest.PRESENT, (0.97, 101.0, 1.0)),
+        result(contest.OURS, (attainment, hours, changes)),
+        result("HPA on queue", (0.98, 105.0, 9.0), simple=True),
     ]
 
 
@@ -157,7 +207,7 @@ def scores(attainment: float, hours: float, changes: float) -> list[Score]:
     ],
 )
 def test_missed_goals_are_named(ours: tuple[float, float, float], missed: list[str]) -> None:
-    assert contest.verdict(scores(*ours)) == missed
+    assert contest.verdict(results(*ours)) == missed
 
 
 def test_a_picture_is_the_same_each_time(tmp_path: Path) -> None:
@@ -166,6 +216,6 @@ def test_a_picture_is_the_same_each_time(tmp_path: Path) -> None:
     trace, requests = steady(1.0, seconds=900.0)
     course: Course = Service(trace, Setting(start=1, scaler=Blind()), 1).run(requests)
     for name in ("one.svg", "two.svg"):
-        plots.draw(tmp_path / name, trace, {"none": course})
+        plots.draw(tmp_path / name, trace, {"none": course.replicas})
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     assert b">replicas wanted<" in (tmp_path / "one.svg").read_bytes()
