@@ -52,7 +52,8 @@ class Decision(_Report):
 
     load: float | None = None
     """Replicas that would be exactly enough, not rounded, within minReplicas and maxReplicas: the metric
-    `tandem_replicas_needed`. None: hold, nothing is known."""
+    `tandem_replicas_needed`. Where there are too few, more than an autoscaler's tolerance above those that are there.
+    None: hold, nothing is known."""
     desired_replicas: int | None = None
     """`load` rounded up."""
     signal: Signal

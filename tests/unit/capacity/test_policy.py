@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tandem.capacity.demand import Demand
 from tandem.capacity.model import Curve
-from tandem.capacity.policy import Bounds, Situation, bounds, decide
+from tandem.capacity.policy import Bounds, Situation, bounds, decide, utilization
 from tandem.report import Decision
 from tandem.telemetry.figures import Figures, Replicas
 from unit.capacity.truth import Truth, figures, spec
@@ -115,6 +115,27 @@ def test_signals(changes: dict[str, object], signal: str, load: float, reason: s
     made = decision(**changes)  # type: ignore[arg-type]
     assert made.signal == signal, (made, reason)
     assert made.load == pytest.approx(load, abs=0.02), (made, reason)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "used", "reason"),
+    [
+        (100, 0.5, "a few sequences: half of the places at least"),
+        (1200, 0.73, "36 sequences and twice 6 places"),
+        (3400, 0.83, "more of them vary less"),
+        (100000, 0.9, "thousands hardly vary, but no model is exact"),
+    ],
+)
+def test_a_larger_service_needs_a_smaller_share_of_reserve(tokens: float, used: float, reason: str) -> None:
+    assert utilization(curve(), 32, tokens) == pytest.approx(used, abs=0.01), reason
+
+
+@pytest.mark.parametrize("tokens", [800, 1600, 3200, 6400])
+def test_the_reserve_is_two_standard_deviations(tokens: float) -> None:
+    rows = 32 * utilization(curve(), 32, tokens)
+    sequences = tokens * float(np.interp(rows, range(1, 33), curve().itl))
+    places = 32 * sequences / rows
+    assert places == pytest.approx(sequences + 2 * sequences**0.5, rel=0.01)
 
 
 def test_nothing_known_holds() -> None:
