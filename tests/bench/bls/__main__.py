@@ -205,8 +205,9 @@ def _setup(
 
 def _about(setup: Setup) -> str:
     command = shlex.join(["python", "-m", "bench.bls", *sys.argv[1:]])
+    cores = len(os.sched_getaffinity(0))
     return (
-        f"`{command}` on {len(os.sched_getaffinity(0))} cores, which carry Triton, the BLS, both stub engines and the client.\n\n"
+        f"`{command}` on {cores} cores, which carry Triton, the BLS, both stub engines and the client.\n\n"
         f"A step of the draft takes {_costs(setup.pair.draft)}; of the target {_costs(setup.pair.target)}.\n"
         "Greedy requests of 64 to 128 tokens of prompt and 128 of output, in a closed loop; every output was\n"
         "compared with the target's. Speeds are tokens/s. µs are a process's CPU time for each step of a sequence;\n"
