@@ -158,10 +158,10 @@ def demand_of(bounds: Bounds, demand: Demand, curve: Curve | None, ahead: float 
     each = curve.goodput_at(used * places)
     load = demand.tokens / each
     itl, k = float(curve.itl[places - 1]), int(curve.k[places - 1])
+    soon = f"; as demand and acceptance change, {ahead:.1f} replicas will be needed" if ahead > load else ""
     message = (
-        f"{demand.tokens:.0f} tokens/s are asked for{', and rising' if ahead > load else ''}; a replica makes"
-        f" {each:.0f} with {used:.0%} of {places} sequences at once (full: draft length {k},"
-        f" {itl * 1e3:.0f} ms between tokens)"
+        f"{demand.tokens:.0f} tokens/s are asked for; a replica makes {each:.0f} with {used:.0%} of {places}"
+        f" sequences at once (full: draft length {k}, {itl * 1e3:.0f} ms between tokens){soon}"
     )
     return Ask("Demand", max(load, ahead), demand.tokens, each, message)
 

@@ -51,6 +51,8 @@ def test_explains_itself() -> None:
         "3400 tokens/s are asked for; a replica makes 957 with 83% of 32 sequences at once"
         " (full: draft length 2, 30 ms between tokens)"
     )
+    assert decision(ahead=4.52).message.endswith("; as demand and acceptance change, 4.5 replicas will be needed")
+    assert decision(ahead=3.0).message == made.message
 
 
 SLOW = figures(0.0, Truth().pod(30, 2, ttft=4.0, waiting=3.0))
