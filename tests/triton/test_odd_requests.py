@@ -108,6 +108,49 @@ ODD: list[tuple[dict[str, Raw | None], str]] = [
 ]
 
 
+ENGINE: dict[str, Raw | None] = {
+    "input_ids": numbers(np.int32, 5, 6),
+    "input_lengths": numbers(np.int32, 2),
+    "request_output_len": numbers(np.int32, 3),
+}
+QUERY: dict[str, Raw | None] = {"QUERY": strings(b"def f"), "REQUEST_OUTPUT_LEN": numbers(np.int32, 6)}
+TOKENS: dict[str, Raw | None] = {
+    "TOKENS_BATCH": numbers(np.int32, 5, 6, shape=[1, 1, 2]),
+    "SEQUENCE_LENGTH": numbers(np.int32, 2),
+}
+# the models that a client calls which runs the loop itself; what is sent, what the answer says
+PARTS: list[tuple[str, dict[str, Raw | None], str]] = [
+    ("preprocessing", QUERY, ""),
+    ("preprocessing", QUERY | {"QUERY": strings(b"\xff")}, "QUERY is not valid UTF-8"),
+    ("preprocessing", QUERY | {"QUERY": strings(b"")}, "QUERY is empty"),
+    ("preprocessing", QUERY | {"BAD_WORDS_DICT": strings(b"\xff")}, "BAD_WORDS_DICT is not valid UTF-8"),
+    (
+        "preprocessing",
+        QUERY | {"EMBEDDING_BIAS_WORDS": strings(b"a"), "EMBEDDING_BIAS_WEIGHTS": numbers(np.float32, NAN)},
+        "EMBEDDING_BIAS_WEIGHTS holds nan",
+    ),
+    ("postprocessing", TOKENS, ""),
+    ("postprocessing", TOKENS | {"TOKENS_BATCH": numbers(np.int32, -1, 6, shape=[1, 1, 2])}, "TOKENS_BATCH holds -1"),
+    ("postprocessing", TOKENS | {"TOKENS_BATCH": numbers(np.int32, MOST, 6, shape=[1, 1, 2])}, ""),
+    ("postprocessing", TOKENS | {"SEQUENCE_LENGTH": numbers(np.int32, -MOST)}, ""),
+    ("postprocessing", TOKENS | {"SEQUENCE_LENGTH": numbers(np.int32, 2, 2)}, "send [n, beams, m]"),
+    ("tensorrt_llm", ENGINE, ""),
+    ("tensorrt_llm", ENGINE | {"input_ids": numbers(np.int32, -1, 6)}, "input_ids"),
+    ("tensorrt_llm", ENGINE | {"input_ids": numbers(np.int32, MOST, 6)}, "input_ids"),
+    ("tensorrt_llm", ENGINE | {"input_lengths": numbers(np.int32, MOST)}, "input_lengths"),
+    ("tensorrt_llm", ENGINE | {"input_lengths": numbers(np.int32, -1)}, "input_lengths"),
+    ("tensorrt_llm", ENGINE | {"request_output_len": numbers(np.int32, -1)}, "request_output_len"),
+    ("tensorrt_llm", ENGINE | {"request_output_len": numbers(np.int32, MOST)}, "more than the model's limit"),
+    ("tensorrt_llm", ENGINE | {"draft_input_ids": numbers(np.int32, -1)}, "draft_input_ids"),
+    ("tensorrt_llm", ENGINE | {"draft_input_ids": numbers(np.int32, MOST)}, "draft_input_ids"),
+    ("tensorrt_llm", ENGINE | {"temperature": numbers(np.float32, NAN)}, "temperature"),
+    ("tensorrt_llm", ENGINE | {"runtime_top_p": numbers(np.float32, NAN)}, "top_p"),
+    ("tensorrt_llm", ENGINE | {"embedding_bias": numbers(np.float32, 1, 2)}, "embedding_bias"),
+    ("tensorrt_llm", ENGINE | {"bad_words_list": numbers(np.int32, -1, -1, shape=[1, 2, 1])}, ""),
+    ("tensorrt_llm", ENGINE | {"stop_words_list": numbers(np.int32, MOST, MOST, shape=[1, 2, 1])}, "stop_words_list"),
+]
+
+
 def named(changes: dict[str, Raw | None]) -> str:
     """A case's name: what it sends, shortened."""
     return (
@@ -149,11 +192,16 @@ def others(server: TritonServer) -> Iterator[Callable[[], int]]:
 def test_an_odd_request(
     server: TritonServer, others: Callable[[], int], model: str, changes: dict[str, Raw | None], says: str
 ) -> None:
-    answer = ask(server, model, {name: raw for name, raw in (PLAIN | changes).items() if raw is not None})
-    assert says in answer
-    assert bool(says) == bool(answer), "a completion or an error"
-    for trace in ("Traceback", ".py", "File "):
-        assert trace not in answer
+    check(ask(server, model, {name: raw for name, raw in (PLAIN | changes).items() if raw is not None}), says)
+
+
+@pytest.mark.parametrize(
+    ("model", "sent", "says"), PARTS, ids=[f"{model},{named(sent)},{says}" for model, sent, says in PARTS]
+)
+def test_an_odd_call_of_a_part(
+    server: TritonServer, others: Callable[[], int], model: str, sent: dict[str, Raw | None], says: str
+) -> None:
+    check(ask(server, model, {name: raw for name, raw in sent.items() if raw is not None}), says)
 
 
 def test_others_went_on(server: TritonServer, others: Callable[[], int]) -> None:
@@ -165,6 +213,13 @@ def test_others_went_on(server: TritonServer, others: Callable[[], int]) -> None
     assert "Traceback" not in server.log
 
 
+def check(answer: str, says: str) -> None:
+    assert says in answer
+    assert bool(says) == bool(answer), "a completion or an error"
+    for trace in ("Traceback", ".py", "File "):
+        assert trace not in answer
+
+
 def ask(server: TritonServer, model: str, tensors: dict[str, Raw]) -> str:
     """What the error says; empty: there were responses and none."""
     request = service_pb2.ModelInferRequest(model_name=model)
@@ -173,7 +228,7 @@ def ask(server: TritonServer, model: str, tensors: dict[str, Raw]) -> str:
         request.raw_input_contents.append(content)
     with grpc.insecure_channel(server.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        if model == "tensorrt_llm_bls":
+        if model != "speculative_bls":
             return unary_error(stub, request)
         responses = list(stub.ModelStreamInfer(iter([request]), timeout=bls.SECONDS))
         assert responses
