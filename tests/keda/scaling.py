@@ -28,6 +28,13 @@ def autoscalers(team: Namespace) -> list[str]:
     return [hpa["metadata"]["name"] for hpa in team.items("hpa")]
 
 
+def asked_for(team: Namespace, server: Server) -> float | None:
+    """Replicas that the metrics server asks for; None while it knows no figures."""
+    code, report = server.get(f"/v1/services/{team.name}/svc", server.token("tandem-operator"))
+    load = report["decision"].get("load") if code == 200 else None
+    return None if load is None else float(load)
+
+
 def wait_ready(team: Namespace, server: Server) -> None:
     """Wait until KEDA finds nothing wrong with the triggers."""
     wait_told(team, server, f"Ready of {told(team)}", lambda: told(team).get("Ready", "").startswith("True"), 60)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tandem.api.types.autoscaling import Keda
 from tandem.capacity.demand import Demand
 from tandem.capacity.model import Curve
 from tandem.capacity.policy import Bounds, Situation, bounds, decide, utilization
@@ -220,3 +221,13 @@ def test_a_fall_of_acceptance_raises_replicas_at_the_same_demand(tokens: float, 
 def test_bounds_are_of_the_specification() -> None:
     assert bounds(spec(ttft="500ms", itl=None, queue=None, most=7, places=16)) == Bounds(1, 7, 0.5, None, None, 16)
     assert bounds(spec(scaling=False)) is None
+
+
+@pytest.mark.parametrize(("keda", "idle"), [(None, False), ({}, False), ({"idleReplicaCount": 0}, True)])
+def test_idle_is_asked_for_at_keda(keda: dict[str, object] | None, idle: bool) -> None:
+    service = spec()
+    assert service.autoscaling is not None
+    scaling = service.autoscaling.model_copy(update={"keda": Keda.model_validate(keda) if keda is not None else None})
+    made = bounds(service.model_copy(update={"autoscaling": scaling}))
+    assert made is not None
+    assert made.idle is idle
