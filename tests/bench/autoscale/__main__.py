@@ -58,24 +58,25 @@ def compare(
                 console.print(f"{chosen.name}: {' | '.join(row(result, results[0]))}")
                 if result.name in DRAWN:
                     drawn[result.name] = first.replicas
-        text = _table(chosen, results)
+        text = _table(chosen, results, seed)
         if write:
             picture = write.parent / f"{write.stem}-{name}.svg"
             plots.draw(picture, chosen, drawn)
-            write_section(write, "Against others", _about(cold_start, len(seed)))
+            write_section(write, "Against others", _about(cold_start))
             write_section(write, f"Trace: {chosen.name}", f"{text}\n![{chosen.name}]({picture.name})\n")
             console.print(f"written to {write} and {picture}")
         console.print(text)
 
 
-def _table(trace: traces.Trace, results: Sequence[Result]) -> str:
+def _table(trace: traces.Trace, results: Sequence[Result], seeds: Sequence[int]) -> str:
     table = markdown(HEADER, [row(result, results[0]) for result in results])
     missed = verdict(results, steady=trace.name == "diurnal")
     goals = f"Missed: {'; '.join(missed)}." if missed else "All goals are kept."
-    return f"{trace.about}\n\n{table}\n{goals}\n"
+    of = f"Medians of seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else f"Seed {seeds[0]}."
+    return f"{trace.about} {of}\n\n{table}\n{goals}\n"
 
 
-def _about(cold_start: float, seeds: int) -> str:
+def _about(cold_start: float) -> str:
     draft, target = costs.PAIR.draft, costs.PAIR.target
     return f"""`python -m bench.autoscale compare --write docs/autoscaling.md` writes what follows, a trace a section.
 
@@ -85,7 +86,7 @@ of the target takes {target.fixed:g} ms and {target.per_sequence:g} ms a sequenc
 {scalers.ITL * 1e3:g} ms between tokens on average. A new replica serves after {cold_start:g} s; metrics are read
 every {SCRAPE:g} s over {WINDOW:g} s; the HPA holds the highest recommendation of 240 s on the way down.
 Requests go to the less loaded of two replicas; the first {WARM_UP / 60:g} minutes count for nothing.
-Figures are medians of {seeds} seeds, of which none was looked at when the policy's constants were chosen.
+The policy's constants were chosen on seeds 1 to 5; the figures are of others.
 
 The *oracle* knows the trace, starts replicas a cold start before they are needed, and chose its reserve in hindsight;
 the *oracle of the present* has its reserve and knows true rates, acceptance and costs, but not what comes.
