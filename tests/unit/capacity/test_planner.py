@@ -69,8 +69,9 @@ def test_slow_replicas_are_asked_for_earlier() -> None:
     asked = []
     for start in (60.0, 600.0):
         watched = Watched()
+        watched.load(busy(28), Replicas(3), 20)  # so that its speed is known at all loads
         loads = [watched.load(busy(14 + i / 5), Replicas(3, start_seconds=start)) for i in range(60)]
-        asked.append(next(i for i, load in enumerate(loads) if load > 2.8))
+        asked.append(next(i for i, load in enumerate(loads) if i > 20 and load > 2.8))
     assert asked[1] < asked[0]
 
 
@@ -98,6 +99,15 @@ def test_pods_that_load_cause_no_runaway() -> None:
     assert first > 3
     for pending in (2, 4, 6):
         assert watched.load(full, Replicas(3, pending)) <= max(first * 1.3, 3 + pending)
+
+
+@pytest.mark.parametrize(("before", "load"), [(9.0, 5.0), (7.0, 8.75)], ids=["drains", "stays"])
+def test_a_queue_that_drains_brings_no_replicas(before: float, load: float) -> None:
+    watched = Watched()
+    watched.load(busy(20, pods=5), Replicas(5), 20)
+    for waiting in (before, 7.0):
+        found = watched.load(figures(0.0, *[Truth().pod(20, 3, waiting=waiting)] * 5), Replicas(5))
+    assert found == pytest.approx(load)
 
 
 def test_metrics_gone_hold_until_they_come_back() -> None:

@@ -98,7 +98,7 @@ def started(minute: int, seconds: int, **changes: Any) -> dict[str, Any]:
         ([started(0, 90)], 90, "one"),
         ([started(0, 90), started(1, 110), started(2, 600)], 110, "the one that waited for a node is no rule"),
         (
-            [started(i, 300 if i < 4 else 60) for i in range(9)],
+            [started(i, 300 if i < 5 else 60) for i in range(10)],
             60,
             "the five youngest: engines are cached now",
         ),
