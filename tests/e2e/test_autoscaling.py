@@ -174,9 +174,11 @@ def test_acceptance_that_collapses_raises_replicas_at_the_same_rate(site: Site, 
     apart = 2.5 * seconds_alone(site)
     asked = MAX_TOKENS / apart
     with steady(site, KNOWN, apart):
-        wait_for("a minute of it", lambda: metric(site, "tandem_tokens_per_second") > 0.8 * asked, 120)
-        assert metric(site, "tandem_acceptance_rate") > 0.9
-        wait_for("one replica to be enough", lambda: replicas(site) == 1, 60)
+        # Either metrics server may answer, and knows what it read itself.
+        wait_for("figures", lambda: metric(site, "tandem_tokens_per_second") > 0.8 * asked, 120)
+        wait_for("figures of drafts", lambda: metric(site, "tandem_acceptance_rate") > 0.9, 60)
+        with pytest.raises(AssertionError, match="not within"):
+            wait_for("more than one replica", lambda: replicas(site) > 1, 30)
     with steady(site, DIGITS, apart):
         wait_for("more replicas", lambda: replicas(site) > 1, 180)
         told = wait_for("the status to tell of it", lambda: told_of(site, acceptance_below=0.3), 180)
