@@ -136,7 +136,7 @@ def _worth(level: RecordedLevel, at: str, against: str) -> Worth:
         samples=level.requests,
         message=(
             f"{level.speedup:.2f} times the target alone ({level.low:.2f} to {level.high:.2f}) with {level.streams}"
-            f" requests at once, by tandem bench at {at}{f' against {against}' if against else ''}:"
+            f" streams, by tandem bench at {at}{f' against {against}' if against else ''}:"
             f" {level.pairs} pairs of windows, {level.requests} requests"
         ),
     )

@@ -69,7 +69,7 @@ def test_a_result_tells_its_worth_with_its_samples() -> None:
     worth = read(result(level(4, 1.5), against="alone")).worth
     assert (worth.speedup, worth.low, worth.high, worth.source, worth.samples) == (1.5, 1.4, 1.6, "Benchmark", 120)
     assert worth.message == (
-        "1.50 times the target alone (1.40 to 1.60) with 4 requests at once, by tandem bench at 2026-01-01T00:00:00Z"
+        "1.50 times the target alone (1.40 to 1.60) with 4 streams, by tandem bench at 2026-01-01T00:00:00Z"
         " against alone: 3 pairs of windows, 120 requests"
     )
 
@@ -89,7 +89,7 @@ LOADS = [
 @pytest.mark.parametrize(("load", "streams", "reason"), LOADS, ids=[row[2] for row in LOADS])
 def test_the_level_nearest_to_the_load_counts(load: float | None, streams: int, reason: str) -> None:
     said = read(result(level(16, 0.9), level(1, 1.8), level(4, 1.4)), load)
-    assert f"with {streams} requests" in said.worth.message, reason
+    assert f"with {streams} streams" in said.worth.message, reason
 
 
 UNUSABLE: dict[str, tuple[Any, str, str]] = {
