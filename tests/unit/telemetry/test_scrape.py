@@ -18,7 +18,8 @@ from unit.telemetry.hostile_pods import OK, Answer, Pod, bomb, endless, fixed, l
 from unit.telemetry.metrics_pages import TRITON
 
 PAGE = f"{TRITON}tandem_requests_running 3\ntandem_generation_tokens_total 70\n".encode()
-LIMITS = Limits(spread_seconds=0.0, seconds=0.5, connect_seconds=0.3)
+# Above what a busy machine takes for a good pod on the loopback: hostile ones take all of it.
+LIMITS = Limits(spread_seconds=0.0, seconds=1.5, connect_seconds=1.0)
 GOOD = fixed(PAGE)
 CHUNKED = OK + b"Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
 MB = b"x" * (1 << 20)
@@ -67,8 +68,8 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
     "10 MB": (fixed(b"tandem_requests_running 3\n" * 400_000), "longer than 1048576 bytes"),
     "endless": (endless(CHUNKED, b"100000\r\n" + MB + b"\r\n"), "longer than 1048576 bytes"),
     "endless, without a length": (endless(OK + b"\r\n", MB), "longer than 1048576 bytes"),
-    "a byte now and then": (endless(CHUNKED, b"1\r\n\n\r\n", pause=0.02), "no whole answer within 0.5 s"),
-    "never an answer": (silent, "no whole answer within 0.5 s"),
+    "a byte now and then": (endless(CHUNKED, b"1\r\n\n\r\n", pause=0.02), "no whole answer within 1.5 s"),
+    "never an answer": (silent, "no whole answer within 1.5 s"),
     "closes midway": (leaves, "the answer broke off"),
     "HTML": (fixed(b"<html></html>\n", "Content-Type: text/html\r\n"), "answered with text/html"),
     "HTML that says it is text": (fixed(b"<html></html>\n"), "HTML or JSON"),
@@ -99,7 +100,7 @@ async def test_a_hostile_pod_costs_itself_alone(answer: Answer, reason: str) -> 
     assert problems.keys() == {"hostile"}
     assert re.search(reason, problems["hostile"]), problems
     assert problems["hostile"].isprintable()
-    assert seconds < 3
+    assert seconds < 6
     assert hostile.asked <= 2, "aiohttp asks once more where a connection ends without an answer"
     assert hostile.written < 12 << 20, "the limit, and what the kernel takes in ahead"
 
