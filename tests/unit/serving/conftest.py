@@ -1,12 +1,20 @@
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from tandem_serving.loop import Role
+from tandem_serving.policy import Fixed
+from tandem_serving.request import Limits, Parser
+from tandem_serving.runner import Engine
+from tandem_serving.service import Options, Service
 from tandem_serving.tokenizer import Tokenizer
+from unit.serving.services import NO_TENSORS, MockEngines, Sink, Start
 
 TEXT = ["def add(a, b):\n    return a + b\n", "for i in range(10):\n    print(i)\n", "class Tree:\n    pass\n"]
 
@@ -60,3 +68,27 @@ def model_folder(tmp_path: Path) -> ModelFolder:
 @pytest.fixture
 def tokenizer(model_folder: ModelFolder) -> Tokenizer:
     return Tokenizer(model_folder("tokenizer"))
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+@pytest.fixture
+def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
+    """Starts services, with their watchdogs, and closes them."""
+    services: list[Service] = []
+
+    def make(engines: MockEngines, **options: Any) -> Service:
+        parser = Parser(tokenizer, Limits(128, 4, 300))
+        settings = Options(**{"request_timeout": 10, "draft_timeout": 5, **options})
+        both: dict[Role, Engine] = {"target": engines.target, "draft": engines.draft}
+        policy = Fixed(4, separate_devices=True)
+        services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, policy, settings))
+        threading.Thread(target=services[-1].watch, args=(sink,), daemon=True).start()
+        return services[-1]
+
+    yield make
+    for service in services:
+        service.close()

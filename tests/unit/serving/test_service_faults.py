@@ -1,0 +1,216 @@
+"""The service: how requests end before their time, and what becomes of the others."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tandem_serving import metrics as m
+from tandem_serving.chunks import Chunk
+from tandem_serving.errors import CancelledError, EngineError
+from tandem_serving.jobs import LINGER_SECONDS, Job, Jobs
+from tandem_serving.tokenizer import Tokenizer
+from unit.serving.services import ALONE, ALONE_ROWS, Answer, MockCall, MockEngines, Sink, Start, ask, tensors
+
+
+def test_full_queue_is_refused(start: Start) -> None:
+    held = threading.Event()
+    service = start(MockEngines(before=lambda role, call: held.wait(10)), running=2, waiting=1)
+    running = [ask(service, tensors("a")) for _ in range(3)]
+    refused = ask(service, tensors("b")).wait()
+    assert refused.error is not None
+    assert (refused.error.code, "no room for 1 more" in str(refused.error)) == ("UNAVAILABLE", True)
+    held.set()
+    assert all(answer.wait().error is None for answer in running)
+    assert ask(service, tensors("b")).wait().error is None
+
+
+def test_slow_draft_is_given_up_and_counted(start: Start, sink: Sink) -> None:
+    held = threading.Event()
+    engines = MockEngines(before=lambda role, call: role == "draft" and held.wait(10))
+    service = start(engines, draft_timeout=0.05)
+    (chunk,) = ask(service, tensors("def add(")).wait().chunks
+    held.set()
+    (alone,) = ask(service, tensors("def add(", **ALONE)).wait().chunks
+    assert chunk.ids == alone.ids
+    service.metrics.flush(sink)
+    assert sink.values[m.DRAFT_FAILURES.name] == 1
+
+
+def until_stopped(role: str, call: MockCall) -> None:
+    assert call.stopped.wait(10), "the engine call was never stopped"
+    raise EngineError("stopped")
+
+
+ENDINGS = ["client gone", "stop request", "time over", "server closes"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_request_can_be_ended_from_outside(start: Start, ending: str) -> None:
+    engines = MockEngines(before=until_stopped)
+    service = start(engines, request_timeout=0.3 if ending == "time over" else 60)
+    answer = ask(service, tensors("def add(", "for", max_tokens=100, **ALONE_ROWS), "request-1")
+    if ending == "client gone":
+        answer.gone = True
+    elif ending == "stop request":
+        service.cancel("request-2")
+        service.cancel("request-1")
+    elif ending == "server closes":
+        service.close()
+    answer.wait()
+    assert answer.error is not None
+    assert answer.error.code == ("UNAVAILABLE" if ending == "time over" else "CANCELLED")
+
+
+def eventually(reached: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < end, f"not within 10 s: {what}"
+        time.sleep(0.005)
+
+
+def test_a_row_of_a_shared_call_whose_client_leaves_frees_its_place_at_once(start: Start, sink: Sink) -> None:
+    """It cannot be stopped by itself: its answer is not used, and the sequence is in no further call."""
+    calls: list[MockCall] = []
+    first, shared = threading.Event(), threading.Event()
+
+    def hold(role: str, call: MockCall) -> None:
+        calls.append(call)
+        assert (shared if len(call.turns) > 1 else first).wait(10)
+
+    service = start(MockEngines(before=hold), running=3, waiting=1)
+    others = [ask(service, tensors("a"))]
+    eventually(lambda: len(calls) == 1, "the first call runs, by itself")
+    leaver = ask(service, tensors("b"))
+    others += [ask(service, tensors("c")), ask(service, tensors("d"))]
+    first.set()
+    eventually(lambda: len(calls) == 2, "the other two share a call")
+    eventually(lambda: sink.values.get(m.WAITING.name) == 1, "the fourth waits")
+    leaver.gone = True
+    eventually(lambda: sink.values[m.WAITING.name] == 0, "the fourth has a place")
+    assert not calls[1].stopped.is_set(), "the others need it"
+    shared.set()
+    assert all(answer.wait().error is None for answer in others)
+    assert leaver.chunks == []
+    assert leaver in [turn.sequence.job.responder for turn in calls[1].turns]
+    assert leaver not in [turn.sequence.job.responder for call in calls[2:] for turn in call.turns]
+
+
+def test_a_request_that_is_over_is_never_asked_about() -> None:
+    answer = Answer()
+    job = Job(1, "", answer, deadline=0)
+    job.send(Chunk(0, finish_reason="length"))
+    answer.gone = True
+    assert not job.abandoned()
+
+
+def test_a_client_that_is_gone_gets_no_last_response_at_once() -> None:
+    """With a response still being written, it would crash Triton's gRPC frontend."""
+    answer, jobs = Answer(gone=True), Jobs[Chunk](timeout=1e9)
+    job = jobs.make(1, "", answer)
+    jobs.add(job)
+    job.send(Chunk(0))
+    job.send(Chunk(0, finish_reason="length"))
+    assert jobs.watch(now=100.0), "its engine calls can be stopped at once"
+    assert not jobs.watch(now=100.0 + 0.9 * LINGER_SECONDS)
+    assert not answer.over.is_set()
+    jobs.watch(now=100.0 + LINGER_SECONDS)
+    assert isinstance(answer.error, CancelledError)
+    assert len(answer.chunks) == 1
+
+
+def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(role: str, call: MockCall) -> None:
+        raise ZeroDivisionError
+
+    service = start(MockEngines(before=broken))
+    answer = ask(service, tensors("def add(", **ALONE)).wait()
+    service.close()
+    assert str(answer.error) == "the server failed at this request; its log says why"
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_fault_in_reading_a_request_is_its_error_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Triton would send the trace to the client."""
+    service = start(MockEngines())
+    other = ask(service, tensors("a"))
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: 1 // 0)
+    answer = ask(service, tensors("def add(")).wait()
+    assert str(answer.error) == "the server failed at this request; its log says why"
+    assert "ZeroDivisionError" in caplog.text
+    assert other.wait().error is None
+
+
+def marked(call: MockCall) -> bool:
+    """Whether a row of the call is of the prompt `MARKED`."""
+    return any(turn.call.ids[: len(mark)].tolist() == mark for turn in call.turns for mark in MARKS)
+
+
+MARKED = "class Tree"
+MARKS: list[list[int]] = []
+
+
+@pytest.fixture(autouse=True)
+def marks(tokenizer: Tokenizer) -> Iterator[None]:
+    MARKS.append(tokenizer.encode(MARKED))
+    yield
+    MARKS.clear()
+
+
+GOOD = [f"def f{i}(" for i in range(12)]
+
+
+def test_sequences_share_engine_calls(start: Start) -> None:
+    engines = MockEngines(before=lambda role, call: time.sleep(0.005))
+    service = start(engines)
+    for answer in [ask(service, tensors(prompt, max_tokens=40)) for prompt in GOOD]:
+        answer.wait()
+    rows = [len(call.turns) for call in engines.draft.calls]
+    assert max(rows) == len(GOOD) / 2, "two cohorts"
+    assert sum(rows) / len(rows) > len(GOOD) / 3, "most calls are of a whole cohort"
+
+
+@pytest.mark.parametrize("role", ["draft", "target"])
+def test_a_sequence_that_fails_fails_alone(start: Start, role: str) -> None:
+    def refuse(called: str, call: MockCall) -> None:
+        time.sleep(0.002)
+        if called == role and marked(call):
+            raise EngineError(f"{role} engine: not this one")
+
+    service = start(MockEngines(before=refuse))
+    expected = [ask(service, tensors(prompt)).wait().chunks[0].text for prompt in GOOD]
+    answers = [ask(service, tensors(prompt)) for prompt in [*GOOD[:6], MARKED, *GOOD[6:]]]
+    bad = answers.pop(6).wait()
+    assert [answer.wait().chunks[0].text for answer in answers] == expected
+    if role == "target":
+        assert str(bad.error) == "target engine: not this one"
+    else:
+        (alone,) = ask(service, tensors(MARKED, **ALONE)).wait().chunks
+        assert bad.chunks[0].ids == alone.ids, "it goes on with the target alone"
+
+
+def test_a_draft_that_hangs_for_one_sequence_is_not_waited_for(start: Start, sink: Sink) -> None:
+    held = threading.Event()
+    service = start(
+        MockEngines(before=lambda role, call: role == "draft" and marked(call) and held.wait(10)), draft_timeout=0.1
+    )
+    answers = [ask(service, tensors(prompt)) for prompt in [*GOOD, MARKED]]
+    assert all(answer.wait().error is None for answer in answers)
+    held.set()
+    service.metrics.flush(sink)
+    assert sink.values[m.DRAFT_FAILURES.name] <= 1, "only the one that hung by itself is given up for good"
+
+
+def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start) -> None:
+    def down(role: str, call: MockCall) -> None:
+        if role == "draft":
+            raise EngineError("draft engine: down")
+
+    engines = MockEngines(before=down)
+    service = start(engines)
+    for prompt in GOOD:
+        assert ask(service, tensors(prompt)).wait().error is None
+    assert len(engines.draft.calls) < len(GOOD)
