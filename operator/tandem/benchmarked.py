@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from tandem import names
@@ -17,6 +17,7 @@ from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.observed import Object, Observed
 from tandem.report import Worth
+from tandem.wire import Wire
 
 KEY = "result.json"
 """Key of the ConfigMap's data."""
@@ -28,11 +29,7 @@ Speedup = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
 
-class _Recorded(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
-
-
-class RecordedLevel(_Recorded):
+class RecordedLevel(Wire):
     """One load."""
 
     streams: Annotated[int, Field(ge=1, le=100_000)]
@@ -55,7 +52,7 @@ class RecordedLevel(_Recorded):
         return self
 
 
-class Record(_Recorded):
+class Record(Wire):
     """A benchmark of one revision."""
 
     revision: Annotated[str, Field(pattern=r"^[0-9a-z]{1,63}$")]

@@ -6,19 +6,15 @@ One JSON document a service, `GET /v1/services/{namespace}/{name}`, and all of t
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from tandem.api.types import DraftLenStep
+from tandem.wire import Wire
 
 Signal = Literal["Demand", "InterTokenLatency", "TimeToFirstToken", "QueueLength", "KvCache", "Hold"]
 
 
-class _Report(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
-
-
-class Speculation(_Report):
+class Speculation(Wire):
     """What the drafts came to within the window."""
 
     acceptance_rate: float | None = None
@@ -38,7 +34,7 @@ class Speculation(_Report):
     """Draft-and-verify rounds within the window."""
 
 
-class Latency(_Report):
+class Latency(Wire):
     """Latencies within the window, seconds."""
 
     time_to_first_token_p50: float | None = None
@@ -47,7 +43,7 @@ class Latency(_Report):
     inter_token_latency_p95: float | None = None
 
 
-class Decision(_Report):
+class Decision(Wire):
     """How many replicas the load asks for, and why."""
 
     load: float | None = None
@@ -70,7 +66,7 @@ class Decision(_Report):
     """Objectives that no number of replicas can keep (below the model's floor), in words; empty: none."""
 
 
-class Worth(_Report):
+class Worth(Wire):
     """Speculation against none, at the same load."""
 
     speedup: float | None = None
@@ -94,7 +90,7 @@ class Worth(_Report):
         return False if self.high is not None and self.high < 1 else None
 
 
-class ScheduleAdvice(_Report):
+class ScheduleAdvice(Wire):
     """A draft length schedule (mode LLMAPI) that would serve better; a person or git applies it."""
 
     draft_len_schedule: tuple[DraftLenStep, ...] = ()
@@ -104,7 +100,7 @@ class ScheduleAdvice(_Report):
     message: str
 
 
-class ServiceReport(_Report):
+class ServiceReport(Wire):
     """All that is known of a service."""
 
     namespace: str
@@ -132,7 +128,7 @@ class ServiceReport(_Report):
     """What was wrong with pods' metrics, one line a pod, bounded."""
 
 
-class Reports(_Report):
+class Reports(Wire):
     """All services."""
 
     items: tuple[ServiceReport, ...] = ()

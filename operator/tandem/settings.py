@@ -6,25 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, ValidationError, model_validator
 
 from tandem.api.types import DecodingType, Mode
 from tandem.errors import SettingsError
 from tandem.telemetry.credentials import Credentials
+from tandem.wire import StrictWire
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-    )
-
-
-class Profile(_Settings):
+class Profile(StrictWire):
     """What an image can run. A profile never changes under its name."""
 
     name: str
@@ -74,7 +64,7 @@ class Profile(_Settings):
         return self
 
 
-class LeaseSettings(_Settings):
+class LeaseSettings(StrictWire):
     """Leader election: who may write."""
 
     enabled: bool = True
@@ -95,7 +85,7 @@ class LeaseSettings(_Settings):
         return self
 
 
-class MetricsServerSettings(_Settings):
+class MetricsServerSettings(StrictWire):
     """How the metrics server (`tandem metrics run`) works."""
 
     service: str = "tandem-metrics"
@@ -124,7 +114,7 @@ class MetricsServerSettings(_Settings):
         return self
 
 
-class ReportsSettings(_Settings):
+class ReportsSettings(StrictWire):
     """Where the operator reads the figures of services: from the metrics server (`tandem metrics run`)."""
 
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+)?$")] = ""
@@ -136,7 +126,7 @@ class ReportsSettings(_Settings):
     """Time between readings; each is one request for all services."""
 
 
-class KedaSettings(_Settings):
+class KedaSettings(StrictWire):
     """How KEDA learns of services with `autoscaling.source: KEDA`."""
 
     authentication: str = "tandem-metrics"
@@ -147,7 +137,7 @@ class KedaSettings(_Settings):
     """Prometheus that scrapes the metrics server: KEDA asks it instead; empty: the metrics server."""
 
 
-class Settings(_Settings):
+class Settings(StrictWire):
     """Everything that an administrator may set."""
 
     serving_image: str = "tandem/serving:0.1.0"

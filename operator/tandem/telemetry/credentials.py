@@ -8,25 +8,17 @@ import ssl
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
 from tandem.telemetry.page import PageError
+from tandem.wire import StrictWire
 
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 HeaderValue = Annotated[str, Field(pattern=r"^[ -~]*$")]
 
 
-class Credentials(BaseModel):
+class Credentials(StrictWire):
     """What goes with each query; the default is nothing."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-    )
 
     ca_file: str = ""
     """PEM file of the authority of the server's certificate; empty: the system's."""

@@ -6,8 +6,9 @@ Every string and list is bounded: the API server estimates the cost of a CEL rul
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, StringConstraints
+
+from tandem.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -22,16 +23,10 @@ class Rule:
     message: str
 
 
-class Model(BaseModel):
+class Model(Wire):
     """Base of all API types: camelCase on the wire, docstrings as descriptions, immutable."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        use_attribute_docstrings=True,
-        frozen=True,
-        extra="ignore",
-    )
+    model_config = ConfigDict(use_attribute_docstrings=True)
     cel: ClassVar[tuple[Rule, ...]] = ()
 
 
