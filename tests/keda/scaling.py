@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from integration.conftest import Namespace
-from integration.metrics_server import AUTOSCALING, Server, wait_told
+import pytest
+
+from integration.conftest import Namespace, wait_for
+from integration.metrics_server import AUTOSCALING, Server, replicas, wait_scaling, wait_told
 from integration.pages import Load
 
 QUICK = {"pollingInterval": 1, "cooldownPeriod": 3}
@@ -15,6 +17,16 @@ def serve(team: Namespace, load: Load, keda: dict[str, Any] | None = None, **aut
     asked = {**AUTOSCALING, "source": "KEDA", "keda": {**QUICK, **(keda or {})}, **autoscaling}
     team.apply(autoscaling=asked, serving={"maxBatchSize": load.batch})
     team.wait("Ready", "True", 60)
+
+
+def hold_without_metrics(team: Namespace, load: Load, server: Server) -> None:
+    """Cut the pods' pages, have less asked for, and hold the replicas to where they are."""
+    load.cut = True
+    wait_scaling(team, server, "False")
+    held = replicas(team)
+    load.sequences = 1
+    with pytest.raises(AssertionError, match="not within"):
+        wait_for("a change", lambda: replicas(team) != held, 15)
 
 
 def told(team: Namespace) -> dict[str, str]:

@@ -6,14 +6,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from integration.conftest import Namespace, wait_for
-from integration.metrics_server import Server, replicas, wait_replicas, wait_scaling
+from integration.conftest import Namespace
+from integration.metrics_server import Server, wait_replicas
 from integration.pages import Load
 from integration.test_chart import Release
 from integration.test_prometheus import PROMETHEUS, prometheus
 
 from .gateway import Gateway
-from .scaling import SCALED_OBJECT, serve, wait_ready
+from .scaling import SCALED_OBJECT, hold_without_metrics, serve, wait_ready
 
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
 
@@ -37,12 +37,7 @@ def test_load_drives_replicas_and_without_series_they_are_held(team: Namespace, 
     wait_replicas(team, server, lambda count: count >= 3)
     (trigger,) = team.get("scaledobject", SCALED_OBJECT)["spec"]["triggers"]
     assert (trigger["type"], urlsplit(trigger["metadata"]["serverAddress"]).hostname) == ("prometheus", "127.0.0.1")
-    load.cut = True
-    wait_scaling(team, server, "False")
-    held = replicas(team)
-    load.sequences = 1
-    with pytest.raises(AssertionError, match="not within"):
-        wait_for("a change", lambda: replicas(team) != held, 15)
+    hold_without_metrics(team, load, server)
     load.cut = False
     wait_replicas(team, server, lambda count: count == 1)
 
