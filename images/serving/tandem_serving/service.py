@@ -24,7 +24,8 @@ from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.loop import Loop, Role, Sequence
 from tandem_serving.policy import Policy
 from tandem_serving.request import Parser, Prompt, Request
-from tandem_serving.runner import Engine, Limits, Runner
+from tandem_serving.rounds import Limits
+from tandem_serving.runner import Engine, Runner
 from tandem_serving.text import Detokenizer, StopText, TextStream
 from tandem_serving.tokenizer import Tokenizer
 

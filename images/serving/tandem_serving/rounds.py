@@ -1,0 +1,293 @@
+"""Which sequences run, and what each engine call's answer leads to. No threads: the runner has the lock.
+
+Engine calls go out as batches (`start`), become flights (`took_off`), and come back with answers (`answered`) or
+without (`landed`, `late`); what sequences gained waits in `outgoing` for its delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tandem_serving import metrics as m
+from tandem_serving.breaker import Breaker
+from tandem_serving.delivery import Make
+from tandem_serving.errors import EngineError, QueueFullError, ServingError
+from tandem_serving.generation import Generation
+from tandem_serving.loop import LONGEST_SPAN, Call, Output, Role
+from tandem_serving.policy import Policy
+from tandem_serving.schedule import Batch, Schedule, Turn
+
+log = logging.getLogger("tandem.rounds")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call;
+    whether a single sequence drafts ahead while the target verifies."""
+
+    running: int
+    waiting: int
+    rows: int
+    draft_timeout: float
+    ahead: bool = False
+
+
+@dataclass(eq=False)
+class Flight:
+    """An engine call that began at `started` (monotonic seconds); `left`: turns without an answer, by row."""
+
+    batch: Batch[Generation]
+    started: float
+    left: dict[int, Turn[Generation]]
+    given_up: bool = False
+
+
+class Rounds:
+    """Not thread-safe. `metrics` gets what is not of one request; `depart` is called when a sequence's last text
+    is sent, and lets it `leave`."""
+
+    def __init__(
+        self, policy: Policy, limits: Limits, metrics: m.Metrics, depart: Callable[[Generation], None]
+    ) -> None:
+        self.outgoing: list[tuple[Generation, Make]] = []
+        self._policy = policy
+        self._limits = limits
+        self._metrics = metrics
+        self._depart = depart
+        self._schedule: Schedule[Generation] = Schedule(limits.rows, policy.slots)
+        self._running: dict[Generation, None] = {}
+        self._waiting: deque[Generation] = deque()
+        self._flights: dict[Flight, None] = {}
+        self._breaker = Breaker()
+        self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
+
+    def load(self) -> tuple[int, int]:
+        """Sequences (running, waiting) now."""
+        return len(self._running), len(self._waiting)
+
+    # --- sequences come and go --------------------------------------------------------------------
+    def admit(self, generations: list[Generation]) -> None:
+        """Run sequences when there is room, all or none. Raises QueueFullError."""
+        self.forget_dead()
+        admitted = len(self._running) + len(self._waiting)
+        limit = self._limits.running + self._limits.waiting
+        if admitted + len(generations) > limit:
+            raise QueueFullError(
+                f"{admitted} sequences are running or waiting and the limit is {limit}: "
+                f"no room for {len(generations)} more; send the request again later or to another replica"
+            )
+        self._waiting += generations
+        self._fill()
+
+    def forget_dead(self) -> None:
+        """Let go of sequences whose requests are over: their places become free."""
+        for generation in [g for g in self._running if g.job.over]:
+            self._let_go(generation)
+        if any(g.job.over for g in self._waiting):
+            self._waiting = deque(g for g in self._waiting if not g.job.over)
+        self._fill()
+
+    def leave(self, generation: Generation) -> None:
+        """A sequence is over and delivered: its place is free."""
+        self._let_go(generation)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self._limits.running:
+            generation = self._waiting.popleft()
+            self._running[generation] = None
+            self._schedule.enter(generation.key)
+            if generation.draft_length:
+                self._policy.enter(generation.acceptance)
+            # A prompt's first token should not wait for a draft of others; with nobody else there is none.
+            busy = len(self._running) > 1 and not generation.reproducible
+            self._begin(generation, first=busy)
+
+    def _let_go(self, generation: Generation) -> None:
+        self._retire(generation)
+        self._running.pop(generation, None)
+
+    def _retire(self, generation: Generation) -> None:
+        """A sequence makes no more calls."""
+        if generation in self._running and not generation.retired:
+            generation.retired = True
+            self._schedule.leave(generation.key)
+            self._policy.leave(generation.acceptance)
+
+    # --- calls go out -----------------------------------------------------------------------------
+    def start(self) -> list[Batch[Generation]]:
+        """The engine calls that begin now."""
+        batches = self._schedule.start(lambda generation: generation.alive)
+        return [part for batch in batches for part in self._fit(batch)]
+
+    def took_off(self, batch: Batch[Generation], started: float) -> Flight:
+        """An engine call began."""
+        flight = Flight(batch, started, dict(enumerate(batch.turns)))
+        self._flights[flight] = None
+        return flight
+
+    def _begin(self, generation: Generation, first: bool = False) -> None:
+        """A sequence's next round."""
+        k = 0
+        if generation.draft_length and not first and self._breaker.closed(time.monotonic()):
+            k = generation.draft_length
+            if not generation.reproducible:
+                k = min(k, self._policy.length(generation.acceptance))
+        if not generation.loop.waits(k):
+            self._ask(generation, generation.loop.begin(k))
+
+    def _ask(self, generation: Generation, call: Call) -> None:
+        # One token of the target fits into a verification of others; several are a call of their own.
+        alone = call.role == "target" and not call.draft_ids
+        own = generation.isolated or (alone and (call.output_len > 1 or not generation.draft_length))
+        self._schedule.ask(Turn(generation, call, generation.key, own))
+        # With more sequences the draft engine has other work, or they would have to wait for each other.
+        lone = self._limits.ahead and len(self._running) == 1 and not generation.reproducible
+        if call.draft_ids and lone and (foresight := generation.loop.ahead()):
+            self._schedule.ask(Turn(generation, foresight, generation.key, own=True, ahead=True))
+
+    def _fit(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+        """One verification needs equal draft lengths: pad the shorter ones, leave out what can't be."""
+        if batch.role == "draft" or len(batch.turns) == 1:
+            return [batch]
+        longest = max(len(turn.call.draft_ids) for turn in batch.turns)
+        together, apart = [], []
+        for turn in batch.turns:
+            call: Call | None = turn.call
+            if len(turn.call.draft_ids) < longest:
+                call = None if turn.sequence.reproducible else turn.sequence.loop.pad_to(turn.call, longest)
+            if call is None:
+                apart.append(turn)
+            else:
+                together.append(Turn(turn.sequence, call, turn.key))
+        batch.turns = together
+        return [batch, *(Batch(batch.role, [turn], wave=False) for turn in apart)]
+
+    # --- answers come in --------------------------------------------------------------------------
+    def release(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+        """All is answered: what the engine can go on with before this batch is settled."""
+        self._schedule.release(batch)
+        return self.start() if batch.released else []
+
+    def answered(self, flight: Flight, outputs: list[tuple[int, Output]], now: float) -> None:
+        """Take the outputs of rows into their sequences."""
+        if flight.batch.role == "target":
+            self._policy.turns(len(outputs))
+        for row, output in outputs:
+            if turn := flight.left.get(row):
+                self._answer(turn, output, now - flight.started)
+                del flight.left[row]
+
+    def _answer(self, turn: Turn[Generation], output: Output, seconds: float) -> None:
+        generation = turn.sequence
+        if not generation.alive:
+            return
+        if turn.ahead:
+            if call := generation.loop.guessed(turn.call, output):
+                self._ask(generation, call)
+            return
+        if turn.call.role == "draft":
+            self._breaker.worked()
+            self._ask(generation, generation.loop.drafted(output))
+            return
+        step = generation.loop.verified(output, seconds)
+        if step.drafted:
+            generation.acceptance.observe(step.drafted, step.accepted)
+        self.outgoing.append((generation, generation.take(step)))
+        if generation.over:
+            self._retire(generation)
+            # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
+            # work then hold up new sequences, not memory.
+            self.outgoing.append((generation, lambda: lambda: self._depart(generation)))
+        else:
+            self._begin(generation)
+
+    def landed(self, flight: Flight, error: ServingError, now: float) -> None:
+        """An engine call is over; its rows without an answer failed with `error`."""
+        self._flights.pop(flight, None)
+        if not flight.given_up:
+            self._schedule.finish(flight.batch)
+            self._time(flight, now)
+            self._fail_rows(flight, error)
+        self._fill()
+
+    def useless(self) -> list[Flight]:
+        """Engine calls that nobody waits for any longer, given up."""
+        self.forget_dead()
+        return [
+            self._give_up(flight)
+            for flight in self._flights
+            if not flight.given_up and not any(turn.sequence.alive for turn in flight.left.values())
+        ]
+
+    def late(self, now: float) -> list[Flight]:
+        """Drafts that take too long, given up: their sequences go on with the target alone."""
+        timeout = self._limits.draft_timeout
+        flights = [
+            self._give_up(flight)
+            for flight in self._flights
+            if flight.batch.role == "draft" and not flight.given_up and now - flight.started > timeout
+        ]
+        for flight in flights:
+            self._fail_rows(flight, EngineError(f"draft engine: no answer within {timeout:g} s"))
+        return flights
+
+    def _give_up(self, flight: Flight) -> Flight:
+        """Wait for an engine call no longer: its lane is free, what it still says is not heard."""
+        flight.given_up = True
+        self._schedule.finish(flight.batch)
+        return flight
+
+    def _fail_rows(self, flight: Flight, error: ServingError) -> None:
+        """Rows without an answer. What failed together with others is tried again by itself."""
+        batch = flight.batch
+        rows = [turn for turn in flight.left.values() if not turn.ahead or turn.sequence.loop.awaits(turn.call)]
+        flight.left = {}
+        if rows and batch.role == "draft":
+            self._breaker.failed(time.monotonic())
+        if len(rows) > 1:
+            log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
+        for turn in rows:
+            generation = turn.sequence
+            if not generation.alive:
+                continue
+            generation.isolated |= len(batch.turns) > 1
+            if len(batch.turns) > 1 and not flight.given_up:
+                self._ask(generation, turn.call)
+            elif batch.role == "draft":
+                self._without_draft(generation, error, for_good=len(batch.turns) == 1)
+            else:
+                generation.job.fail(error)
+                self._let_go(generation)
+
+    def _without_draft(self, generation: Generation, error: ServingError, for_good: bool) -> None:
+        if for_good:
+            generation.draft_length = 0
+            self._policy.leave(generation.acceptance)
+            self._metrics.add(m.DRAFT_FAILURES, 1)
+            log.warning("a sequence goes on with the target alone: %s", error)
+        self._ask(generation, generation.loop.begin(0))
+
+    def _time(self, flight: Flight, now: float) -> None:
+        """Tell the policy what a call took that is like others of its kind."""
+        batch, first = flight.batch, flight.batch.turns[0].call
+        # A wave that was in the engine's queue began when the one before it was over.
+        seconds = now - max(flight.started, self._landed[batch.role] if batch.wave else 0.0)
+        if batch.wave:
+            self._landed[batch.role] = now
+        if flight.left:
+            return
+        prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
+        if batch.role == "draft":
+            if batch.wave:  # rows that end early leave the others fewer rows a step
+                lengths = [turn.call.output_len for turn in batch.turns]
+                self._policy.timed("draft", sum(lengths) / max(lengths), max(lengths), seconds, prompt)
+        elif batch.wave:
+            self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt)
+        elif not first.draft_ids and batch.turns[0].sequence.loop.longest_span <= first.output_len <= LONGEST_SPAN:
+            # Half a step goes by, on average, until the engine takes a call in.
+            self._policy.timed_alone(len(self._running), first.output_len + 0.5, seconds)
