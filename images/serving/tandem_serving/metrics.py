@@ -24,7 +24,7 @@ log = logging.getLogger("tandem.metrics")
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # keys of what is counted at every step: looked up by identity
 class Family:
     """A metric family: `kind` is "counter", "gauge" or "histogram" (with upper bounds `buckets`)."""
 
@@ -95,21 +95,21 @@ class Sink(Protocol):
         ...
 
 
-@dataclass
 class _Histogram:
-    counts: list[int]
-    sum: float = 0.0
-
-    def series(self, family: Family) -> dict[tuple[Family, Labels], float]:
-        """Values of the family's `_bucket` (cumulative), `_sum` and `_count` series."""
-        bounds = [f"{bound:g}" for bound in family.buckets] + ["+Inf"]
-        bucket, total, count = (
+    def __init__(self, family: Family) -> None:
+        self._bounds = [f"{bound:g}" for bound in family.buckets] + ["+Inf"]
+        self._series = [
             replace(family, name=f"{family.name}_{part}", kind="counter", buckets=())
             for part in ("bucket", "sum", "count")
-        )
-        values: dict[tuple[Family, Labels], float] = {
-            (bucket, (("le", bound),)): number for bound, number in zip(bounds, accumulate(self.counts), strict=True)
-        }
+        ]
+        self.counts = [0] * len(self._bounds)
+        self.sum = 0.0
+
+    def series(self) -> dict[tuple[Family, Labels], float]:
+        """Values of the family's `_bucket` (cumulative), `_sum` and `_count` series."""
+        bucket, total, count = self._series
+        counts = zip(self._bounds, accumulate(self.counts), strict=True)
+        values: dict[tuple[Family, Labels], float] = {(bucket, (("le", bound),)): number for bound, number in counts}
         return values | {(total, ()): self.sum, (count, ()): sum(self.counts)}
 
 
@@ -148,7 +148,7 @@ class Metrics:
         with self._lock:
             histogram = self._histograms.get(family)
             if histogram is None:
-                histogram = self._histograms[family] = _Histogram([0] * (len(family.buckets) + 1))
+                histogram = self._histograms[family] = _Histogram(family)
             histogram.counts[bisect_left(family.buckets, value)] += times
             histogram.sum += value * times
 
@@ -169,8 +169,8 @@ class Metrics:
         """Send what changed. A sink that fails is logged once and tried again at the next flush."""
         with self._lock:
             values = dict(self._values)
-            for family, histogram in self._histograms.items():
-                values |= histogram.series(family)
+            for histogram in self._histograms.values():
+                values |= histogram.series()
             latest, self._latest = self._latest, {}
         try:
             for family, value in latest.items():
