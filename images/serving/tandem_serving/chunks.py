@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,7 @@ class Summary:
         return self.accepted_draft_tokens / self.draft_tokens if self.draft_tokens else 0.0
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One response about prompt `batch_index`.
 
     The first `accepted` of `ids` were accepted from the draft, the first `draft_length` characters of
@@ -38,8 +38,8 @@ class Chunk:
     """
 
     batch_index: int
-    text: str = ""
-    ids: list[int] = field(default_factory=list)
+    text: str
+    ids: list[int]
     accepted: int = 0
     draft_length: int = 0
     finish_reason: str = ""
@@ -69,7 +69,7 @@ class Writer:
         self._text = text
         self._stream = stream
         self._drafted = self._accepted = 0
-        self._output = Chunk(prompt.index)
+        self._output = Chunk(prompt.index, "", [])
         self._tokens = 0
         self._cum_log_prob: float | None = None
         self._figures: Mapping[str, int] | None = None
@@ -88,7 +88,7 @@ class Writer:
         chunk = self._chunk(step, text, finish)
         if not self._stream:
             return self._collect(chunk, text.pieces)
-        early = [Chunk(self._prompt.index, p.text, draft_length=p.draft_length) for p in text.pieces[:-1]]
+        early = [Chunk(self._prompt.index, p.text, [], draft_length=p.draft_length) for p in text.pieces[:-1]]
         return [*early, chunk]
 
     def _chunk(self, step: Step, text: TextStep, finish: str) -> Chunk:
@@ -115,8 +115,7 @@ class Writer:
 
     def _collect(self, chunk: Chunk, pieces: list[Piece]) -> list[Chunk]:
         total = self._output
-        self._output = replace(
-            chunk,
+        self._output = chunk._replace(
             text=total.text + "".join(piece.text for piece in pieces),
             ids=total.ids + chunk.ids,
             accepted=total.accepted + chunk.accepted,
@@ -129,7 +128,7 @@ class Writer:
     def _echoed(self, chunk: Chunk) -> Chunk:
         if not self._prompt.echo:
             return chunk
-        return replace(chunk, text=self._prompt.text + chunk.text, ids=self._prompt.ids.tolist() + chunk.ids)
+        return chunk._replace(text=self._prompt.text + chunk.text, ids=self._prompt.ids.tolist() + chunk.ids)
 
 
 def _concatenate(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:

@@ -33,8 +33,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,8 +54,7 @@ SHORTEST_LIMIT = 2
 _MASK64 = (1 << 64) - 1
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One engine call for one sequence; the engine answers with one Output.
 
     `ids` int32[n] is the sequence so far. A target's call with `draft_ids` (k of them) is a verification:
@@ -73,8 +72,7 @@ class Call:
     first: bool = False
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """New tokens of an engine; `log_probs` float32[len(ids)], `logits` float[len(ids), V].
 
     With fast logits a draft's `logits` are a handle, float32[1, m], that means something to the engines alone.
@@ -112,8 +110,7 @@ class Sequence:
     burst: float = math.inf
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What one call of the target added. The first `accepted` of `ids` came from the draft.
 
     `drafted` counts the proposed tokens, `finish` is "" until the last step.
@@ -152,7 +149,7 @@ def padded(call: Call, length: int) -> Call:
     """
     extra = length - len(call.draft_ids)
     filled = (*call.draft_ids, *([int(call.ids[-1])] * extra))
-    return replace(call, draft_ids=filled, output_len=length + 1) if extra > 0 else call
+    return call._replace(draft_ids=filled, output_len=length + 1) if extra > 0 else call
 
 
 class Loop:
@@ -200,7 +197,7 @@ class Loop:
             return self._call("target", 1)
         call = self._call("target", len(self._proposal) + 1)
         # Passed on as it came: with fast logits it is a handle that only the engines understand.
-        return replace(call, draft_ids=tuple(self._proposal), draft_logits=output.logits)
+        return call._replace(draft_ids=tuple(self._proposal), draft_logits=output.logits)
 
     def ahead(self) -> Call | None:
         """A draft call while the target verifies, one token longer than the proposal; None: not possible."""
@@ -209,7 +206,7 @@ class Loop:
         if not k or room < 1 or sequence.use_draft_logits:
             return None
         ids = np.concatenate([self._ids[: self._end], np.array(self._proposal, np.int32)])
-        self._ahead = replace(self._call("draft", min(k, room) + 1), ids=ids, min_tokens=0)
+        self._ahead = self._call("draft", min(k, room) + 1)._replace(ids=ids, min_tokens=0)
         return self._ahead
 
     def awaits(self, call: Call) -> bool:

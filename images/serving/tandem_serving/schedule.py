@@ -19,15 +19,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tandem_serving.loop import Call, Role
 
 S = TypeVar("S")
 
 
-@dataclass(frozen=True)
-class Turn(Generic[S]):
+class Turn(NamedTuple, Generic[S]):
     """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`.
 
     `ahead`: nothing waits for its answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 # What decoders write for bytes that are no complete character (yet).
 REPLACEMENT = "\ufffd"
@@ -107,16 +108,14 @@ def _overlap(text: str, word: str) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Text to send; its first `draft_length` characters come from accepted draft tokens."""
 
     text: str
     draft_length: int = 0
 
 
-@dataclass(frozen=True)
-class TextStep:
+class TextStep(NamedTuple):
     """What a step's tokens gave: pieces to send in order, tokens used, whether a stop word ended it."""
 
     pieces: list[Piece]

@@ -1,7 +1,7 @@
 """A mock engine: a deterministic "model" over token ids that counts its calls and keeps to the contract."""
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class MockEngine:
 
     def run(self, call: Call) -> Output:
         """Answer as the contract says: one pass over draft ids, or `output_len` tokens."""
-        self.calls.append(replace(call, ids=call.ids.copy()))
+        self.calls.append(call._replace(ids=call.ids.copy()))
         if len(self.calls) - 1 == self.fail_at:
             raise EngineError("draft engine: out of order")
         tokens = self._verify(call) if call.draft_ids else self._generate(call)
