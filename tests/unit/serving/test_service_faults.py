@@ -100,7 +100,7 @@ def test_a_row_of_a_shared_call_whose_client_leaves_frees_its_place_at_once(star
 def test_a_request_that_is_over_is_never_asked_about() -> None:
     answer = Answer()
     job = Job(1, "", answer, deadline=0)
-    job.send(Chunk(0, finish_reason="length"))
+    job.send(Chunk(0, "", [], finish_reason="length"))
     answer.gone = True
     assert not job.abandoned()
 
@@ -110,8 +110,8 @@ def test_a_client_that_is_gone_gets_no_last_response_at_once() -> None:
     answer, jobs = Answer(gone=True), Jobs[Chunk](timeout=1e9)
     job = jobs.make(1, "", answer)
     jobs.add(job)
-    job.send(Chunk(0))
-    job.send(Chunk(0, finish_reason="length"))
+    job.send(Chunk(0, "", []))
+    job.send(Chunk(0, "", [], finish_reason="length"))
     assert jobs.watch(now=100.0), "its engine calls can be stopped at once"
     assert not jobs.watch(now=100.0 + 0.9 * LINGER_SECONDS)
     assert not answer.over.is_set()
