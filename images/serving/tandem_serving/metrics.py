@@ -26,12 +26,14 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, eq=False)  # keys of what is counted at every step: looked up by identity
 class Family:
-    """A metric family: `kind` is "counter", "gauge" or "histogram" (with upper bounds `buckets`)."""
+    """A metric family: `kind` is "counter", "gauge" or "histogram" (with upper bounds `buckets`). `series`: the
+    labels of a counter that are known before it counts."""
 
     name: str
     kind: str
     help: str
     buckets: tuple[float, ...] = ()
+    series: tuple[Labels, ...] = ((),)
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -56,6 +58,14 @@ PROBES = Family(
 )
 PROMPT_TOKENS = Family("tandem_prompt_tokens_total", "counter", "Prompt tokens of finished sequences")
 GENERATION_TOKENS = Family("tandem_generation_tokens_total", "counter", "Tokens generated")
+QUEUE_FULL: Labels = (("reason", "queue_full"),)
+QUEUE_TIMEOUT: Labels = (("reason", "queue_timeout"),)
+REFUSED = Family(
+    "tandem_requests_refused_total",
+    "counter",
+    "Sequences that were refused for want of a place",
+    series=(QUEUE_FULL, QUEUE_TIMEOUT),
+)
 DRAFT_LENGTH = Family("tandem_draft_length", "gauge", "Draft length of the latest round")
 RUNNING = Family("tandem_requests_running", "gauge", "Sequences being generated")
 WAITING = Family("tandem_requests_waiting", "gauge", "Sequences waiting for a place")
@@ -75,7 +85,7 @@ LATENCY = Family(
     "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
 )
 SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
-ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, RUNNING, WAITING)
+ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, REFUSED, RUNNING, WAITING)
 _POSITION = tuple((("position", str(position)),) for position in range(1024))
 
 
@@ -131,7 +141,8 @@ class Metrics:
     def __post_init__(self) -> None:
         """Start the counters."""
         for family in self.started:
-            self._values[family, ()] = 0
+            for labels in family.series:
+                self._values[family, labels] = 0
 
     def add(self, family: Family, value: float, labels: Labels = ()) -> None:
         """Add to a counter."""

@@ -38,8 +38,10 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
     beside those whose work it took over. Pods that told nothing are taken to be as busy as the mean of the others,
     but for newcomers, which had no time to.
 
-    What is asked for is what arrives: the tokens made, and those that sequences will get by which running and waiting
-    ones became more (or fewer, when a queue is worked off). What waits is owed beside, within `DRAIN`.
+    What is asked for is what arrives: the tokens made, those that sequences will get by which running and waiting
+    ones became more (or fewer, when a queue is worked off), and those that refused ones would have got. What waits is
+    owed beside, within `DRAIN`. A client that is refused may come again at once, and is counted again: so refusals
+    count for as much as was served at most.
     """
     if not figures.pods:
         return None
@@ -48,11 +50,12 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
         return None
     others = 1 + max(0, figures.unknown - past.newcomers) / len(figures.pods)
     tokens = others * sum(pod.generation_tokens or 0.0 for pod in figures.pods) / window
+    refused = others * sum(pod.refused or 0.0 for pod in figures.pods) / window
     running = others * sum(_running(pod) * pod.seconds for pod in figures.pods) / window
     waiting = others * sum(pod.waiting or 0.0 for pod in figures.pods)
-    if not all(math.isfinite(value) for value in (tokens, running, waiting)):
+    if not all(math.isfinite(value) for value in (tokens, refused, running, waiting)):
         return None
-    arrived = tokens + past.tokens_each * past.growth
+    arrived = tokens + past.tokens_each * past.growth + min(past.tokens_each * refused, tokens)
     return Demand(max(0.0, arrived), running, waiting, past.tokens_each * waiting / DRAIN)
 
 

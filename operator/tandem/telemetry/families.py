@@ -14,6 +14,7 @@ COUNTERS: Mapping[str, str] = {
     "tandem_probe_sequences_total": "probe_sequences",
     "tandem_prompt_tokens_total": "prompt_tokens",
     "tandem_generation_tokens_total": "generation_tokens",
+    "tandem_requests_refused_total": "refused",
 }
 ACCEPTED_PER_POSITION = "tandem_spec_decode_num_accepted_tokens_per_pos_total"
 """A counter with the label `position`: 0 is the draft's first token."""

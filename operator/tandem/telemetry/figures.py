@@ -55,6 +55,8 @@ class PodFigures:
     """Sequences being generated."""
     waiting: float | None = None
     """Sequences waiting for a place."""
+    refused: float | None = None
+    """Sequences that were refused for want of a place in the window: the line was full, or they waited too long."""
     prompt_tokens: float | None = None
     """Prompt tokens of finished sequences, within the window."""
     generation_tokens: float | None = None

@@ -21,6 +21,7 @@ class Counters:
 
     prompt: float = 0.0
     finished: float = 0.0
+    refused: float = 0.0
     tokens: float = 0.0
     rounds: float = 0.0
     drafted: float = 0.0
@@ -136,6 +137,7 @@ class Replica:
         while self.waiting and len(self._running) < costs.PLACES:
             request = self.waiting.popleft()
             if now - request.arrived > self._patience:
+                self.counters.refused += 1
                 continue
             self._blocked = max(self._blocked, now) + costs.prefill(request.prompt)
             self._number += 1

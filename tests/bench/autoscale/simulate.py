@@ -206,6 +206,7 @@ class Service:
             seconds=end - begin,
             running=sum(running for _, _, running, _ in seen) / len(seen),
             waiting=sum(waiting for _, _, _, waiting in seen) / len(seen),
+            refused=last.refused - first.refused,
             prompt_tokens=last.prompt - first.prompt,
             generation_tokens=last.tokens - first.tokens,
             rounds=last.rounds - first.rounds,

@@ -82,7 +82,7 @@ def test_a_full_replica_refuses_who_waited_too_long() -> None:
     for i in range(costs.PLACES + 1):
         replica.take(0.0, Request(0.0, 10.0, 100.0 + i))
     replica.finish(replica.next_end())
-    assert (replica.running, len(replica.waiting)) == (costs.PLACES - 1, 0)
+    assert (replica.running, len(replica.waiting), replica.counters.refused) == (costs.PLACES - 1, 0, 1)
 
 
 def steady(rate: float, seconds: float = 1800.0, fall: float | None = None) -> tuple[Trace, Requests]:

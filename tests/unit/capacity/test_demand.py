@@ -1,5 +1,7 @@
 """Demand from the figures of a window."""
 
+from dataclasses import replace
+
 import pytest
 
 from tandem.capacity.demand import DRAIN, Demand, History, Past, measure
@@ -38,6 +40,27 @@ HALF = Truth().pod(10, 4, seconds=15)
             Past(growth=-0.1, tokens_each=600),
             Demand(RATE - 0.1 * 600, 10, 0),
             "what is worked off is no demand",
+        ),
+        (
+            [replace(POD, refused=3.0)],
+            0,
+            Past(tokens_each=600),
+            Demand(RATE + 600 * 3 / 60, 10, 0),
+            "what is refused is demand that no replica serves",
+        ),
+        (
+            [replace(POD, refused=1e6)],
+            0,
+            Past(tokens_each=600),
+            Demand(2 * RATE, 10, 0),
+            "clients that come again and again are not so many",
+        ),
+        (
+            [replace(POD, refused=3.0), POD],
+            2,
+            Past(tokens_each=600),
+            Demand(4 * RATE + 2 * 600 * 3 / 60, 40, 0),
+            "unknown pods refuse as many as the mean",
         ),
         ([Truth().pod(0, 0)], 0, Past(), Demand(0, 0, 0), "no traffic is known to be none"),
     ],

@@ -204,6 +204,9 @@ def test_a_full_queue_refuses_and_takes_requests_again(start: Start) -> None:
     refused = site.ask(b"x", b"y").wait()
     assert refused.error and refused.error.code == "UNAVAILABLE"
     assert "2 sequences are running or waiting and the limit is 3: no room for 2 more" in str(refused.error)
+    counted = Sink()
+    site.session.metrics.flush(counted)
+    assert counted.values[m.REFUSED.name] == 2
     site.session.cancel("hanging")
     hanging.wait()
     eventually(lambda: site.ask(b"x", b"y").wait().error is None, "room again")

@@ -46,6 +46,14 @@ def test_differences_add_up_to_the_values() -> None:
     assert per_position == [2, 2, 1, 1]
 
 
+def test_refusals_are_0_by_reason_until_there_are_some() -> None:
+    """A series that begins above 0 is no increase to Prometheus."""
+    metrics, sink = m.Metrics(), Sink()
+    metrics.flush(sink)
+    refused = {labels: value for (name, labels), value in sink.values.items() if name == m.REFUSED.name}
+    assert refused == {(("reason", "queue_full"),): 0, (("reason", "queue_timeout"),): 0}
+
+
 def test_several_instances_add_up_but_for_the_draft_length() -> None:
     instances, sink = (m.Metrics(), m.Metrics()), Sink()
     for running, drafted in [(5, 4), (3, 4), (7, 2)]:

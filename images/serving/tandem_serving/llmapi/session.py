@@ -140,6 +140,7 @@ class Session:
         limit = self._options.running + self._options.waiting
         with self._lock:
             if self._sequences + count > limit:
+                self.metrics.add(m.REFUSED, count, m.QUEUE_FULL)
                 raise QueueFullError(
                     f"{self._sequences} sequences are running or waiting and the limit is {limit}: "
                     f"no room for {count} more; send the request again later or to another replica"
