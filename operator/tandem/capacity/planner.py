@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from tandem.api.types import ServiceSpec
 from tandem.capacity.advice import Advisor, Loads, propose
-from tandem.capacity.demand import History, measure
+from tandem.capacity.demand import Demand, History, measure
+from tandem.capacity.floor import Floors
 from tandem.capacity.lengths import draft_share, lengths
 from tandem.capacity.model import Curve, Model, steps_of
 from tandem.capacity.outlook import Outlook
-from tandem.capacity.policy import Bounds, Situation, bounds, decide, demand_of, reachable
+from tandem.capacity.policy import Bounds, Situation, bounds, decide, demand_of
 from tandem.capacity.worth import Probes, of_model
 from tandem.report import Decision, ScheduleAdvice, Worth
 from tandem.telemetry.figures import Figures, Histogram, PodFigures, Replicas
@@ -53,7 +54,7 @@ class Planner:
         self._lengths = lengths(spec)
         self._model = Model(self._lengths.maximum, draft_share(spec))
         self._history, self._loads = History(), Loads()
-        self._outlook = Outlook()
+        self._outlook, self._floors = Outlook(), Floors()
         self._probes, self._advisor = Probes(), Advisor()
 
     def _decide(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> Decision | None:
@@ -61,14 +62,20 @@ class Planner:
         limits = bounds(spec)
         if limits is None:
             return None
-        situation = Situation(limits, figures, replicas, measure(figures, past), past.newcomers)
-        if situation.demand is None or not self._model.known:
-            return decide(situation, None)
+        demand = measure(figures, past)
+        if not self._model.known:
+            return decide(Situation(limits, figures, replicas, demand, past.newcomers), None)
         curve = self._model.curve(limits.places, self._lengths)
-        asked = reachable(limits, curve)
-        now, then = self._outlook.demand(figures.at, situation.demand, replicas.start_seconds)
-        ahead = demand_of(asked, then, curve).load * self._loss(figures.at, asked, curve, replicas.start_seconds)
-        drains = self._outlook.drains(figures.at, now.waiting, replicas.start_seconds)
+        asked, unreachable = self._floors.reachable(limits, self._model, curve)
+        situation = Situation(asked, figures, replicas, demand, past.newcomers)
+        made = self._by_model(situation, demand, curve) if demand else decide(situation, None)
+        return made.model_copy(update={"unreachable": unreachable})
+
+    def _by_model(self, situation: Situation, demand: Demand, curve: Curve) -> Decision:
+        asked, at, start = situation.bounds, situation.figures.at, situation.replicas.start_seconds
+        now, then = self._outlook.demand(at, demand, start)
+        ahead = demand_of(asked, then, curve).load * self._loss(at, asked, curve, start)
+        drains = self._outlook.drains(at, now.waiting, start)
         return decide(replace(situation, demand=now, drains=drains), curve, ahead)
 
     def _loss(self, at: float, limits: Bounds, curve: Curve, start: float | None) -> float:

@@ -108,8 +108,7 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
     bounds, replicas = situation.bounds, situation.replicas
     if situation.demand is None:
         return _at_zero(bounds) if replicas.none else _hold(replicas)
-    asked = reachable(bounds, curve)
-    asks = [demand_of(asked, situation.demand, curve, ahead), *_guards(asked, situation, situation.demand)]
+    asks = [demand_of(bounds, situation.demand, curve, ahead), *_guards(bounds, situation, situation.demand)]
     if replicas.pending or situation.newcomers or situation.drains:
         # Guards see too little, not how much is on its way: until that had a window's time they ask for no more.
         there = float(replicas.ready + replicas.pending)
@@ -124,7 +123,6 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
         target=first.target,
         capacity_per_replica=asks[0].target if curve else None,
         message=first.message,
-        unreachable=_floor(bounds, curve),
     )
 
 
@@ -210,18 +208,3 @@ def _guard(signal: Signal, value: float, objective: float, ready: int, words: st
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.0f} ms"
-
-
-def reachable(bounds: Bounds, curve: Curve | None) -> Bounds:
-    """Without an objective that no number of replicas keeps."""
-    return replace(bounds, itl=None) if _floor(bounds, curve) else bounds
-
-
-def _floor(bounds: Bounds, curve: Curve | None) -> str:
-    """Why no number of replicas keeps the inter-token latency; empty where some does, or nobody knows."""
-    if curve is None or bounds.itl is None or curve.itl[0] <= bounds.itl:
-        return ""
-    return (
-        f"interTokenLatency {bounds.itl * 1e3:.0f}ms is below what a replica with a single sequence takes,"
-        f" {curve.itl[0] * 1e3:.1f} ms (draft length {curve.k[0]}): no number of replicas keeps it"
-    )

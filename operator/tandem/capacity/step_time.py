@@ -57,6 +57,8 @@ class StepTime:
         self._covariance: Array = self._start
         self.rows = 0.0
         """Most sequences at once that were seen, a replica; fades slowly."""
+        self.fewest = math.inf
+        """Fewest that were seen."""
 
     @property
     def known(self) -> bool:
@@ -88,7 +90,7 @@ class StepTime:
             return
         if not self.known:
             self._begin(rows, k, seconds)
-        self.rows = max(self.rows, rows)
+        self.rows, self.fewest = max(self.rows, rows), min(self.fewest, rows)
         x = features(rows, k)
         expected = float(x @ self._theta)
         spread = self._covariance @ x

@@ -85,6 +85,22 @@ def test_an_objective_that_nothing_keeps_brings_no_replicas() -> None:
     assert made.load == pytest.approx(kept.load(busy(20), Replicas(3)), rel=0.01)
 
 
+def test_an_objective_out_of_reach_is_named_until_more_is_known() -> None:
+    watched = Watched(spec(ttft="5ms"))
+    assert not watched.see(figures(0.0), Replicas(3)).decision.unreachable  # type: ignore[union-attr]
+    watched.see(busy(1), Replicas(3), 20)
+    late = figures(0.0, *[Truth().pod(20, 3, waiting=2.0, ttft=4.0)] * 3)
+    for window in (late, figures(0.0, unknown=3), busy(20)):
+        made = watched.see(window, Replicas(3)).decision
+        assert made is not None
+        assert made.unreachable.startswith("timeToFirstToken 5ms is below")
+        assert made.signal != "TimeToFirstToken", "more replicas would not help"
+    watched.service = spec(ttft="1s")
+    made = watched.see(late, Replicas(3)).decision
+    assert made is not None
+    assert (made.unreachable, made.signal) == ("", "TimeToFirstToken")
+
+
 def test_acceptance_alone_triggers_nothing() -> None:
     watched = Watched()
     watched.load(busy(1, pods=1), Replicas(1), 20)

@@ -171,16 +171,6 @@ def test_idle_at_zero_else_no_fewer_than_the_minimum(tokens: float, load: float)
     assert made.load == pytest.approx(load, abs=0.01)
 
 
-def test_an_objective_below_the_floor_is_named_and_asks_for_nothing() -> None:
-    made = decision(limits=replace(LIMITS, itl=0.01), seen=LATE)
-    assert made.unreachable == (
-        "interTokenLatency 10ms is below what a replica with a single sequence takes, 18.3 ms (draft length 4):"
-        " no number of replicas keeps it"
-    )
-    assert made.load == pytest.approx(decision().load)
-    assert not decision().unreachable
-
-
 def test_a_stricter_latency_takes_more_replicas() -> None:
     loads = [decision(limits=replace(LIMITS, itl=itl)).load or 0 for itl in (0.05, 0.028, 0.022)]
     assert loads == sorted(loads)

@@ -6,13 +6,17 @@ import pytest
 
 from tandem import build
 from tandem.api.types import SpeculativeInferenceService
+from tandem.capacity.planner import Planner
 from tandem.decide import Decision, decide
 from tandem.errors import KindMissing, Refused
+from tandem.metrics_api import reports
 from tandem.news import News
 from tandem.observed import Object, Observed
 from tandem.settings import ReportsSettings, Settings
 from tandem.status import status
+from tandem.telemetry.figures import Replicas
 from tandem.verdicts import verdicts
+from unit.capacity.truth import Truth, figures
 
 from .conftest import QUICKSTART, parse
 from .test_news import quiet, report
@@ -191,6 +195,36 @@ def test_objectives_below_the_floor(
 ) -> None:
     service = parse(QUICKSTART, autoscaling=asked)
     assert shown(service, "ObjectivesReachable", News(report(**change)), settings) == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "floor"),
+    [
+        ({"timeToFirstToken": "5ms"}, "timeToFirstToken 5ms is below what a step of the target takes, "),
+        (
+            {"interTokenLatency": "5ms"},
+            "interTokenLatency 5ms is below what a replica with a single sequence takes, ",
+        ),
+        ({"timeToFirstToken": "1s", "interTokenLatency": "50ms"}, None),
+    ],
+    ids=["first token", "between tokens", "both are kept"],
+)
+def test_from_figures_to_the_condition(wanted: dict[str, str], floor: str | None, settings: Settings) -> None:
+    """What pods count, what the policy makes of it, the report on the wire, status."""
+    service = parse(QUICKSTART, autoscaling={**EMBEDDED, "objectives": wanted})
+    planner = Planner(service.spec)
+    for at in range(0, 600, 15):
+        seen = figures(at, Truth().pod(1, 3))
+        told = reports.report(service, seen, planner.update(seen, Replicas(1), service.spec), 60, ())
+    news = News(type(told).model_validate_json(told.model_dump_json(by_alias=True)))
+    observed = Observed({})
+    decision = decide(service, settings, observed)
+    conditions = status(
+        service, decision, observed, None, NOW, news, verdicts(service, decision, observed, news, None)
+    )["conditions"]
+    found = [(c["status"], c["reason"], c["message"]) for c in conditions if c["type"] == "ObjectivesReachable"]
+    assert [(state, reason) for state, reason, _ in found] == ([("False", "BelowFloor")] if floor else [])
+    assert all(message.startswith(floor) for _, _, message in found)
 
 
 def live(asked: dict[str, Any], **conditions: tuple[str, str, str]) -> Object:
