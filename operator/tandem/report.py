@@ -77,7 +77,7 @@ class Worth(Wire):
     """... and `high` in 95 of 100 cases."""
     source: Literal["Model", "Probe", "Benchmark"] = "Model"
     """Model: from the fitted costs. Probe: measured on requests that ran without speculation. Benchmark: by
-    `tandem bench --record`, which the operator reads; no report has it."""
+    `tandem bench --record`, which the operator reads; no report has it here (`benchmarked_speedup`)."""
     samples: int = 0
     """Rounds (Model), sequences without speculation (Probe) or requests (Benchmark) behind it."""
     message: str = ""
@@ -121,6 +121,9 @@ class ServiceReport(Wire):
     decision: Decision | None = None
     """None where the service asks for no autoscaling."""
     worth: Worth = Field(default_factory=Worth)
+    benchmarked_speedup: float | None = None
+    """What status says of a recorded benchmark while the traffic tells no `worth`, for alerts; None: nothing, or too
+    close to tell. The operator wrote it there, and does not read it here."""
     advice: ScheduleAdvice | None = None
     objectives: dict[str, float] = Field(default_factory=dict)
     """What autoscaling is to keep, in seconds, by the objective's name in the resource: timeToFirstToken ..."""

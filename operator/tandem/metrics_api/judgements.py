@@ -14,10 +14,15 @@ from tandem.report import ServiceReport
 
 LABELS = ("namespace", KIND.lower())
 FAMILIES = {
-    "tandem_speculation_speedup": "Tokens a second beside those of the target alone, at the same load",
+    "tandem_speculation_speedup": "Tokens a second beside those of the target alone, at the same load, by source",
     "tandem_asked_draft_length": "Draft tokens a step that the load asks for by the specification",
     "tandem_service_pods": "Ready pods, by whether they tell figures",
     "tandem_objective_seconds": "What autoscaling is to keep",
+}
+FURTHER_LABELS = {
+    "tandem_speculation_speedup": ("source",),
+    "tandem_service_pods": ("state",),
+    "tandem_objective_seconds": ("objective",),
 }
 
 
@@ -29,9 +34,8 @@ class JudgementSeries(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, each with all of its series."""
-        names = {"tandem_service_pods": "state", "tandem_objective_seconds": "objective"}
         families = {
-            name: GaugeMetricFamily(name, text, labels=[*LABELS, *([names[name]] if name in names else [])])
+            name: GaugeMetricFamily(name, text, labels=[*LABELS, *FURTHER_LABELS.get(name, ())])
             for name, text in FAMILIES.items()
         }
         for report in self._reports():
@@ -45,7 +49,9 @@ def _series(report: ServiceReport) -> Iterator[tuple[str, tuple[str, ...], float
     yield "tandem_service_pods", ("told",), report.pods
     yield "tandem_service_pods", ("unknown",), report.unknown
     if report.worth.speedup is not None:
-        yield "tandem_speculation_speedup", (), report.worth.speedup
+        yield "tandem_speculation_speedup", (report.worth.source,), report.worth.speedup
+    elif report.benchmarked_speedup is not None:
+        yield "tandem_speculation_speedup", ("Benchmark",), report.benchmarked_speedup
     if report.speculation.asked_length is not None:
         yield "tandem_asked_draft_length", (), report.speculation.asked_length
     for objective, seconds in report.objectives.items():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from tandem.api.types import Objectives, ServiceSpec, SpeculativeInferenceService, seconds
+from tandem.api.types import Objectives, ServiceSpec, ServiceStatus, SpeculativeInferenceService, seconds
 from tandem.capacity.lengths import asked_for
 from tandem.capacity.planner import PlannerOutput
 from tandem.report import Latency, ServiceReport, Speculation, Worth
@@ -36,6 +36,7 @@ def report(
         latency=_latency(figures),
         decision=output.decision if output else None,
         worth=output.worth if output else Worth(),
+        benchmarked_speedup=_benchmarked_speedup(service.status),
         advice=output.advice if output else None,
         objectives=_objectives(service),
         problems=tuple(problems[:MAX_PROBLEMS]),
@@ -47,6 +48,13 @@ def _objectives(service: SpeculativeInferenceService) -> dict[str, float]:
     wanted = service.spec.autoscaling.objectives if service.spec.autoscaling else Objectives()
     named = {"timeToFirstToken": wanted.time_to_first_token, "interTokenLatency": wanted.inter_token_latency}
     return {name: seconds(duration) for name, duration in named.items() if duration}
+
+
+def _benchmarked_speedup(status: ServiceStatus) -> float | None:
+    """A speed-up that is no other revision's, nor too close to tell: so much says the condition."""
+    shown = status.speculation
+    told = any(c.type == "SpeculationBeneficial" and c.status != "Unknown" for c in status.conditions)
+    return shown.speedup if shown and shown.speedup_source == "Benchmark" and told else None
 
 
 def _speculation(spec: ServiceSpec, figures: Figures) -> Speculation:

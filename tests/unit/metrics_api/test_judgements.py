@@ -16,9 +16,19 @@ PODS = {
     f'tandem_service_pods{{{LABELS},state="told"}} 2.0',
     f'tandem_service_pods{{{LABELS},state="unknown"}} 1.0',
 }
+
+
+def speedup(source: str, value: float) -> str:
+    labels = f'namespace="team-a",source="{source}",speculativeinferenceservice="llama"'
+    return f"tandem_speculation_speedup{{{labels}}} {value}"
+
+
 ROWS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("what is not known has no series", {}, set()),
-    ("worth", {"worth": {"speedup": 0.9}}, {f"tandem_speculation_speedup{{{LABELS}}} 0.9"}),
+    ("worth", {"worth": {"speedup": 0.9}}, {speedup("Model", 0.9)}),
+    ("worth, by probes", {"worth": {"speedup": 0.9, "source": "Probe"}}, {speedup("Probe", 0.9)}),
+    ("a benchmark, where the traffic does not tell", {"benchmarkedSpeedup": 0.8}, {speedup("Benchmark", 0.8)}),
+    ("the traffic knows better", {"worth": {"speedup": 1.2}, "benchmarkedSpeedup": 0.8}, {speedup("Model", 1.2)}),
     (
         "drafts that are asked for, and none",
         {"speculation": {"askedLength": 0}},
@@ -65,6 +75,32 @@ def test_series(reason: str, fields: dict[str, Any], wanted: set[str]) -> None:
 def test_reports_tell_the_objectives(autoscaling: Any, wanted: dict[str, float]) -> None:
     service = parse(QUICKSTART, autoscaling=autoscaling)
     assert report(service, Figures(at=0.0), None, 60, ()).objectives == wanted
+
+
+SLOWER, CLOSE = ("False", "Slower"), ("Unknown", "TooCloseToTell")
+SHOWN: list[tuple[str, str | None, tuple[str, str] | None, float | None]] = [
+    # reason, source of status.speculation.speedup 0.8, condition SpeculationBeneficial, wanted
+    ("the benchmark says that it loses", "Benchmark", SLOWER, 0.8),
+    ("its pairs disagree", "Benchmark", CLOSE, None),
+    ("the traffic said it, and may tell anew", "Model", SLOWER, None),
+    ("nothing was said", None, None, None),
+]
+
+
+@pytest.mark.parametrize(("reason", "source", "condition", "wanted"), SHOWN, ids=[row[0] for row in SHOWN])
+def test_reports_tell_what_status_says_of_a_benchmark(
+    reason: str, source: str | None, condition: tuple[str, str] | None, wanted: float | None
+) -> None:
+    at = "2026-01-01T00:00:00Z"
+    status: dict[str, Any] = {}
+    if source:
+        status["speculation"] = {"speedup": 0.8, "speedupSource": source, "observedAt": at}
+    if condition:
+        kind = dict(zip(("status", "reason"), condition, strict=True))
+        status["conditions"] = [{"type": "SpeculationBeneficial", "message": "", "lastTransitionTime": at, **kind}]
+    service = parse(QUICKSTART)
+    shown = service.model_copy(update={"status": type(service.status).model_validate(status)})
+    assert report(shown, Figures(at=0.0), None, 60, ()).benchmarked_speedup == wanted, reason
 
 
 LLMAPI = {"runtime": {"mode": "LLMAPI", "profile": "reference"}}

@@ -11,10 +11,12 @@ from tandem.benchmark.figures import Level, Side, Window
 from tandem.benchmark.record import recorded
 from tandem.benchmarked import KEY, MOST_BYTES, Benchmark, Record, benchmark, config_map
 from tandem.decide import decide
+from tandem.metrics_api import reports
 from tandem.news import News
 from tandem.observed import Object, Observed
 from tandem.settings import Settings
 from tandem.status import status
+from tandem.telemetry.figures import Figures
 from tandem.verdicts import verdicts
 
 from .conftest import QUICKSTART, parse
@@ -182,6 +184,11 @@ def told(
     return words, shown.get("speculation", {}).get("speedup"), service.model_copy(update={"status": after})
 
 
+def series(service: SpeculativeInferenceService) -> float | None:
+    """What the metrics server reads in status, for its series."""
+    return reports.report(service, Figures(0.0), None, 60, ()).benchmarked_speedup
+
+
 STATUS: list[tuple[str, News | None, Any, str, float | None]] = [
     # reason, news, recorded, condition, speed-up
     ("nothing is known", News(UNTOLD), None, "Unknown/TooFewSamples", None),
@@ -208,6 +215,8 @@ def test_status(
     if found and speedup is not None and not (news and news.report and news.report.worth.speedup):
         assert after.status.speculation is not None
         assert after.status.speculation.speedup_source == "Benchmark"
+        sure = speedup if not condition.startswith("Unknown") else None
+        assert series(after) == sure, "what alerts are made of"
 
 
 AFTER: list[tuple[str, News | None, Any, str, float | None]] = [
