@@ -20,6 +20,7 @@ from cluster.errors import ClusterError
 from cluster.kubeconfig import Kubectl
 from cluster.node_real import RealNode, node_cgroup
 from cluster.processes import ProcessTable, Program, wait_until
+from cluster.reader import Reader
 from cluster.state import NodeSpec, State
 
 READY_SECONDS = 60
@@ -70,6 +71,12 @@ class Cluster:
     def kubectl(self) -> Kubectl:
         """Kubectl, with this cluster's kubeconfig."""
         return Kubectl(binaries.ensure(["kubectl"], self.say)["kubectl"], self.kubeconfig)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What reads this cluster's objects in this process: for those who ask again and again."""
+        plane = self._plane(self._state())
+        return Reader(plane.local_server, plane.pki)
 
     # --- starting and ending -------------------------------------------------------------------
 

@@ -53,8 +53,13 @@ class Site:
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         return self.cluster.kubectl.run(*arguments, stdin=stdin)
 
-    def items(self, *arguments: str) -> list[dict[str, Any]]:
-        return list(json.loads(self.run("get", *arguments, "-o", "json"))["items"])
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        found = self.cluster.reader.get(kind, name)
+        assert found, f"there is no {kind} {name}"
+        return found
+
+    def items(self, kinds: str, selector: str = "", namespace: str = "default") -> list[dict[str, Any]]:
+        return self.cluster.reader.items(kinds, namespace, selector)
 
     def apply(self, name: str = "quickstart", **spec: Any) -> None:
         """Apply the quickstart under a name, with other fields of its spec; None takes one away."""
@@ -65,7 +70,7 @@ class Site:
 
     def conditions(self, name: str) -> dict[str, dict[str, Any]]:
         """Conditions of the current generation by type; empty when there are none yet."""
-        service = json.loads(self.run("get", "sis", name, "-o", "json"))
+        service = self.get("sis", name)
         status = service.get("status", {})
         if status.get("observedGeneration") != service["metadata"]["generation"]:
             return {}
@@ -85,18 +90,18 @@ class Site:
     def wait_reconciled(self, name: str) -> None:
         """Make the operator reconcile once more: it repairs a child that is deleted, one that no request needs."""
         self.run("delete", "serviceaccount", f"{name}-server")
-        wait_for(f"{name}-server to be repaired", lambda: self.items("serviceaccounts", "-l", self.label(name)))
+        wait_for(f"{name}-server to be repaired", lambda: self.items("serviceaccounts", self.label(name)))
 
     def state(self, name: str) -> dict[str, Any]:
         """The service's status and children, without what differs between equal services: compare two."""
-        status = json.loads(self.run("get", "sis", name, "-o", "json"))["status"]
+        status = self.get("sis", name)["status"]
         # What the metrics server says depends on when it was asked last, and on who was served.
         status = {key: value for key, value in status.items() if key not in ("speculation", "autoscaling")}
         status["conditions"] = [c for c in status["conditions"] if c["type"] not in OF_METRICS]
         for condition in status["conditions"]:
             del condition["lastTransitionTime"]
         kinds = "deployments,jobs,services,serviceaccounts,configmaps"
-        children = [essence(child) for child in self.items(kinds, "-l", self.label(name))]
+        children = [essence(child) for child in self.items(kinds, self.label(name))]
         seen = {"status": status, "children": {f"{c['kind']}/{c['metadata']['name']}": c for c in children}}
         renamed: dict[str, Any] = json.loads(json.dumps(seen).replace(name, "NAME"))
         return renamed
@@ -110,12 +115,12 @@ class Site:
         """UID to restarts of the server pods."""
         return {
             pod["metadata"]["uid"]: sum(c["restartCount"] for c in pod["status"].get("containerStatuses", []))
-            for pod in self.items("pods", "-l", self.label(name, "server"))
+            for pod in self.items("pods", self.label(name, "server"))
         }
 
     def address(self, name: str) -> str:
         """host:port of the service's gRPC endpoint, as a pod of the cluster would use it."""
-        service = json.loads(self.run("get", "service", f"{name}-triton", "-o", "json"))
+        service = self.get("service", f"{name}-triton")
         return f"{service['spec']['clusterIP']}:8001"
 
     def pods_made(self) -> Callable[[str], int]:

@@ -121,12 +121,12 @@ def metric(site: Site, name: str) -> float:
 
 def replicas(site: Site) -> int:
     """What the HPA wrote through /scale."""
-    return int(json.loads(site.run("get", "sis", NAME, "-o", "json"))["spec"]["replicas"])
+    return int(site.get("sis", NAME)["spec"]["replicas"])
 
 
 def told_of(site: Site, acceptance_below: float = 2) -> dict[str, Any] | None:
     """The status once it tells of speculation (of a draft that guesses so badly), and of more than one replica."""
-    status: dict[str, Any] = json.loads(site.run("get", "sis", NAME, "-o", "json"))["status"]
+    status: dict[str, Any] = site.get("sis", NAME)["status"]
     more = status.get("autoscaling", {}).get("desiredReplicas", 0) > 1
     return status if more and status.get("speculation", {}).get("acceptanceRate", 2) < acceptance_below else None
 
@@ -134,7 +134,7 @@ def told_of(site: Site, acceptance_below: float = 2) -> dict[str, Any] | None:
 def tokens_by_pod(site: Site) -> dict[str, float]:
     """Tokens that each server pod has generated, from its own metrics."""
     found = {}
-    for pod in site.items("pods", "-l", site.label(NAME, "server")):
+    for pod in site.items("pods", site.label(NAME, "server")):
         name = pod["metadata"]["name"]
         page = site.run("get", "--raw", f"/api/v1/namespaces/default/pods/{name}:8002/proxy/metrics")
         values = [line.split()[-1] for line in page.splitlines() if line.startswith("tandem_generation_tokens_total")]
@@ -203,4 +203,4 @@ def test_without_figures_replicas_stay(site: Site, scaled: str) -> None:
 
 def test_the_quickstart_is_not_scaled(site: Site) -> None:
     assert "autoscaling" not in QUICKSTART.read_text()
-    assert not site.items("horizontalpodautoscalers", "-l", site.label("quickstart"))
+    assert not site.items("horizontalpodautoscalers", site.label("quickstart"))

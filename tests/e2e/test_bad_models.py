@@ -112,7 +112,7 @@ def test_a_new_service_gets_one_preflight_and_no_pod(site: Site, image: str, ano
     bad.check(site, another)
     site.wait_reconciled(another)
     bad.check(site, another)
-    assert not site.items("deployments,replicasets,jobs", "-l", site.label(another))
+    assert not site.items("deployments,replicasets,jobs", site.label(another))
     assert (pods_made("job-controller"), pods_made("replicaset-controller")) == (1, 0)
 
 

@@ -131,7 +131,7 @@ def model(name: str, secret: str = "hub") -> dict[str, Any]:
 
 
 def fetching(site: Site, name: str) -> list[dict[str, Any]]:
-    pods = site.items("pods", "-l", site.label(name, "fetch"))
+    pods = site.items("pods", site.label(name, "fetch"))
     return [pod for pod in pods if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
 
 
@@ -166,7 +166,7 @@ def test_a_download_that_is_killed_goes_on_and_is_served(site: Site, hub: Hub) -
     site.wait_condition("fetched", "Ready", "True", 180)
     sent = hub.sent()["pair/target/model.safetensors"]
     assert size <= sent < size + before, "what was there was not fetched again"
-    assert not site.items("jobs", "-l", site.label("fetched")), "done, and its verdict kept"
+    assert not site.items("jobs", site.label("fetched")), "done, and its verdict kept"
     texts = []
     for name in ("fetched", "quickstart"):
         with triton.InferenceServerClient(site.address(name)) as client:

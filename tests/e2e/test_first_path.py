@@ -51,4 +51,4 @@ def test_deleting_the_resource_removes_all(site: Site) -> None:
         assert text(stream(alone, PROMPTS[0], 4)), "without a draft the target serves alone"
     site.run("delete", "sis", "second")
     kinds = "pods,deployments,services,configmaps,serviceaccounts,jobs"
-    wait_for("everything of it to be gone", lambda: not site.items(kinds, "-l", site.label("second")), 90)
+    wait_for("everything of it to be gone", lambda: not site.items(kinds, site.label("second")), 90)

@@ -154,7 +154,7 @@ def test_ranks_of_two_pods_work_together_until_the_leader_has_finished(
             raise AssertionError(f"{error}\n{log.read_text()}\n{others}") from error
         site.run("delete", "pod", *pods, "--wait=false")
         assert wait_for("both ranks after SIGTERM", lambda: said("told to stop")) == everybody
-    wait_for("the pods to go, long before they are killed", lambda: not site.items("pods", "-l", in_group()), 60)
+    wait_for("the pods to go, long before they are killed", lambda: not site.items("pods", in_group()), 60)
 
 
 def in_group() -> str:

@@ -12,11 +12,11 @@ from cluster.core import is_ready
 
 from .conftest import Site, wait_for
 
-SYSTEM, OPERATOR = ("-n", "tandem-system"), ("-l", "app.kubernetes.io/component=operator")
+SYSTEM, OPERATOR = "tandem-system", "app.kubernetes.io/component=operator"
 
 
 def operator_pod(site: Site) -> dict[str, Any]:
-    (pod,) = site.items("pods", *SYSTEM, *OPERATOR)
+    (pod,) = site.items("pods", OPERATOR, SYSTEM)
     return pod
 
 
@@ -50,8 +50,8 @@ def control_group(process: psutil.Process) -> str:
 
 def replace_pod(site: Site, *how: str) -> None:
     """Delete the operator's pod; its Deployment makes another."""
-    site.run("delete", "pod", *SYSTEM, *OPERATOR, *how)
-    wait_for("another pod to be Ready", lambda: any(map(is_ready, site.items("pods", *SYSTEM, *OPERATOR))), 90)
+    site.run("delete", "pod", "-n", SYSTEM, "-l", OPERATOR, *how)
+    wait_for("another pod to be Ready", lambda: any(map(is_ready, site.items("pods", OPERATOR, SYSTEM))), 90)
 
 
 @pytest.fixture
@@ -82,15 +82,15 @@ def test_its_pod_lost_another_takes_over_and_nothing_changes(site: Site) -> None
 
 def phase(site: Site, name: str, component: str) -> str:
     """Phase of the service's pod of that component; empty when there is none."""
-    pods = site.items("pods", "-l", site.label(name, component))
+    pods = site.items("pods", site.label(name, component))
     return str(pods[0]["status"]["phase"]) if pods else ""
 
 
 MOMENTS: dict[str, Callable[[Site, str], object]] = {
     "it was applied": lambda site, name: True,
-    "the preflight's Job exists": lambda site, name: site.items("jobs", "-l", site.label(name)),
+    "the preflight's Job exists": lambda site, name: site.items("jobs", site.label(name)),
     "the preflight's pod runs": lambda site, name: phase(site, name, "preflight") in ("Running", "Succeeded"),
-    "the Deployment exists": lambda site, name: site.items("deployments", "-l", site.label(name)),
+    "the Deployment exists": lambda site, name: site.items("deployments", site.label(name)),
     "the server starts": lambda site, name: phase(site, name, "server") == "Running",
 }
 # Not all in one: the kubelet waits twice as long before each restart, and what comes up does not wait.

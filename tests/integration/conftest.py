@@ -59,7 +59,7 @@ def wait_established(cluster: Cluster, crd: str) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Two simulated nodes, the CRD installed; gone afterwards. Each process that runs tests has its own."""
+    """Two simulated nodes, the definitions of all that Tandem writes. Each process that runs tests has its own."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
     made = Cluster(f"tandem-integration-{worker}", say=print)
     made.down()
@@ -69,6 +69,8 @@ def cluster() -> Iterator[Cluster]:
     made.up(["simulated:2"])
     made.kubectl.run("apply", "-f", str(REPOSITORY / "crds"))
     wait_established(made, "speculativeinferenceservices.serving.tandem.dev")
+    install_groups(made)
+    install_scaled_objects(made)
     yield made
     made.down()
 
@@ -85,14 +87,6 @@ def install_groups(cluster: Cluster) -> None:
     wait_established(cluster, LWS_CRD)
 
 
-@pytest.fixture
-def definition(cluster: Cluster) -> Iterator[None]:
-    """LeaderWorkerSet's definition is installed."""
-    install_groups(cluster)
-    yield
-    cluster.kubectl.run("delete", "crd", LWS_CRD, "--ignore-not-found")
-
-
 class Namespace:
     """kubectl in one namespace."""
 
@@ -107,13 +101,12 @@ class Namespace:
         """Apply a service; `changes` are dotted paths below spec, with `__` for the dot; None removes."""
         self.run("apply", "-f", "-", stdin=json.dumps(edited(text, **changes)))
 
-    def get(self, kind: str, name: str = "") -> Any:
-        text = self.run("get", kind, *([name] if name else []), "-o", "json", "--ignore-not-found")
-        return json.loads(text) if text.strip() else None
+    def get(self, kind: str, name: str) -> Any:
+        """An object; None when there is none."""
+        return self.cluster.reader.get(kind, name, self.name)
 
-    def items(self, kind: str) -> list[dict[str, Any]]:
-        found = self.get(kind)
-        return list(found["items"]) if found else []
+    def items(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
+        return self.cluster.reader.items(kinds, self.name, selector)
 
     def conditions(self, name: str = "svc") -> dict[str, str]:
         """Condition type to `Status/Reason`, of the current generation only; empty when there is none yet."""
@@ -140,15 +133,13 @@ class Namespace:
             raise AssertionError(f"{error}\n{self.conditions(name)}\n{seen}") from error
 
     def children(self) -> set[str]:
-        """`kind/name` of all that Tandem made and is not transient."""
-        names = self.run(
-            "get", "deploy,svc,sa,cm,pdb,netpol", "-l", "app.kubernetes.io/managed-by=tandem", "-o", "name"
-        ).split()
-        return set(names)
+        """`Kind/name` of all that Tandem made and is not transient."""
+        found = self.items("deploy,svc,sa,cm,pdb,netpol", "app.kubernetes.io/managed-by=tandem")
+        return {f"{child['kind']}/{child['metadata']['name']}" for child in found}
 
     def server_pods(self) -> dict[str, str]:
         """Name to UID of the server pods."""
-        pods = json.loads(self.run("get", "pods", "-l", "serving.tandem.dev/component=server", "-o", "json"))["items"]
+        pods = self.items("pods", "serving.tandem.dev/component=server")
         return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
 
 
@@ -183,13 +174,25 @@ def edited(text: str, **changes: Any) -> dict[str, Any]:
     return raw
 
 
+def new_namespace(cluster: Cluster) -> Namespace:
+    made = Namespace(cluster, f"test-{next(NAMES)}-{os.getpid()}")
+    cluster.kubectl.run("create", "namespace", made.name)
+    return made
+
+
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[Namespace]:
     """A fresh namespace; removed, without waiting, afterwards."""
-    name = f"test-{next(NAMES)}-{os.getpid()}"
-    cluster.kubectl.run("create", "namespace", name)
-    yield Namespace(cluster, name)
-    cluster.kubectl.run("delete", "namespace", name, "--wait=false")
+    made = new_namespace(cluster)
+    yield made
+    made.run("delete", "sis", "--all")  # before its children: the operator runs on, and would repair them
+    cluster.kubectl.run("delete", "namespace", made.name, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def untouched(cluster: Cluster) -> Namespace:
+    """A namespace for tests that leave nothing behind: those of requests that are refused, or only tried."""
+    return new_namespace(cluster)
 
 
 class OperatorProcess:
@@ -200,8 +203,13 @@ class OperatorProcess:
         self.port = port or free_port()
         self.log = folder / f"operator-{self.port}.log"
         self.settings = folder / f"settings-{self.port}.yaml"
-        self.settings.write_text("resyncSeconds: 5\nlease: {durationSeconds: 6, renewSeconds: 1}\n", encoding="utf-8")
         self.process: subprocess.Popen[bytes] | None = None
+        self.add_settings(resyncSeconds=5, lease={"durationSeconds": 6, "renewSeconds": 1})
+
+    def add_settings(self, **settings: Any) -> None:
+        """For its next start."""
+        with self.settings.open("a", encoding="utf-8") as file:
+            yaml.safe_dump(settings, file)
 
     def start(self, pod_name: str = "operator-0") -> "OperatorProcess":
         """Start it; a stable pod name takes up its own Lease at once, as in a restarted container."""
@@ -239,6 +247,10 @@ class OperatorProcess:
         return self.process.wait(20)
 
     @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
     def usage(self) -> psutil.Process:
         """The running process."""
         assert self.process is not None
@@ -253,13 +265,37 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.fixture
-def operator(cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """A running operator."""
-    made = OperatorProcess(cluster, tmp_path).start().wait_ready()
+@pytest.fixture(scope="session")
+def lasting_operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """What `operator` starts; it runs on from test to test, as in production from service to service."""
+    made = OperatorProcess(cluster, tmp_path_factory.mktemp("operator"))
     yield made
-    if made.process and made.process.poll() is None:
+    if made.runs:
         made.kill()
+
+
+@pytest.fixture
+def operator(lasting_operator: OperatorProcess) -> OperatorProcess:
+    """A running operator; the next test has it started again where a test ends it."""
+    if not lasting_operator.runs:
+        lasting_operator.start()
+    return lasting_operator.wait_ready()
+
+
+@pytest.fixture
+def operator_with(lasting_operator: OperatorProcess, tmp_path: Path) -> Iterator[Callable[..., OperatorProcess]]:
+    """Starts an operator with more settings, in the place of the usual one."""
+    if lasting_operator.runs:
+        lasting_operator.stop()
+    made = OperatorProcess(lasting_operator.cluster, tmp_path)
+
+    def start(**settings: Any) -> OperatorProcess:
+        made.add_settings(**settings)
+        return made.start().wait_ready()
+
+    yield start
+    if made.runs:
+        made.stop()
 
 
 class AuditLog:

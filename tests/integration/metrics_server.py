@@ -114,9 +114,8 @@ class Server:
 
 def held(release: Release, key: str) -> str:
     """What the Secret of the certificate holds, PEM; empty while there is none."""
-    name = ("secret", "tandem-metrics-certificate", "-n", release.namespace, "--ignore-not-found")
-    found = release.cluster.kubectl.run("get", *name, "-o", "json")
-    return base64.b64decode(json.loads(found)["data"][key]).decode() if found.strip() else ""
+    found = release.cluster.reader.get("secret", "tandem-metrics-certificate", release.namespace)
+    return base64.b64decode(found["data"][key]).decode() if found else ""
 
 
 @contextmanager

@@ -213,19 +213,19 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "message", "reason"), ROWS, ids=[row[2] for row in ROWS])
-def test_refused(namespace: Namespace, change: dict[str, Any], message: str, reason: str) -> None:
+def test_refused(untouched: Namespace, change: dict[str, Any], message: str, reason: str) -> None:
     with pytest.raises(ClusterError) as refused:
-        namespace.apply(**change)
+        untouched.apply(**change)
     assert message in str(refused.value), reason
-    assert namespace.items("sis") == [], "nothing is kept of a refused resource"
+    assert untouched.items("sis") == [], "nothing is kept of a refused resource"
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "0abc", "with.dot"])
-def test_refused_names(namespace: Namespace, name: str) -> None:
+def test_refused_names(untouched: Namespace, name: str) -> None:
     raw = edited(SERVICE)
     raw["metadata"]["name"] = name
     with pytest.raises(ClusterError) as refused:
-        namespace.run("apply", "-f", "-", stdin=json.dumps(raw))
+        untouched.run("apply", "-f", "-", stdin=json.dumps(raw))
     assert "DNS-1035 label of at most 40 characters" in str(refused.value)
 
 

@@ -5,7 +5,7 @@ No metrics server answers here: what the autoscaler makes of figures is in test_
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -24,11 +24,11 @@ EMBEDDED = {"maxReplicas": 9}
 
 
 @pytest.fixture
-def keda(cluster: Cluster) -> Iterator[None]:
-    """The definition of ScaledObjects is installed."""
-    install_scaled_objects(cluster)
+def without_keda(cluster: Cluster) -> Iterator[None]:
+    """The definition of ScaledObjects is not installed."""
+    cluster.kubectl.run("delete", "crd", KEDA_CRD)
     yield
-    cluster.kubectl.run("delete", "crd", KEDA_CRD, "--ignore-not-found")
+    install_scaled_objects(cluster)
 
 
 def replicas(namespace: Namespace) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def test_keda_that_has_nobody_to_ask_is_told(operator: OperatorProcess, namespac
 
 
 def test_one_autoscaler_takes_the_others_place(
-    cluster: Cluster, keda: None, namespace: Namespace, operator_with_server: OperatorProcess
+    cluster: Cluster, namespace: Namespace, operator_with_server: OperatorProcess
 ) -> None:
     namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
     wait_for("the ScaledObject", lambda: namespace.get("scaledobject", "svc-server"), 30, operator_with_server.log)
@@ -105,7 +105,9 @@ def test_one_autoscaler_takes_the_others_place(
     assert writes == ["delete scaledobjects//svc-server", "patch horizontalpodautoscalers//svc-server"]
 
 
-def test_keda_that_is_not_installed_is_told(namespace: Namespace, operator_with_server: OperatorProcess) -> None:
+def test_keda_that_is_not_installed_is_told(
+    without_keda: None, namespace: Namespace, operator_with_server: OperatorProcess
+) -> None:
     namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
     namespace.wait("ScalingActive", "False/ScaledObjectMissing", 30)
     assert "install https://keda.sh, or write source: Embedded" in namespace.message("ScalingActive")
@@ -114,19 +116,16 @@ def test_keda_that_is_not_installed_is_told(namespace: Namespace, operator_with_
 
 
 @pytest.fixture
-def operator_with_server(operator: OperatorProcess) -> OperatorProcess:
+def operator_with_server(operator_with: Callable[..., OperatorProcess]) -> OperatorProcess:
     """The operator, with the address of a metrics server (which does not answer)."""
-    operator.stop()
-    with operator.settings.open("a", encoding="utf-8") as settings:
-        settings.write("reports: {url: 'http://127.0.0.1:9'}\n")
-    return operator.start().wait_ready()
+    return operator_with(reports={"url": "http://127.0.0.1:9"})
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
-def test_every_autoscaler_is_as_its_definition_says(case: dict[str, Any], namespace: Namespace, keda: None) -> None:
+def test_every_autoscaler_is_as_its_definition_says(case: dict[str, Any], untouched: Namespace) -> None:
     raw = yaml.safe_load(SERVICE)
-    raw["metadata"] |= {"namespace": namespace.name}
+    raw["metadata"] |= {"namespace": untouched.name}
     service = parse(json.dumps(raw), autoscaling=case["autoscaling"])
     made = build.autoscaler(service, Settings.model_validate(case.get("settings", {})))
     assert made is not None
-    dry_run(namespace, made)
+    dry_run(untouched, made)

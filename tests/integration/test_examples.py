@@ -26,8 +26,8 @@ GROUP = "llmapi-mtp-two-nodes"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_admitted(namespace: Namespace, path: Path) -> None:
-    namespace.run("apply", "--dry-run=server", "-f", str(path))
+def test_admitted(untouched: Namespace, path: Path) -> None:
+    untouched.run("apply", "--dry-run=server", "-f", str(path))
 
 
 @pytest.fixture
@@ -55,9 +55,7 @@ def offer_claim(namespace: Namespace, uri: str) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_brought_up(
-    definition: None, operator: OperatorProcess, namespace: Namespace, gpus: None, path: Path
-) -> None:
+def test_brought_up(operator: OperatorProcess, namespace: Namespace, gpus: None, path: Path) -> None:
     service = service_of(path)
     spec, name = service["spec"], service["metadata"]["name"]
     offer_volume(namespace)

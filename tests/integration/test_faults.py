@@ -40,15 +40,15 @@ def test_killed_at_any_moment_it_comes_to_the_same_end(
     operator.kill()
     operator.start()
     namespace.wait("Ready", "True", 40)
-    assert {name.split("/")[1].rsplit("-", 1)[0] for name in namespace.children() if "configmap" in name} == {
+    assert {name.split("/")[1].rsplit("-", 1)[0] for name in namespace.children() if "ConfigMap" in name} == {
         "svc",
         "svc-preflight",
     }
-    assert {name for name in namespace.children() if "configmap" not in name} == {
-        "deployment.apps/svc-server",
-        "poddisruptionbudget.policy/svc-server",
-        "service/svc-triton",
-        "serviceaccount/svc-server",
+    assert {name for name in namespace.children() if "ConfigMap" not in name} == {
+        "Deployment/svc-server",
+        "PodDisruptionBudget/svc-server",
+        "Service/svc-triton",
+        "ServiceAccount/svc-server",
     }
     assert pods_created(listening, namespace) == len(namespace.server_pods()) == 1
 
@@ -100,7 +100,7 @@ def test_two_operators_one_writes_and_the_other_takes_over(
         namespace.wait("Ready", "True", 40)
         assert second.probe("/readyz")[1].strip() == "ok: leader"
     finally:
-        second.kill()
+        second.stop()
 
 
 def test_a_clean_stop_hands_over_at_once(operator: OperatorProcess, cluster: Cluster, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_clean_stop_hands_over_at_once(operator: OperatorProcess, cluster: Clu
         wait_for("the Lease", lambda: "leader" in second.probe("/readyz")[1], 10, second.log)
         wait_for("leadership in the log", lambda: "holds the Lease" in second.log.read_text(), 1)
     finally:
-        second.kill()
+        second.stop()
 
 
 def test_a_crd_that_goes_and_comes_back(operator: OperatorProcess, cluster: Cluster, namespace: Namespace) -> None:

@@ -67,12 +67,12 @@ def reports(namespace: Namespace) -> Iterator[Reports]:
 
 
 def test_a_material_change_is_written_once_and_idle_services_never(
-    operator: OperatorProcess, namespace: Namespace, reports: Reports, audit: Callable[[], AuditLog]
+    operator_with: Callable[..., OperatorProcess],
+    namespace: Namespace,
+    reports: Reports,
+    audit: Callable[[], AuditLog],
 ) -> None:
-    operator.stop()
-    with operator.settings.open("a", encoding="utf-8") as settings:
-        settings.write(f"reports: {{url: 'http://127.0.0.1:{reports.port}', pollSeconds: 0.2}}\n")
-    operator.start().wait_ready()
+    operator = operator_with(reports={"url": f"http://127.0.0.1:{reports.port}", "pollSeconds": 0.2})
     namespace.apply()
     namespace.wait("Ready", "True", 60)
     namespace.wait("SpeculationActive", "True/DraftTokensSeen", 30)

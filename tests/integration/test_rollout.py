@@ -31,9 +31,7 @@ def test_replace_goes_back_when_the_new_servers_do_not_come(operator: OperatorPr
     assert "failedRevision" not in namespace.get("sis", "svc")["status"]
 
 
-def test_a_group_that_does_not_come_is_stalled(
-    definition: None, operator: OperatorProcess, namespace: Namespace
-) -> None:
+def test_a_group_that_does_not_come_is_stalled(operator: OperatorProcess, namespace: Namespace) -> None:
     """LeaderWorkerSet's controller is not here: nobody makes its pods."""
     namespace.apply(SEVERAL_NODES, rollout={"progressDeadlineSeconds": 5})
     namespace.wait("Stalled", "True/ProgressDeadlineExceeded", 90)

@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from unit.operator.test_groups import GROUPS
 from unit.operator.test_groups import revision as group_revision
 from unit.operator.test_pod import BASE, ROWS, rendered
 
-from .conftest import LWS_CRD, AuditLog, Namespace, OperatorProcess, install_groups, wait_for
+from .conftest import LWS_CRD, AuditLog, Namespace, OperatorProcess, install_groups, new_namespace, wait_for
 from .groups import leaders
 
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
@@ -39,13 +40,23 @@ handler: nvidia
 """What placements of the rows name."""
 
 
-@pytest.fixture
-def restricted(namespace: Namespace) -> Namespace:
+@pytest.fixture(scope="session")
+def restricted(cluster: Cluster) -> Namespace:
     """A namespace that takes only pods of Pod Security `restricted`, with what the rows' pods name."""
-    namespace.run("label", "namespace", namespace.name, RESTRICTED)
-    namespace.run("apply", "-f", "-", stdin=NEEDED)
-    namespace.run("create", "serviceaccount", "llama-server")
-    return namespace
+    made = new_namespace(cluster)
+    made.run("label", "namespace", made.name, RESTRICTED)
+    made.run("apply", "-f", "-", stdin=NEEDED)
+    made.run("create", "serviceaccount", "llama-server")
+    return made
+
+
+@pytest.fixture
+def without_groups(cluster: Cluster, operator: OperatorProcess) -> Iterator[OperatorProcess]:
+    """An operator that started where LeaderWorkerSet's definition was not installed."""
+    operator.stop()
+    cluster.kubectl.run("delete", "crd", LWS_CRD)
+    yield operator.start().wait_ready()
+    install_groups(cluster)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["reason"] for row in ROWS])
@@ -85,17 +96,17 @@ def test_the_admission_is_on(restricted: Namespace) -> None:
 
 @pytest.mark.parametrize(("base", "patch", "wanted", "reason"), MERGES, ids=[row[3] for row in MERGES])
 def test_strategic_merges_are_the_api_servers(
-    base: dict[str, Any], patch: dict[str, Any], wanted: dict[str, Any], reason: str, namespace: Namespace
+    base: dict[str, Any], patch: dict[str, Any], wanted: dict[str, Any], reason: str, untouched: Namespace
 ) -> None:
     """A PodTemplate takes any pod template. Defaults that the API server adds are left out of the comparison."""
     template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "merge"}, "template": base}
     local = ("patch", "--local", "-f", "-", "--type=strategic", "-p", json.dumps({"template": patch}), "-o", "json")
-    assert json.loads(namespace.run(*local, stdin=json.dumps(template)))["template"] == wanted, reason
+    assert json.loads(untouched.run(*local, stdin=json.dumps(template)))["template"] == wanted, reason
 
 
-def test_the_children_of_groups_are_as_their_definitions_say(namespace: Namespace, definition: None) -> None:
+def test_the_children_of_groups_are_as_their_definitions_say(untouched: Namespace) -> None:
     raw = yaml.safe_load(GROUPS)
-    raw["metadata"] = {"name": "deepseek", "namespace": namespace.name}
+    raw["metadata"] = {"name": "deepseek", "namespace": untouched.name}
     service = SpeculativeInferenceService.model_validate(raw)
     children = [
         build.workload(service, group_revision(service)),
@@ -105,7 +116,7 @@ def test_the_children_of_groups_are_as_their_definitions_say(namespace: Namespac
     ]
     for child in children:
         assert child is not None
-        dry_run(namespace, child)
+        dry_run(untouched, child)
 
 
 SEVERAL_NODES = """
@@ -120,8 +131,9 @@ spec:
 
 
 def test_groups_wait_for_their_definition_and_come_up_with_it(
-    cluster: Cluster, operator: OperatorProcess, namespace: Namespace
+    cluster: Cluster, without_groups: OperatorProcess, namespace: Namespace
 ) -> None:
+    operator = without_groups
     namespace.apply(SEVERAL_NODES)
     namespace.wait("Ready", "False/LeaderWorkerSetMissing", 60)
     assert "install https://lws.sigs.k8s.io" in namespace.message("Ready")
@@ -130,24 +142,19 @@ def test_groups_wait_for_their_definition_and_come_up_with_it(
     time.sleep(5)
     assert not [w for w in audit.operator_writes(namespace) if "/status/" in w], "it says so once"
     install_groups(cluster)
-    try:
-        wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 90, operator.log)
-        leaders(namespace, 1)
-        namespace.wait("Ready", "True", 60)
-        assert namespace.get("sis", "svc")["status"]["replicas"] == 1
-        (secret,) = [s for s in namespace.items("secrets") if s["metadata"]["name"] == "svc-ssh"]
-        assert secret["type"] == "kubernetes.io/ssh-auth"
-        time.sleep(12)  # a comparison finds the kind that is not watched yet, the next one has it watched
-        namespace.run("delete", "leaderworkersets", "svc-server", "--cascade=orphan")
-        wait_for("it to come back", lambda: namespace.items("leaderworkersets"), 20, operator.log)
-        assert operator.probe("/healthz")[0] == 200
-    finally:
-        cluster.kubectl.run("delete", "crd", LWS_CRD)
+    wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 90, operator.log)
+    leaders(namespace, 1)
+    namespace.wait("Ready", "True", 60)
+    assert namespace.get("sis", "svc")["status"]["replicas"] == 1
+    (secret,) = [s for s in namespace.items("secrets") if s["metadata"]["name"] == "svc-ssh"]
+    assert secret["type"] == "kubernetes.io/ssh-auth"
+    time.sleep(12)  # a comparison finds the kind that is not watched yet, the next one has it watched
+    namespace.run("delete", "leaderworkersets", "svc-server", "--cascade=orphan")
+    wait_for("it to come back", lambda: namespace.items("leaderworkersets"), 20, operator.log)
+    assert operator.probe("/healthz")[0] == 200
 
 
-def test_a_replica_grows_over_a_node_and_shrinks_again(
-    operator: OperatorProcess, namespace: Namespace, definition: None
-) -> None:
+def test_a_replica_grows_over_a_node_and_shrinks_again(operator: OperatorProcess, namespace: Namespace) -> None:
     """Deployment and LeaderWorkerSet take each other's place; the old one goes when the new one answers."""
     namespace.apply(SEVERAL_NODES, target__tensorParallelSize=1)
     namespace.wait("EnginesReady", "True", 60)

@@ -50,6 +50,22 @@ def test_pods_are_scheduled_by_what_nodes_have(cluster: Cluster) -> None:
     assert max(map(nodes.count, nodes)) == 2, "4 GPUs each: no more than two on a node with 8"
 
 
+@pytest.mark.parametrize("word", ["deployments", "deployment", "deploy", "rs", "ns"])
+def test_the_reader_reads_what_kubectl_reads(cluster: Cluster, word: str) -> None:
+    labelled = cluster.reader.items(word, selector="app=thing")
+    assert cluster.reader.items(word) == cluster.kubectl.get(word)["items"]
+    assert labelled == cluster.kubectl.get(word, "-l", "app=thing")["items"]
+    for found in labelled:
+        assert cluster.reader.get(word, found["metadata"]["name"]) == found
+
+
+def test_the_reader_tells_what_is_not_there(cluster: Cluster) -> None:
+    assert cluster.reader.get("deployment", "no-such-thing") is None
+    assert cluster.reader.items("deployment", namespace="no-such-namespace") == []
+    with pytest.raises(ClusterError, match="'gateways': install its definition"):
+        cluster.reader.items("gateways")
+
+
 def test_up_again_changes_nothing(cluster: Cluster) -> None:
     before = cluster.status()
     cluster.up(["simulated:2"])
@@ -78,10 +94,11 @@ def test_the_api_server_stops_and_starts_alone(cluster: Cluster) -> None:
     others = {name: pid for name, pid in cluster.status().items() if name in {"etcd", "kwok"}}
     config = cluster.kubeconfig.read_text()
     cluster.stop("kube-apiserver")
-    with pytest.raises(ClusterError, match="refused"):
-        cluster.kubectl.run("get", "nodes")
+    for read in (cluster.kubectl.get, cluster.reader.items):
+        with pytest.raises(ClusterError, match="refused"):
+            read("nodes")
     cluster.start("kube-apiserver")
-    cluster.kubectl.run("get", "deployment", "thing")
+    assert cluster.reader.get("deployment", "thing") == cluster.kubectl.get("deployment", "thing")
     assert cluster.kubeconfig.read_text() == config
     assert others.items() <= cluster.status().items()
 
