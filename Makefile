@@ -74,7 +74,7 @@ fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this ma
 
 .PHONY: integration
 integration: venv binaries ## The operator on a real API server with simulated nodes
-	$(PY) -m pytest tests/integration -n 3 --dist loadfile
+	$(PY) -m pytest tests/integration -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: keda
 keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time)

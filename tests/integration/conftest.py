@@ -40,6 +40,16 @@ spec:
 """
 
 
+LONG = ("test_outage", "test_autoscaling", "test_figures_in_status", "test_metrics_server", "test_faults")
+"""Files that wait for minutes, mostly without work for a core: the longest first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files begin first (`--dist loadfile`), or one of them would run on alone."""
+    rank = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
+
+
 def wait_for(what: str, check: Callable[[], Any], seconds: float = 30, log: Path | None = None) -> Any:
     """Poll `check` until it returns something true, which is returned."""
     deadline = time.monotonic() + seconds
