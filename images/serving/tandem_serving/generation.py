@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
@@ -87,26 +86,28 @@ class Generation:
         return lambda: self._make(step, chunks)
 
     def _make(self, step: Step, written: list[Chunk] | None) -> Send:
-        chunks: list[Chunk] = []
-        with self._told_to_the_client():
+        sends: list[Send] = []
+        try:
             chunks = self.writer.write(step) if written is None else written
             self._count(step)
-        return lambda: self._send(chunks)
-
-    def _send(self, chunks: list[Chunk]) -> None:
-        with self._told_to_the_client():
-            for chunk in chunks:
-                self.job.send(chunk)
-
-    @contextmanager
-    def _told_to_the_client(self) -> Iterator[None]:
-        """Whatever fails, the client must hear of it, and nobody else."""
-        try:
-            yield
-        except Exception:  # of text or sending, whatever it is: without an answer the client would wait for ever
+            sends = [self.job.prepare(chunk) for chunk in chunks]
+        except Exception:  # of text or tensors, whatever it is
             log.exception("a response could not be made")
-            self.over = True
-            self.job.fail(EngineError(FAILED))
+            self._fail()
+        return lambda: self._send(sends)
+
+    def _send(self, sends: list[Send]) -> None:
+        try:
+            for send in sends:
+                send()
+        except Exception:  # of Triton's sender, whatever it is
+            log.exception("a response could not be sent")
+            self._fail()
+
+    def _fail(self) -> None:
+        """Tell the client, and nobody else: without an answer it would wait for ever."""
+        self.over = True
+        self.job.fail(EngineError(FAILED))
 
     def _count(self, step: Step) -> None:
         now, metrics = time.monotonic(), self.metrics

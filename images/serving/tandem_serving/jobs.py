@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -33,10 +34,10 @@ SentP = TypeVar("SentP", bound=Piece, contravariant=True)
 
 
 class Responder(Protocol[SentP]):
-    """A request's way back to its client. Methods are called by one thread at a time."""
+    """A request's way back to its client. But for `prepare` one thread at a time calls it."""
 
-    def send(self, chunk: SentP, last: bool) -> None:
-        """Send a chunk; `last` ends the request."""
+    def prepare(self, chunk: SentP) -> Callable[[bool], None]:
+        """Make a chunk's response: what sends it, and with True ends the request. By any thread, which also sends."""
         ...
 
     def fail(self, error: ServingError) -> None:
@@ -61,17 +62,25 @@ class Job(Generic[P]):
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finished: int = 0
 
+    def prepare(self, chunk: P) -> Callable[[], None]:
+        """Make a chunk's response: what sends it unless the request is over. Its last prompt's last chunk ends it."""
+        send, ends = self.responder.prepare(chunk), bool(chunk.finish_reason)
+        return lambda: self._send(send, ends)
+
     def send(self, chunk: P) -> None:
-        """Send a chunk unless the request is over; its last prompt's last chunk ends it."""
+        """Make a chunk's response and send it."""
+        self.prepare(chunk)()
+
+    def _send(self, send: Callable[[bool], None], ends: bool) -> None:
         with self._lock:
             if self.over:
                 return
-            self._finished += bool(chunk.finish_reason)
+            self._finished += ends
             last = self._finished == self.prompts
             if last and self.responder.cancelled():
                 return  # it lingers, see above
             self.over = last
-            self.responder.send(chunk, last)
+            send(last)
 
     def fail(self, error: ServingError) -> None:
         """End the request with an error, unless it is over."""

@@ -1,6 +1,7 @@
 """A responder that keeps everything, and holds its caller to what Triton's asks for."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Self
 
@@ -18,8 +19,11 @@ class Answer(Generic[P]):
     broken: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
-    def send(self, chunk: P, last: bool) -> None:
-        """As Triton's sender."""
+    def prepare(self, chunk: P) -> Callable[[bool], None]:
+        """What sends a chunk."""
+        return lambda last: self._send(chunk, last)
+
+    def _send(self, chunk: P, last: bool) -> None:
         assert not self.over.is_set(), "nothing may follow the end"
         if self.broken:
             raise OSError("the server is gone")

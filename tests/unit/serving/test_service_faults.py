@@ -105,6 +105,15 @@ def test_a_request_that_is_over_is_never_asked_about() -> None:
     assert not job.abandoned()
 
 
+def test_a_response_that_was_made_in_time_is_not_sent_after_the_end() -> None:
+    answer = Answer()
+    job = Job(2, "", answer, deadline=0)
+    send = job.prepare(Chunk(0, "a", [1]))
+    job.fail(CancelledError("stopped"))
+    send()
+    assert answer.chunks == []
+
+
 def test_a_client_that_is_gone_gets_no_last_response_at_once() -> None:
     """With a response still being written, it would crash Triton's gRPC frontend."""
     answer, jobs = Answer(gone=True), Jobs[Chunk](timeout=1e9)

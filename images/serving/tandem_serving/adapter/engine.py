@@ -181,7 +181,7 @@ def _outputs(response: Any, rows: int, wanted: tuple[str, ...]) -> list[tuple[in
                 tokens[row][:count],
                 None if log_probs is None else log_probs[row].reshape(-1)[:count].copy(),
                 None if logits is None else _logits(logits[row], count),
-                {name: int(array[row].reshape(-1)[0]) for name, array in figures.items()} or None,
+                {name: int(array[row].reshape(-1)[0]) for name, array in figures.items()} if figures else None,
             ),
         )
         for row, count in enumerate(counts)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -43,7 +44,7 @@ def dispatch(service: Service[P], triton_request: Any, responder: TritonResponde
 
 
 class TritonResponder(ABC, Generic[P]):
-    """A Triton request's response sender; outputs that the client did not ask for are left out.
+    """A Triton request's response sender. `wanted`: the outputs that the client asked for; Triton drops others.
 
     With the request parameter `ONE_RESPONSE`, which the unary models set, all prompts come in one response, and
     so does an error: its code as finish_reason, its message as text_output. Triton drops the codes of
@@ -52,7 +53,7 @@ class TritonResponder(ABC, Generic[P]):
 
     def __init__(self, triton_request: Any) -> None:
         self._sender = triton_request.get_response_sender()
-        self._wanted = set(triton_request.requested_output_names())
+        self.wanted = frozenset(triton_request.requested_output_names())
         self._one_response = ONE_RESPONSE in json.loads(triton_request.parameters() or "{}")
         self._rows: list[dict[str, Array]] = []
 
@@ -61,30 +62,23 @@ class TritonResponder(ABC, Generic[P]):
         """A chunk's outputs by name, the first dimension 1; with a `batch_index`."""
 
     def tensors(self, chunk: P) -> list[Any]:
-        """A chunk's outputs as pb_utils.Tensor."""
-        return [pb_utils.Tensor(name, value) for name, value in self.arrays(chunk).items()]
+        """A chunk's outputs that the client wants, as pb_utils.Tensor."""
+        return [pb_utils.Tensor(name, value) for name, value in self.arrays(chunk).items() if name in self.wanted]
 
-    def send(self, chunk: P, last: bool) -> None:
-        """Send a chunk."""
-        if not self._one_response:
-            self._respond(self.tensors(chunk), last)
-            return
-        self._rows.append(self.arrays(chunk))
-        if last:
-            merged = forward.merge(self._rows)
-            self._respond([pb_utils.Tensor(name, value) for name, value in merged.items()], last)
+    def prepare(self, chunk: P) -> Callable[[bool], None]:
+        """Make a chunk's response: what sends it, as the last one or not."""
+        if self._one_response:
+            return partial(self._collect, self.arrays(chunk))
+        return partial(self._send, pb_utils.InferenceResponse(self.tensors(chunk)))
 
     def fail(self, error: ServingError) -> None:
         """Send an error as the last response."""
         if self._one_response:
             texts = {"finish_reason": error.code, "text_output": str(error)}
-            self._respond(
-                [pb_utils.Tensor(name, np.array([text.encode()], np.object_)) for name, text in texts.items()],
-                last=True,
-            )
+            tensors = [pb_utils.Tensor(name, np.array([text.encode()], np.object_)) for name, text in texts.items()]
+            self._send(pb_utils.InferenceResponse(tensors), last=True)
             return
-        response = pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
-        self._sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        self._send(pb_utils.InferenceResponse([], triton_error(error)), last=True)
 
     def close(self) -> None:
         """End without a response."""
@@ -94,8 +88,12 @@ class TritonResponder(ABC, Generic[P]):
         """Whether the client is gone."""
         return bool(self._sender.is_cancelled())
 
-    def _respond(self, tensors: list[Any], last: bool) -> None:
-        if self._wanted:
-            tensors = [tensor for tensor in tensors if tensor.name() in self._wanted]
-        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0
-        self._sender.send(pb_utils.InferenceResponse(output_tensors=tensors), flags)
+    def _collect(self, row: dict[str, Array], last: bool) -> None:
+        self._rows.append(row)
+        if last:
+            merged = forward.merge(self._rows)
+            tensors = [pb_utils.Tensor(name, value) for name, value in merged.items()]
+            self._send(pb_utils.InferenceResponse(tensors), last)
+
+    def _send(self, response: Any, last: bool) -> None:
+        self._sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0)

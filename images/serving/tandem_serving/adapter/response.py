@@ -21,31 +21,34 @@ class BlsResponder(TritonResponder[Chunk]):
         return chunk_arrays(chunk) | {name: small(value) for name, value in chunk_numbers(chunk).items()}
 
     def tensors(self, chunk: Chunk) -> list[Any]:
-        """The same as Triton's tensors."""
-        tensors = [pb_utils.Tensor(name, value) for name, value in chunk_arrays(chunk).items()]
-        return tensors + [_constants.tensor(name, value) for name, value in chunk_numbers(chunk).items()]
+        """Those that the client wants, as Triton's tensors."""
+        wanted, known = self.wanted, _local.constants
+        tensors = [pb_utils.Tensor(name, value) for name, value in chunk_arrays(chunk).items() if name in wanted]
+        return tensors + [known[number] for number in chunk_numbers(chunk).items() if number[0] in wanted]
 
 
-class _Constants(threading.local):
-    """Tensors of a thread's small numbers and finish reasons, made once: most of a chunk's are the same."""
+class _Constants(dict[tuple[str, int | str], Any]):
+    """Tensors by name and value of small numbers and finish reasons, made once: most of a chunk's are the same."""
 
     MOST = 4096
 
-    def __init__(self) -> None:
-        self._tensors: dict[tuple[str, int | str], Any] = {}
-
-    def tensor(self, name: str, value: int | str) -> Any:
-        """The pb_utils.Tensor of a value."""
-        key = (name, value)
-        tensor = self._tensors.get(key)
-        if tensor is None:
-            tensor = pb_utils.Tensor(name, small(value))
-            if len(self._tensors) < self.MOST:
-                self._tensors[key] = tensor
+    def __missing__(self, key: tuple[str, int | str]) -> Any:
+        """The pb_utils.Tensor of a value that comes for the first time."""
+        name, value = key
+        tensor = pb_utils.Tensor(name, small(value))
+        if len(self) < self.MOST:
+            self[key] = tensor
         return tensor
 
 
-_constants = _Constants()
+class _Local(threading.local):
+    """What each thread has for itself: Triton writes a tensor to shared memory when it is first sent, unlocked."""
+
+    def __init__(self) -> None:
+        self.constants = _Constants()
+
+
+_local = _Local()
 
 
 def small(value: int | str) -> Array:
