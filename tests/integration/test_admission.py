@@ -129,6 +129,17 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "no draft logits in the LLM API",
     ),
     (
+        {"runtime__mode": "LLMAPI", "serving__queueTimeoutSeconds": 1},
+        "queueTimeoutSeconds is for mode BLS",
+        "a line that is the engine's own",
+    ),
+    (
+        {"serving": {"queueTimeoutSeconds": 60, "requestTimeoutSeconds": 60}},
+        "not below requestTimeoutSeconds",
+        "a wait as long as the request may take",
+    ),
+    ({"serving__queueTimeoutSeconds": 0}, "should be greater than or equal to 0.1", "no time to be looked at"),
+    (
         {"draft": None, "speculation": NONE_TYPE, "placement": {"strategy": "Separate"}},
         "write strategy: Shared",
         "no draft",
@@ -244,6 +255,11 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
 def test_accepted_autoscaling(namespace: Namespace, autoscaling: dict[str, Any], reason: str) -> None:
     namespace.apply(autoscaling=autoscaling)
     assert namespace.get("sis", "svc")["spec"]["autoscaling"]["maxReplicas"] == autoscaling["maxReplicas"], reason
+
+
+def test_a_fraction_of_a_second_in_line_is_accepted(namespace: Namespace) -> None:
+    namespace.apply(serving={"queueTimeoutSeconds": 0.9, "requestTimeoutSeconds": 1})
+    assert namespace.get("sis", "svc")["spec"]["serving"]["queueTimeoutSeconds"] == 0.9
 
 
 def test_defaults_are_written_by_the_api_server(namespace: Namespace) -> None:

@@ -33,6 +33,18 @@ class QueueFullError(ServingError):
     code = "UNAVAILABLE"
 
 
+class QueueTimeoutError(ServingError):
+    """It waited for a place for too long; the same request may be sent again, better to another replica."""
+
+    code = "UNAVAILABLE"
+
+    def __init__(self, waited: float, limit: float) -> None:
+        super().__init__(
+            f"all places were taken for {waited:.1f} s and requests wait {limit:g} s at most (queueTimeoutSeconds): "
+            "send the request again to another replica or later"
+        )
+
+
 class EngineError(ServingError):
     """An engine (target or draft) refused or failed a call; `code` is the engine's own."""
 

@@ -51,7 +51,7 @@ class Responder(Protocol[SentP]):
 
 @dataclass
 class Job(Generic[P]):
-    """A request of `prompts` prompts while it runs. Sending stops at its end."""
+    """A request of `prompts` prompts while it runs. Sending stops at its end. `begun`: one of them got a place."""
 
     prompts: int
     request_id: str
@@ -59,6 +59,7 @@ class Job(Generic[P]):
     deadline: float
     arrived: float = field(default_factory=time.monotonic)
     over: bool = False
+    begun: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finished: int = 0
 

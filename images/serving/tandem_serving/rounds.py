@@ -7,6 +7,7 @@ without (`landed`, `late`); what sequences gained waits in `outgoing` for its de
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.breaker import Breaker
+from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Make
-from tandem_serving.errors import EngineError, QueueFullError, ServingError
+from tandem_serving.errors import EngineError, QueueFullError, QueueTimeoutError, ServingError
 from tandem_serving.generation import Generation
+from tandem_serving.jobs import Job
 from tandem_serving.loop import LONGEST_SPAN, Call, Output, Role
 from tandem_serving.policy import Policy
 from tandem_serving.schedule import Batch, Schedule, Turn
@@ -27,13 +30,14 @@ log = logging.getLogger("tandem.rounds")
 @dataclass(frozen=True)
 class Limits:
     """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call;
-    whether a single sequence drafts ahead while the target verifies."""
+    whether a single sequence drafts ahead while the target verifies; seconds in line."""
 
     running: int
     waiting: int
     rows: int
     draft_timeout: float
     ahead: bool = False
+    queue_timeout: float = math.inf
 
 
 @dataclass(eq=False)
@@ -76,6 +80,7 @@ class Rounds:
         admitted = len(self._running) + len(self._waiting)
         limit = self._limits.running + self._limits.waiting
         if admitted + len(generations) > limit:
+            self._metrics.add(m.REFUSED, len(generations), m.QUEUE_FULL)
             raise QueueFullError(
                 f"{admitted} sequences are running or waiting and the limit is {limit}: "
                 f"no room for {len(generations)} more; send the request again later or to another replica"
@@ -91,6 +96,16 @@ class Rounds:
             self._waiting = deque(g for g in self._waiting if not g.job.over)
         self._fill()
 
+    def refuse(self, now: float) -> list[tuple[Job[Chunk], ServingError]]:
+        """Take those out of the line who waited too long, for the caller to tell them. A request that has a place for
+        one of its prompts waits for the others."""
+        limit = self._limits.queue_timeout
+        late = {g for g in self._waiting if now - g.job.arrived > limit and not g.job.begun}
+        if late:
+            self._metrics.add(m.REFUSED, len(late), m.QUEUE_TIMEOUT)
+            self._waiting = deque(g for g in self._waiting if g not in late)
+        return [(g.job, QueueTimeoutError(now - g.job.arrived, limit)) for g in late]
+
     def leave(self, generation: Generation) -> None:
         """A sequence is over and delivered: its place is free."""
         self._let_go(generation)
@@ -100,6 +115,7 @@ class Rounds:
         while self._waiting and len(self._running) < self._limits.running:
             generation = self._waiting.popleft()
             self._running[generation] = None
+            generation.job.begun = True
             self._schedule.enter(generation.key)
             if generation.draft_length:
                 self._policy.enter(generation.acceptance)

@@ -75,12 +75,15 @@ class Runner:
         self._submit(ready)
 
     def watch(self, now: float) -> None:
-        """Give up drafts that are late: their sequences go on with the target alone."""
+        """Refuse who waited too long. Give up drafts that are late: their sequences go on with the target alone."""
         with self._lock:
+            refused = self._rounds.refuse(now)
             late = [self._answers[flight] for flight in self._rounds.late(now)]
             ready = self._rounds.start()
         self._stop(late)
         self._submit(ready)
+        for job, error in refused:
+            job.fail(error)
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""

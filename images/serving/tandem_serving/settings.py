@@ -38,6 +38,7 @@ class Settings:
     rows: int
     separate_devices: bool
     mix_seed: bool
+    queue_timeout: float
     use_draft_logits: bool
     acceptance_threshold: float | None
     probe_share: float
@@ -62,6 +63,7 @@ def read(parameters: Mapping[str, str]) -> Settings:
         rows=number(parameters, "max_engine_rows", int, "1", 1),
         separate_devices=_flag(parameters, "separate_devices"),
         mix_seed=_flag(parameters, "mix_seed"),
+        queue_timeout=queue_timeout(parameters),
         use_draft_logits=_flag(parameters, "use_draft_logits"),
         acceptance_threshold=(
             number(parameters, "draft_acceptance_threshold", float, "", 0)
@@ -70,6 +72,11 @@ def read(parameters: Mapping[str, str]) -> Settings:
         ),
         probe_share=number(parameters, "probe_share", float, "0", 0),
     )
+
+
+def queue_timeout(parameters: Mapping[str, str]) -> float:
+    """Seconds that a request waits for a place at most; infinite where nothing is said. Raises SettingsError."""
+    return number(parameters, "queue_timeout_seconds", float, "inf", 0.001)
 
 
 def text(parameters: Mapping[str, str], name: str) -> str:

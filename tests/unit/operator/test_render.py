@@ -70,6 +70,38 @@ def test_the_share_of_probes_reaches_the_bls(share: float, written: str | None, 
     assert found == written
 
 
+LINE = ("queue_timeout_seconds", "max_running_sequences")
+
+
+@pytest.mark.parametrize(
+    ("serving", "bls", "unary", "reason"),
+    [
+        ({}, {}, {}, "all wait"),
+        (
+            {"queueTimeoutSeconds": 0.9, "maxBatchSize": 16},
+            {"queue_timeout_seconds": "0.9", "max_running_sequences": "16"},
+            {"queue_timeout_seconds": "0.9"},
+            "who finds no place in the engines waits in the BLS",
+        ),
+        (
+            {"queueTimeoutSeconds": 2, "maxBatchSize": 128},
+            {"queue_timeout_seconds": "2.0", "max_running_sequences": "64"},
+            {"queue_timeout_seconds": "2.0"},
+            "the BLS itself has 64 places",
+        ),
+    ],
+)
+def test_the_time_in_line_reaches_the_models(
+    serving: dict[str, float], bls: dict[str, str], unary: dict[str, str], reason: str, settings: Settings
+) -> None:
+    service = parse(QUICKSTART, **{f"serving__{name}": value for name, value in serving.items()})
+    files = render(record(service, settings)).files
+    for model, expected in (("speculative_bls", bls), ("tensorrt_llm_bls", unary)):
+        config = text_format.Parse(files[f"{model}.config.pbtxt"], model_config_pb2.ModelConfig())
+        found = {name: config.parameters[name].string_value for name in LINE if name in config.parameters}
+        assert found == expected, reason
+
+
 @pytest.mark.parametrize(
     ("change", "same", "reason"),
     [

@@ -76,8 +76,10 @@ NO_TENSORS: dict[Role, Binding] = {"target": Binding({}), "draft": Binding({})}
 @dataclass
 class Sink:
     values: dict[str, float] = field(default_factory=dict)
+    labelled: dict[tuple[str, m.Labels], float] = field(default_factory=dict)
 
     def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
+        self.labelled[family.name, labels] = self.labelled.get((family.name, labels), 0) + value
         self.values[family.name] = self.values.get(family.name, 0) + value
 
     def set(self, family: m.Family, value: float) -> None:

@@ -1,5 +1,6 @@
 """The service: how requests end before their time, and what becomes of the others."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,16 +15,57 @@ from tandem_serving.tokenizer import Tokenizer
 from unit.serving.services import ALONE, ALONE_ROWS, Answer, MockCall, MockEngines, Sink, Start, ask, tensors
 
 
-def test_full_queue_is_refused(start: Start) -> None:
+def test_full_queue_is_refused(start: Start, sink: Sink) -> None:
     held = threading.Event()
     service = start(MockEngines(before=lambda role, call: held.wait(10)), running=2, waiting=1)
     running = [ask(service, tensors("a")) for _ in range(3)]
     refused = ask(service, tensors("b")).wait()
     assert refused.error is not None
     assert (refused.error.code, "no room for 1 more" in str(refused.error)) == ("UNAVAILABLE", True)
+    service.metrics.flush(sink)
+    assert sink.labelled[m.REFUSED.name, m.QUEUE_FULL] == 1
     held.set()
     assert all(answer.wait().error is None for answer in running)
     assert ask(service, tensors("b")).wait().error is None
+
+
+IN_LINE = 0.3
+
+
+def test_who_waited_too_long_is_refused_and_those_behind_are_served(start: Start, sink: Sink) -> None:
+    held = threading.Event()
+    service = start(MockEngines(before=lambda role, call: held.wait(10)), running=1, queue_timeout=IN_LINE)
+    runs = ask(service, tensors("a"))
+    began = time.monotonic()
+    alone, several = ask(service, tensors("b")), ask(service, tensors("c", "d", "e"))
+    for answer in (alone.wait(), several.wait()):
+        assert answer.error is not None
+        assert answer.error.code == "UNAVAILABLE"
+        said = re.fullmatch(
+            r"all places were taken for (.*) s and requests wait 0.3 s at most \(queueTimeoutSeconds\): "
+            "send the request again to another replica or later",
+            str(answer.error),
+        )
+        assert said, answer.error
+        assert IN_LINE <= float(said[1]) <= time.monotonic() - began + 0.05
+    eventually(lambda: sink.values.get(m.WAITING.name) == 0, "the line is empty")
+    behind = ask(service, tensors("f"))
+    held.set()
+    assert runs.wait().error is None
+    assert behind.wait().error is None
+    service.metrics.flush(sink)
+    assert sink.labelled[m.REFUSED.name, m.QUEUE_TIMEOUT] == 1 + 3
+    assert sink.labelled[m.REFUSED.name, m.QUEUE_FULL] == 0
+
+
+def test_a_request_that_has_a_place_for_one_of_its_prompts_is_not_refused(start: Start) -> None:
+    held = threading.Event()
+    service = start(MockEngines(before=lambda role, call: held.wait(10)), running=1, queue_timeout=IN_LINE)
+    answer, other = ask(service, tensors("a", "b", "c")), ask(service, tensors("d"))
+    assert other.wait().error is not None, "the time in line is over"
+    held.set()
+    assert answer.wait().error is None
+    assert {chunk.batch_index for chunk in answer.chunks} == {0, 1, 2}
 
 
 def test_slow_draft_is_given_up_and_counted(start: Start, sink: Sink) -> None:

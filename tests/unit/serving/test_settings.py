@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,17 @@ LEAST = {"tensorrt_llm_model_name": "target", "tokenizer_dir": "/t", "target_mod
 def test_defaults_without_a_draft() -> None:
     settings = read(LEAST)
     assert (settings.draft_model, settings.draft_path, settings.max_draft_len) == ("", None, 0)
-    assert (settings.request_timeout, settings.draft_timeout) == (600, 10)
+    assert (settings.request_timeout, settings.draft_timeout, settings.queue_timeout) == (600, 10, math.inf)
     assert (settings.running, settings.waiting, settings.mix_seed) == (64, 1024, False)
     assert (settings.use_draft_logits, settings.acceptance_threshold) == (False, None)
 
 
 def test_all() -> None:
     draft = {"tensorrt_llm_draft_model_name": "draft", "draft_model_path": "/d", "max_draft_len": "4"}
-    settings = read(LEAST | draft | {"mix_seed": "true", "draft_timeout_seconds": "0.5"})
+    times = {"draft_timeout_seconds": "0.5", "queue_timeout_seconds": "0.9"}
+    settings = read(LEAST | draft | times | {"mix_seed": "true"})
     assert (settings.draft_path, settings.max_draft_len) == (Path("/d"), 4)
-    assert (settings.draft_timeout, settings.mix_seed) == (0.5, True)
+    assert (settings.draft_timeout, settings.queue_timeout, settings.mix_seed) == (0.5, 0.9, True)
 
 
 def test_acceptance_by_logits() -> None:

@@ -52,6 +52,7 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         mix_seed=config.mix_seed,
         ahead=config.separate_devices,
         probe_share=config.probe_share,
+        queue_timeout=config.queue_timeout,
     )
     policy: Policy = Fixed(config.max_draft_len, config.separate_devices)
     if config.adaptive and config.max_draft_len:

@@ -1,7 +1,8 @@
 """One response for unary clients, made by a decoupled model beside: the code of the unary models.
 
 Triton refuses unary calls to decoupled models, and upstream's clients make them. Requests run on threads, as
-many as the decoupled model runs at once; those beyond wait here, counted as waiting, and above a bound are refused.
+many as the decoupled model runs at once; those beyond wait here, counted as waiting. Above a bound they are refused,
+as are those that wait for longer than `queue_timeout_seconds`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import threading
+import time
 import uuid
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -22,14 +26,23 @@ from tandem_serving import metrics as m
 from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
 from tandem_serving.adapter.metrics import TritonSink
 from tandem_serving.adapter.responder import ONE_RESPONSE
-from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, RequestError, ServingError
+from tandem_serving.errors import (
+    FAILED,
+    CancelledError,
+    EngineError,
+    QueueFullError,
+    QueueTimeoutError,
+    RequestError,
+    ServingError,
+)
 from tandem_serving.inputs import Array
 from tandem_serving.iterators import responses
+from tandem_serving.settings import queue_timeout
 
 log = logging.getLogger("tandem.unary")
 
 CANCEL_POLL_SECONDS = 0.1
-METRICS_SECONDS = 0.5
+WATCH_SECONDS = 0.1
 # Outputs that are read here, asked for or not.
 NEEDED = ("finish_reason", "text_output")
 # The flag by which clients ask for a stream: upstream's BLS and LLM-API models name it differently.
@@ -45,6 +58,9 @@ class Unary:
         parameters = adapter.parameters(args)
         running = int(parameters.get("max_running_sequences") or "64")
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
+        self._queue_timeout = queue_timeout(parameters)
+        self._metrics = m.Metrics((m.REFUSED,))
+        self._line: deque[tuple[float, Future[None], Any]] = deque()  # by arrival; some may have begun
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -55,20 +71,23 @@ class Unary:
         self._requests = ThreadPoolExecutor(running, thread_name_prefix="request")
         self._calls = ThreadPoolExecutor(2 * running, thread_name_prefix="call")  # a stop must not wait for calls
 
-        threading.Thread(target=self._report, name="metrics", daemon=True).start()
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; each is answered from its thread."""
         for request in requests:
             if self._enter():
-                self._requests.submit(self._answer, request).add_done_callback(self._leave)
+                begun = self._requests.submit(self._answer, request)
+                begun.add_done_callback(self._leave)
+                if self._queue_timeout < math.inf:
+                    self._line.append((time.monotonic(), begun, request))
                 continue
+            self._metrics.add(m.REFUSED, 1, m.QUEUE_FULL)
             full = QueueFullError(
                 f"{self._waiting} requests are waiting and that is the limit: "
                 "send the request again later or to another replica"
             )
-            final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-            request.get_response_sender().send(_error_response(full), final)
+            _refuse(request, full)
 
     def finalize(self) -> None:
         """End the threads; the decoupled model ends its own requests."""
@@ -89,11 +108,19 @@ class Unary:
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("a request broke off", exc_info=error)
 
-    def _report(self) -> None:
-        metrics, sink = m.Metrics(()), TritonSink()
-        while not self._closed.wait(METRICS_SECONDS):
-            metrics.set(m.WAITING, max(0, self._count - self._running))
-            metrics.flush(sink)
+    def _watch(self) -> None:
+        sink = TritonSink()
+        while not self._closed.wait(WATCH_SECONDS):
+            self._refuse_late(time.monotonic())
+            self._metrics.set(m.WAITING, max(0, self._count - self._running))
+            self._metrics.flush(sink)
+
+    def _refuse_late(self, now: float) -> None:
+        while self._line and (waited := now - self._line[0][0]) > self._queue_timeout:
+            _, answer, request = self._line.popleft()
+            if answer.cancel():  # nobody has begun with it
+                self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
+                _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
 
     def _answer(self, request: Any) -> None:
         sender = request.get_response_sender()
@@ -163,6 +190,11 @@ def _collect(call: Any) -> dict[str, Array]:
 
 def _gone() -> CancelledError:
     return CancelledError("the client cancelled the request")
+
+
+def _refuse(request: Any, error: ServingError) -> None:
+    final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+    request.get_response_sender().send(_error_response(error), final)
 
 
 def _error_response(error: ServingError) -> Any:

@@ -47,10 +47,22 @@ class Access(Model):
 class Serving(Model):
     """Limits of each replica's server."""
 
+    cel = (
+        Rule(
+            "!has(self.queueTimeoutSeconds) || self.queueTimeoutSeconds < double(self.requestTimeoutSeconds)",
+            "serving.queueTimeoutSeconds is not below requestTimeoutSeconds, which ends the request first:"
+            " write less, or remove it",
+        ),
+    )
     max_batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
     """Sequences that a replica runs at once; further requests wait."""
     request_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
     """Longest time that a request may take; pods that stop finish their streams within it."""
+    queue_timeout_seconds: Annotated[float, Field(ge=0.1, le=86400)] | None = None
+    """BLS: a request that waited so long for a place is refused with UNAVAILABLE, so that those behind it are in
+    time; a replica then runs `maxBatchSize` sequences at once, no more. For a gateway that sends it to another
+    replica, or clients that come later; a little less than `objectives.timeToFirstToken`. To the autoscaler refused
+    requests are demand. Absent: requests wait."""
     access: Access = Field(default_factory=Access, json_schema_extra={"default": {}})
     """Who may connect."""
 
@@ -131,6 +143,11 @@ class ServiceSpec(Model):
         Rule(
             f"!{_LLMAPI} || !(has(self.target.engine) || (has(self.draft) && has(self.draft.engine)))",
             "mode LLMAPI runs checkpoints, not TensorRT engines: remove engine, or write runtime.mode: BLS",
+        ),
+        Rule(
+            f"!{_LLMAPI} || !has(self.serving.queueTimeoutSeconds)",
+            "serving.queueTimeoutSeconds is for mode BLS (TensorRT-LLM's LLM API has a line of its own): remove it,"
+            " or write runtime.mode: BLS",
         ),
         Rule(
             f"!{_LLMAPI} || self.speculation.acceptance.method == 'TokenMatch'",

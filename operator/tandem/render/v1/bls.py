@@ -8,7 +8,7 @@ from tandem.api.types import KvCache, Lookahead
 from tandem.engines import engine_folders, max_draft_len, needs_engines
 from tandem.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.inputs import Inputs
-from tandem.render.v1.stack import Stack, config, model_check
+from tandem.render.v1.stack import BLS_SEQUENCES, Stack, config, model_check
 from tandem.sources import Role, tokenizer_folder
 from tandem.volumes import TANDEM
 
@@ -119,6 +119,9 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "target": _role(inputs, engines, Role.TARGET),
         "draft": _role(inputs, engines, Role.DRAFT) if spec.draft else None,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
+        "queue_timeout_seconds": spec.serving.queue_timeout_seconds,
+        # Who waits must wait where he can be refused: with more at once than the engines hold, he would wait there.
+        "max_running_sequences": min(spec.serving.max_batch_size, BLS_SEQUENCES),
         "bls_instance_count": 1,
     }
 

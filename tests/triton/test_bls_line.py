@@ -1,0 +1,57 @@
+"""Requests that wait too long are refused, wherever they stand in line. On the real server, with one place."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from triton import bls_client as bls
+from triton.bls_client import inputs, stream, unary
+from triton.harness import TritonServer, log_on_failure
+from triton.stand_in import TARGET_HANGS
+from triton.test_bls import calls_in_flight, eventually, metric
+
+TIMEOUT, IN_LINE = 4.0, 0.5
+HANGING = inputs("def f", seed=TARGET_HANGS)
+PLAIN = inputs("def g")
+BLS, UNARY = "speculative_bls", "tensorrt_llm_bls"
+ASK = {BLS: stream, UNARY: unary}
+REFUSED = 'tandem_requests_refused_total{reason="queue_timeout"}'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    limits = {"request_timeout_seconds": TIMEOUT, "queue_timeout_seconds": IN_LINE, "max_running_sequences": 1}
+    made = bls.repository(tmp_path_factory.mktemp("line"), "stand-in", **limits)
+    with (made / UNARY / "config.pbtxt").open("a") as config:
+        config.write('\nparameters { key: "max_running_sequences" value { string_value: "1" } }')
+    with TritonServer(made) as running, log_on_failure(running):
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("holds", "waits", "line"),
+    [
+        (BLS, BLS, "a stream in the BLS"),
+        (BLS, UNARY, "a unary request in the BLS"),
+        (UNARY, UNARY, "a unary request in the unary model"),
+    ],
+)
+def test_who_waits_too_long_is_refused(server: TritonServer, holds: str, waits: str, line: str) -> None:
+    before = metric(server, REFUSED)
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(ASK[holds], server.grpc_url, HANGING, holds)
+        eventually(lambda: calls_in_flight(server) == 1, "one runs")
+        began = time.monotonic()
+        with pytest.raises(InferenceServerException) as refused:
+            ASK[waits](server.grpc_url, PLAIN, waits)
+        assert IN_LINE <= time.monotonic() - began < TIMEOUT / 2, line
+        assert "requests wait 0.5 s at most (queueTimeoutSeconds): send" in str(refused.value)
+        # A stream's errors have no code in Triton's protocol.
+        assert refused.value.status() == ("StatusCode.UNAVAILABLE" if waits == UNARY else None)
+        with pytest.raises(InferenceServerException, match="took longer than 4 s"):
+            held.result()
+    assert ASK[waits](server.grpc_url, PLAIN, waits), "there is a place again"
+    eventually(lambda: metric(server, REFUSED) == before + 1, "counted once")
