@@ -94,7 +94,8 @@ the *oracle of the present* has its reserve and knows true rates, acceptance and
 named Tandem are ours, with the adaptive draft length or without; all others run with the adaptive length.
 Goals: {ATTAINMENT:.0%} of the requests within the objectives wherever the oracle reaches that, at most {HOURS:.2f} of
 its replica hours, at most {CHANGES:g} changes an hour over the day, and no simple policy better: one that keeps the
-objectives as well with fewer hours, or better with no more.
+objectives as well with fewer hours, or better with no more. With a *queue timeout* replicas refuse requests that
+waited for so long; who is refused counts as late, and nobody tries again.
 """
 
 

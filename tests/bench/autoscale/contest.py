@@ -13,6 +13,7 @@ from bench.autoscale.traces import Trace
 ATTAINMENT, HOURS, CHANGES = 0.99, 1.10, 6.0
 SPREADS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 MOST = 16
+PATIENCE = 0.9 * TTFT
 OURS, ORACLE, PRESENT, CONSTANT = "Tandem", "oracle", "oracle of the present", "constant replicas"
 
 
@@ -27,7 +28,7 @@ class Contender:
     least: int = 1
     """minReplicas."""
     patience: float | None = None
-    """Requests that waited for so long (s) are refused; None: none is."""
+    """The queue timeout (s): requests that waited for so long are refused; None: none is."""
     only: str | None = None
     """The trace that it is for; None: all."""
 
@@ -36,8 +37,9 @@ def _tandem(k: int | None = None) -> Callable[[], Scaler]:
     return lambda: Tandem(specification(k, MOST))
 
 
-def _reserve(least: int) -> Contender:
-    return Contender(f"Tandem, minReplicas {least}", _tandem(), simple=False, least=least, only="burst")
+def _reserve(least: int, patience: float | None = None) -> Contender:
+    name = f"Tandem, minReplicas {least}" + (f", queue timeout {patience:g} s" if patience else "")
+    return Contender(name, _tandem(), simple=False, least=least, patience=patience, only="burst")
 
 
 CONTENDERS = (
@@ -45,7 +47,8 @@ CONTENDERS = (
     Contender("Tandem, fixed k = 4", _tandem(4), k=4, simple=False),
     Contender("Tandem, k = 0", _tandem(0), k=0, simple=False),
     *(_reserve(least) for least in (5, 6, 7)),
-    Contender("Tandem, late requests refused", _tandem(), simple=False, patience=TTFT, only="burst"),
+    Contender(f"Tandem, queue timeout {PATIENCE:g} s", _tandem(), simple=False, patience=PATIENCE),
+    _reserve(5, PATIENCE),
     Contender("HPA on queue", lambda: Simple(scalers.queue)),
     Contender("HPA on latency", lambda: Simple(scalers.latency)),
     Contender("acceptance threshold", lambda: Simple(scalers.acceptance)),

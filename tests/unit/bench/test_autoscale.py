@@ -106,6 +106,20 @@ def test_a_collapse_of_acceptance_raises_replicas() -> None:
     assert course.replicas[-1][1] > 4
 
 
+def test_refusals_keep_the_others_in_time_and_bring_the_replicas() -> None:
+    trace = Trace("step", 2400.0, "", lambda t: Moment(8.0 if t >= 900 else 3.5))
+    requests = traces.requests(trace, 1)
+    waits, refuses = (
+        Service(
+            trace, Setting(start=3, patience=patience, scaler=scalers.Tandem(scalers.specification(None, 16))), 1
+        ).run(requests)
+        for patience in (None, contest.PATIENCE)
+    )
+    kept = [course.attainment(scalers.TTFT, scalers.ITL) for course in (waits, refuses)]
+    assert kept[1] > kept[0] + 0.1
+    assert [count for at, count in refuses.replicas if at < 1100][-1] >= refuses.replicas[-1][1], "at once"
+
+
 class Untold(scalers.Tandem):
     """Does not know how long a replica takes to start."""
 
