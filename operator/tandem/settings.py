@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from tandem.api.types import DecodingType, Mode
 from tandem.errors import SettingsError
-from tandem.telemetry.credentials import Credentials
+from tandem.telemetry.credentials import Credentials, HeaderName
 from tandem.wire import StrictWire
 
 
@@ -126,6 +126,25 @@ class ReportsSettings(StrictWire):
     """Time between readings; each is one request for all services."""
 
 
+class KedaPrometheus(StrictWire):
+    """What KEDA shows to a Prometheus; see https://keda.sh/docs/latest/scalers/prometheus/#authentication-parameters."""
+
+    authentication: str = ""
+    """ClusterTriggerAuthentication with the parameters that `authModes` need; empty: nothing is shown."""
+    auth_modes: list[Literal["basic", "bearer", "tls"]] = Field(default_factory=list)
+    """What of it is shown, in KEDA's words."""
+    headers: dict[HeaderName, Annotated[str, Field(pattern=r"^[^,=]*$")]] = Field(default_factory=dict)
+    """Further headers, such as X-Scope-OrgID; KEDA takes them apart at commas and equals signs. No secrets."""
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if bool(self.authentication) != bool(self.auth_modes):
+            raise ValueError("authentication and authModes go together: write both, or neither")
+        if {"basic", "bearer"} <= set(self.auth_modes):
+            raise ValueError("authModes must not hold basic and bearer at once: both set the header Authorization")
+        return self
+
+
 class KedaSettings(StrictWire):
     """How KEDA learns of services with `autoscaling.source: KEDA`."""
 
@@ -135,6 +154,8 @@ class KedaSettings(StrictWire):
     """Whether KEDA skips the check of the metrics server's certificate, where its authority is not among KEDA's."""
     prometheus_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
     """Prometheus that scrapes the metrics server: KEDA asks it instead; empty: the metrics server."""
+    prometheus: KedaPrometheus = Field(default_factory=KedaPrometheus)
+    """Who asks that Prometheus."""
 
 
 class Settings(StrictWire):

@@ -65,6 +65,23 @@ app.kubernetes.io/component: metrics
 {{ toYaml $credentials }}
 {{- end }}
 
+{{/* Who asks KEDA's Prometheus: the object with its credentials, and which of them KEDA shows. */}}
+{{- define "tandem.keda.prometheus" -}}
+{{- $given := .Values.keda.prometheus -}}
+{{- $modes := list -}}
+{{- range $parameter, $mode := dict "bearerToken" "bearer" "cert" "tls" "username" "basic" -}}
+{{- if hasKey $given.parameters $parameter }}{{ $modes = append $modes $mode }}{{ end -}}
+{{- end -}}
+{{- if and (or $given.secretName $given.headers) (not .Values.keda.prometheusUrl) }}{{ fail "keda.prometheus says who asks keda.prometheusUrl: write that too" }}{{ end -}}
+{{- if ne (empty $given.secretName) (empty $given.parameters) }}{{ fail "keda.prometheus.secretName and parameters (its keys) go together: write both, or neither" }}{{ end -}}
+{{- if and $given.secretName (not $modes) }}{{ fail "keda.prometheus.parameters needs bearerToken, username or cert: with an authority alone, put it into KEDA's own /custom/ca" }}{{ end -}}
+{{- if and (has "bearer" $modes) (has "basic" $modes) }}{{ fail "keda.prometheus.parameters: write bearerToken, or username and password, not both" }}{{ end -}}
+{{- $shown := dict -}}
+{{- if $modes }}{{ $shown = dict "authentication" (printf "%s-prometheus" (include "tandem.metrics" .)) "authModes" $modes }}{{ end -}}
+{{- with $given.headers }}{{ $_ := set $shown "headers" . }}{{ end -}}
+{{ toYaml $shown }}
+{{- end }}
+
 {{- define "tandem.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
@@ -105,6 +122,7 @@ app.kubernetes.io/component: metrics
 {{- range $key := list "unsafeSsl" "prometheusUrl" -}}
 {{- with index $.Values.keda $key }}{{ $_ := set $keda $key . }}{{ end -}}
 {{- end -}}
+{{- with include "tandem.keda.prometheus" . | fromYaml }}{{ $_ := set $keda "prometheus" . }}{{ end -}}
 {{- with $keda }}{{ $_ := set $settings "keda" . }}{{ end -}}
 {{ toYaml $settings }}
 {{- end }}

@@ -11,10 +11,12 @@ from tandem import names
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
 from tandem.build.metadata import metadata
-from tandem.settings import Settings
+from tandem.settings import KedaSettings, Settings
 
 REPLICAS_NEEDED = "tandem_replicas_needed"
 """Custom metric of our kind, and series of the metrics server."""
+NAMED = {"name": "tandem", "metricType": "AverageValue"}
+"""KEDA's words for the same: of the trigger, and of what it is held against."""
 BEHAVIOR: Mapping[str, Mapping[str, Any]] = {
     # Servers load for minutes: what was asked for must be able to help before more is.
     "scaleUp": {
@@ -91,21 +93,12 @@ def _scaled_object(service: SpeculativeInferenceService, wanted: Autoscaling, se
 
 
 def _trigger(service: SpeculativeInferenceService, settings: Settings) -> dict[str, Any]:
-    """The metrics server's report, or its series in Prometheus where one is named.
+    """The metrics server's report, or its series in Prometheus where one is named."""
+    return _prometheus(service, settings.keda) if settings.keda.prometheus_url else _report(service, settings)
 
-    https://keda.sh/docs/latest/scalers/metrics-api/, https://keda.sh/docs/latest/scalers/prometheus/.
-    """
-    common = {"name": "tandem", "metricType": "AverageValue"}
-    if settings.keda.prometheus_url:
-        labels = f'namespace="{service.namespace}",{KIND.lower()}="{service.name}"'
-        query = {
-            "serverAddress": settings.keda.prometheus_url,
-            "query": f"max({REPLICAS_NEEDED}{{{labels}}})",
-            "threshold": "1",
-            # No series is no figure; without this KEDA takes it for 0.
-            "ignoreNullValues": "false",
-        }
-        return {"type": "prometheus", **common, "metadata": query}
+
+def _report(service: SpeculativeInferenceService, settings: Settings) -> dict[str, Any]:
+    """https://keda.sh/docs/latest/scalers/metrics-api/."""
     report = {
         "url": f"{settings.reports.url}/v1/services/{service.namespace}/{service.name}",
         "valueLocation": "decision.load",
@@ -113,8 +106,30 @@ def _trigger(service: SpeculativeInferenceService, settings: Settings) -> dict[s
         "authMode": "bearer",
         **({"unsafeSsl": "true"} if settings.keda.unsafe_ssl else {}),
     }
-    token = {"name": settings.keda.authentication, "kind": "ClusterTriggerAuthentication"}
-    return {"type": "metrics-api", **common, "metadata": report, "authenticationRef": token}
+    return {"type": "metrics-api", **NAMED, "metadata": report, **_authenticated(settings.keda.authentication)}
+
+
+def _prometheus(service: SpeculativeInferenceService, keda: KedaSettings) -> dict[str, Any]:
+    """https://keda.sh/docs/latest/scalers/prometheus/."""
+    labels = f'namespace="{service.namespace}",{KIND.lower()}="{service.name}"'
+    shown = {
+        "authModes": ",".join(keda.prometheus.auth_modes),
+        "customHeaders": ",".join(f"{name}={value}" for name, value in keda.prometheus.headers.items()),
+    }
+    query = {
+        "serverAddress": keda.prometheus_url,
+        "query": f"max({REPLICAS_NEEDED}{{{labels}}})",
+        "threshold": "1",
+        # No series is no figure; without this KEDA takes it for 0.
+        "ignoreNullValues": "false",
+        **{name: value for name, value in shown.items() if value},
+    }
+    return {"type": "prometheus", **NAMED, "metadata": query, **_authenticated(keda.prometheus.authentication)}
+
+
+def _authenticated(name: str) -> dict[str, Any]:
+    """By a ClusterTriggerAuthentication, if any: what it holds is KEDA's to read, and no namespace's."""
+    return {"authenticationRef": {"name": name, "kind": "ClusterTriggerAuthentication"}} if name else {}
 
 
 def _reference(service: SpeculativeInferenceService) -> dict[str, str]:

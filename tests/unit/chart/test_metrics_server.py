@@ -3,9 +3,7 @@
 from typing import Any
 
 import pytest
-import yaml
 
-from tandem.metrics_api.authentication import AUDIENCE
 from tandem.metrics_api.custom_metrics import METRICS, METRICS_GROUP, METRICS_VERSION, RESOURCE
 from tandem.settings import MetricsServerSettings
 
@@ -169,45 +167,3 @@ def test_the_chart_has_a_text_for_another_adapter() -> None:
     """Helm looks at the cluster only when it installs: see tests/integration/test_metrics_server.py."""
     text = (CHART / "templates" / "metrics-apiservice.yaml").read_text(encoding="utf-8")
     assert "metricsServer.register=false" in text
-
-
-def test_the_notes_tell_what_only_kedas_own_values_can_say(helm: Helm) -> None:
-    said = notes(helm, {"keda": {"enabled": True, "namespace": "scaler"}})
-    assert AUDIENCE in said
-    assert "scaler/tandem-metrics-keda" in said
-    assert AUDIENCE not in notes(helm, {})
-
-
-def test_keda_gets_an_account_that_reads_reports_alone(helm: Helm) -> None:
-    kinds_of_keda = set(kinds(helm.template({"keda": {"enabled": True}}))) - set(kinds(helm.template()))
-    assert kinds_of_keda == {"ClusterTriggerAuthentication"}
-    objects = helm.template({"keda": {"enabled": True, "namespace": "scaler", "operatorServiceAccount": "op"}})
-    trigger = only(objects, "ClusterTriggerAuthentication")
-    account = only(objects, "ServiceAccount", "tandem-metrics-keda")["metadata"]
-    assert trigger["spec"]["boundServiceAccountToken"] == [
-        {"parameter": "token", "serviceAccountName": account["name"]}
-    ]
-    assert account["namespace"] == "scaler"
-    reader = only(objects, "ClusterRoleBinding", "tandem-metrics-keda")
-    assert reader["roleRef"]["name"] == "tandem-metrics-reader"
-    (rule,) = only(objects, "Role", "tandem-metrics-keda")["rules"]
-    assert (rule["resources"], rule["resourceNames"]) == (["serviceaccounts/token"], [account["name"]])
-    (maker,) = only(objects, "RoleBinding", "tandem-metrics-keda")["subjects"]
-    assert (maker["name"], maker["namespace"]) == ("op", "scaler")
-    settings = yaml.safe_load(only(objects, "ConfigMap")["data"]["settings.yaml"])
-    assert settings["keda"]["authentication"] == trigger["metadata"]["name"]
-
-
-def test_the_operator_knows_the_metrics_server_and_its_authority(helm: Helm) -> None:
-    objects = helm.template()
-    settings = yaml.safe_load(only(objects, "ConfigMap")["data"]["settings.yaml"])
-    service = only(objects, "Service", "tandem-metrics")["metadata"]
-    assert settings["reports"]["url"] == f"https://{service['name']}.{service['namespace']}.svc"
-    spec = only(objects, "Deployment", "tandem-operator")["spec"]["template"]["spec"]
-    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "metrics-authority"]
-    (volume,) = [v for v in spec["volumes"] if v["name"] == "metrics-authority"]
-    assert settings["reports"]["caFile"] == f"{mount['mountPath']}/ca.crt"
-    assert volume["secret"]["secretName"] == settings["metricsServer"]["secret"]
-    assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}], "not its key"
-    without = helm.template({"metricsServer": {"enabled": False}})
-    assert "reports" not in yaml.safe_load(only(without, "ConfigMap")["data"]["settings.yaml"])

@@ -10,7 +10,15 @@ import pytest
 import yaml
 
 import tandem
-from tandem.settings import KedaSettings, LeaseSettings, MetricsServerSettings, Profile, Settings, load_settings
+from tandem.settings import (
+    KedaPrometheus,
+    KedaSettings,
+    LeaseSettings,
+    MetricsServerSettings,
+    Profile,
+    Settings,
+    load_settings,
+)
 from tandem.telemetry.credentials import Credentials
 
 from .conftest import CHART, Helm, Values, only
@@ -47,6 +55,24 @@ REFUSED: list[tuple[str, Values, str, str]] = [
     ("a lease too short", {"lease": {"durationSeconds": 1}}, "/durationSeconds", "minimum: got 1, want 2"),
     ("yes is not true", {"crds": {"install": "yes"}}, "/crds/install", "got string, want boolean"),
     ("a number as label", {"podLabels": {"a": 1}}, "/podLabels/a", "got number, want string"),
+    (
+        "a parameter that KEDA does not know",
+        {"keda": {"prometheus": {"parameters": {"token": "t"}}}},
+        "/keda/prometheus/parameters",
+        "'token' not allowed",
+    ),
+    (
+        "a certificate without its key",
+        {"keda": {"prometheus": {"parameters": {"cert": "c"}}}},
+        "/keda/prometheus/parameters",
+        "'key'",
+    ),
+    (
+        "a header that KEDA takes apart",
+        {"keda": {"prometheus": {"headers": {"X-A": "a,b"}}}},
+        "/keda/prometheus/headers/X-A",
+        "does not match pattern",
+    ),
     ("no duration", {"metrics": {"podMonitor": {"interval": "often"}}}, "/interval", "does not match pattern"),
 ]
 
@@ -73,6 +99,9 @@ def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
     return {name: getattr(read, name) for name in names if getattr(read, name) != getattr(default, name)}
 
 
+KEYS = {"username": "username", "password": "password", "cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
+TENANT = {"X-Scope-OrgID": "team-a"}
+READER: Values = {"secretName": "reader", "parameters": KEYS}
 ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
     ("nothing set: the operator's own defaults, all of them", {}, {}),
     (
@@ -130,6 +159,30 @@ ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
         {"keda": {"unsafeSsl": True, "prometheusUrl": "http://p:9090"}},
         {"keda": KedaSettings(unsafe_ssl=True, prometheus_url="http://p:9090")},
     ),
+    (
+        "who asks KEDA's Prometheus: the object with its credentials, and which of them are shown",
+        {
+            "keda": {
+                "prometheusUrl": "https://p:9090",
+                "prometheus": {**READER, "headers": TENANT},
+            }
+        },
+        {
+            "keda": KedaSettings(
+                prometheus_url="https://p:9090",
+                prometheus=KedaPrometheus(
+                    authentication="tandem-metrics-prometheus",
+                    auth_modes=["tls", "basic"],
+                    headers=TENANT,
+                ),
+            )
+        },
+    ),
+    (
+        "a tenant alone",
+        {"keda": {"prometheusUrl": "http://p:9090", "prometheus": {"headers": TENANT}}},
+        {"keda": KedaSettings(prometheus_url="http://p:9090", prometheus=KedaPrometheus(headers=TENANT))},
+    ),
     ("none is not unset", {"revisionHistoryLimit": 0}, {"revision_history_limit": 0}),
     (
         "lease",
@@ -177,6 +230,7 @@ def test_the_lease_of_the_settings_is_the_one_of_the_role(helm: Helm, values: Va
 NOT_OFFERED = {
     Settings: {"reports"},  # follows from the release
     KedaSettings: {"authentication"},
+    KedaPrometheus: {"authentication", "authModes"},  # follow from `parameters`
     LeaseSettings: {"enabled"},  # an upgrade runs two operators for a moment
     MetricsServerSettings: {"service", "secret", "manageCertificate"},  # follow from the release and `certificate`
 }
@@ -190,9 +244,10 @@ NOT_OFFERED = {
         (MetricsServerSettings, SCHEMA["properties"]["metricsServer"]["properties"]),
         (Credentials, SCHEMA["properties"]["metricsServer"]["properties"]["prometheus"]["properties"]),
         (KedaSettings, SCHEMA["properties"]["keda"]["properties"]),
+        (KedaPrometheus, SCHEMA["properties"]["keda"]["properties"]["prometheus"]["properties"]),
         (Profile, SCHEMA["properties"]["profiles"]["items"]["properties"]),
     ],
-    ids=["settings", "lease", "metrics server", "its Prometheus", "KEDA", "profile"],
+    ids=["settings", "lease", "metrics server", "its Prometheus", "KEDA", "KEDA's Prometheus", "profile"],
 )
 def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: dict[str, Any]) -> None:
     for name, field in model.model_json_schema(by_alias=True)["properties"].items():

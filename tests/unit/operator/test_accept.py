@@ -90,6 +90,8 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
         ("profiles: [{name: own}]", "profiles.3.modes: Field required"),
         ("profiles: [3]", "profiles.3"),
         ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),
+        ("keda: {prometheus: {authModes: [bearer]}}", "authentication and authModes go together"),
+        ("keda: {prometheus: {authentication: a, authModes: [bearer, basic]}}", "must not hold basic and bearer"),
     ],
 )
 def test_wrong_settings_say_what_is_wrong(text: str, message: str, tmp_path: Path) -> None:
