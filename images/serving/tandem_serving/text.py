@@ -14,7 +14,7 @@ _CONTEXT_TOKENS = 6
 # A character has at most four bytes, so it spans at most four tokens.
 _CHARACTER_TOKENS = 4
 # The window of tokens decoded at each step is cut back to a part when it gets longer than this.
-_WINDOW_TOKENS = 16
+_WINDOW_TOKENS = 8
 
 Decode = Callable[[list[int]], str]
 
