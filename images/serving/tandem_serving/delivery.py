@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 R = TypeVar("R")
 
@@ -17,22 +17,27 @@ Send = Callable[[], None]
 Make = Callable[[], Send]
 
 
+class _Wave(NamedTuple):
+    makes: list[Make]
+    urgent: bool
+
+
 class Delivery:
     """Steps of one sequence are delivered in order, of different ones side by side.
 
     What a wave brings is made together, then sent together: between two responses the processors do the server's
     work, and have to fetch ours again.
 
-    It makes way: no work begins while a `hurry` lasts, since the interpreter runs one thread at a time and
-    engines that wait for their next call cost every sequence. Nor in the first `GRACE` seconds after it: the
-    call is then on its way through the server, on the same processors.
+    It makes way, unless for what is urgent: no work begins while a `hurry` lasts, since the interpreter runs one
+    thread at a time and engines that wait for their next call cost every sequence. Nor in the first `GRACE` seconds
+    after it: the call is then on its way through the server, on the same processors.
     """
 
     GRACE = 0.0007
 
     def __init__(self, threads: int = 2) -> None:
         # Sending waits for the server, without the interpreter's lock: two threads overlap that.
-        self._queues: list[SimpleQueue[list[Make] | None]] = [SimpleQueue() for _ in range(threads)]
+        self._queues: list[SimpleQueue[_Wave | None]] = [SimpleQueue() for _ in range(threads)]
         self._free = threading.Event()
         self._free.set()
         self._hurries = 0
@@ -49,13 +54,13 @@ class Delivery:
         """Send something after all earlier steps of a sequence."""
         self.put_wave([(sequence, lambda: send)])
 
-    def put_wave(self, steps: Iterable[tuple[Hashable, Make]]) -> None:
-        """Deliver steps of sequences, each after all earlier ones of its sequence."""
+    def put_wave(self, steps: Iterable[tuple[Hashable, Make]], urgent: bool = False) -> None:
+        """Deliver steps of sequences, each after all earlier ones of its sequence; `urgent`: without making way."""
         parts: dict[int, list[Make]] = {}
         for sequence, make in steps:
             parts.setdefault(id(sequence) // 64 % len(self._queues), []).append(make)
         for number, makes in parts.items():
-            self._queues[number].put(makes)
+            self._queues[number].put(_Wave(makes, urgent))
 
     def hurry(self, begins: bool) -> None:
         """A hurry begins or ends; several may overlap."""
@@ -75,20 +80,22 @@ class Delivery:
             thread.join()
 
     def _give_way(self) -> None:
-        self._free.wait()
+        if self._hurries:
+            self._free.wait()
         while (rest := self._ended + self.GRACE - time.monotonic()) > 0:
             time.sleep(rest)
             self._free.wait()
 
-    def _work(self, queue: SimpleQueue[list[Make] | None]) -> None:
-        while (makes := queue.get()) is not None:
-            sends = [self._do(make) for make in makes]
+    def _work(self, queue: SimpleQueue[_Wave | None]) -> None:
+        while (wave := queue.get()) is not None:
+            sends = [self._do(make, wave.urgent) for make in wave.makes]
             for send in sends:
                 if send:
-                    self._do(send)
+                    self._do(send, wave.urgent)
 
-    def _do(self, part: Callable[[], R]) -> R | None:
-        self._give_way()
+    def _do(self, part: Callable[[], R], urgent: bool) -> R | None:
+        if not urgent:
+            self._give_way()
         try:
             return part()
         except Exception:  # one sequence's text or client must not end the others' delivery

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from tandem_serving import metrics as m
-from tandem_serving.delivery import Delivery
+from tandem_serving.delivery import Delivery, Make
 from tandem_serving.errors import FAILED, EngineError, ServingError
 from tandem_serving.generation import Generation
 from tandem_serving.loop import Output, Role
@@ -170,9 +170,12 @@ class Runner:
         with self._lock:
             self._rounds.answered(flight, outputs, now)
             outgoing, self._rounds.outgoing = self._rounds.outgoing, []
-            outgoing.sort(key=lambda item: item[0].heard_of)  # first tokens first; each sequence's own stay in order
+            waves: dict[bool, list[tuple[Generation, Make]]] = {False: [], True: []}
+            for item in outgoing:
+                waves[item[0].heard_of].append(item)
             # Under the lock: without it, another thread could run a sequence's next round and put that step first.
-            self._delivery.put_wave(outgoing)
+            self._delivery.put_wave(waves[False], urgent=True)  # first tokens
+            self._delivery.put_wave(waves[True])
 
     def _settle(self, flight: Flight, error: ServingError) -> Batch[Generation] | None:
         with self._lock:
