@@ -40,8 +40,11 @@ spec:
 """
 
 
-LONG = ("test_outage", "test_autoscaling", "test_figures_in_status", "test_metrics_server", "test_faults")
-"""Files that wait for minutes, mostly without work for a core: the longest first."""
+LONG = (
+    *("test_outage", "test_examples", "test_faults", "test_metrics_server", "test_autoscaling"),
+    *("test_figures_in_status", "test_real", "test_operator", "test_chart"),
+)
+"""Files that take longest, or wait for minutes without work for a core."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
