@@ -135,10 +135,11 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"serving": {"queueTimeoutSeconds": 60, "requestTimeoutSeconds": 60}},
-        "not below requestTimeoutSeconds",
+        "and below requestTimeoutSeconds",
         "a wait as long as the request may take",
     ),
-    ({"serving__queueTimeoutSeconds": 0}, "should be greater than or equal to 0.1", "no time to be looked at"),
+    ({"serving__queueTimeoutSeconds": 0}, "queueTimeoutSeconds must be at least 0.1", "no time at all"),
+    ({"serving__queueTimeoutSeconds": 0.05}, "queueTimeoutSeconds must be at least 0.1", "no time to be looked at"),
     (
         {"draft": None, "speculation": NONE_TYPE, "placement": {"strategy": "Separate"}},
         "write strategy: Shared",

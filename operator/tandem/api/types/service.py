@@ -48,17 +48,19 @@ class Serving(Model):
     """Limits of each replica's server."""
 
     cel = (
+        # 0.1 is no `minimum` of the schema: for whole numbers the API server rounds it down, and takes 0.
         Rule(
-            "!has(self.queueTimeoutSeconds) || self.queueTimeoutSeconds < double(self.requestTimeoutSeconds)",
-            "serving.queueTimeoutSeconds is not below requestTimeoutSeconds, which ends the request first:"
-            " write less, or remove it",
+            "!has(self.queueTimeoutSeconds) || (self.queueTimeoutSeconds >= 0.1"
+            " && self.queueTimeoutSeconds < double(self.requestTimeoutSeconds))",
+            "serving.queueTimeoutSeconds must be at least 0.1, and below requestTimeoutSeconds, which ends the"
+            " request first: write such a time, or remove it",
         ),
     )
     max_batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
     """Sequences that a replica runs at once; further requests wait."""
     request_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
     """Longest time that a request may take; pods that stop finish their streams within it."""
-    queue_timeout_seconds: Annotated[float, Field(ge=0.1, le=86400)] | None = None
+    queue_timeout_seconds: float | None = None
     """BLS: a request that waited so long for a place is refused with UNAVAILABLE, so that those behind it are in
     time; a replica then runs `maxBatchSize` sequences at once, no more. For a gateway that sends it to another
     replica, or clients that come later; a little less than `objectives.timeToFirstToken`. To the autoscaler refused
