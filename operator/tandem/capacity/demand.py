@@ -48,7 +48,7 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
     window = max(pod.seconds for pod in figures.pods)
     if window <= 0:
         return None
-    others = 1 + max(0, figures.unknown - past.newcomers) / len(figures.pods)
+    others = unseen(figures, past.newcomers)
     tokens = others * sum(pod.generation_tokens or 0.0 for pod in figures.pods) / window
     refused = others * sum(pod.refused or 0.0 for pod in figures.pods) / window
     running = others * sum(_running(pod) * pod.seconds for pod in figures.pods) / window
@@ -57,6 +57,11 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
         return None
     arrived = tokens + past.tokens_each * past.growth + min(past.tokens_each * refused, tokens)
     return Demand(max(0.0, arrived), running, waiting, past.tokens_each * waiting / DRAIN)
+
+
+def unseen(figures: Figures, newcomers: int) -> float:
+    """Pods for each one that told figures, itself included, newcomers left out."""
+    return 1 + max(0, figures.unknown - newcomers) / len(figures.pods)
 
 
 def _running(pod: PodFigures) -> float:

@@ -4,6 +4,7 @@ The largest of what these ask for, between minReplicas and maxReplicas:
 
 - Demand: tokens a second over what a replica can do within the objectives, with places kept free for chance.
   Acceptance comes in here, and only here: as a factor of a replica's capacity.
+- KvCache: blocks that sequences hold over a replica's, where the engines tell.
 - QueueLength, TimeToFirstToken, InterTokenLatency: guards. Where an objective is missed they ask for more in
   proportion, never for less.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tandem.api.types import ServiceSpec, seconds
+from tandem.capacity import kv_cache
 from tandem.capacity.demand import Demand
 from tandem.capacity.model import Curve
 from tandem.report import Decision, Signal
@@ -28,6 +30,8 @@ CHANCE = 2.0
 LEAST_USED, MOST_USED = 0.5, 0.9
 # Share of its places before anything is known of a replica's speed.
 USED = 0.8
+# Share of a replica's KV cache that sequences may hold: their lengths vary.
+KV_USED = 0.8
 # A replica goes only when the others could do so much more than is asked for, and comes when they could do less.
 RESERVE = 0.03
 # An HPA leaves replicas as they are while the metric is within this share of them.
@@ -108,12 +112,13 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
     bounds, replicas = situation.bounds, situation.replicas
     if situation.demand is None:
         return _at_zero(bounds) if replicas.none else _hold(replicas)
-    asks = [demand_of(bounds, situation.demand, curve, ahead), *_guards(bounds, situation, situation.demand)]
+    asks = [demand_of(bounds, situation.demand, curve, ahead), *_by_kv_cache(situation)]
+    guards = list(_guards(bounds, situation, situation.demand))
     if replicas.pending or situation.newcomers or situation.drains:
         # Guards see too little, not how much is on its way: until that had a window's time they ask for no more.
         there = float(replicas.ready + replicas.pending)
-        asks = [asks[0], *(replace(ask, load=min(ask.load, there)) for ask in asks[1:])]
-    first = max(asks, key=lambda ask: ask.load)
+        guards = [replace(guard, load=min(guard.load, there)) for guard in guards]
+    first = max([*asks, *guards], key=lambda ask: ask.load)
     load = bounds.within(_steady(first.load, replicas))
     return Decision(
         load=load,
@@ -182,6 +187,18 @@ def _by_places(bounds: Bounds, demand: Demand) -> Ask:
     sequences, places = demand.running + demand.waiting, USED * bounds.places
     message = f"{sequences:.0f} sequences at once for {places:.0f} a replica; its speed is not known yet"
     return Ask("Demand", sequences / places, sequences, places, message)
+
+
+def _by_kv_cache(situation: Situation) -> Iterator[Ask]:
+    """What the KV caches ask for, where the engines tell."""
+    cache = kv_cache.measure(situation.figures, situation.newcomers)
+    if cache is not None:
+        usable = KV_USED * cache.blocks
+        message = (
+            f"sequences hold {cache.held:.0f} blocks of KV cache; a replica has {cache.blocks:.0f},"
+            f" of which {KV_USED:.0%} are used"
+        )
+        yield Ask("KvCache", cache.held / usable, cache.held, usable, message)
 
 
 def _guards(bounds: Bounds, situation: Situation, demand: Demand) -> Iterator[Ask]:

@@ -1,4 +1,4 @@
-"""A page of Prometheus' text format, of which only Tandem's families are read.
+"""A page of Prometheus' text format, of which only Tandem's families and two of the engines' are read.
 
 Triton's own series are most of a page and are skipped unread. Equal lines come again at every scrape and from every
 pod: the text of a series is parsed once (by prometheus_client) and remembered, so that a line costs a look-up.
@@ -11,18 +11,22 @@ from functools import lru_cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, GAUGES
+from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, ENGINE_LABELS, GAUGES
 from tandem.telemetry.page import MAX_SERIES, Page, PageError, Series, series
 
 MAX_SERIES_BYTES = 256
 """A series' name and labels."""
 
-_OURS = re.compile(rb"^(?:# TYPE )?tandem_[^\n]*", re.MULTILINE)
-_TYPES = {**dict.fromkeys((*COUNTERS, ACCEPTED_PER_POSITION), "counter"), **dict.fromkeys(GAUGES, "gauge")}
+_READ = "|".join(("tandem_", *ENGINE_LABELS)).encode()
+_LINES = re.compile(rb"^(?:# TYPE )?(?:%b)[^\n]*" % _READ, re.MULTILINE)
+_TYPES = {
+    **dict.fromkeys((*COUNTERS, ACCEPTED_PER_POSITION), "counter"),
+    **dict.fromkeys((family for family, _ in GAUGES), "gauge"),
+}
 
 
 def parse(text: bytes) -> Page:
-    """The page's samples of Tandem's families.
+    """The page's samples of the families that are read.
 
     Raises:
         PageError: this is no page of metrics, or none that Tandem's models wrote.
@@ -31,9 +35,9 @@ def parse(text: bytes) -> Page:
         raise PageError("this is HTML or JSON, not a page of metrics")
     if text and not text.endswith(b"\n"):
         raise PageError("the page ends in the middle of a line")
-    lines: list[bytes] = _OURS.findall(text)
+    lines: list[bytes] = _LINES.findall(text)
     if len(lines) > MAX_SERIES:
-        raise PageError(f"more than {MAX_SERIES} lines of Tandem's series: its models write about a hundred")
+        raise PageError(f"more than {MAX_SERIES} lines of Tandem's and the engines': they write about a hundred")
     page, seen = Page(), set[bytes]()
     for line in lines:
         if line.startswith(b"#"):

@@ -1,7 +1,10 @@
 """The metric families that are read, and the field of `PodFigures` that each becomes.
 
-They are those of `tandem_serving.metrics`; a test holds the two together. `tandem_draft_length` is of the latest
+Tandem's are those of `tandem_serving.metrics`; a test holds the two together. `tandem_draft_length` is of the latest
 round alone: the mean draft length comes from the counters.
+
+The engines' own are those of TensorRT-LLM's Triton backend, each by the label that says which number it is.
+Source: TensorRT-LLM, triton_backend/inflight_batcher_llm/src/custom_metrics_reporter/custom_metrics_reporter.cc
 """
 
 from collections.abc import Mapping
@@ -20,10 +23,24 @@ ACCEPTED_PER_POSITION = "tandem_spec_decode_num_accepted_tokens_per_pos_total"
 """A counter with the label `position`: 0 is the draft's first token."""
 MAX_POSITIONS = 32
 """The largest `speculation.maxDraftLen`."""
-GAUGES: Mapping[str, str] = {
-    "tandem_requests_running": "running",
-    "tandem_requests_waiting": "waiting",
+ENGINE_LABELS: Mapping[str, str] = {
+    "nv_trt_llm_kv_cache_block_metrics": "kv_cache_block_type",
+    "nv_trt_llm_request_metrics": "request_type",
 }
+"""The engines' own families, and the label that says which number of theirs it is."""
+TARGET = "tensorrt_llm"
+"""The model whose engine is read, by its label `model`: where there is a draft's, its cache holds as many tokens."""
+OWN_GAUGES: Mapping[tuple[str, str], str] = {
+    ("tandem_requests_running", ""): "running",
+    ("tandem_requests_waiting", ""): "waiting",
+}
+GAUGES: Mapping[tuple[str, str], str] = {
+    **OWN_GAUGES,
+    ("nv_trt_llm_kv_cache_block_metrics", "max"): "kv_blocks",
+    ("nv_trt_llm_kv_cache_block_metrics", "used"): "kv_blocks_used",
+    ("nv_trt_llm_request_metrics", "active"): "engine_requests",
+}
+"""By family and, of the engines', by what its label says."""
 HISTOGRAMS: Mapping[str, str] = {
     "tandem_time_to_first_token_seconds": "time_to_first_token",
     "tandem_inter_token_latency_seconds": "inter_token_latency",
@@ -33,7 +50,8 @@ HISTOGRAMS: Mapping[str, str] = {
 NAMES = (
     *COUNTERS,
     ACCEPTED_PER_POSITION,
-    *GAUGES,
+    *(family for family, _ in OWN_GAUGES),
+    *ENGINE_LABELS,
     *(f"{family}_{part}" for family in HISTOGRAMS for part in ("bucket", "sum")),
 )
 """Names of the series; a histogram's `_count` is its last bucket."""

@@ -81,6 +81,12 @@ class PodFigures:
     takes."""
     probe_sequences: float | None = None
     """Probes that finished."""
+    kv_blocks: float | None = None
+    """Blocks of the target engine's KV cache; None where the engine does not tell, as the three."""
+    kv_blocks_used: float | None = None
+    """Of them, those that its requests hold."""
+    engine_requests: float | None = None
+    """Requests in the target's engine: in mode BLS a round is one."""
 
 
 @dataclass(frozen=True)

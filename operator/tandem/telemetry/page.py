@@ -5,10 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, GAUGES, HISTOGRAMS, MAX_POSITIONS
+from tandem.telemetry.families import (
+    ACCEPTED_PER_POSITION,
+    COUNTERS,
+    ENGINE_LABELS,
+    GAUGES,
+    HISTOGRAMS,
+    MAX_POSITIONS,
+    OWN_GAUGES,
+    TARGET,
+)
 
 MAX_SERIES = 512
-"""Of Tandem's on a page; its models write about a hundred."""
+"""Of Tandem's and the engines' on a page; the models write about a hundred."""
 MOST = 2.0**53
 """Above it a float no longer counts by ones: no counter gets there."""
 
@@ -18,8 +27,8 @@ class PageError(Exception):
 
 
 class Series(NamedTuple):
-    """One number of a family: `part` is "bucket" or "sum" of a histogram, else empty; `key` its bucket's upper
-    bound in seconds, or a position in the draft."""
+    """One number of a family: `part` is "bucket" or "sum" of a histogram, or which number of an engine's it is, else
+    empty; `key` a bucket's upper bound in seconds, or a position in the draft."""
 
     family: str
     part: str = ""
@@ -32,7 +41,7 @@ class Page:
 
     counters: dict[Series, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
-    """By family."""
+    """By field of `PodFigures`."""
     unknown: set[str] = field(default_factory=set)
     """Families with a value that none of theirs can have, such as NaN: nothing of them is used."""
 
@@ -40,8 +49,8 @@ class Page:
         """Add a sample."""
         if not 0 <= value <= MOST:  # nor is NaN
             self.unknown.add(series.family)
-        elif series.family in GAUGES:
-            self.gauges[series.family] = self.gauges.get(series.family, 0.0) + value
+        elif name := GAUGES.get((series.family, series.part)):
+            self.gauges[name] = self.gauges.get(name, 0.0) + value
         else:
             self.counters[series] = self.counters.get(series, 0.0) + value
         return self
@@ -50,13 +59,14 @@ class Page:
         """This page without its unknown families.
 
         Raises:
-            PageError: nothing is left.
+            PageError: nothing of Tandem's is left.
         """
-        for family in self.unknown:
-            self.gauges.pop(family, None)
         if self.unknown:
             self.counters = {series: v for series, v in self.counters.items() if series.family not in self.unknown}
-        if not self.counters and not self.gauges:
+            for (family, _), name in GAUGES.items():
+                if family in self.unknown:
+                    self.gauges.pop(name, None)
+        if not self.counters and self.gauges.keys().isdisjoint(OWN_GAUGES.values()):
             raise PageError("none of Tandem's metrics are there: is this one of its models?")
         return self
 
@@ -67,8 +77,11 @@ def series(name: str, labels: Mapping[str, str]) -> Series | None:
     Raises:
         PageError: a label is missing or means nothing.
     """
-    if name in COUNTERS or name in GAUGES:
+    if name in COUNTERS or (name, "") in GAUGES:
         return Series(name)
+    if name in ENGINE_LABELS:
+        number = labels.get(ENGINE_LABELS[name], "")
+        return Series(name, number) if labels.get("model") == TARGET and (name, number) in GAUGES else None
     if name == ACCEPTED_PER_POSITION:
         return Series(name, key=_position(labels.get("position", "")))
     family, _, part = name.rpartition("_")

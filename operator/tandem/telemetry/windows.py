@@ -49,7 +49,7 @@ class _Pod:
         for s, value in known.items():
             self.totals[s] = self.totals.get(s, 0.0) + value - self.last.get(s, 0.0)
             self.last[s] = value
-        gauges = tuple(page.gauges.get(family) for family in GAUGES)
+        gauges = tuple(page.gauges.get(name) for name in GAUGES.values())
         self.samples.append(_Sample(at, array("d", self.totals.values()), gauges, frozenset(page.unknown)))
 
     def figures(self, at: float, window: float) -> PodFigures | None:

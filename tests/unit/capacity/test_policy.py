@@ -56,8 +56,19 @@ def test_explains_itself() -> None:
     assert decision(ahead=3.0).message == made.message
 
 
+def test_explains_what_the_kv_caches_ask_for() -> None:
+    made = decision(seen=HELD)
+    assert (made.value, made.target, made.desired_replicas) == (1800, 400, 5)
+    assert made.capacity_per_replica == pytest.approx(957, abs=1)  # tokens/s, as ever
+    assert made.message == "sequences hold 1800 blocks of KV cache; a replica has 500, of which 80% are used"
+
+
 SLOW = figures(0.0, Truth().pod(30, 2, ttft=4.0, waiting=3.0))
 LATE = figures(0.0, Truth(v0=0.17).pod(30, 2))
+HELD, ROOMY = (
+    figures(0.0, *[replace(Truth().pod(30, 2), kv_blocks=blocks, kv_blocks_used=300, engine_requests=15)] * 3)
+    for blocks in (500.0, 5000.0)
+)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +108,9 @@ LATE = figures(0.0, Truth(v0=0.17).pod(30, 2))
         ({"seen": SLOW, "demand": replace(DEMAND, waiting=3)}, "TimeToFirstToken", 6.0, "late, and requests wait"),
         ({"seen": SLOW}, "Demand", 3.55, "late, but nothing waits: more replicas would not help"),
         ({"seen": LATE}, "InterTokenLatency", 5.03, "tokens come too slowly"),
+        ({"seen": HELD}, "KvCache", 4.5, "90 sequences of 20 blocks, 80% of 500 a replica"),
+        ({"seen": HELD, "pending": 1}, "KvCache", 4.5, "one is on its way and will not do: no guard that waits"),
+        ({"seen": ROOMY}, "Demand", 3.55, "the caches have room for more than is asked of the steps"),
         ({"known": None}, "Demand", 3.52, "speed not known yet: 90 sequences over 80% of 32 places"),
         ({"ready": 4, "demand": replace(DEMAND, arriving=2790)}, "Demand", 3.04, "three would have no reserve: stay"),
         (

@@ -18,9 +18,17 @@ POSITION = "tandem_spec_decode_num_accepted_tokens_per_pos_total"
 FIRST = "tandem_time_to_first_token_seconds"
 RUNNING = "tandem_requests_running"
 
+
+def engine(model: str, **kv: float | str) -> str:
+    """An engine's own series."""
+    line = f'nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="%s",model="{model}",version="1"}} %s\n'
+    request = f'nv_trt_llm_request_metrics{{model="{model}",request_type="active",version="1"}} 6\n'
+    return request + "".join(line % (kind, value) for kind, value in kv.items())
+
+
 READ: dict[str, tuple[str, Page]] = {
     "a counter": (f"{DRAFTS} 7\n", Page({Series(DRAFTS): 7})),
-    "a gauge": (f"{RUNNING} 3\n", Page(gauges={RUNNING: 3})),
+    "a gauge": (f"{RUNNING} 3\n", Page(gauges={"running": 3})),
     "Triton's own series and comments are left out": (
         f"{TRITON}# HELP {DRAFTS} Rounds\n# TYPE {DRAFTS} counter\n{DRAFTS} 7\n# a comment\n\n",
         Page({Series(DRAFTS): 7}),
@@ -45,19 +53,31 @@ READ: dict[str, tuple[str, Page]] = {
         f'{DRAFTS}{{model="a",version="1"}} 7\n{DRAFTS}{{model="b",version="1"}} 5\n',
         Page({Series(DRAFTS): 12}),
     ),
+    "the target's engine is read, of its numbers those that are asked for": (
+        f"{RUNNING} 3\n{engine('tensorrt_llm', max=40, used=12, free=28, tokens_per=64)}",
+        Page(gauges={"running": 3, "kv_blocks": 40, "kv_blocks_used": 12, "engine_requests": 6}),
+    ),
+    "the draft's engine is not, nor any other": (
+        f"{RUNNING} 3\n{engine('tensorrt_llm_draft', max=40, used=12)}{engine('mine', max=9)}",
+        Page(gauges={"running": 3}),
+    ),
+    "an engine's family with a bad number is unknown, all of it": (
+        f"{RUNNING} 3\n{engine('tensorrt_llm', max=40, used='NaN')}",
+        Page({}, {"running": 3, "engine_requests": 6}, {"nv_trt_llm_kv_cache_block_metrics"}),
+    ),
     "braces and blanks in a label's value": (f'{DRAFTS}{{model="a }} {{ b"}} 7\n', Page({Series(DRAFTS): 7})),
     "a timestamp is left out": (f"{DRAFTS} 7 1700000000000\n", Page({Series(DRAFTS): 7})),
     "exponents": (f"{DRAFTS} 1.5e+3\n", Page({Series(DRAFTS): 1500})),
     "a counter without a number is unknown, the others are read": (
         f"{DRAFTS} NaN\n{RUNNING} 3\n",
-        Page(gauges={RUNNING: 3}, unknown={DRAFTS}),
+        Page(gauges={"running": 3}, unknown={DRAFTS}),
     ),
     "a negative gauge is unknown": (f"{DRAFTS} 7\n{RUNNING} -1\n", Page({Series(DRAFTS): 7}, unknown={RUNNING})),
-    "a counter beyond all counting is unknown": (f"{DRAFTS} 1e300\n{RUNNING} 3\n", Page({}, {RUNNING: 3}, {DRAFTS})),
-    "infinity is unknown": (f"{DRAFTS} +Inf\n{RUNNING} 3\n", Page({}, {RUNNING: 3}, {DRAFTS})),
+    "a counter beyond counting is unknown": (f"{DRAFTS} 1e300\n{RUNNING} 3\n", Page({}, {"running": 3}, {DRAFTS})),
+    "infinity is unknown": (f"{DRAFTS} +Inf\n{RUNNING} 3\n", Page({}, {"running": 3}, {DRAFTS})),
     "one bad bucket makes its histogram unknown, its good ones too": (
         f'{FIRST}_bucket{{le="0.5"}} 2\n{FIRST}_bucket{{le="1"}} NaN\n{FIRST}_sum 3\n{RUNNING} 3\n',
-        Page({}, {RUNNING: 3}, {FIRST}),
+        Page({}, {"running": 3}, {FIRST}),
     ),
 }
 
@@ -71,6 +91,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "empty": ("", "none of Tandem's metrics are there"),
     "Triton without Tandem's models": (TRITON, "none of Tandem's metrics are there"),
     "nothing but unknown values": (f"{DRAFTS} NaN\n", "none of Tandem's metrics are there"),
+    "an engine without Tandem's models": (engine("tensorrt_llm", max=40), "none of Tandem's metrics are there"),
     "HTML": ("\n <!DOCTYPE html><html>tandem_x 1</html>\n", "HTML or JSON"),
     "JSON": ('{"tandem_x": 1}\n', "HTML or JSON"),
     "a JSON list": ("[1]\n", "HTML or JSON"),
@@ -127,7 +148,8 @@ def test_whatever_a_pod_sends_is_a_page_or_a_reason(tail: bytes) -> None:
 def test_all_families_are_those_that_the_models_publish() -> None:
     published = {value.name: value.kind for value in vars(m).values() if isinstance(value, m.Family)}
     read = dict.fromkeys((*families.COUNTERS, families.ACCEPTED_PER_POSITION), "counter")
-    read |= dict.fromkeys(families.GAUGES, "gauge") | dict.fromkeys(families.HISTOGRAMS, "histogram")
+    read |= dict.fromkeys((family for family, _ in families.OWN_GAUGES), "gauge")
+    read |= dict.fromkeys(families.HISTOGRAMS, "histogram")
     assert read | {"tandem_draft_length": "gauge"} == published
 
 
@@ -135,7 +157,7 @@ def test_a_page_of_the_real_server() -> None:
     """Written by tests/triton/test_telemetry.py."""
     page = parse(REAL.read_bytes())
     assert page.counters[Series("tandem_generation_tokens_total")] == 6 * 24
-    assert page.gauges == {RUNNING: 0, "tandem_requests_waiting": 0}
+    assert page.gauges == {"running": 0, "waiting": 0}
     told = {series.family for series in page.counters}
     absent = {"tandem_probe_sequences_total", "tandem_probe_inter_token_latency_seconds"}  # it has no probeShare
     assert told == {*families.COUNTERS, families.ACCEPTED_PER_POSITION, *families.HISTOGRAMS} - absent
@@ -153,4 +175,4 @@ def test_what_the_models_count_comes_through() -> None:
     assert [page.counters.get(Series(POSITION, key=i)) for i in range(4)] == [1, 1, 1, None]
     assert page.counters[Series("tandem_inter_token_latency_seconds", "bucket", 0.05)] == 4
     assert page.counters[Series("tandem_inter_token_latency_seconds", "sum")] == pytest.approx(0.12)
-    assert page.gauges == {RUNNING: 2, "tandem_requests_waiting": 0}
+    assert page.gauges == {"running": 2, "waiting": 0}

@@ -34,12 +34,17 @@ def test_scrapes_of_a_pod_become_its_samples() -> None:
         found(RUNNING, [(100.5, "1"), (115.5, "1")], model="b"),
         *(found(f"{FIRST}_bucket", [(100.5, "0"), (115.5, "3")], le=le) for le in ("0.5", "+Inf")),
         found(f"{FIRST}_sum", [(100.5, "0"), (115.5, "0.6")]),
+        *(
+            found("nv_trt_llm_kv_cache_block_metrics", [(100.5, "40")], kv_cache_block_type="max", model=model)
+            for model in ("tensorrt_llm", "tensorrt_llm_draft")
+        ),
     )
     store, pods = Store(300), by_pod(result)
     for _ in range(2):  # the same samples come again with the next query
         assert add(store, "uid-a", pods["ns", "pod-a"]) == ""
     (figures,) = store.figures(["uid-a"], 120, 60).pods
     assert (figures.seconds, figures.generation_tokens, figures.running) == (15, 30, 4)
+    assert figures.kv_blocks == 40
     assert figures.time_to_first_token is not None
     assert (figures.time_to_first_token.count, figures.time_to_first_token.total) == (3, 0.6)
 

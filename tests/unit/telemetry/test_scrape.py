@@ -59,7 +59,7 @@ async def test_pods_are_read() -> None:
         problems, store = await read(target("a", a), target("b", b))
     assert problems == {}
     assert store.pods.keys() == {"a", "b"}
-    assert store.pods["a"].gauges == {"tandem_requests_running": 3}
+    assert store.pods["a"].gauges == {"running": 3}
     assert a.request.startswith(b"GET /metrics HTTP/1.1\r\n")
     assert b"Accept-Encoding: identity" in a.request
 

@@ -33,6 +33,16 @@ def lines(**values: float | str) -> str:
     return "".join(f"{names[name]} {value}\n" for name, value in values.items())
 
 
+def engine(blocks: int, used: int, requests: int) -> str:
+    """The target's."""
+    numbers = {"max": blocks, "used": used}
+    kv = "".join(
+        f'nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="{kind}",model="tensorrt_llm"}} {number}\n'
+        for kind, number in numbers.items()
+    )
+    return kv + f'nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="active"}} {requests}\n'
+
+
 # Pages, 15 s apart, and what they come to.
 WINDOWS: dict[str, tuple[list[str], dict[str, Any] | None]] = {
     "one page says nothing of a counter": ([lines(tokens=5)], None),
@@ -79,6 +89,10 @@ WINDOWS: dict[str, tuple[list[str], dict[str, Any] | None]] = {
     "a gauge that is NaN once is the mean of the others": (
         [lines(tokens=1, running=n) for n in (2, "NaN", 4)],
         {"tokens": 0, "running": 3},
+    ),
+    "what an engine tells are gauges: their means": (
+        [lines(tokens=1) + engine(40, used, requests) for used, requests in ((0, 0), (12, 3), (24, 6))],
+        {"tokens": 0, "kv_blocks": 40, "kv_blocks_used": 12, "engine_requests": 3},
     ),
     "positions; one that comes later was 0": (
         [
