@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tandem.capacity.kv_cache import measure
 from tandem.telemetry.figures import Figures, PodFigures
 from tandem.telemetry.scrape import Limits, Scraper
 from tandem.telemetry.source import Target
@@ -41,8 +42,8 @@ def in_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield server
 
 
-def figures_of(server: TritonServer, work: Callable[[], None]) -> PodFigures:
-    """What the scrape says of the time of `work`."""
+def figures_of(server: TritonServer, work: Callable[[], None], meanwhile: float | None = None) -> PodFigures:
+    """What scrapes before and after `work` say of its time, and `meanwhile` every so many seconds."""
     store, target = Store(600), Target("uid", "ns", "pod", "127.0.0.1", server.ports.metrics)
 
     async def read() -> None:
@@ -51,7 +52,12 @@ def figures_of(server: TritonServer, work: Callable[[], None]) -> PodFigures:
 
     time.sleep(LAG_SECONDS)
     asyncio.run(read())
-    work()
+    with ThreadPoolExecutor(1) as worker:
+        working = worker.submit(work)
+        while meanwhile is not None and not working.done():
+            time.sleep(meanwhile)
+            asyncio.run(read())
+        working.result()
     time.sleep(LAG_SECONDS)
     asyncio.run(read())
     (figures,) = store.figures(["uid"], time.time(), 600).pods
@@ -88,6 +94,27 @@ def test_speculative_bls(speculative: TritonServer) -> None:
     assert figures.inter_token_latency is not None
     assert 0 < figures.inter_token_latency.count <= tokens
     assert (figures.running, figures.waiting, figures.draft_failures) == (0, 0, 0)
+
+
+def test_the_kv_cache_of_the_target_s_engine(speculative: TritonServer) -> None:
+    """A page is read at any moment of a round, and the engine has no request while the draft's works: what its
+    requests hold, for every sequence."""
+
+    def work() -> None:
+        with ThreadPoolExecutor(len(PROMPTS)) as threads:
+            list(threads.map(lambda text: bls.unary(speculative.grpc_url, bls.inputs(text, max_tokens=200)), PROMPTS))
+
+    pod = figures_of(speculative, work, meanwhile=0.2)
+    lines = [line.rsplit(" ", 1) for line in speculative.metrics().splitlines() if not line.startswith("#")]
+    engine = {series: float(value) for series, value in lines}
+    kind = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm",version="1"}'
+    assert pod.kv_blocks == engine[kind % "max"] == engine[kind % "free"] > 0
+    assert pod.engine_requests
+    cache = measure(Figures(0, (pod,)), newcomers=0)
+    assert cache is not None
+    assert pod.running is not None
+    longest = -(-(200 + max(map(len, PROMPTS))) // engine[kind % "tokens_per"])
+    assert 0 < cache.held / pod.running <= longest
 
 
 def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pytest.FixtureRequest) -> None:

@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reference_engine import config as model_config
@@ -12,8 +12,9 @@ from reference_engine.config import CheckpointError
 from reference_engine.kv_cache import KVCache
 from reference_engine.model import Llama
 from reference_engine.request import Limits, Request, RequestError, Sink, check
-from reference_engine.scheduler import Capacity, Load, Scheduler
+from reference_engine.scheduler import Capacity, Scheduler
 from reference_engine.sequence import Sequence
+from reference_engine.statistics import Statistics
 
 STOPPED = "the engine has stopped after an internal error: its log says which; restart the server"
 
@@ -89,10 +90,10 @@ class Engine:
         self._thread.start()
 
     @property
-    def load(self) -> Load:
-        """Sequences in the model and waiting (read without a lock: a moment's picture)."""
-        load = self._scheduler.load
-        return Load(load.running, load.waiting + len(self._inbox))
+    def statistics(self) -> Statistics:
+        """Its state (read without a lock: a moment's picture)."""
+        statistics = self._scheduler.statistics
+        return replace(statistics, waiting=statistics.waiting + len(self._inbox))
 
     @property
     def alive(self) -> bool:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from reference_engine.kv_cache import blocks
 from reference_engine.model import ForwardPass, Segment
 from reference_engine.request import Finish, Limits, Request, Sink, check
 from reference_engine.sequence import Sequence
 from reference_engine.slots import Slots
+from reference_engine.statistics import Statistics
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -28,14 +30,6 @@ class Capacity:
     max_seq_len: int
 
 
-@dataclass(frozen=True)
-class Load:
-    """Sequences in the model and waiting."""
-
-    running: int
-    waiting: int
-
-
 class Scheduler:
     """Not thread-safe: one thread submits, cancels and steps."""
 
@@ -43,15 +37,22 @@ class Scheduler:
         # A verification is never cut: all its tokens, and the one before them, are in one pass.
         self.limits = Limits(capacity.max_seq_len, capacity.max_num_tokens - 1, vocab_size)
         self._model = model
-        self._budget = capacity.max_num_tokens
+        self._capacity = capacity
         self._slots = Slots(capacity.slots, capacity.max_seq_len)
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
 
     @property
-    def load(self) -> Load:
-        """Sequences in the model and waiting."""
-        return Load(len(self._running), len(self._waiting))
+    def statistics(self) -> Statistics:
+        """Its state: a sequence holds the blocks of its prompt and output. May be read from another thread."""
+        running = list(self._running)
+        return Statistics(
+            running=len(running),
+            waiting=len(self._waiting),
+            slots=self._capacity.slots,
+            used=sum(blocks(sequence.length) for sequence in running),
+            blocks=self._capacity.slots * blocks(self._capacity.max_seq_len),
+        )
 
     @property
     def idle(self) -> bool:
@@ -114,7 +115,7 @@ class Scheduler:
     def _pack(self) -> list[tuple[Sequence, Segment]]:
         """The next pass: short pieces first, so that a long prompt holds nobody up."""
         batch = []
-        room = self._budget
+        room = self._capacity.max_num_tokens
         for sequence in sorted(self._running, key=lambda each: each.pending > each.wanted_logits):
             wanted = sequence.wanted_logits
             count = sequence.pending if sequence.pending <= room else min(room, sequence.pending - wanted)

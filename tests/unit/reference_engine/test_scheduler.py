@@ -8,7 +8,8 @@ import pytest
 from reference_engine.model import Segment
 from reference_engine.request import Finish, Output, Request, RequestError
 from reference_engine.sampling import SamplingParams
-from reference_engine.scheduler import Load, Scheduler
+from reference_engine.scheduler import Scheduler
+from reference_engine.statistics import Statistics
 from unit.reference_engine import tiny_llama
 
 Ids = npt.NDArray[np.int32]
@@ -230,11 +231,24 @@ def test_sequences_wait_for_slots_and_get_them() -> None:
     for start in range(5):
         scheduler.submit(Request(PROMPT[start:], 3), outputs.append)
     scheduler.step()
-    assert scheduler.load == Load(running=2, waiting=3)
+    # Prompts of 30 and 29 tokens: a block of 64 each. A slot has 4, for 256 tokens.
+    assert scheduler.statistics == Statistics(running=2, waiting=3, slots=2, used=2, blocks=8)
     while not scheduler.idle:
         scheduler.step()
+    assert scheduler.statistics == Statistics(running=0, waiting=0, slots=2, used=0, blocks=8)
     assert len(outputs) == 5
     assert scheduler._slots.busy == 0
+
+
+def test_a_sequence_holds_the_blocks_of_its_prompt_and_output() -> None:
+    scheduler = tiny_llama.scheduler(slots=2)
+    scheduler.submit(Request(PROMPT, 40, streaming=True), lambda _: None)
+    used = []
+    while not scheduler.idle:
+        scheduler.step()
+        used.append(scheduler.statistics.used)
+    tokens = np.arange(31, 70)  # after each step
+    assert used == [*np.ceil(tokens / 64), 0]
 
 
 def test_cancelled_sequences_leave_at_the_next_step() -> None:
@@ -247,7 +261,7 @@ def test_cancelled_sequences_leave_at_the_next_step() -> None:
     first.cancelled = third.cancelled = True
     scheduler.step()
     assert outputs["running"][-1].finish == outputs["waiting"][-1].finish == Finish.CANCELLED
-    assert scheduler.load == Load(running=1, waiting=0)
+    assert (scheduler.statistics.running, scheduler.statistics.waiting) == (1, 0)
     while not scheduler.idle:
         scheduler.step()
     assert outputs["other"][0].tokens == generate(tiny_llama.scheduler(), OTHER, 6)

@@ -157,7 +157,13 @@ def test_a_page_of_the_real_server() -> None:
     """Written by tests/triton/test_telemetry.py."""
     page = parse(REAL.read_bytes())
     assert page.counters[Series("tandem_generation_tokens_total")] == 6 * 24
-    assert page.gauges == {"running": 0, "waiting": 0}
+    assert page.gauges == {
+        "running": 0,
+        "waiting": 0,
+        "kv_blocks": 64 * 32,
+        "kv_blocks_used": 0,
+        "engine_requests": 0,
+    }
     told = {series.family for series in page.counters}
     absent = {"tandem_probe_sequences_total", "tandem_probe_inter_token_latency_seconds"}  # it has no probeShare
     assert told == {*families.COUNTERS, families.ACCEPTED_PER_POSITION, *families.HISTOGRAMS} - absent

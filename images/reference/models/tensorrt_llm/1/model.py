@@ -19,7 +19,7 @@ import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
 # isort: split
 import triton_python_backend_utils as pb_utils
 
-from reference_engine import engine, responses, tensors
+from reference_engine import engine, responses, statistics, tensors
 from reference_engine.request import Finish, Output, RequestError, Sink
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -110,11 +110,42 @@ class Exchange:
             return not self.closed and bool(self._sender.is_cancelled())
 
 
+class Gauges:
+    """The engine's state on Triton's metrics port, as TensorRT-LLM's backend has it there."""
+
+    def __init__(self, model: str, version: str) -> None:
+        self._of_model = {"model": model, "version": version}
+        self._families: dict[str, Any] = {}
+        self._metrics: dict[tuple[str, str], Any] = {}
+        self._set: dict[tuple[str, str], float] = {}
+        self._refused = False
+
+    def update(self, state: statistics.Statistics) -> None:
+        """Set what has changed: each is a call of the server. One that refuses is not asked again."""
+        try:
+            for key, value in statistics.gauges(state).items():
+                if self._set.get(key) != value and not self._refused:
+                    self._metric(*key).set(value)
+                    self._set[key] = value
+        except pb_utils.TritonModelException as error:
+            self._refused = True
+            log.warning("metrics cannot be reported: %s; requests are not affected", error)
+
+    def _metric(self, family: str, kind: str) -> Any:
+        label, description = statistics.FAMILIES[family]
+        if family not in self._families:
+            gauge = pb_utils.MetricFamily.GAUGE
+            self._families[family] = pb_utils.MetricFamily(name=family, description=description, kind=gauge)
+        if (family, kind) not in self._metrics:
+            self._metrics[family, kind] = self._families[family].Metric(labels={**self._of_model, label: kind})
+        return self._metrics[family, kind]
+
+
 class TritonPythonModel:
     """The class that Triton's Python backend looks for."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the checkpoint, start the engine and the watch for cancelled requests."""
+        """Load the checkpoint, start the engine and the watch for cancelled requests and metrics."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         config = json.loads(args["model_config"])
         self._decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
@@ -124,10 +155,11 @@ class TritonPythonModel:
         self._engine = engine.Engine(engine.load(settings))
         log.info("%s: %s loaded in %.1f s", args["model_name"], settings.model_path, time.monotonic() - started)
         self._period = int(parameters.get("cancellation_check_period_ms") or 100) / 1000
+        self._gauges = Gauges(args["model_name"], args["model_version"])
         self._exchanges: list[Exchange] = []
         self._lock = threading.Lock()
         self._finished = threading.Event()
-        threading.Thread(target=self._watch, name="cancellation", daemon=True).start()
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses come from the engine's thread."""
@@ -166,8 +198,9 @@ class TritonPythonModel:
             return list(self._exchanges)
 
     def _watch(self) -> None:
-        """Cancel what clients have given up, so that its place goes to others."""
+        """Cancel what clients have given up, so that its place goes to others; tell the engine's state."""
         while not self._finished.wait(self._period):
+            self._gauges.update(self._engine.statistics)
             for exchange in self._open_exchanges():
                 if not exchange.cancelled and exchange.abandoned():
                     log.info("request %r was given up by its client", exchange.request_id)

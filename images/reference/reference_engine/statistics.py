@@ -1,0 +1,50 @@
+"""The engine at a moment, and the gauges that TensorRT-LLM's Triton backend makes of it.
+
+Families, labels and their values are that backend's, as far as the engine has the numbers.
+Source: TensorRT-LLM, triton_backend/inflight_batcher_llm/src/custom_metrics_reporter/custom_metrics_reporter.cc
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reference_engine.kv_cache import BLOCK
+
+REQUESTS, KV_CACHE = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
+FAMILIES: Mapping[str, tuple[str, str]] = {
+    REQUESTS: ("request_type", "TRT LLM request metrics"),
+    KV_CACHE: ("kv_cache_block_type", "TRT LLM KV cache block metrics"),
+}
+"""The label that says which number it is, and the help, by family."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """`running` sequences in the model, `waiting` for one of `slots` places; they hold `used` of the KV cache's
+    `blocks`. What is kept for reuse is not held."""
+
+    running: int
+    waiting: int
+    slots: int
+    used: int
+    blocks: int
+
+
+def gauges(statistics: Statistics) -> dict[tuple[str, str], float]:
+    """Values by family and by what its label says."""
+    requests = {
+        "active": statistics.running + statistics.waiting,
+        "max": statistics.slots,
+        "scheduled": statistics.running,
+        "waiting": statistics.waiting,
+    }
+    blocks = {
+        "max": statistics.blocks,
+        "free": statistics.blocks - statistics.used,
+        "used": statistics.used,
+        "tokens_per": BLOCK,
+        "fraction": statistics.used / statistics.blocks,
+    }
+    return {
+        **{(REQUESTS, kind): value for kind, value in requests.items()},
+        **{(KV_CACHE, kind): value for kind, value in blocks.items()},
+    }
