@@ -37,7 +37,8 @@ def speculative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServ
 def in_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """Mode LLMAPI: n-grams in the engine, of which 1.2 does not tell what it drafts."""
     speculation = {"speculative_config": {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 2}}
-    made = llmapi.repository(tmp_path_factory.mktemp("llmapi") / "models", speculation)
+    arguments = {**speculation, "enable_iter_perf_stats": True}
+    made = llmapi.repository(tmp_path_factory.mktemp("llmapi") / "models", arguments)
     with TritonServer(made, Options(env={"STAND_IN_VERSION": request.param})) as server, log_on_failure(server):
         yield server
 
@@ -135,6 +136,21 @@ def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pyte
     assert (figures.acceptance_rate is not None) == tells
     assert pod.accepted_per_position == ()
     assert (pod.running, pod.waiting) == (0, 0)
+
+
+def test_the_kv_cache_of_an_engine_that_tells_of_its_iterations(in_engine: TritonServer) -> None:
+    def work() -> None:
+        until = time.monotonic() + 4  # its state is looked at every second
+        while time.monotonic() < until:
+            prompts = llmapi.inputs(*PROMPTS, max_tokens=200)
+            bls.unary(in_engine.grpc_url, prompts, "tensorrt_llm_unary")
+
+    pod = figures_of(in_engine, work, meanwhile=0.2)
+    assert pod.kv_blocks
+    assert pod.engine_requests
+    cache = measure(Figures(0, (pod,)), newcomers=0)
+    assert cache is not None
+    assert 0 < cache.held < cache.blocks == pod.kv_blocks
 
 
 def test_the_page_that_others_use_is_this_server_s(speculative: TritonServer) -> None:

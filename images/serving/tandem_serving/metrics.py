@@ -149,10 +149,10 @@ class Metrics:
         with self._lock:
             self._values[family, labels] += value
 
-    def set(self, family: Family, value: float) -> None:
+    def set(self, family: Family, value: float, labels: Labels = ()) -> None:
         """Set a gauge."""
         with self._lock:
-            self._values[family, ()] = value
+            self._values[family, labels] = value
 
     def observe(self, family: Family, value: float, times: int = 1) -> None:
         """Add `times` equal observations to a histogram."""

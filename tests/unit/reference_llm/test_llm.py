@@ -14,6 +14,7 @@ from reference_llm import LLM, SamplingParams
 from reference_llm.executor.result import RequestOutput
 from reference_llm.llmapi.drafters import lookup
 from reference_llm.llmapi.llm_args import DraftTargetConfig, LlmArgs
+from tandem_serving.llmapi.statistics import State, parse
 from unit.reference_engine import tiny_llama
 
 PROMPTS = [[5, 9, 2, 7], [1, 2, 3, 1, 2, 3, 1, 2], [42], [90, 17, 17, 3, 8, 11]]
@@ -229,3 +230,20 @@ async def test_sampling_that_the_engine_has_not_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         alone.generate_async({"prompt_token_ids": [1]}, SamplingParams(**sampling))
+
+
+@pytest.mark.parametrize("config", [None, NGRAM], ids=["alone", "n-grams"])
+async def test_the_state_of_the_engine_is_told_where_it_is_asked_for(
+    folders: dict[str, Path], config: dict[str, Any] | None
+) -> None:
+    """By TensorRT-LLM's names, as `statistics` of the LLM-API model reads them."""
+    for asked in (True, False):
+        model = llm(folders, speculative_config=config, enable_iter_perf_stats=asked, max_batch_size=2)
+        running = asyncio.ensure_future(run(model, PROMPTS[0], max_tokens=200))
+        states = []
+        while not running.done():
+            states += [parse(told) async for told in model.get_stats_async()]
+            await asyncio.sleep(0.001)
+        model.shutdown()
+        assert bool(states) == asked
+        assert not asked or State(requests=1, blocks=2 * 4, used=1) in states

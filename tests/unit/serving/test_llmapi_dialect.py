@@ -24,6 +24,7 @@ STAND_IN: dict[str, Any] = {
     "LLM.__init__": tensorrt_llm.LLM.__init__,
     "LLM.generate_async": tensorrt_llm.LLM.generate_async,
     "LLM.shutdown": tensorrt_llm.LLM.shutdown,
+    "LLM.get_stats_async": tensorrt_llm.LLM.get_stats_async,
     "SamplingParams": tensorrt_llm.SamplingParams,
     "GuidedDecodingParams": GuidedDecodingParams,
     "LoRARequest": LoRARequest,

@@ -13,9 +13,11 @@ import pytest
 from tandem_serving import metrics as m
 from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import EngineError
+from tandem_serving.llmapi import session
 from tandem_serving.llmapi.chunks import Chunk, Figures, Progress
 from tandem_serving.llmapi.request import Codec, Features, Parser, Prompt, Request
 from tandem_serving.llmapi.session import Options, Session
+from tandem_serving.llmapi.statistics import State
 from unit.serving.answer import Answer
 
 FAILS, BREAKS, HANGS = b"fails", b"breaks", b"hangs"
@@ -51,10 +53,15 @@ class FakeEngine:
     calls: list[FakeCall] = field(default_factory=list)
     alive: bool = True
     closed: bool = False
+    told: list[Callable[[], State]] = field(default_factory=list)
 
     def start(self, prompt: Prompt, request: Request) -> FakeCall:
         self.calls.append(FakeCall(prompt))
         return self.calls[-1]
+
+    async def states(self) -> AsyncIterator[State]:
+        for state in self.told:
+            yield state()
 
     def healthy(self) -> bool:
         return self.alive
@@ -68,7 +75,8 @@ class Sink:
         self.values: dict[str, float] = {}
 
     def add(self, family: m.Family, labels: m.Labels, value: float) -> None:
-        self.values[family.name] = self.values.get(family.name, 0) + value
+        name = " ".join((family.name, *(value for key, value in labels if key.endswith("_type"))))
+        self.values[name] = self.values.get(name, 0) + value
 
     def set(self, family: m.Family, value: float) -> None:
         self.values[family.name] = value
@@ -261,3 +269,40 @@ def test_load_is_counted_by_what_the_engine_runs_at_once(start: Start) -> None:
     site.ask(HANGS, HANGS, HANGS)
     load = ("tandem_requests_running", "tandem_requests_waiting")
     eventually(lambda: [site.sink.values.get(name) for name in load] == [2, 1], "two run, one waits")
+
+
+ACTIVE, BLOCKS, USED = (
+    f"nv_trt_llm_{name}"
+    for name in ("request_metrics active", "kv_cache_block_metrics max", "kv_cache_block_metrics used")
+)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "STATE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_engine_s_state_is_told_while_sequences_run(start: Start) -> None:
+    site = start()
+    site.engine.told = [lambda: State(requests=9, blocks=40, used=30), lambda: State(requests=2, blocks=40, used=12)]
+    time.sleep(1)
+    assert ACTIVE not in site.sink.values, "nobody asked for anything yet"
+    site.ask(HANGS, request_id="x")
+
+    def told() -> list[float | None]:
+        return [site.sink.values.get(name) for name in (ACTIVE, BLOCKS, USED)]
+
+    eventually(lambda: told() == [2, 40, 12], "the latest iteration's")
+    site.session.cancel("x")
+    eventually(lambda: told() == [0, 40, 0], "nothing is held any more")
+
+
+@pytest.mark.usefixtures("soon")
+def test_statistics_that_fail_cost_nothing_else(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    site = start()
+    site.engine.told = [lambda: 1 / 0]  # type: ignore[list-item, return-value]
+    site.ask(HANGS)
+    eventually(lambda: "the engine's state cannot be told any more" in caplog.text, "noticed")
+    assert site.ask(b"x").wait().chunks[-1].finish_reason == "length"
+    assert site.session.healthy

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import tokenizers
 from reference_engine import engine
 from reference_engine.request import Request, RequestError, Sink
 from reference_engine.sampling import SamplingParams as EngineParams
+from reference_engine.statistics import Statistics
 
 from ..executor.result import RequestOutput
 from ..sampling_params import SamplingParams
@@ -49,6 +50,11 @@ class Runner(Protocol):
         """Whether it takes requests."""
         ...
 
+    @property
+    def statistics(self) -> Statistics:
+        """The target engine's state."""
+        ...
+
     def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
         """Start a sequence; returns what cancels it. Raises RequestError and EngineStopped."""
         ...
@@ -68,6 +74,11 @@ class TargetAlone:
     def alive(self) -> bool:
         """Whether the engine runs."""
         return self._target.alive
+
+    @property
+    def statistics(self) -> Statistics:
+        """The engine's state."""
+        return self._target.statistics
 
     def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
         """As Runner says."""
@@ -134,6 +145,19 @@ class LLM:
         result = RequestOutput(next(self._ids), ids, streaming)
         self._submit(result, ids, sampling_params or SamplingParams())
         return result
+
+    async def get_stats_async(
+        self,
+        timeout: float | None = 2,  # noqa: ASYNC109  # upstream's
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The engine's state: of this moment, where upstream's has one for each iteration since it was asked.
+
+        Nothing without enable_iter_perf_stats. `timeout`: seconds that upstream waits for another iteration.
+        """
+        if self.args.enable_iter_perf_stats:
+            state = self._runner.statistics
+            cache = {"maxNumBlocks": state.blocks, "usedNumBlocks": state.used}
+            yield {"numActiveRequests": state.running + state.waiting, "kvCacheStats": cache}
 
     def shutdown(self) -> None:
         """End everything."""

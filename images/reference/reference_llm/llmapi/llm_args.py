@@ -88,6 +88,7 @@ class LlmArgs:
         max_num_tokens: int = 512,
         max_seq_len: int | None = None,
         speculative_config: Mapping[str, Any] | None = None,
+        enable_iter_perf_stats: bool = False,
         **others: Any,
     ) -> None:
         for name, value in others.items():
@@ -101,6 +102,7 @@ class LlmArgs:
         self.max_batch_size = max_batch_size
         self.max_num_tokens = max_num_tokens
         self.max_seq_len = max_seq_len or 0
+        self.enable_iter_perf_stats = enable_iter_perf_stats
         self.speculative_config = _speculative(speculative_config) if speculative_config else None
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from reference_engine.engine import Call, Engine, EngineStopped
 from reference_engine.request import Finish, Output, Request, Sink, Stats, check
+from reference_engine.statistics import Statistics
 
 from .drafters import Drafter
 from .llm_args import SpeculativeConfig
@@ -55,6 +56,11 @@ class Speculator:
         """End all sequences and the engines."""
         self._drafter.close()
         self._target.close()
+
+    @property
+    def statistics(self) -> Statistics:
+        """The target engine's state."""
+        return self._target.statistics
 
     @property
     def alive(self) -> bool:

@@ -14,12 +14,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from tandem_serving.errors import EngineError, RequestError
-from tandem_serving.llmapi import dialect
+from tandem_serving.llmapi import dialect, statistics
 from tandem_serving.llmapi.chunks import Progress
 from tandem_serving.llmapi.request import Codec, Lora, Prompt, Request
 
 log = logging.getLogger("tandem.llmapi")
 
+STATISTICS_SECONDS = 2.0
+"""Upstream's own default; an iteration of a long prompt takes less."""
 STOPPED = "the engine has stopped: its log says why; send the request to another replica"
 
 
@@ -37,6 +39,14 @@ class Engine:
         self._llm = dialect.find(package, "LLM")(**dialect.llm_arguments(arguments, package))
         self._failed: type[Exception] = dialect.find(package, "RequestError", "executor.utils")
         self.codec = _codec(self._llm.tokenizer)
+        self._tells = bool(arguments.get("enable_iter_perf_stats"))
+
+    async def states(self) -> AsyncIterator[statistics.State]:
+        """The engine's state after each iteration, until none came for seconds; nothing where it does not tell."""
+        if self._tells:
+            async for told in self._llm.get_stats_async(timeout=STATISTICS_SECONDS):
+                if state := statistics.parse(told):
+                    yield state
 
     def healthy(self) -> bool:
         """Whether the engine lives, as far as it knows."""

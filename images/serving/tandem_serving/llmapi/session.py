@@ -12,8 +12,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tandem_serving import metrics as m
@@ -25,11 +25,13 @@ from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
 from tandem_serving.llmapi.engine import stopped
 from tandem_serving.llmapi.meter import Meter
 from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
+from tandem_serving.llmapi.statistics import State
 
 log = logging.getLogger("tandem.llmapi")
 
 WATCH_SECONDS = 0.1
 SLOW_WATCH_SECONDS = 0.5  # metrics and the engine's health
+STATE_SECONDS = 1.0
 
 
 class Call(AsyncIterable[Progress], Protocol):
@@ -47,6 +49,10 @@ class Engine(Protocol):
 
     def start(self, prompt: Prompt, request: Request) -> Call:
         """Start a sequence. Raises ServingError."""
+        ...
+
+    def states(self) -> AsyncIterator[State]:
+        """Its state after each iteration, while there are some; nothing where it does not tell."""
         ...
 
     def healthy(self) -> bool:
@@ -87,6 +93,7 @@ class Session:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="llmapi", daemon=True)
         self._thread.start()
+        self._follower = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
@@ -124,6 +131,7 @@ class Session:
         """End all requests, the engine and the threads."""
         self._closed.set()
         self._end_all(CancelledError("the server is shutting down: send the request again"))
+        self._follower.cancel()
         asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result()
         self._delivery.close()
         self._soon(self._loop.stop)
@@ -209,6 +217,24 @@ class Session:
 
     async def _ended(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        """Tell the engine's state while sequences run; then, that they hold nothing."""
+        state = None
+        try:
+            while True:
+                await asyncio.sleep(STATE_SECONDS)
+                if self._sequences:
+                    async for state in self._engine.states():
+                        self._tell(state)
+                if state and not self._sequences:
+                    self._tell(replace(state, requests=0, used=0))
+        except Exception:  # of the engine's statistics, whatever it is: requests go on without
+            log.exception("the engine's state cannot be told any more; requests are not affected")
+
+    def _tell(self, state: State) -> None:
+        for (family, labels), value in state.gauges().items():
+            self.metrics.set(family, value, labels)
 
     def _check_health(self) -> None:
         if self.healthy and not self._alive():
