@@ -6,7 +6,8 @@ A real API server holds the services and their pods; the nodes are simulated, an
 127.0.0.0/8, at which one process of this machine answers with pages of a real server (see collect.py). The metrics
 server is a process with the chart's command and its default settings. While it is measured, somebody asks for every
 service once an interval, as autoscalers do, and for all of them, as the operator does. Afterwards this process only
-fetches the same pages, as often: the floor. It prints CPU time in cores, memory, and how long answers take.
+fetches the same pages, as often: the floor. It prints CPU time in cores, memory, how long answers take, and how long
+a round does: from its begin, over the time in which pods are read one after the other, until its values are served.
 """
 
 import asyncio
@@ -145,10 +146,11 @@ async def probe(server: Server, path: str) -> str:
     return ""
 
 
-async def round_seconds(server: Server) -> float:
-    """Mean of the rounds so far: pods are read over 10 s of it."""
+async def rounds_so_far(server: Server) -> tuple[float, float]:
+    """Number of rounds whose values were served, and what they took from their begin until then, all together (s)."""
     series = dict(line.rsplit(" ", 1) for line in (await probe(server, "/metrics")).splitlines())
-    return float(series["tandem_metrics_round_seconds_sum"]) / float(series["tandem_metrics_round_seconds_count"])
+    number, seconds = (float(series[f"tandem_metrics_round_seconds_{part}"]) for part in ("count", "sum"))
+    return number, seconds
 
 
 async def measure(server: Server, services: int, pods: int, rounds: int, interval: float) -> None:
@@ -158,11 +160,12 @@ async def measure(server: Server, services: int, pods: int, rounds: int, interva
     token, context = server.access()
     url, headers = f"https://127.0.0.1:{server.https}/v1/services", {"Authorization": f"Bearer {token}"}
     cores: list[float] = []
+    took: list[float] = []
     waited: list[float] = []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), headers=headers) as session:
         await asyncio.sleep(5 * interval)  # until windows are full
         for _ in range(rounds):
-            cpu, started = server.cpu, time.monotonic()
+            cpu, started, before = server.cpu, time.monotonic(), await rounds_so_far(server)
             items = (await ask(session, url, waited))["items"]
             assert sum(item["pods"] for item in items) == pods
             assert all(item["decision"]["signal"] != "Hold" for item in items)
@@ -170,11 +173,13 @@ async def measure(server: Server, services: int, pods: int, rounds: int, interva
                 await ask(session, f"{url}/{NAMESPACE}/svc-{number}", waited)
                 await asyncio.sleep(max(0.0, started + interval * (number + 1) / services - time.monotonic()))
             cores.append((server.cpu - cpu) / (time.monotonic() - started))
+            done, seconds = (now - then for now, then in zip(await rounds_so_far(server), before, strict=True))
+            took += [seconds / done] if done else []
     floor = await floor_of(pods, rounds, interval)
     told("tandem metrics run", cores)
     told("fetching alone", floor)
     console.print(f"ratio: {statistics.median(cores) / statistics.median(floor):.2f}")
-    console.print(f"a round: {await round_seconds(server):.2f} s")
+    console.print(f"a round: {statistics.median(took):.1f} s ({min(took):.1f} to {max(took):.1f}) of {interval:g} s")
     console.print(f"memory: {server.usage.memory_info().rss / 2**20:.0f} MiB")
     median, most = statistics.median(waited), statistics.quantiles(waited, n=100, method="inclusive")[98]
     slowest = f"99% within {most * 1e3:.0f} ms, the slowest {max(waited) * 1e3:.0f} ms"
