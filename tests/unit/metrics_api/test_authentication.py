@@ -106,3 +106,27 @@ async def test_a_token_is_reviewed_once_within_seconds_and_kept_nowhere(reviews:
         await authenticator.user({}, CIMultiDict(bearer("team-a-token")))
     assert len(reviews.asked) == 1
     assert "team-a-token" not in repr(vars(authenticator._tokens))
+
+
+class OneStatus:
+    """Answers every review of a token alike."""
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        self.status = status
+
+    async def review(self, kind: Any, spec: dict[str, Any]) -> dict[str, Any]:
+        return self.status
+
+
+ANN = {"username": "ann"}
+STATUSES: list[tuple[str, dict[str, Any], User | None]] = [
+    ("somebody", {"authenticated": True, "user": ANN}, User("ann")),
+    ("nobody", {"authenticated": False, "user": ANN}, None),
+    ("it could not be checked", {"authenticated": True, "error": "no issuer", "user": ANN}, None),
+    ("somebody without a name", {"authenticated": True, "user": {"groups": ["team-a"]}}, None),
+]
+
+
+@pytest.mark.parametrize(("status", "user"), [s[1:] for s in STATUSES], ids=[s[0] for s in STATUSES])
+async def test_what_a_review_of_a_token_means(status: dict[str, Any], user: User | None) -> None:
+    assert await Authenticator(OneStatus(status)).user({}, CIMultiDict(bearer("token"))) == user

@@ -72,3 +72,19 @@ async def test_failures_are_not_held() -> None:
     assert len(cache) == 0
     answers.broken = False
     assert await cache.get("a", answers.ask) == 2
+
+
+async def test_a_late_failure_does_not_take_the_answer_that_came_after_it() -> None:
+    clock, late, answers = Clock(), Answers(), Answers()
+    late.gate.clear()
+    late.broken = True
+    cache: Cache[int] = Cache(10, 2, clock)
+    waiting = asyncio.create_task(cache.get("a", late.ask))
+    await asyncio.sleep(0)
+    clock.now = 11.0
+    assert await cache.get("a", answers.ask) == 1
+    late.gate.set()
+    with pytest.raises(OSError, match="away"):
+        await waiting
+    await asyncio.sleep(0)
+    assert await cache.get("a", answers.ask) == 1, "still held"

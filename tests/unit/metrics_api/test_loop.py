@@ -194,6 +194,7 @@ async def test_a_service_that_goes_is_forgotten(loop: Loop, cluster: FakeCluster
     cluster.services.clear()
     await rounds(loop, clock, 1)
     assert board.list() == []
+    assert not loop._planners, "nor does its policy stay in memory"
     cluster.add("llama")
     await rounds(loop, clock, 1)
     assert board.list()[0].pods == 0, "its pods are new"
