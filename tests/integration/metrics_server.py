@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from cluster import binaries
 from cluster.core import Cluster
 
@@ -63,13 +61,6 @@ class Server:
     def wait_ready(self) -> "Server":
         wait_for("the metrics server's /readyz", lambda: self.probe("/readyz").startswith("ok"), 30, self.log)
         return self
-
-    @property
-    def asks(self) -> bool:
-        """Whether it is connected with somebody: the API server."""
-        assert self.process is not None
-        every = psutil.Process(self.process.pid).net_connections("tcp")
-        return any(each.status == psutil.CONN_ESTABLISHED for each in every)
 
     def stop(self) -> None:
         assert self.process is not None

@@ -7,12 +7,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from cluster.core import Cluster
 from cluster.errors import ClusterError
 
+from .at_once import created_at_once
 from .conftest import AuditLog, Namespace, wait_for
 from .metrics_server import (
     AUTOSCALING,
@@ -81,17 +80,6 @@ def available(release: Release) -> bool:
     )
 
 
-@contextmanager
-def paused(cluster: Cluster) -> Iterator[None]:
-    """The API server answers nobody: who asks meanwhile is answered at the same moment afterwards."""
-    process = psutil.Process(cluster.status()["kube-apiserver"])
-    process.suspend()
-    try:
-        yield
-    finally:
-        process.resume()
-
-
 def test_two_that_start_at_once_share_one_certificate(release: Release, tmp_path: Path) -> None:
     """The first test of the module: there is no certificate yet. Who deletes it gets another, one for both again."""
     assert not held(release, "tls.crt")
@@ -107,12 +95,11 @@ def test_two_that_start_at_once_share_one_certificate(release: Release, tmp_path
         for each in servers:
             each.folder.mkdir()
             each.configure()
-        with paused(release.cluster):
+        with created_at_once(release.cluster, tmp_path, "secrets", release.namespace, number=2):
             for each in servers:
                 each.launch()
-            wait_for("both to ask", lambda: all(each.asks for each in servers), 30, servers[0].log)
-        for each in servers:
-            each.wait_ready()
+            for each in servers:
+                each.wait_ready()
         wait_for("one certificate", lambda: agree(""), 15, servers[0].log)
         before = held(release, "tls.crt")
         release.kubectl("delete", "secret", "tandem-metrics-certificate")
