@@ -64,12 +64,15 @@ def test_coefficients_are_never_negative() -> None:
     assert fitted.predict(8, 4).seconds == pytest.approx(0.087, rel=0.1)
 
 
-def test_a_stalled_pod_is_no_slow_model() -> None:
+@pytest.mark.parametrize("slower", [2, 5, 100])
+def test_a_stalled_pod_is_no_slow_model(slower: float) -> None:
+    """Of what is far off most is noise; but what is a few times off, too, must not count as it is."""
     fitted = StepTime(1 / 6)
     for i in range(40):
         fitted.observe(8 + i % 8, 4, Truth().seconds(8 + i % 8, 4))
-    fitted.observe(12, 4, 100 * Truth().seconds(12, 4))
-    assert fitted.predict(12, 4).seconds < 1.3 * Truth().seconds(12, 4)
+        fitted.pass_time(15)
+    fitted.observe(12, 4, slower * Truth().seconds(12, 4))
+    assert fitted.predict(12, 4).seconds < 1.2 * Truth().seconds(12, 4)
 
 
 def test_windows_that_overlap_weigh_less() -> None:
