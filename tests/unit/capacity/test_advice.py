@@ -114,6 +114,7 @@ def a_proposal(gain: float, doubt: float = 0.02, draft: int = 2) -> Proposal:
         ([a_proposal(1.2)] * 3, [False, False, True], "after three windows in a row"),
         ([a_proposal(1.05)] * 4, [False] * 4, "too small a gain"),
         ([a_proposal(1.2, doubt=0.5)] * 4, [False] * 4, "too uncertain"),
+        ([a_proposal(1.15, doubt=0.2)] * 4, [False] * 4, "it may well be a loss"),
         ([a_proposal(1.2), None, a_proposal(1.2), a_proposal(1.2)], [False] * 4, "not in a row"),
         ([a_proposal(1.2)] * 3 + [None] * 3, [False, False, True, True, True, True], "stays for half an hour"),
     ],
