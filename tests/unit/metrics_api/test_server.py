@@ -163,6 +163,18 @@ async def test_the_api_server_away_is_not_the_askers_fault(server: Server) -> No
     assert (code, body["reason"]) == (503, "ServiceUnavailable")
 
 
+async def test_an_api_server_that_never_answers_is_not_waited_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(kind: Any, spec: dict[str, Any]) -> dict[str, Any]:
+        return await asyncio.Future()
+
+    monkeypatch.setattr("tandem.metrics_api.server.REVIEW_SECONDS", 0.05)
+    monkeypatch.setattr(server.reviews, "review", never)
+    async with asyncio.timeout(10):
+        assert (await server.get(metric(), HPA_TOKEN))[0] == 503
+
+
 async def test_judgements_are_asked_for_once_within_seconds(server: Server) -> None:
     for _ in range(5):
         assert (await server.get(metric(), HPA_TOKEN))[0] == 200
