@@ -48,6 +48,7 @@ class FakeCluster:
         self.clock = clock
         self.services: list[Known] = []
         self.silent: set[str] = set()
+        self.go_while_read: set[str] = set()
         self.rounds = 0
 
     def add(self, name: str, **autoscaling: int) -> None:
@@ -70,6 +71,7 @@ class FakeCluster:
         for target in targets:
             if target.name not in self.silent:
                 store.add(target.uid, self.clock.now, parse(page.encode()))
+        self.services = [known for known in self.services if known.service.name not in self.go_while_read]
         return {target.uid: "answered 404 instead of 200" for target in targets if target.name in self.silent}
 
 
@@ -198,6 +200,17 @@ async def test_a_service_that_goes_is_forgotten(loop: Loop, cluster: FakeCluster
     cluster.add("llama")
     await rounds(loop, clock, 1)
     assert board.list()[0].pods == 0, "its pods are new"
+
+
+async def test_a_service_that_goes_while_pods_are_read_is_not_told_of(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
+) -> None:
+    """Reading takes seconds."""
+    for name in ("llama", "brief"):
+        cluster.add(name)
+    cluster.go_while_read.add("brief")
+    await rounds(loop, clock, 1)
+    assert [report.name for report in board.list()] == ["llama"]
 
 
 async def test_questions_are_answered_while_services_are_judged(loop: Loop, cluster: FakeCluster) -> None:
