@@ -36,6 +36,8 @@ SPEC: dict[str, Any] = {
     "speculation": {"decodingType": "DraftTarget", "maxDraftLen": 7, "adaptive": {"enabled": False}},
 }
 STREAMS = 6
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+"""Else the clients of a process share one, which stays with its pod while any of them is open."""
 METRICS = (
     "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/speculativeinferenceservices.serving.tandem.dev/" + NAME
 )
@@ -57,7 +59,7 @@ def load(site: Site, streams: int) -> Iterator[None]:
     def client() -> None:
         while not over.is_set():
             try:
-                with triton.InferenceServerClient(site.address(NAME)) as connection:
+                with triton.InferenceServerClient(site.address(NAME), channel_args=OWN_CONNECTION) as connection:
                     stream(connection, PROMPTS[0], 6)
             except (AssertionError, InferenceServerException) as error:
                 failed.append(error)
