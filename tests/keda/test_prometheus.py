@@ -1,7 +1,10 @@
-"""KEDA asks a real Prometheus, which scrapes the metrics server, where the chart's values name one."""
+"""KEDA asks a real Prometheus, which scrapes the metrics server, where the chart's values name one: one that wants to
+know who asks."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,9 +13,10 @@ from integration.conftest import Namespace
 from integration.metrics_server import Server, wait_replicas
 from integration.pages import Load
 from integration.test_chart import Release
-from integration.test_prometheus import PROMETHEUS, prometheus
+from integration.test_prometheus import PASSWORD, PROMETHEUS, locked, prometheus
 
 from .gateway import Gateway
+from .keda import NAMESPACE
 from .scaling import SCALED_OBJECT, hold_without_metrics, serve, wait_ready
 
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
@@ -23,8 +27,18 @@ def operator(release: Release, server: Server, tmp_path_factory: pytest.TempPath
     """Tandem's operator, with the settings of a chart that names a Prometheus."""
     # As the chart's PodMonitor has it: the labels of the series are those of services.
     job = {"job_name": "tandem", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{server.http}"]}]}
-    with prometheus(tmp_path_factory.mktemp("prometheus"), [], scrape_configs=[job]) as url:
-        naming = replace(release, values={**release.values, "keda": {"enabled": True, "prometheusUrl": url}})
+    folder = tmp_path_factory.mktemp("prometheus")
+    web, asked = locked(folder)
+    with prometheus(folder, [], web, scrape_configs=[job]) as url:
+        data = {"name": asked["username"], "password": PASSWORD, "ca.crt": Path(asked["caFile"]).read_text("utf-8")}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "prometheus-reader"}, "stringData": data}
+        release.cluster.kubectl.run("-n", NAMESPACE, "apply", "-f", "-", stdin=json.dumps(secret))
+        reader = {
+            "secretName": "prometheus-reader",
+            "parameters": {"username": "name", "password": "password", "ca": "ca.crt"},
+        }
+        keda = {"enabled": True, "prometheusUrl": url, "prometheus": reader}
+        naming = replace(release, values={**release.values, "keda": keda})
         naming.install()
         with naming.running(tmp_path_factory.mktemp("operator")):
             yield
@@ -36,7 +50,8 @@ def test_load_drives_replicas_and_without_series_they_are_held(team: Namespace, 
     serve(team, load)
     wait_replicas(team, server, lambda count: count >= 3)
     (trigger,) = team.get("scaledobject", SCALED_OBJECT)["spec"]["triggers"]
-    assert (trigger["type"], urlsplit(trigger["metadata"]["serverAddress"]).hostname) == ("prometheus", "127.0.0.1")
+    assert (trigger["type"], urlsplit(trigger["metadata"]["serverAddress"]).scheme) == ("prometheus", "https")
+    assert trigger["metadata"]["authModes"] == "basic"
     hold_without_metrics(team, load, server)
     load.cut = False
     wait_replicas(team, server, lambda count: count == 1)
