@@ -1,6 +1,9 @@
 """Requests that wait too long are refused, wherever they stand in line. On the real server, with one place."""
 
+import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,3 +58,28 @@ def test_who_waits_too_long_is_refused(server: TritonServer, holds: str, waits: 
             held.result()
     assert ASK[waits](server.grpc_url, PLAIN, waits), "there is a place again"
     eventually(lambda: metric(server, REFUSED) == before + 1, "counted once")
+
+
+PROMPT = {"name": "text_input", "datatype": "BYTES", "shape": [1, 1], "data": ["def g"]}
+LENGTH = {"name": "max_tokens", "datatype": "INT32", "shape": [1, 1], "data": [8]}
+GENERATE = {"text_input": "def g", "max_tokens": 8}
+
+
+def test_what_http_clients_are_told(server: TritonServer) -> None:
+    """Triton 24.10 knows 503 at /infer alone."""
+    codes: dict[str, int] = {}
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(stream, server.grpc_url, HANGING)
+        eventually(lambda: calls_in_flight(server) == 1, "one runs")
+        for path, body in {
+            f"{UNARY}/infer": {"inputs": [PROMPT, LENGTH]},
+            f"{UNARY}/generate": GENERATE,
+            f"{BLS}/generate_stream": GENERATE | {"stream": True},
+        }.items():
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{server.http_url}/v2/models/{path}", json.dumps(body).encode(), timeout=10)
+            assert "send the request again to another replica or later" in refused.value.read().decode(), path
+            codes[path] = refused.value.code
+        with pytest.raises(InferenceServerException, match="took longer"):
+            held.result()
+    assert codes == {f"{UNARY}/infer": 503, f"{UNARY}/generate": 400, f"{BLS}/generate_stream": 400}
