@@ -31,10 +31,12 @@ def test_a_wave_is_made_before_any_of_it_is_sent(delivery: Delivery) -> None:
 def test_only_what_is_urgent_is_delivered_in_a_hurry(delivery: Delivery) -> None:
     sent: SimpleQueue[str] = SimpleQueue()
     delivery.hurry(True)
-    delivery.put_wave([("new", lambda: lambda: sent.put("first token"))], urgent=True)
-    assert sent.get(timeout=SECONDS) == "first token"
-    delivery.put_wave([("old", lambda: lambda: sent.put("more"))])
-    with pytest.raises(Empty):
-        sent.get(timeout=0.05)
-    delivery.hurry(False)
+    try:
+        delivery.put_wave([("new", lambda: lambda: sent.put("first token"))], urgent=True)
+        assert sent.get(timeout=SECONDS) == "first token"
+        delivery.put_wave([("old", lambda: lambda: sent.put("more"))])
+        with pytest.raises(Empty):
+            sent.get(timeout=0.05)
+    finally:
+        delivery.hurry(False)
     assert sent.get(timeout=SECONDS) == "more"
