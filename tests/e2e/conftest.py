@@ -119,11 +119,9 @@ class Site:
         }
 
     def address(self, name: str) -> str:
-        """host:port of the service's gRPC endpoint, as a pod of the cluster would use it.
-
-        By kubectl: the time that it takes is a part of how often the clients of test_autoscaling ask.
-        """
-        return self.run("get", "service", f"{name}-triton", "-o", "jsonpath={.spec.clusterIP}") + ":8001"
+        """host:port of the service's gRPC endpoint, as a pod of the cluster would use it."""
+        service = self.get("service", f"{name}-triton")
+        return f"{service['spec']['clusterIP']}:8001"
 
     def pods_made(self) -> Callable[[str], int]:
         """Begin to count: tells how many pods a controller has made in `default` since now."""
