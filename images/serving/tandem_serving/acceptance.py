@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 # Acceptance of the first position assumed at the start, and the rounds that count as observed so.
@@ -75,6 +76,11 @@ class Acceptance:
     def expected(self, k: int) -> float:
         """Expected tokens of a round with `k` draft tokens, 1 + sum over i <= k of p_1 ... p_i."""
         return self.yields()[k]
+
+    def foreseen(self, k: int) -> float:
+        """Probability that all of `k` draft tokens are accepted and the target's own is what the draft would say."""
+        p = self.positions()
+        return math.prod(p[:k]) * p[min(k, len(p) - 1)]
 
     def rounds(self) -> float:
         """Drafted rounds that were observed, the older ones discounted."""

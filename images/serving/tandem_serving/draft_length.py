@@ -176,9 +176,8 @@ class DraftLength:
             return min(self._lock_step(rows, k), self._alternating(rows, k))
         # A single row drafts ahead, one token more. Where all its tokens are kept the next round waits for that, and
         # where the target's own was foreseen, too, needs no other draft call.
-        tau, p = self.server.yields(), self.server.positions()
+        tau, foreseen = self.server.yields(), self.server.foreseen(k)
         kept = tau[k] - tau[k - 1]
-        foreseen = kept * p[min(k, len(p) - 1)]
         draft, target = self._costs.draft(rows, k), self._costs.target(rows, k)
         waiting = max(0.0, self._costs.draft(rows, k + 1) - target)
         return target + kept * waiting + (1 - foreseen) * draft

@@ -164,6 +164,7 @@ class Loop:
         self._end = self._start
         self._proposal: list[int] = []
         self._span = 1
+        self._wanted = 0
         self.longest_span = LONGEST_SPAN
         self._seen: set[Role] = set()
         self._ahead: Call | None = None
@@ -199,14 +200,17 @@ class Loop:
         # Passed on as it came: with fast logits it is a handle that only the engines understand.
         return call._replace(draft_ids=tuple(self._proposal), draft_logits=output.logits)
 
-    def ahead(self) -> Call | None:
-        """A draft call while the target verifies, one token longer than the proposal; None: not possible."""
+    def ahead(self, draft_length: int) -> Call | None:
+        """The draft call for the round after next while the target verifies, or takes the prompt; None: not possible.
+
+        It is one token longer than what it drafts: the target's own comes first.
+        """
         k, sequence = len(self._proposal), self._sequence
         room = min(self._remaining - k - 2, self._room() - k - 1)
-        if not k or room < 1 or sequence.use_draft_logits:
+        if room < 1 or draft_length < 1 or sequence.use_draft_logits:
             return None
         ids = np.concatenate([self._ids[: self._end], np.array(self._proposal, np.int32)])
-        self._ahead = self._call("draft", min(k, room) + 1)._replace(ids=ids, min_tokens=0)
+        self._ahead = self._call("draft", min(draft_length, room) + 1)._replace(ids=ids, min_tokens=0)
         return self._ahead
 
     def awaits(self, call: Call) -> bool:
@@ -277,9 +281,8 @@ class Loop:
 
     def _alone(self) -> Call:
         span = self._remaining if self._sequence.one_call else min(self._span, self.longest_span)
-        self._wanted = min(span, self._remaining)
         self._span = min(2 * self._span, LONGEST_SPAN)
-        return self._call("target", self._wanted)
+        return self._call("target", min(span, self._remaining))
 
     def _call(self, role: Role, output_len: int) -> Call:
         sequence = self._sequence
@@ -289,7 +292,8 @@ class Loop:
             # By logits, the draft's choice and the target's test must be independent; by match, they
             # should be as alike as can be.
             seed = mix(mix(seed, -1) if independent else seed, self._end)
-        self._wanted = output_len
+        if role == "target":
+            self._wanted = output_len
         first = role not in self._seen
         self._seen.add(role)
         return Call(

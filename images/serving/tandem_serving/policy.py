@@ -19,6 +19,11 @@ from tandem_serving.loop import Role
 class Policy(Protocol):
     """Chooses draft lengths for all sequences of a service."""
 
+    @property
+    def server(self) -> Acceptance:
+        """What is known of all sequences."""
+        ...
+
     def estimate(self) -> Acceptance:
         """What will be known of a new sequence."""
         ...
@@ -69,10 +74,11 @@ class Fixed:
     def __init__(self, length: int, separate_devices: bool) -> None:
         self._length = length
         self._separate = separate_devices
+        self.server = Acceptance(length)
 
     def estimate(self) -> Acceptance:
-        """Nothing comes of it."""
-        return Acceptance(self._length)
+        """A sequence's own acceptance, which starts as the server's."""
+        return Acceptance(self._length, self.server)
 
     def enter(self, estimate: Acceptance) -> None:
         """Who runs does not matter."""
@@ -119,9 +125,14 @@ class Adaptive:
         self._told: list[Callable[[], None]] = []
         self._k = self._lengths.explain().k
 
+    @property
+    def server(self) -> Acceptance:
+        """What the lengths are chosen by."""
+        return self._lengths.server
+
     def estimate(self) -> Acceptance:
         """A sequence's own acceptance, which starts as the server's."""
-        return Acceptance(self._maximum, self._lengths.server)
+        return Acceptance(self._maximum, self.server)
 
     def enter(self, estimate: Acceptance) -> None:
         """A sequence that speculates starts to run."""

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
@@ -18,11 +18,12 @@ from tandem_serving.breaker import Breaker
 from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Make
 from tandem_serving.errors import EngineError, QueueFullError, QueueTimeoutError, ServingError
+from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
 from tandem_serving.loop import LONGEST_SPAN, Call, Output, Role
 from tandem_serving.policy import Policy
-from tandem_serving.schedule import Batch, Schedule, Turn
+from tandem_serving.schedule import Batch, Order, Schedule, Turn
 
 log = logging.getLogger("tandem.rounds")
 
@@ -30,7 +31,7 @@ log = logging.getLogger("tandem.rounds")
 @dataclass(frozen=True)
 class Limits:
     """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call;
-    whether a single sequence drafts ahead while the target verifies; seconds in line."""
+    `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in line."""
 
     running: int
     waiting: int
@@ -42,32 +43,47 @@ class Limits:
 
 @dataclass(eq=False)
 class Flight:
-    """An engine call that began at `started` (monotonic seconds); `left`: turns without an answer, by row."""
+    """An engine call that began at `started` and should end at `due`, where that is known (monotonic seconds).
+
+    `left`: turns without an answer, by row.
+    """
 
     batch: Batch[Generation]
     started: float
     left: dict[int, Turn[Generation]]
+    due: float | None = None
     given_up: bool = False
 
 
 class Rounds:
     """Not thread-safe. `metrics` gets what is not of one request; `depart` is called when a sequence's last text
-    is sent, and lets it `leave`."""
+    is sent, and lets it `leave`.
+
+    `held`: what `start` kept back starts then (monotonic seconds) at the latest, if it is called; 0: nothing is.
+    """
 
     def __init__(
-        self, policy: Policy, limits: Limits, metrics: m.Metrics, depart: Callable[[Generation], None]
+        self,
+        policy: Policy,
+        limits: Limits,
+        metrics: m.Metrics,
+        depart: Callable[[Generation], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.outgoing: list[tuple[Generation, Make]] = []
         self._policy = policy
         self._limits = limits
         self._metrics = metrics
         self._depart = depart
-        self._schedule: Schedule[Generation] = Schedule(limits.rows, policy.slots)
+        self._clock = clock
+        self._foresight = Foresight(limits.ahead)
+        self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold)
         self._running: dict[Generation, None] = {}
         self._waiting: deque[Generation] = deque()
         self._flights: dict[Flight, None] = {}
         self._breaker = Breaker()
         self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
+        self.held = 0.0
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
@@ -119,9 +135,9 @@ class Rounds:
             self._schedule.enter(generation.key)
             if generation.draft_length:
                 self._policy.enter(generation.acceptance)
-            # A prompt's first token should not wait for a draft of others; with nobody else there is none.
-            busy = len(self._running) > 1 and not generation.reproducible
-            self._begin(generation, first=busy)
+            # A prompt's first token should not wait for a draft, of others or one that can be made meanwhile.
+            early = len(self._running) > 1 or self._draft_ahead(1)
+            self._begin(generation, first=early and not generation.reproducible)
 
     def _let_go(self, generation: Generation) -> None:
         self._retire(generation)
@@ -137,34 +153,67 @@ class Rounds:
     # --- calls go out -----------------------------------------------------------------------------
     def start(self) -> list[Batch[Generation]]:
         """The engine calls that begin now."""
+        self.held = 0.0
         batches = self._schedule.start(lambda generation: generation.alive)
         return [part for batch in batches for part in self._fit(batch)]
+
+    def _order(self, sequences: int) -> Order:
+        if self._draft_ahead(sequences):
+            return "ahead"
+        return "alternating" if self._policy.slots(sequences) > 1 else "lock-step"
+
+    def _draft_ahead(self, sequences: int) -> bool:
+        return self._foresight.worth(sequences, self._policy.server) and self._policy.slots(sequences) == 1
+
+    def _hold(self, key: Hashable) -> bool:
+        """Whether a verification waits for drafts: until `held` at most."""
+        now, patience = self._clock(), self._foresight.patience
+        dues = [flight.due for flight in self._flights if flight.due and self._is_awaited(flight, key)]
+        until = max((due + patience for due in dues if abs(due - now) <= patience), default=0.0)
+        self.held = max(self.held, until)
+        return until > 0
+
+    def _is_awaited(self, flight: Flight, key: Hashable) -> bool:
+        """Whether sequences of this key wait for a draft."""
+        return not flight.given_up and any(
+            turn.key == key and turn.sequence.alive and (not turn.ahead or turn.sequence.loop.awaits(turn.call))
+            for turn in flight.left.values()
+        )
 
     def took_off(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call began."""
         flight = Flight(batch, started, dict(enumerate(batch.turns)))
+        if batch.role == "draft":
+            seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
+            flight.due = None if seconds is None else started + seconds
         self._flights[flight] = None
         return flight
 
     def _begin(self, generation: Generation, first: bool = False) -> None:
         """A sequence's next round."""
-        k = 0
-        if generation.draft_length and not first and self._breaker.closed(time.monotonic()):
-            k = generation.draft_length
-            if not generation.reproducible:
-                k = min(k, self._policy.length(generation.acceptance))
-        if not generation.loop.waits(k):
+        if first:
+            self._ask(generation, generation.loop.begin(0))
+        elif not generation.loop.waits(k := self._length(generation)):
             self._ask(generation, generation.loop.begin(k))
+
+    def _length(self, generation: Generation) -> int:
+        if not generation.draft_length or not self._breaker.closed(self._clock()):
+            return 0
+        if generation.reproducible:
+            return generation.draft_length
+        return min(generation.draft_length, self._policy.length(generation.acceptance))
 
     def _ask(self, generation: Generation, call: Call) -> None:
         # One token of the target fits into a verification of others; several are a call of their own.
         alone = call.role == "target" and not call.draft_ids
         own = generation.isolated or (alone and (call.output_len > 1 or not generation.draft_length))
         self._schedule.ask(Turn(generation, call, generation.key, own))
-        # With more sequences the draft engine has other work, or they would have to wait for each other.
-        lone = self._limits.ahead and len(self._running) == 1 and not generation.reproducible
-        if call.draft_ids and lone and (foresight := generation.loop.ahead()):
-            self._schedule.ask(Turn(generation, foresight, generation.key, own=True, ahead=True))
+        if call.role == "draft" or own or generation.reproducible:
+            return
+        if self._draft_ahead(len(self._running)):
+            k = len(call.draft_ids) or self._length(generation)
+            if foresight := generation.loop.ahead(k):
+                self._schedule.ask(Turn(generation, foresight, generation.key, ahead=True))
 
     def _fit(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
         """One verification needs equal draft lengths: pad the shorter ones, leave out what can't be."""
@@ -264,7 +313,7 @@ class Rounds:
         rows = [turn for turn in flight.left.values() if not turn.ahead or turn.sequence.loop.awaits(turn.call)]
         flight.left = {}
         if rows and batch.role == "draft":
-            self._breaker.failed(time.monotonic())
+            self._breaker.failed(self._clock())
         if len(rows) > 1:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
         for turn in rows:
@@ -273,7 +322,8 @@ class Rounds:
                 continue
             generation.isolated |= len(batch.turns) > 1
             if len(batch.turns) > 1 and not flight.given_up:
-                self._ask(generation, turn.call)
+                again = generation.loop.begin(self._length(generation)) if turn.ahead else turn.call
+                self._ask(generation, again)
             elif batch.role == "draft":
                 self._without_draft(generation, error, for_good=len(batch.turns) == 1)
             else:
@@ -292,12 +342,14 @@ class Rounds:
         """Tell the policy what a call took that is like others of its kind."""
         batch, first = flight.batch, flight.batch.turns[0].call
         # A wave that was in the engine's queue began when the one before it was over.
-        seconds = now - max(flight.started, self._landed[batch.role] if batch.wave else 0.0)
+        seconds = now - max(flight.started, self._landed[batch.role] if batch.queued else 0.0)
         if batch.wave:
             self._landed[batch.role] = now
         if flight.left:
             return
         prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
+        if not prompt and (batch.role == "draft" or batch.wave):
+            self._foresight.timed(batch.role, max(turn.call.output_len for turn in batch.turns), seconds)
         if batch.role == "draft":
             if batch.wave:  # rows that end early leave the others fewer rows a step
                 lengths = [turn.call.output_len for turn in batch.turns]

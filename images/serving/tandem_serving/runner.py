@@ -118,7 +118,7 @@ class Runner:
         following: Batch[Generation] | None = batch
         try:
             while following is not None:
-                following = self._run(following)
+                following = self._run(following) or self._held()
         finally:
             self._delivery.hurry(False)
 
@@ -184,6 +184,20 @@ class Runner:
             ready = self._rounds.start()
         self._submit(ready[1:])
         self._delivery.put(self, self._think)
+        return ready[0] if ready else None
+
+    def _held(self) -> Batch[Generation] | None:
+        """A verification that waits for drafts which are almost done: it begins without those that are late."""
+        with self._lock:
+            until = self._rounds.held
+        if not until:
+            return None
+        self._delivery.hurry(False)
+        time.sleep(max(0.0, until - time.monotonic()))
+        self._delivery.hurry(True)
+        with self._lock:
+            ready = self._rounds.start()
+        self._submit(ready[1:])
         return ready[0] if ready else None
 
     def _stop(self, calls: Iterable[Answers]) -> None:

@@ -2,12 +2,15 @@
 
 Calls that an engine can take together (equal tensor names and shapes: `key`) form a cohort. A *wave* is one
 engine call with a row for each of a cohort's waiting sequences: the call's overhead is then paid once, and
-the engine sees its batch at one step's beginning. How many waves are in flight is the policy:
+the engine sees its batch at one step's beginning. In which order they go is the policy:
 
-- one (lock-step): all sequences draft, then all are verified; engines that share a device, or few sequences;
-- two (alternating cohorts): one half drafts while the other is verified; engines on devices of their own;
-  each engine may have the second one's wave in its queue;
-- none: `rows` is 1, each sequence goes on its own and the engine's in-flight batching merges what it can.
+- lock-step: one wave is in flight; all sequences draft, then all are verified; engines that share a device;
+- ahead: one verification is in flight; whoever needs a draft gets it at once, and what is being verified is drafted
+  on meanwhile; few sequences, engines on devices of their own;
+- alternating: two waves, one half drafts while the other is verified; many sequences, engines on devices of their
+  own; each engine may have the second one's wave in its queue.
+
+Where `rows` is 1, each sequence goes on its own and the engine's in-flight batching merges what it can.
 
 What would hold up the others never joins a wave: the target alone for several tokens, and calls that failed
 or timed out with others. They start at once, by themselves. So does a new prompt's first call where a wave is in
@@ -19,11 +22,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from tandem_serving.loop import Call, Role
 
 S = TypeVar("S")
+Order = Literal["lock-step", "ahead", "alternating"]
 
 
 class Turn(NamedTuple, Generic[S]):
@@ -41,11 +45,12 @@ class Turn(NamedTuple, Generic[S]):
 
 @dataclass(eq=False)
 class Batch(Generic[S]):
-    """One engine call: a row a turn. `wave`: it holds a place in its cohort's lane."""
+    """One engine call: a row a turn. `wave`: it has a place in its cohort's lane, `queued`: maybe behind another."""
 
     role: Role
     turns: list[Turn[S]]
     wave: bool
+    queued: bool = False
     released: bool = False
 
 
@@ -53,15 +58,20 @@ class Batch(Generic[S]):
 class _Cohort(Generic[S]):
     members: int = 0
     waiting: dict[Role, list[Turn[S]]] = field(default_factory=lambda: {"draft": [], "target": []})
+    ahead: list[Turn[S]] = field(default_factory=list)
     flying: dict[Role, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
 
 
 class Schedule(Generic[S]):
-    """Not thread-safe. `slots(n)` says how many waves a cohort of n sequences has in flight: 1 or 2."""
+    """Not thread-safe. `order(n)` says how a cohort of n sequences goes; where that is "ahead", `hold(key)` whether
+    its verification waits for drafts that are almost done."""
 
-    def __init__(self, rows: int, slots: Callable[[int], int]) -> None:
+    def __init__(
+        self, rows: int, order: Callable[[int], Order], hold: Callable[[Hashable], bool] = lambda key: False
+    ) -> None:
         self._rows = rows
-        self._slots = slots
+        self._order = order
+        self._hold = hold
         self._cohorts: dict[Hashable, _Cohort[S]] = defaultdict(_Cohort)
         self._own: list[Turn[S]] = []
 
@@ -69,6 +79,8 @@ class Schedule(Generic[S]):
         """Put a call in line."""
         if turn.own or self._rows == 1:
             self._own.append(turn)
+        elif turn.ahead:
+            self._cohorts[turn.key].ahead.append(turn)
         else:
             self._cohorts[turn.key].waiting[turn.call.role].append(turn)
 
@@ -83,11 +95,11 @@ class Schedule(Generic[S]):
         self._forget(key, cohort)
 
     def release(self, batch: Batch[S]) -> None:
-        """A batch is answered but not settled: with two cohorts the other one's wave can start now.
+        """A batch is answered but not settled: of alternating waves the other one can start now.
 
-        In lock-step it cannot: the sequences of this batch are to be in the next wave.
+        Otherwise it cannot: the sequences of this batch are to be in the next wave.
         """
-        if batch.wave and self._slots(self._cohorts[batch.turns[0].key].members) > 1:
+        if batch.wave and self._order(self._cohorts[batch.turns[0].key].members) == "alternating":
             self._land(batch)
 
     def finish(self, batch: Batch[S]) -> None:
@@ -106,17 +118,27 @@ class Schedule(Generic[S]):
         own = [turn for turn in self._own if alive(turn.sequence)]
         self._own.clear()
         batches = [Batch(turn.call.role, [turn], wave=False) for turn in own]
-        for cohort in self._cohorts.values():
+        for key, cohort in self._cohorts.items():
             for role, turns in cohort.waiting.items():
                 cohort.waiting[role] = [turn for turn in turns if alive(turn.sequence)]
-            batches += self._waves(cohort)
+            batches += self._waves(key, cohort)
+            ahead = [turn for turn in cohort.ahead if alive(turn.sequence)]
+            batches += [Batch("draft", part, wave=False) for part in self._parts(ahead)]
+            cohort.ahead.clear()
+        for key, cohort in list(self._cohorts.items()):
+            self._forget(key, cohort)
         return batches
 
-    def _waves(self, cohort: _Cohort[S]) -> list[Batch[S]]:
+    def _waves(self, key: Hashable, cohort: _Cohort[S]) -> list[Batch[S]]:
         waiting, flying = cohort.waiting, cohort.flying
+        order = self._order(cohort.members)
+        if order == "ahead":
+            begins = waiting["target"] and not flying["target"] and not self._hold(key)
+            drafts = self._take(cohort, "draft", len(waiting["draft"]))
+            return drafts + (self._take(cohort, "target", len(waiting["target"])) if begins else [])
         roles: list[Role] = sorted(waiting, key=lambda role: -len(waiting[role]))
         idle = not any(flying.values())
-        if self._slots(cohort.members) == 1:
+        if order == "lock-step":
             # The phase in which more sequences wait goes first; the others join them in the next.
             return self._take(cohort, roles[0], len(waiting[roles[0]])) if idle else []
         # A wave may queue behind the one in flight: the engine then goes from one to the other without us. A
@@ -124,7 +146,7 @@ class Schedule(Generic[S]):
         half, least = -(-cohort.members // 2), cohort.members / 3
         early = self._first_calls(cohort)
         ready = [role for role in roles if idle or (flying[role] < 2 and len(waiting[role]) >= least)]
-        return early + [batch for role in ready for batch in self._take(cohort, role, half)]
+        return early + [batch for role in ready for batch in self._take(cohort, role, half, queued=True)]
 
     def _first_calls(self, cohort: _Cohort[S]) -> list[Batch[S]]:
         """New prompts' calls while one wave runs and one is in the engine's queue: they join the latter's step."""
@@ -134,13 +156,16 @@ class Schedule(Generic[S]):
         cohort.waiting["target"] = [turn for turn in waiting if not turn.call.first]
         return [Batch("target", [turn], wave=False) for turn in waiting if turn.call.first]
 
-    def _take(self, cohort: _Cohort[S], role: Role, most: int) -> list[Batch[S]]:
+    def _take(self, cohort: _Cohort[S], role: Role, most: int, queued: bool = False) -> list[Batch[S]]:
         """A wave of at most `most` turns; more than one engine call where the engine takes fewer rows."""
         turns, cohort.waiting[role] = cohort.waiting[role][:most], cohort.waiting[role][most:]
-        parts = [turns[i : i + self._rows] for i in range(0, len(turns), self._rows)]
+        parts = self._parts(turns)
         cohort.flying[role] += len(parts)
-        return [Batch(role, part, wave=True) for part in parts]
+        return [Batch(role, part, wave=True, queued=queued) for part in parts]
+
+    def _parts(self, turns: list[Turn[S]]) -> list[list[Turn[S]]]:
+        return [turns[i : i + self._rows] for i in range(0, len(turns), self._rows)]
 
     def _forget(self, key: Hashable, cohort: _Cohort[S]) -> None:
-        if not cohort.members and not any(cohort.flying.values()) and not any(cohort.waiting.values()):
+        if not any((cohort.members, *cohort.flying.values(), *cohort.waiting.values(), cohort.ahead)):
             del self._cohorts[key]

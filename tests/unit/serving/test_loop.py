@@ -115,7 +115,7 @@ def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_
             call = loop.drafted(drafter.run(call))
         elif call.draft_ids:
             saved += 1
-        late, foresight = foresight, loop.ahead()
+        late, foresight = foresight, loop.ahead(k)
         if foresight and answer == "in time":
             assert loop.guessed(foresight, drafter.run(foresight)) is None
         steps.append(loop.verified(target.run(call)))
@@ -140,7 +140,7 @@ def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_
 def test_what_a_refused_proposal_drafted_ahead_is_not_waited_for() -> None:
     loop = Loop(Sequence(PROMPT, 24))
     verification = loop.drafted(Output([loop.begin(2).ids[-1] + 100, 7]))
-    assert loop.ahead() is not None
+    assert loop.ahead(2) is not None
     loop.verified(MockEngine(counting).run(verification))
     assert not loop.waits(2)
 
@@ -149,7 +149,7 @@ def test_what_a_refused_proposal_drafted_ahead_is_not_waited_for() -> None:
 def test_a_kept_proposals_draft_ahead_is_waited_for(k: int, waits: bool, reason: str) -> None:
     loop, engine = Loop(Sequence(PROMPT, 24)), MockEngine(counting)
     verification = loop.drafted(engine.run(loop.begin(2)))
-    foresight = loop.ahead()
+    foresight = loop.ahead(2)
     assert foresight is not None
     assert not loop.awaits(foresight)
     loop.verified(engine.run(verification))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tandem_serving.loop import Call, Role
-from tandem_serving.schedule import Batch, Schedule, Turn
+from tandem_serving.schedule import Batch, Order, Schedule, Turn
 
 IDS = np.arange(4, dtype=np.int32)
 
@@ -15,8 +15,8 @@ def turn(name: str, role: Role, key: str = "k", own: bool = False) -> Turn[str]:
     return Turn(name, Call(role, IDS, 4), key, own)
 
 
-def schedule(members: int, rows: int = 64, slots: int = 1) -> Schedule[str]:
-    made: Schedule[str] = Schedule(rows, lambda sequences: slots)
+def schedule(members: int, rows: int = 64, order: Order = "lock-step", held: str = "") -> Schedule[str]:
+    made: Schedule[str] = Schedule(rows, lambda sequences: order, lambda key: key == held)
     for _ in range(members):
         made.enter("k")
     return made
@@ -37,27 +37,31 @@ def ask(made: Schedule[str], drafts: str = "", targets: str = "") -> None:
         made.ask(turn(name, "target"))
 
 
+LOCK_STEP: Order = "lock-step"
+ALTERNATING: Order = "alternating"
+AHEAD: Order = "ahead"
 STARTS = [
-    # members, rows, slots, drafts, targets, started, reason
-    (4, 64, 1, "abcd", "", ["abcd"], "lock-step: all that wait, in one call"),
-    (4, 64, 1, "abc", "d", ["abc"], "lock-step: the phase of more first, the other joins the next"),
-    (4, 64, 1, "a", "bcd", ["bcd"], "lock-step: the phase of more first, the other joins the next"),
-    (4, 64, 2, "abcd", "", ["ab"], "two cohorts: half of the sequences, the others in the next wave"),
-    (5, 64, 2, "abcde", "", ["abc"], "two cohorts: the larger half"),
-    (4, 64, 2, "ab", "cd", ["ab", "cd"], "two cohorts: one drafts while the other is verified"),
-    (4, 3, 1, "abcd", "", ["abc", "d"], "as many rows as the engine takes, the rest beside them"),
-    (4, 1, 1, "abcd", "", ["a", "b", "c", "d"], "an engine that takes no batches: each on its own"),
+    # members, rows, order, drafts, targets, started, reason
+    (4, 64, LOCK_STEP, "abcd", "", ["abcd"], "lock-step: all that wait, in one call"),
+    (4, 64, LOCK_STEP, "abc", "d", ["abc"], "lock-step: the phase of more first, the other joins the next"),
+    (4, 64, LOCK_STEP, "a", "bcd", ["bcd"], "lock-step: the phase of more first, the other joins the next"),
+    (4, 64, ALTERNATING, "abcd", "", ["ab"], "two cohorts: half of the sequences, the others in the next wave"),
+    (5, 64, ALTERNATING, "abcde", "", ["abc"], "two cohorts: the larger half"),
+    (4, 64, ALTERNATING, "ab", "cd", ["ab", "cd"], "two cohorts: one drafts while the other is verified"),
+    (4, 64, AHEAD, "ab", "cd", ["ab", "cd"], "ahead: whoever needs a draft gets it, whatever the target does"),
+    (4, 3, LOCK_STEP, "abcd", "", ["abc", "d"], "as many rows as the engine takes, the rest beside them"),
+    (4, 1, LOCK_STEP, "abcd", "", ["a", "b", "c", "d"], "an engine that takes no batches: each on its own"),
 ]
 
 
-@pytest.mark.parametrize(("members", "rows", "slots", "drafts", "targets", "started", "reason"), STARTS)
+@pytest.mark.parametrize(("members", "rows", "order", "drafts", "targets", "started", "reason"), STARTS)
 def test_what_starts(
-    members: int, rows: int, slots: int, drafts: str, targets: str, started: list[str], reason: str
+    members: int, rows: int, order: Order, drafts: str, targets: str, started: list[str], reason: str
 ) -> None:
-    made = schedule(members, rows, slots)
+    made = schedule(members, rows, order)
     ask(made, drafts, targets)
     assert names(start(made)) == started, reason
-    again = names(start(made)) if slots > 1 and not targets else []
+    again = names(start(made)) if order == ALTERNATING and not targets else []
     assert again == ([drafts[len(started[0]) :]] if again else []), "the other half queues behind it"
     assert start(made) == [], "nothing starts twice"
 
@@ -75,7 +79,7 @@ def test_a_wave_waits_for_the_one_in_flight_and_takes_all_that_came() -> None:
 
 
 def test_two_cohorts_balance_themselves() -> None:
-    made = schedule(4, slots=2)
+    made = schedule(4, order=ALTERNATING)
     ask(made, "abcd")
     (first,) = start(made)
     made.finish(first)
@@ -128,7 +132,7 @@ def test_a_cohort_is_forgotten_with_its_last_sequence() -> None:
 
 
 def test_a_small_wave_waits_for_more_unless_nothing_else_flies() -> None:
-    made = schedule(9, slots=2)
+    made = schedule(9, order=ALTERNATING)
     ask(made, "abcd")
     (wave,) = start(made)
     ask(made, targets="ef")
@@ -137,9 +141,11 @@ def test_a_small_wave_waits_for_more_unless_nothing_else_flies() -> None:
     assert names(start(made)) == ["ef"], "there is nobody to wait for"
 
 
-@pytest.mark.parametrize(("slots", "started"), [(2, ["cd"]), (1, [])], ids=["two cohorts", "lock-step"])
-def test_an_answered_wave_makes_way_for_the_other_cohort_alone(slots: int, started: list[str]) -> None:
-    made = schedule(4, slots=slots)
+@pytest.mark.parametrize(
+    ("order", "started"), [(ALTERNATING, ["cd"]), (LOCK_STEP, [])], ids=["two cohorts", "lock-step"]
+)
+def test_an_answered_wave_makes_way_for_the_other_cohort_alone(order: Order, started: list[str]) -> None:
+    made = schedule(4, order=order)
     ask(made, "ab")
     (wave,) = start(made)
     ask(made, "cd")
@@ -160,7 +166,7 @@ def test_an_answered_wave_makes_way_for_the_other_cohort_alone(slots: int, start
 def test_a_new_prompt_does_not_wait_for_the_wave_after_the_next(
     queued: bool, started: list[str], reason: str
 ) -> None:
-    made = schedule(7, slots=2)
+    made = schedule(7, order=ALTERNATING)
     for wave in ("abc", "def") if queued else ("abc",):
         ask(made, targets=wave)
         assert names(start(made)) == [wave]
