@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -17,11 +16,13 @@ from tandem_serving import metrics as m
 from tandem_serving.breaker import Breaker
 from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Make
-from tandem_serving.errors import EngineError, QueueFullError, QueueTimeoutError, ServingError
+from tandem_serving.errors import EngineError, ServingError
+from tandem_serving.flights import Flight, Flights
 from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
-from tandem_serving.loop import LONGEST_SPAN, Call, Output, Role
+from tandem_serving.loop import Call, Output
+from tandem_serving.places import Places
 from tandem_serving.policy import Policy
 from tandem_serving.schedule import Batch, Order, Schedule, Turn
 
@@ -39,20 +40,6 @@ class Limits:
     draft_timeout: float
     ahead: bool = False
     queue_timeout: float = math.inf
-
-
-@dataclass(eq=False)
-class Flight:
-    """An engine call that began at `started` and should end at `due`, where that is known (monotonic seconds).
-
-    `left`: turns without an answer, by row.
-    """
-
-    batch: Batch[Generation]
-    started: float
-    left: dict[int, Turn[Generation]]
-    due: float | None = None
-    given_up: bool = False
 
 
 class Rounds:
@@ -78,49 +65,31 @@ class Rounds:
         self._clock = clock
         self._foresight = Foresight(limits.ahead)
         self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold)
-        self._running: dict[Generation, None] = {}
-        self._waiting: deque[Generation] = deque()
-        self._flights: dict[Flight, None] = {}
+        self._places = Places(limits.running, limits.waiting, limits.queue_timeout, metrics)
+        self._flights = Flights(policy, self._foresight)
         self._breaker = Breaker()
-        self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
         self.held = 0.0
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
-        return len(self._running), len(self._waiting)
+        return len(self._places.running), len(self._places.waiting)
 
     # --- sequences come and go --------------------------------------------------------------------
     def admit(self, generations: list[Generation]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
         self.forget_dead()
-        admitted = len(self._running) + len(self._waiting)
-        limit = self._limits.running + self._limits.waiting
-        if admitted + len(generations) > limit:
-            self._metrics.add(m.REFUSED, len(generations), m.QUEUE_FULL)
-            raise QueueFullError(
-                f"{admitted} sequences are running or waiting and the limit is {limit}: "
-                f"no room for {len(generations)} more; send the request again later or to another replica"
-            )
-        self._waiting += generations
+        self._places.line_up(generations)
         self._fill()
 
     def forget_dead(self) -> None:
         """Let go of sequences whose requests are over: their places become free."""
-        for generation in [g for g in self._running if g.job.over]:
+        for generation in self._places.dead():
             self._let_go(generation)
-        if any(g.job.over for g in self._waiting):
-            self._waiting = deque(g for g in self._waiting if not g.job.over)
         self._fill()
 
     def refuse(self, now: float) -> list[tuple[Job[Chunk], ServingError]]:
-        """Take those out of the line who waited too long, for the caller to tell them. A request that has a place for
-        one of its prompts waits for the others."""
-        limit = self._limits.queue_timeout
-        late = {g for g in self._waiting if now - g.job.arrived > limit and not g.job.begun}
-        if late:
-            self._metrics.add(m.REFUSED, len(late), m.QUEUE_TIMEOUT)
-            self._waiting = deque(g for g in self._waiting if g not in late)
-        return [(g.job, QueueTimeoutError(now - g.job.arrived, limit)) for g in late]
+        """Those who waited in line too long, for the caller to tell them."""
+        return self._places.refuse(now)
 
     def leave(self, generation: Generation) -> None:
         """A sequence is over and delivered: its place is free."""
@@ -128,24 +97,21 @@ class Rounds:
         self._fill()
 
     def _fill(self) -> None:
-        while self._waiting and len(self._running) < self._limits.running:
-            generation = self._waiting.popleft()
-            self._running[generation] = None
-            generation.job.begun = True
+        for generation in self._places.fill():
             self._schedule.enter(generation.key)
             if generation.draft_length:
                 self._policy.enter(generation.acceptance)
             # A prompt's first token should not wait for a draft, of others or one that can be made meanwhile.
-            early = len(self._running) > 1 or self._draft_ahead(1)
+            early = len(self._places.running) > 1 or self._draft_ahead(1)
             self._begin(generation, first=early and not generation.reproducible)
 
     def _let_go(self, generation: Generation) -> None:
         self._retire(generation)
-        self._running.pop(generation, None)
+        self._places.free(generation)
 
     def _retire(self, generation: Generation) -> None:
         """A sequence makes no more calls."""
-        if generation in self._running and not generation.retired:
+        if generation in self._places.running and not generation.retired:
             generation.retired = True
             self._schedule.leave(generation.key)
             self._policy.leave(generation.acceptance)
@@ -167,27 +133,13 @@ class Rounds:
 
     def _hold(self, key: Hashable) -> bool:
         """Whether a verification waits for drafts: until `held` at most."""
-        now, patience = self._clock(), self._foresight.patience
-        dues = [flight.due for flight in self._flights if flight.due and self._is_awaited(flight, key)]
-        until = max((due + patience for due in dues if abs(due - now) <= patience), default=0.0)
+        until = self._flights.worth_waiting(key, self._clock())
         self.held = max(self.held, until)
         return until > 0
 
-    def _is_awaited(self, flight: Flight, key: Hashable) -> bool:
-        """Whether sequences of this key wait for a draft."""
-        return not flight.given_up and any(
-            turn.key == key and turn.sequence.alive and (not turn.ahead or turn.sequence.loop.awaits(turn.call))
-            for turn in flight.left.values()
-        )
-
     def took_off(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call began."""
-        flight = Flight(batch, started, dict(enumerate(batch.turns)))
-        if batch.role == "draft":
-            seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
-            flight.due = None if seconds is None else started + seconds
-        self._flights[flight] = None
-        return flight
+        return self._flights.begin(batch, started)
 
     def _begin(self, generation: Generation, first: bool = False) -> None:
         """A sequence's next round."""
@@ -210,7 +162,7 @@ class Rounds:
         self._schedule.ask(Turn(generation, call, generation.key, own))
         if call.role == "draft" or own or generation.reproducible:
             return
-        if self._draft_ahead(len(self._running)):
+        if self._draft_ahead(len(self._places.running)):
             k = len(call.draft_ids) or self._length(generation)
             if foresight := generation.loop.ahead(k):
                 self._schedule.ask(Turn(generation, foresight, generation.key, ahead=True))
@@ -273,30 +225,21 @@ class Rounds:
 
     def landed(self, flight: Flight, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
-        self._flights.pop(flight, None)
+        self._flights.end(flight, len(self._places.running), now)
         if not flight.given_up:
             self._schedule.finish(flight.batch)
-            self._time(flight, now)
             self._fail_rows(flight, error)
         self._fill()
 
     def useless(self) -> list[Flight]:
         """Engine calls that nobody waits for any longer, given up."""
         self.forget_dead()
-        return [
-            self._give_up(flight)
-            for flight in self._flights
-            if not flight.given_up and not any(turn.sequence.alive for turn in flight.left.values())
-        ]
+        return [self._give_up(flight) for flight in self._flights.useless()]
 
     def late(self, now: float) -> list[Flight]:
         """Drafts that take too long, given up: their sequences go on with the target alone."""
         timeout = self._limits.draft_timeout
-        flights = [
-            self._give_up(flight)
-            for flight in self._flights
-            if flight.batch.role == "draft" and not flight.given_up and now - flight.started > timeout
-        ]
+        flights = [self._give_up(flight) for flight in self._flights.late(now, timeout)]
         for flight in flights:
             self._fail_rows(flight, EngineError(f"draft engine: no answer within {timeout:g} s"))
         return flights
@@ -310,8 +253,7 @@ class Rounds:
     def _fail_rows(self, flight: Flight, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
         batch = flight.batch
-        rows = [turn for turn in flight.left.values() if not turn.ahead or turn.sequence.loop.awaits(turn.call)]
-        flight.left = {}
+        rows, flight.left = flight.awaited(), {}
         if rows and batch.role == "draft":
             self._breaker.failed(self._clock())
         if len(rows) > 1:
@@ -337,25 +279,3 @@ class Rounds:
             self._metrics.add(m.DRAFT_FAILURES, 1)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(generation, generation.loop.begin(0))
-
-    def _time(self, flight: Flight, now: float) -> None:
-        """Tell the policy what a call took that is like others of its kind."""
-        batch, first = flight.batch, flight.batch.turns[0].call
-        # A wave that was in the engine's queue began when the one before it was over.
-        seconds = now - max(flight.started, self._landed[batch.role] if batch.queued else 0.0)
-        if batch.wave:
-            self._landed[batch.role] = now
-        if flight.left:
-            return
-        prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
-        if not prompt and (batch.role == "draft" or batch.wave):
-            self._foresight.timed(batch.role, max(turn.call.output_len for turn in batch.turns), seconds)
-        if batch.role == "draft":
-            if batch.wave:  # rows that end early leave the others fewer rows a step
-                lengths = [turn.call.output_len for turn in batch.turns]
-                self._policy.timed("draft", sum(lengths) / max(lengths), max(lengths), seconds, prompt)
-        elif batch.wave:
-            self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt)
-        elif not first.draft_ids and batch.turns[0].sequence.loop.longest_span <= first.output_len <= LONGEST_SPAN:
-            # Half a step goes by, on average, until the engine takes a call in.
-            self._policy.timed_alone(len(self._running), first.output_len + 0.5, seconds)

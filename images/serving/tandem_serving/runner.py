@@ -17,10 +17,11 @@ from typing import Protocol
 from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery, Make
 from tandem_serving.errors import FAILED, EngineError, ServingError
+from tandem_serving.flights import Flight
 from tandem_serving.generation import Generation
 from tandem_serving.loop import Output, Role
 from tandem_serving.policy import Policy
-from tandem_serving.rounds import Flight, Limits, Rounds
+from tandem_serving.rounds import Limits, Rounds
 from tandem_serving.schedule import Batch, Turn
 
 log = logging.getLogger("tandem.runner")

@@ -8,11 +8,12 @@ import pytest
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
 from tandem_serving.errors import EngineError
+from tandem_serving.flights import Flight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop, Output, Sequence
 from tandem_serving.policy import Fixed
-from tandem_serving.rounds import Flight, Limits, Rounds
+from tandem_serving.rounds import Limits, Rounds
 from tandem_serving.schedule import Batch
 from unit.serving.mock_engine import MockEngine, Model, counting
 from unit.serving.services import NO_TENSORS, Answer

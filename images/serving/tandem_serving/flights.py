@@ -1,0 +1,107 @@
+"""Engine calls in the air: who waits for them, which are late or almost done, and what they take. Not thread-safe."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tandem_serving.foresight import Foresight
+from tandem_serving.generation import Generation
+from tandem_serving.loop import LONGEST_SPAN, Role
+from tandem_serving.policy import Policy
+from tandem_serving.schedule import Batch, Turn
+
+
+@dataclass(eq=False)
+class Flight:
+    """An engine call that began at `started` and should end at `due`, where that is known (monotonic seconds).
+
+    `left`: turns without an answer, by row.
+    """
+
+    batch: Batch[Generation]
+    started: float
+    left: dict[int, Turn[Generation]]
+    due: float | None = None
+    given_up: bool = False
+
+    def awaited(self) -> list[Turn[Generation]]:
+        """Turns without an answer that somebody waits for."""
+        return [turn for turn in self.left.values() if not turn.ahead or turn.sequence.loop.awaits(turn.call)]
+
+
+class Flights:
+    """What calls take is told to `policy` and `foresight`."""
+
+    def __init__(self, policy: Policy, foresight: Foresight) -> None:
+        self._policy = policy
+        self._foresight = foresight
+        self._flights: dict[Flight, None] = {}
+        self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
+
+    def begin(self, batch: Batch[Generation], started: float) -> Flight:
+        """An engine call begins."""
+        flight = Flight(batch, started, dict(enumerate(batch.turns)))
+        if batch.role == "draft":
+            seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
+            flight.due = None if seconds is None else started + seconds
+        self._flights[flight] = None
+        return flight
+
+    def end(self, flight: Flight, running: int, now: float) -> None:
+        """It is over; `running` sequences have places."""
+        del self._flights[flight]
+        if not flight.given_up:
+            self._time(flight, running, now)
+
+    def useless(self) -> list[Flight]:
+        """Those whose requests are all over."""
+        return [
+            flight
+            for flight in self._flights
+            if not flight.given_up and not any(turn.sequence.alive for turn in flight.left.values())
+        ]
+
+    def late(self, now: float, timeout: float) -> list[Flight]:
+        """Drafts that take longer than `timeout` seconds."""
+        return [
+            flight
+            for flight in self._flights
+            if flight.batch.role == "draft" and not flight.given_up and now - flight.started > timeout
+        ]
+
+    def worth_waiting(self, key: Hashable, now: float) -> float:
+        """Until when a verification of sequences of this key waits for drafts that are almost done; 0: none is."""
+        patience = self._foresight.patience
+        dues = [
+            flight.due
+            for flight in self._flights
+            if flight.due and not flight.given_up and abs(flight.due - now) <= patience and _is_of(flight, key)
+        ]
+        return max(dues, default=-patience) + patience
+
+    def _time(self, flight: Flight, running: int, now: float) -> None:
+        """Tell what a call took that is like others of its kind."""
+        batch, first = flight.batch, flight.batch.turns[0].call
+        # A wave that was in the engine's queue began when the one before it was over.
+        seconds = now - max(flight.started, self._landed[batch.role] if batch.queued else 0.0)
+        if batch.wave:
+            self._landed[batch.role] = now
+        if flight.left:
+            return
+        prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
+        if not prompt and (batch.role == "draft" or batch.wave):
+            self._foresight.timed(batch.role, max(turn.call.output_len for turn in batch.turns), seconds)
+        if batch.role == "draft":
+            if batch.wave:  # rows that end early leave the others fewer rows a step
+                lengths = [turn.call.output_len for turn in batch.turns]
+                self._policy.timed("draft", sum(lengths) / max(lengths), max(lengths), seconds, prompt)
+        elif batch.wave:
+            self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt)
+        elif not first.draft_ids and batch.turns[0].sequence.loop.longest_span <= first.output_len <= LONGEST_SPAN:
+            # Half a step goes by, on average, until the engine takes a call in.
+            self._policy.timed_alone(running, first.output_len + 0.5, seconds)
+
+
+def _is_of(flight: Flight, key: Hashable) -> bool:
+    return any(turn.key == key and turn.sequence.alive for turn in flight.awaited())
