@@ -57,7 +57,7 @@ lint: venv ## ruff, mypy strict, import layers
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	@# Every Triton model is a model.py: one by one, or the names clash.
-	for model in images/*/models/*/1/model.py tests/bench/bls/stub_engine/model.py examples/demo.py; do $(VENV)/bin/mypy --no-error-summary $$model; done
+	for model in images/*/models/*/1/model.py tests/bench/bls/*/model.py examples/demo.py; do $(VENV)/bin/mypy --no-error-summary $$model; done
 	$(VENV)/bin/lint-imports
 
 .PHONY: unit

@@ -4,6 +4,7 @@
     python -m bench.bls point --streams 32                            # 10 seconds, everything measured
     python -m bench.bls point --streams 32 --profile bls.svg          # where the BLS's CPU goes
     python -m bench.bls table --write docs/bls-benchmark.md           # 5 minutes
+    python -m bench.bls floor --write docs/bls-benchmark.md           # 5 minutes, beside the least of all models
     python -m bench.bls adaptive --write docs/bls-benchmark.md        # 20 minutes
     python -m bench.bls phases                                        # acceptance that changes
 

@@ -114,6 +114,38 @@ def table(
 
 
 @app.command()
+def floor(
+    streams: Streams = LOADS,
+    seconds: Seconds = 6.0,
+    warm_up: WarmUp = 3.0,
+    repeats: Repeats = 3,
+    draft_len: DraftLen = 4,
+    acceptance: Acceptance = 0.8,
+    device: DeviceOption = "separate",
+    write: Write = None,
+) -> None:
+    """The BLS beside the least that a Python model could do on this server (bare_bls), in turns."""
+    setup = _setup(device, False, PREFILL, (acceptance,), [])
+    bare = dataclasses.replace(setup, bare=True)
+    rows, wrong = [], 0
+    console.print("starting Triton, twice")
+    with serve(setup) as own, serve(bare) as least:
+        for count in streams:
+            runs: dict[bool, list[Run]] = {False: [], True: []}
+            for seed in range(1, repeats + 1):
+                load = Load(count, seconds, warm_up, seed, draft_len=draft_len)
+                runs[False] += _runs(own, setup, [load], f"{count} streams")
+                runs[True] += _runs(least, bare, [load], f"{count} streams, bare")
+            wrong += sum(run.point.result.wrong for each in runs.values() for run in each)
+            rows.append(report.floor_row(runs[False], runs[True]))
+            console.print(report.markdown(report.FLOOR_HEADER, rows[-1:]))
+    _publish(
+        write, "The least that a model in Python costs", _about(setup) + report.markdown(report.FLOOR_HEADER, rows)
+    )
+    _warn(wrong)
+
+
+@app.command()
 def adaptive(
     streams: Streams = ADAPTIVE_LOADS,
     acceptance: Annotated[list[float], typer.Option(help="Several times.")] = ACCEPTANCES,

@@ -30,12 +30,16 @@ ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 
 @dataclass(frozen=True)
 class Setup:
-    """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt."""
+    """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
+
+    `bare`: the model of bare_bls in the BLS's place.
+    """
 
     pair: Pair
     acceptance: tuple[float, ...] = (0.8,)
     max_draft_len: int = 8
     parameters: tuple[tuple[str, str], ...] = ()
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,11 +149,15 @@ def serve(setup: Setup) -> Iterator[Bench]:
 
 
 def repository(folder: Path, setup: Setup) -> Path:
-    """A model repository in `folder`/models: the real BLS with stub engines."""
+    """A model repository in `folder`/models: the real BLS, or the bare one, with stub engines."""
     models = folder / "models"
     models.mkdir()
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len)
     _set_parameters(models / "speculative_bls/config.pbtxt", dict(setup.parameters))
+    if setup.bare:
+        version = models / "speculative_bls/1"  # a link
+        version.unlink()
+        version.symlink_to(HERE / "bare_bls")
     device = str(folder / "device") if setup.pair.shared else ""
     template = jinja2.Template(
         (HERE / "stub_engine/config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined, autoescape=False

@@ -82,6 +82,44 @@ def row(pair: Pair, runs: Sequence[Run], alone: Sequence[Run]) -> list[str]:
     ]
 
 
+FLOOR_HEADER = (
+    "streams",
+    "ideal",
+    "bare",
+    "of ideal",
+    "BLS",
+    "of ideal",
+    "of bare",
+    "bare TTFT ms",
+    "BLS TTFT ms",
+    "bare µs",
+    "BLS µs",
+    "times bare",
+)
+
+
+def floor_row(runs: Sequence[Run], bare: Sequence[Run]) -> list[str]:
+    """One load's line: medians of the BLS's runs beside those of the bare one's, for the same requests."""
+
+    def speeds(of: Sequence[Run]) -> tuple[float, str, str]:
+        speed = _median(r.point.speed for r in of)
+        return speed, f"{speed:.0f}", f"{_median(r.point.speed / r.ideal.speed for r in of):.2f}"
+
+    (own, *own_cells), (least, *least_cells) = speeds(runs), speeds(bare)
+    ttfts = [_median(r.point.result.ttft_mean for r in of) * 1e3 for of in (bare, runs)]
+    costs = [_median(r.point.per_chunk("bls") for r in of) * 1e6 for of in (bare, runs)]
+    return [
+        str(runs[0].load.streams),
+        f"{_median(r.ideal.speed for r in runs):.0f}",
+        *least_cells,
+        *own_cells,
+        f"{own / least:.2f}",
+        *(f"{ttft:.1f}" for ttft in ttfts),
+        *(f"{cost:.0f}" for cost in costs),
+        f"{costs[1] / costs[0]:.2f}",
+    ]
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A markdown table."""
     lines = [header, ["---:"] * len(header), *rows]
