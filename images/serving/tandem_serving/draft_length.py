@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
+from tandem_serving import foresight
 from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance
 from tandem_serving.call_costs import Costs
 from tandem_serving.trial_budget import Budget
@@ -149,7 +150,7 @@ class DraftLength:
         """1: all rows in lock-step; 2: two cohorts, of which one drafts while the other verifies."""
         if not self._separate or rows < 2 or k < 1:
             return 1
-        one, two = self._lock_step(rows, k), self._alternating(rows, k)
+        one, two = self._one_wave(rows, k), self._alternating(rows, k)
         if two < one * (1 - MIN_GAIN) if self._slots == 1 else one < two * (1 - MIN_GAIN):
             self._slots = 3 - self._slots
         return 3 - self._slots if self._regroup else self._slots
@@ -160,6 +161,14 @@ class DraftLength:
 
     def _lock_step(self, rows: float, k: int) -> float:
         return self._costs.draft(rows, k) + self._costs.target(rows, k)
+
+    def _one_wave(self, rows: float, k: int) -> float:
+        """In lock-step, or drafting ahead where the runner does (see foresight.py)."""
+        draft, ahead, target = self._costs.draft(rows, k), self._costs.draft(rows, k + 1), self._costs.target(rows, k)
+        foreseen = self.server.foreseen(k)
+        if self._separate and foresight.pays(int(rows), foreseen, draft, ahead, target):
+            return foresight.period(foreseen, ahead, target)
+        return draft + target
 
     def _alternating(self, rows: float, k: int) -> float:
         draft, target = self._costs.draft(rows / 2, k), self._costs.target(rows / 2, k)
@@ -173,7 +182,7 @@ class DraftLength:
         if not self._separate:
             return self._lock_step(rows, k)
         if rows > 1:
-            return min(self._lock_step(rows, k), self._alternating(rows, k))
+            return min(self._one_wave(rows, k), self._alternating(rows, k))
         # A single row drafts ahead, one token more. Where all its tokens are kept the next round waits for that, and
         # where the target's own was foreseen, too, needs no other draft call.
         tau, foreseen = self.server.yields(), self.server.foreseen(k)
@@ -280,5 +289,5 @@ class DraftLength:
         return None
 
     def _regroup_loss(self, rows: int) -> float:
-        periods = self._lock_step(rows, self._k), self._alternating(rows, self._k)
+        periods = self._one_wave(rows, self._k), self._alternating(rows, self._k)
         return REGROUP_ROUNDS * max(LEAST_LOSS * periods[0], periods[2 - self._slots] - periods[self._slots - 1])

@@ -12,12 +12,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
 from tandem_serving.draft_length import Choice, Devices, DraftLength
 from tandem_serving.loop import LONGEST_SPAN
 
 MAXIMUM = 8
+MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,14 @@ class Engines:
             return draft + target + rows * self.gap
         return 2 * max(draft, target) * (1 + 0.09 * (min(draft, target) / max(draft, target)) ** 6)
 
-    def ahead(self, acceptance: float, k: int) -> float:
+    def ahead(self, acceptances: list[float], k: int) -> float:
+        """A round of several rows that draft ahead: those whose tokens were foreseen, the target's own too
+        (a**(k + 1)), go on at once, the others draft meanwhile; as measured, see tandem_serving.foresight."""
+        rows = len(acceptances)
+        longer: float = (self.draft(rows, k + 1) ** 5 + self.target(rows, k) ** 5) ** (1 / 5)
+        return (2 - sum(a ** (k + 1) for a in acceptances) / rows) * longer + rows * self.gap
+
+    def ahead_alone(self, acceptance: float, k: int) -> float:
         """A round of a single row that drafts ahead: it waits for that where all tokens were kept (a**k), and drafts
         anew unless the target's own token was foreseen too (a**(k + 1))."""
         draft, target = self.draft(1, k), self.target(1, k)
@@ -56,9 +65,13 @@ class Engines:
         """Seconds of a round, at its best."""
         rows = len(acceptances)
         if rows == 1 and k and self.devices == "separate":
-            return self.ahead(acceptances[0], k)
-        counts = (1,) if self.devices == "shared" or rows < 2 else (1, 2)
-        return min(self.period(rows, k, slots) for slots in counts)
+            return self.ahead_alone(acceptances[0], k)
+        if self.devices == "shared" or rows < 2 or not k:
+            return self.period(rows, k, 1)
+        periods = [self.period(rows, k, slots) for slots in (1, 2)]
+        if rows <= MOST_AHEAD:
+            periods.append(self.ahead(acceptances, k))
+        return min(periods)
 
 
 def tokens(acceptance: float, k: int) -> float:
@@ -66,7 +79,7 @@ def tokens(acceptance: float, k: int) -> float:
 
 
 def fixed(engines: Engines, acceptances: list[float], k: int) -> float:
-    """Tokens a second with the same length for all, in the better of lock-step and two cohorts."""
+    """Tokens a second with the same length for all, in the best order."""
     return sum(tokens(a, k) for a in acceptances) / engines.shortest(acceptances, k)
 
 
@@ -165,10 +178,18 @@ class Server:
             steps = LONGEST_SPAN
             self.costs.observe_alone(apart, steps, self._noisy(steps * self.engines.target(apart, 0)))
         if len(together) == 1 and self.engines.devices == "separate":
-            period = self.engines.ahead(together[0].acceptance, k)
+            period = self.engines.ahead_alone(together[0].acceptance, k)
+        elif slots == 1 and self._draft_ahead(len(together), k):
+            period = self.engines.ahead([user.acceptance for user in together], k)
         else:
             period = self.engines.period(len(together), k, slots)
         return period + target - self.engines.target(rows, k)
+
+    def _draft_ahead(self, rows: int, k: int) -> bool:
+        """As the runner decides, see rounds.py."""
+        foreseen = self.policy.server.foreseen(k)
+        times = self.costs.draft(rows, k), self.costs.draft(rows, k + 1), self.costs.target(rows, k)
+        return self.engines.devices == "separate" and foresight.pays(rows, foreseen, *times)
 
     def _advance(self, user: User, k: int, steps: float = 1.0) -> float:
         """Expected tokens of a user's round, or of `steps` without a draft; a finished sequence is replaced."""

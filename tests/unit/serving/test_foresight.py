@@ -29,6 +29,8 @@ WORTH = [
     (1, 4, 0.3, 8, True, True, "nor anything better to do for the draft engine"),
     (1, 4, 0.9, 2, False, False, "engines that share a device would hold each other up"),
     (4, 0, 0.9, 2, True, False, "nothing is drafted"),
+    (8, 1, 0.81, 2, True, False, "little to save: a draft takes a sixth of a verification"),
+    (8, 1, 0.95, 2, True, True, "unless nearly all comes true"),
 ]
 
 
