@@ -22,24 +22,20 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-from tandem_serving import foresight
 from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance
 from tandem_serving.call_costs import Costs
+from tandem_serving.round_times import MIN_GAIN, RoundTimes
 from tandem_serving.trial_budget import Budget
 
 Devices = Literal["separate", "shared"]
 
 # Draft length of the first rounds, while no cost is known.
 FIRST_LENGTH = 4
-# A length must be better by this share to be changed to, and for so long that the sum over rounds of
-# what staying loses reaches PATIENCE rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
-MIN_GAIN = 0.015
+# A length must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what staying loses
+# reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
 PATIENCE = 0.1
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
-# Two cohorts wait for each other the more, the more alike a draft call and a verification are: their period is twice
-# the norm of this order of the two, 9% above the longer one when they are equal (measured with tests/bench/bls).
-WAIT_ORDER = 8
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
 LEAST_LOSS = 0.02
 REGROUP_ROUNDS = 4
@@ -85,7 +81,7 @@ class DraftLength:
     def __init__(self, minimum: int, maximum: int, costs: Costs, devices: Devices) -> None:
         self.server = Acceptance(maximum)
         self._costs = costs
-        self._separate = devices == "separate"
+        self._times = RoundTimes(costs, self.server, devices == "separate")
         self._candidates = [*([0] if minimum < 1 else []), *range(max(1, minimum), maximum + 1)]
         self._k = min(max(minimum, FIRST_LENGTH), maximum)
         self._trial: int | None = None
@@ -96,7 +92,8 @@ class DraftLength:
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
-        self._slots = 1
+        self._waves = 1  # in flight since the latest choice
+        self._settled = False  # as many as before that
         self._mean = 1.0  # expected tokens of a round of the cohort
         self._budget = Budget(0.0)
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
@@ -125,7 +122,10 @@ class DraftLength:
         if self._trial and self.off:
             self._forget(rows, sequences)
             return Choice(self._trial, min(rows, TRIAL_ROWS))
-        return Choice(self._k if self._trial is None else self._trial, rows)
+        k = self._k if self._trial is None else self._trial
+        waves = self.slots(rows, k)
+        self._settled, self._waves = waves == self._waves, waves
+        return Choice(k, rows)
 
     def alone(self, now: float, sequence: Acceptance, rows: int) -> bool:
         """Whether this sequence is faster with the target alone than in the cohort's rounds.
@@ -148,60 +148,28 @@ class DraftLength:
 
     def slots(self, rows: int, k: int) -> int:
         """1: all rows in lock-step; 2: two cohorts, of which one drafts while the other verifies."""
-        if not self._separate or rows < 2 or k < 1:
+        if not self._times.side_by_side(rows, k):
             return 1
-        one, two = self._one_wave(rows, k), self._alternating(rows, k)
-        if two < one * (1 - MIN_GAIN) if self._slots == 1 else one < two * (1 - MIN_GAIN):
-            self._slots = 3 - self._slots
-        return 3 - self._slots if self._regroup else self._slots
+        waves = self._times.waves(rows, k)
+        return 3 - waves if self._regroup else waves
 
     def explain(self) -> Decision:
         """The latest decision, for logs and metrics."""
         return self._decision
 
-    def _lock_step(self, rows: float, k: int) -> float:
-        return self._costs.draft(rows, k) + self._costs.target(rows, k)
-
-    def _one_wave(self, rows: float, k: int) -> float:
-        """In lock-step, or drafting ahead where the runner does (see foresight.py)."""
-        draft, ahead, target = self._costs.draft(rows, k), self._costs.draft(rows, k + 1), self._costs.target(rows, k)
-        foreseen = self.server.foreseen(k)
-        if self._separate and foresight.pays(int(rows), foreseen, draft, ahead, target):
-            return foresight.period(foreseen, ahead, target)
-        return draft + target
-
-    def _alternating(self, rows: float, k: int) -> float:
-        draft, target = self._costs.draft(rows / 2, k), self._costs.target(rows / 2, k)
-        norm: float = (draft**WAIT_ORDER + target**WAIT_ORDER) ** (1 / WAIT_ORDER)
-        return 2 * norm
-
-    def _period(self, rows: int, k: int) -> float:
-        """Seconds in which every row makes one round with `k` draft tokens."""
-        if k == 0:
-            return self._costs.alone(rows)
-        if not self._separate:
-            return self._lock_step(rows, k)
-        if rows > 1:
-            return min(self._one_wave(rows, k), self._alternating(rows, k))
-        # A single row drafts ahead, one token more. Where all its tokens are kept the next round waits for that, and
-        # where the target's own was foreseen, too, needs no other draft call.
-        tau, foreseen = self.server.yields(), self.server.foreseen(k)
-        kept = tau[k] - tau[k - 1]
-        draft, target = self._costs.draft(rows, k), self._costs.target(rows, k)
-        waiting = max(0.0, self._costs.draft(rows, k + 1) - target)
-        return target + kept * waiting + (1 - foreseen) * draft
-
     def _settle(self, now: float, rows: int) -> None:
         """Book the time of the last turns."""
         passed = self._budget.earn(now, self._longest)
-        step = passed / self._period(rows, self._k)
+        step = passed / self._times.period(rows, self._k)
         self._rounds += step
         self._waited += step
         self._regroup = max(0, self._regroup - 1)
         if self.off:
             self._costs.doubt_draft(0.5 ** (passed / DOUBT_SECONDS))
+        elif self._trial is None and self._settled:
+            self._times.took(self._waves, rows, self._k, passed)
         elif self._trial is not None:
-            self._budget.charge(passed - 2 * self._period(rows, self._trial))
+            self._budget.charge(passed - 2 * self._times.period(rows, self._trial))
 
     def _due(self, rows: int) -> bool:
         if self._awaited:
@@ -217,7 +185,7 @@ class DraftLength:
         together = [sequence for sequence in sequences if sequence not in self._apart]
         yields = [sequence.yields() for sequence in together] or [self.server.yields()]
         tau = [sum(column) / len(yields) for column in zip(*yields, strict=True)]
-        goodput = {k: rows * tau[k] / self._period(rows, k) for k in self._candidates}
+        goodput = {k: rows * tau[k] / self._times.period(rows, k) for k in self._candidates}
         best = max(goodput, key=goodput.__getitem__)
         gain = goodput[best] / goodput[self._k] - 1
         self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not self._free else 0.0
@@ -225,11 +193,11 @@ class DraftLength:
         if self._urge >= PATIENCE:
             self._change(best)
         self._mean = tau[self._k]
-        self._longest = DECIDE_EVERY * self._period(rows, self._k)
+        self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
         self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
         if self._k and not self._candidates[0]:
             for sequence in together:
-                if self._is_poor(sequence) and self._loss_together(sequence, rows) > ALONE_GAIN * self._period(
+                if self._is_poor(sequence) and self._loss_together(sequence, rows) > ALONE_GAIN * self._times.period(
                     rows, self._k
                 ):
                     self._apart[sequence] = Budget(now)
@@ -247,7 +215,7 @@ class DraftLength:
 
     def _loss_together(self, sequence: Acceptance, rows: int) -> float:
         """Seconds of a round that this sequence loses in it."""
-        period = self._period(self._decision.rows, self._k)
+        period = self._times.period(self._decision.rows, self._k)
         return period - sequence.expected(self._k) * self._costs.alone(rows)
 
     def _forget(self, rows: int, sequences: Collection[Acceptance]) -> None:
@@ -269,14 +237,14 @@ class DraftLength:
             return None
         goodput = self._decision.goodput
         lengths = (self._k + 1, self._k, self._k + 2, 0) if self._k else (1,)
-        turns = [k for k in lengths if k in goodput and (k != self._k or (self._separate and rows > 1))]
+        turns = [k for k in lengths if k in goodput and (k != self._k or self._times.side_by_side(rows, k))]
         if not turns:
             return None
         k = turns[self._trials % len(turns)]
         if k == self._k:
             loss = self._regroup_loss(rows)
         else:
-            loss = self._period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
+            loss = self._times.period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
         if self.off:  # a few rows, which wait for steps in flight and for each other
             loss = (loss + (rows > 1) * self._costs.alone(rows)) * min(rows, TRIAL_ROWS) / rows
         if not self._free and not self._budget.afford(loss):
@@ -289,5 +257,5 @@ class DraftLength:
         return None
 
     def _regroup_loss(self, rows: int) -> float:
-        periods = self._one_wave(rows, self._k), self._alternating(rows, self._k)
-        return REGROUP_ROUNDS * max(LEAST_LOSS * periods[0], periods[2 - self._slots] - periods[self._slots - 1])
+        waves, periods = self._times.waves(rows, self._k), self._times.by_waves(rows, self._k)
+        return REGROUP_ROUNDS * max(LEAST_LOSS * periods[0], periods[2 - waves] - periods[waves - 1])

@@ -15,6 +15,8 @@ SHARED = Engines(devices="shared")
 # Verified positions cost as much as on a busy device: the target alone wins at load.
 COSTLY = Engines(position=0.1e-3)
 COSTLIER = Engines(position=0.4e-3)
+# Text and sending compete with the next call: a third more than its calls for a round of 32 rows in one wave.
+CROWDED = Engines(gap=0.2e-3)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,14 @@ def test_close_to_the_best_fixed_length(engines: Engines, acceptance: float, row
     assert reached >= 0.98 * fixed(engines, acceptances, 0)
 
 
+@pytest.mark.parametrize("rows", [16, 32, 64])
+@pytest.mark.parametrize("acceptance", [0.6, 0.8])
+def test_what_rounds_take_beyond_their_calls_is_learnt(acceptance: float, rows: int) -> None:
+    acceptances = [acceptance] * rows
+    best = max(fixed(CROWDED, acceptances, k) for k in range(MAXIMUM + 1))
+    assert Server(CROWDED, acceptances).run(1000) >= 0.97 * best
+
+
 def tokens_until(server: Server, off: bool) -> float:
     """Tokens a sequence until the target runs alone (`off`), or no longer, for 10 rounds or calls on end."""
     made, since, steady = 0.0, 0.0, 0
@@ -124,7 +134,7 @@ def tokens_until(server: Server, off: bool) -> float:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("rows", "off", "on"), [(1, 600, 300), (8, 300, 300), (32, 150, 150), (64, 120, 120)])
+@pytest.mark.parametrize(("rows", "off", "on"), [(1, 600, 300), (8, 300, 350), (32, 150, 150), (64, 120, 120)])
 @pytest.mark.parametrize("engines", [CHEAP, COSTLY])
 def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int, seed: int) -> None:
     """In so many tokens of each sequence; after long without a draft as well."""

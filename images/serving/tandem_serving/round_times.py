@@ -1,0 +1,94 @@
+"""How long rounds take, from what engine calls cost and the order in which they go (see schedule.py). Pure."""
+
+from __future__ import annotations
+
+from tandem_serving import foresight
+from tandem_serving.acceptance import Acceptance
+from tandem_serving.call_costs import Costs
+
+# What is better by this share is changed to.
+MIN_GAIN = 0.015
+# Two cohorts wait for each other the more, the more alike a draft call and a verification are: their period is twice
+# the norm of this order of the two, 9% above the longer one when they are equal (measured with tests/bench/bls).
+WAIT_ORDER = 8
+# Weight of a new observation of what rounds take beyond their calls; what takes so many times as long was a pause.
+NEW = 0.1
+PAUSE = 2.0
+
+
+class RoundTimes:
+    """Seconds in which every row makes one round. `server`: what is accepted; `separate`: engines run side by side.
+
+    Between its calls a round waits for us: much where all rows are in one wave, whose text competes with the next
+    call for the processors, little where another wave is in the engines meanwhile. How much is seen from rounds of
+    both kinds; what both have in common (new prompts) is left out, since the target alone would have it, too.
+    """
+
+    def __init__(self, costs: Costs, server: Acceptance, separate: bool) -> None:
+        self._costs = costs
+        self._server = server
+        self._separate = separate
+        self._waves = 1
+        self._beyond: dict[int, float] = {}  # rounds over their calls, by waves in flight
+
+    def side_by_side(self, rows: int, k: int) -> bool:
+        """Whether there can be two waves: one drafts while the other is verified."""
+        return self._separate and rows > 1 and k > 0
+
+    def period(self, rows: int, k: int) -> float:
+        """With `k` draft tokens, in the best order."""
+        if k == 0:
+            return self._costs.alone(rows)
+        if not self._separate:
+            return self._costs.draft(rows, k) + self._costs.target(rows, k)
+        return min(self.by_waves(rows, k)) if rows > 1 else self._single(k)
+
+    def waves(self, rows: int, k: int) -> int:
+        """Of `side_by_side` engines: one wave or two, by what takes less time."""
+        one, two = self.by_waves(rows, k)
+        if two < one * (1 - MIN_GAIN) if self._waves == 1 else one < two * (1 - MIN_GAIN):
+            self._waves = 3 - self._waves
+        return self._waves
+
+    def by_waves(self, rows: int, k: int) -> tuple[float, float]:
+        """With one wave and with two."""
+        one, two = self._calls(rows, k)
+        if len(self._beyond) < 2:
+            return one, two
+        least = min(self._beyond.values())
+        return one * self._beyond[1] / least, two * self._beyond[2] / least
+
+    def took(self, waves: int, rows: int, k: int, seconds: float) -> None:
+        """A round in so many waves took so long."""
+        if not self.side_by_side(rows, k):
+            return
+        beyond = seconds / self._calls(rows, k)[waves - 1]
+        if beyond < PAUSE:
+            known = self._beyond.get(waves, beyond)
+            self._beyond[waves] = known + NEW * (beyond - known)
+
+    def _calls(self, rows: int, k: int) -> tuple[float, float]:
+        """What the calls of a round take, in one wave and in two."""
+        draft, target = self._costs.draft(rows / 2, k), self._costs.target(rows / 2, k)
+        norm: float = (draft**WAIT_ORDER + target**WAIT_ORDER) ** (1 / WAIT_ORDER)
+        return self._one_wave(rows, k), 2 * norm
+
+    def _one_wave(self, rows: int, k: int) -> float:
+        """In lock-step, or drafting ahead where the runner does."""
+        draft, ahead, target = self._costs.draft(rows, k), self._costs.draft(rows, k + 1), self._costs.target(rows, k)
+        foreseen = self._server.foreseen(k)
+        if foresight.pays(rows, foreseen, draft, ahead, target):
+            return foresight.period(foreseen, ahead, target)
+        return draft + target
+
+    def _single(self, k: int) -> float:
+        """A single row drafts ahead, one token more.
+
+        Where all its tokens are kept the next round waits for that, and where the target's own was foreseen, too,
+        needs no other draft call.
+        """
+        tau, foreseen = self._server.yields(), self._server.foreseen(k)
+        kept = tau[k] - tau[k - 1]
+        draft, target = self._costs.draft(1, k), self._costs.target(1, k)
+        waiting = max(0.0, self._costs.draft(1, k + 1) - target)
+        return target + kept * waiting + (1 - foreseen) * draft
