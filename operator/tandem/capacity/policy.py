@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tandem.api.types import ServiceSpec, seconds
+from tandem.api.types import BLS_SEQUENCES, Mode, ServiceSpec, seconds
 from tandem.capacity import kv_cache
 from tandem.capacity.demand import Demand
 from tandem.capacity.model import Curve
@@ -67,14 +67,14 @@ def bounds(spec: ServiceSpec) -> Bounds | None:
     scaling = spec.autoscaling
     if scaling is None:
         return None
-    goals = scaling.objectives
+    goals, sequences = scaling.objectives, spec.serving.max_batch_size
     return Bounds(
         least=scaling.min_replicas,
         most=scaling.max_replicas,
         ttft=seconds(goals.time_to_first_token) if goals.time_to_first_token else None,
         itl=seconds(goals.inter_token_latency) if goals.inter_token_latency else None,
         queue=goals.queue_length,
-        places=spec.serving.max_batch_size,
+        places=min(sequences, BLS_SEQUENCES) if spec.runtime.mode is Mode.BLS else sequences,
         idle=scaling.keda is not None and scaling.keda.idle_replica_count is not None,
     )
 

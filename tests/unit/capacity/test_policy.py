@@ -227,6 +227,20 @@ def test_bounds_are_of_the_specification() -> None:
     assert bounds(spec(scaling=False)) is None
 
 
+@pytest.mark.parametrize(
+    ("mode", "asked", "places", "reason"),
+    [
+        ("BLS", 16, 16, "as asked"),
+        ("BLS", 128, 64, "the BLS lets no more run, whatever the engines hold"),
+        ("LLMAPI", 128, 128, "the engine is the line"),
+    ],
+)
+def test_places_are_what_a_replica_runs(mode: str, asked: int, places: int, reason: str) -> None:
+    made = bounds(spec(mode=mode, places=asked))
+    assert made is not None
+    assert made.places == places, reason
+
+
 @pytest.mark.parametrize(("keda", "idle"), [(None, False), ({}, False), ({"idleReplicaCount": 0}, True)])
 def test_idle_is_asked_for_at_keda(keda: dict[str, object] | None, idle: bool) -> None:
     service = spec()

@@ -22,6 +22,7 @@ from tandem.api.types.model import (
 from tandem.api.types.placement import Gpu, Placement, PodTemplate, ResourceClaim, Toleration
 from tandem.api.types.rollout import Rollout
 from tandem.api.types.service import (
+    BLS_SEQUENCES,
     Access,
     Cache,
     Mode,
@@ -56,6 +57,7 @@ from tandem.api.types.status import (
 )
 
 __all__ = [
+    "BLS_SEQUENCES",
     "Acceptance",
     "Access",
     "Adaptive",

@@ -13,6 +13,9 @@ from tandem.api.types.rollout import Rollout
 from tandem.api.types.speculation import Speculation
 from tandem.api.types.status import ServiceStatus
 
+BLS_SEQUENCES = 64
+"""Sequences that a replica runs at once at most in mode BLS; further ones wait."""
+
 
 class Mode(StrEnum):
     """Which serving stack runs the models."""
@@ -57,7 +60,7 @@ class Serving(Model):
         ),
     )
     max_batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Sequences that a replica runs at once; further requests wait."""
+    """Sequences that a replica runs at once (mode BLS: 64 at most); further requests wait."""
     request_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
     """Longest time that a request may take; pods that stop finish their streams within it."""
     queue_timeout_seconds: float | None = None

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.api.types import KvCache, Lookahead
+from tandem.api.types import BLS_SEQUENCES, KvCache, Lookahead
 from tandem.engines import engine_folders, max_draft_len, needs_engines
 from tandem.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.inputs import Inputs
-from tandem.render.v1.stack import BLS_SEQUENCES, Stack, config, model_check
+from tandem.render.v1.stack import Stack, config, model_check
 from tandem.sources import Role, tokenizer_folder
 from tandem.volumes import TANDEM
 

@@ -12,9 +12,6 @@ from tandem.gpus import gpu_plan, is_mig
 from tandem.render.inputs import Inputs
 from tandem.sources import TOKENIZERS, Role
 
-BLS_SEQUENCES = 64
-"""What one instance of speculative_bls runs at once."""
-
 
 @dataclass(frozen=True)
 class Stack:
