@@ -13,10 +13,14 @@ TELL_SECONDS = 60.0
 """Shortest time between two tellings of one service."""
 IDLE_SECONDS = 600.0
 """Without traffic for so long, a service says so; its figures stay."""
+BLIND_SECONDS = 120.0
+"""Ready pods of which none tells figures for so long are news; before that they may have started just now."""
 FEWEST_TOKENS = 1000
 """Tokens within a window that say that nothing is drafted, where none is."""
 RATE_POINTS, LENGTH_TOKENS, SPEEDUP_SHARE = 0.01, 0.05, 0.05
 """Material: a percentage point of acceptance, a twentieth of a token, 5 % of speed-up."""
+LOAD_FACTOR = 2.0
+"""Material where the traffic shows no speed-up: which load of a benchmark is nearest may be another."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +46,24 @@ class Telling:
     told_at: float
     traffic_at: float = field(compare=False)
     """When there was traffic last; the first time that we looked, when there was none since."""
+    blind_since: float | None = field(default=None, compare=False)
+    """Since when there are Ready pods and none tells figures; None while that is not so."""
 
 
 def tell(before: Telling | None, now: ServiceReport, at: float) -> Telling:
-    """What to tell when `now` has come at time `at`: `before`, but for its clock, unless that changed materially."""
-    if before is None:
+    """What to tell when `now` has come at time `at`: `before`, but for its clocks, unless that changed materially, or
+    was of another service of that name."""
+    if before is None or before.report.uid != now.uid:
         return Telling(now, idle=False, told_at=at, traffic_at=at)
     traffic_at = at if now.tokens_per_second else before.traffic_at
     merged = now if now.tokens_per_second else now.model_copy(update=_speculation_of(before.report))
-    idle = at - traffic_at >= IDLE_SECONDS
+    since = (at if before.blind_since is None else before.blind_since) if now.blind else None
+    idle = before.idle if now.blind else at - traffic_at >= IDLE_SECONDS
+    sight = now.blind != before.report.blind and (since is None or at - since >= BLIND_SECONDS)
     due = at - before.told_at >= TELL_SECONDS
-    if due and (idle != before.idle or material(before.report, merged)):
-        return Telling(merged, idle, told_at=at, traffic_at=traffic_at)
-    return Telling(before.report, before.idle, before.told_at, traffic_at)
+    if due and (idle != before.idle or sight or material(before.report, merged)):
+        return Telling(merged, idle, at, traffic_at, since)
+    return Telling(before.report, before.idle, before.told_at, traffic_at, since)
 
 
 def _speculation_of(report: ServiceReport) -> dict[str, object]:
@@ -70,6 +79,7 @@ def material(before: ServiceReport, now: ServiceReport) -> bool:
         or speculation_moved(speculation_status(before), speculation_status(now))
         or scaling_moved(autoscaling_status(before), autoscaling_status(now))
         or bool(before.decision and before.decision.unreachable) != bool(now.decision and now.decision.unreachable)
+        or (now.worth.speedup is None and _load_moved(before, now))
     )
 
 
@@ -80,8 +90,20 @@ def tokens(report: ServiceReport) -> float:
 
 def load(news: News | None) -> float | None:
     """Requests at once in a replica, as last told; None where that is not known."""
-    report = news.report if news else None
-    return report.running / report.pods if report and report.running is not None and report.pods else None
+    return _load(news.report) if news and news.report else None
+
+
+def _load(report: ServiceReport) -> float | None:
+    return report.running / report.pods if report.running is not None and report.pods else None
+
+
+def _load_moved(before: ServiceReport, now: ServiceReport) -> bool:
+    """With traffic; up to one request at once, loads are alike."""
+    then, later = _load(before), _load(now)
+    if then is None or later is None or not now.tokens_per_second:
+        return False
+    low, high = sorted((max(then, 1.0), max(later, 1.0)))
+    return high >= LOAD_FACTOR * low
 
 
 def drafting(report: ServiceReport) -> bool | None:

@@ -88,7 +88,7 @@ class Reconciler:
         decision = decide(service, self._settings, observed)
         refused = await self._execute(plan(decision, observed, self._settings, matches))
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
-        news = self._reports.news(*key)
+        news = self._reports.news(*key, service.uid)
         measured = benchmark(service, observed, load(news))
         beside = verdicts(service, decision, observed, news, scaling_refused, measured)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

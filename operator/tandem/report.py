@@ -130,6 +130,11 @@ class ServiceReport(Wire):
     problems: tuple[str, ...] = ()
     """What was wrong with pods' metrics, one line a pod, bounded."""
 
+    @property
+    def blind(self) -> bool:
+        """Whether there are Ready pods, and none tells figures."""
+        return self.unknown > 0 and not self.pods
+
 
 class Reports(Wire):
     """All services."""

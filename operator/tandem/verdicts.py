@@ -96,7 +96,7 @@ def _metrics(service: SpeculativeInferenceService, news: News) -> Finding:
         return _as_before(service, kind, "NotAsked", "the metrics server has not been asked yet")
     if report is None:
         return Finding(kind, "Unknown", "NoReport", "the metrics server knows nothing of this service yet")
-    if report.unknown and not report.pods:
+    if report.blind:
         first = f": {report.problems[0]}" if report.problems else ""
         return Finding(kind, "False", "NoPodTellsFigures", f"none of {report.unknown} pods tells figures{first}")
     return Finding(kind, "True", "Reported", "the metrics server reads the pods")

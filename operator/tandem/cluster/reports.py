@@ -47,12 +47,13 @@ class ReportReader:
         self._problem = ""
         self._asked = False
 
-    def news(self, namespace: str, name: str) -> News | None:
-        """What is known of a service; None where no metrics server is set up."""
+    def news(self, namespace: str, name: str, uid: str) -> News | None:
+        """What is known of a service; None where no metrics server is set up. Of one that was deleted and made anew
+        nothing is known until the server tells of the new one."""
         if not self._settings.url:
             return None
         told = self._told.get((namespace, name))
-        if told is None:
+        if told is None or told.report.uid not in ("", uid):
             return News(asked=self._asked, problem=self._problem)
         return News(told.report, told.idle, self._asked, self._problem)
 

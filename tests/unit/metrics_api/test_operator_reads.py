@@ -49,7 +49,7 @@ async def test_reading(token: str, authority: str, problem: str, reviews: FakeRe
     now[0] = SILENT_SECONDS
     await reader.read()
     await listener.close()
-    news = reader.news("team-a", "llama")
+    news = reader.news("team-a", "llama", "")
     assert news is not None
     assert problem in news.problem
     assert bool(news.problem) is bool(problem)

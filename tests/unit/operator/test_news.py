@@ -13,6 +13,7 @@ BUSY: dict[str, Any] = {
     "observedAt": "2026-01-01T00:00:00Z",
     "windowSeconds": 60,
     "pods": 2,
+    "running": 8.0,
     "tokensPerSecond": 400.0,
     "speculation": {
         "acceptanceRate": 0.75,
@@ -73,6 +74,7 @@ MATERIAL: list[tuple[str, dict[str, Any], bool]] = [
     ("another number of replicas", {"decision": {"desiredReplicas": 3}}, True),
     ("another signal", {"decision": {"signal": "QueueLength"}}, True),
     ("an objective cannot be met", {"decision": {"unreachable": "floor 12 ms"}}, True),
+    ("another load; the traffic tells the speed-up", {"running": 32.0}, False),
     ("something would serve better", {"advice": {"draftLenSchedule": [STEP], "gain": 1.2, "message": ""}}, True),
 ]
 
@@ -80,6 +82,26 @@ MATERIAL: list[tuple[str, dict[str, Any], bool]] = [
 @pytest.mark.parametrize(("reason", "change", "wanted"), MATERIAL, ids=[row[0] for row in MATERIAL])
 def test_material(reason: str, change: dict[str, Any], wanted: bool) -> None:
     assert material(report(), report(**change)) is wanted, reason
+
+
+LOADS: list[tuple[str, dict[str, Any], bool]] = [
+    ("a little more", {"running": 15.0}, False),
+    ("twice as many a replica: another load of a benchmark may be nearer", {"running": 16.0}, True),
+    ("half as many", {"running": 4.0}, True),
+    ("in twice as many replicas as much each", {"running": 16.0, "pods": 4}, False),
+    ("a pause is no load", {"running": 0.0, "tokensPerSecond": 0.0}, False),
+    ("nobody tells", {"running": None}, False),
+]
+
+
+@pytest.mark.parametrize(("reason", "change", "wanted"), LOADS, ids=[row[0] for row in LOADS])
+def test_another_load_is_news_where_the_traffic_shows_no_speedup(
+    reason: str, change: dict[str, Any], wanted: bool
+) -> None:
+    untold = {"worth": {"speedup": None}}
+    assert material(report(**untold), report(**untold, **change)) is wanted, reason
+    fewer, one = report(**untold, running=0.2), report(**untold, running=2.0)
+    assert not material(fewer, one), "up to one at once loads are alike"
 
 
 def test_why_nothing_is_drafted_is_news() -> None:
@@ -164,3 +186,34 @@ def test_a_decision_of_a_quiet_window_keeps_the_figures() -> None:
     told = after((0, report()), (60, fewer))
     assert told.report.decision == fewer.decision
     assert told.report.speculation == report().speculation
+
+
+def test_a_service_that_was_made_anew_has_no_figures_of_the_old_one() -> None:
+    told = after((0, report(uid="old")), (15, quiet(uid="new")))
+    assert told.report == quiet(uid="new")
+    assert told.told_at == 15, "at once: it was never told before"
+
+
+BLIND = quiet(pods=0, unknown=2, tokensPerSecond=None)
+SIGHT: list[tuple[str, list[tuple[float, ServiceReport]], bool]] = [
+    # reason, reports by time, whether it is told last that no pod tells figures
+    ("pods that are Ready and not read twice yet", [(0, quiet(pods=0)), (300, BLIND), (330, report())], False),
+    ("for two minutes they may be so", [(0, report()), (60, BLIND), (179, BLIND)], False),
+    ("for longer they cannot be read", [(0, report()), (60, BLIND), (180, BLIND)], True),
+    ("they can be read again, and there is no traffic", [(0, BLIND), (60, quiet())], False),
+    ("some do not tell", [(0, report()), (300, report(unknown=1))], False),
+]
+
+
+@pytest.mark.parametrize(("reason", "reports", "blind"), SIGHT, ids=[row[0] for row in SIGHT])
+def test_that_no_pod_tells_figures_is_told_when_it_lasts(
+    reason: str, reports: list[tuple[float, ServiceReport]], blind: bool
+) -> None:
+    assert after(*reports).report.blind is blind, reason
+
+
+def test_who_sees_nothing_does_not_say_that_there_is_no_traffic() -> None:
+    told = after((0, report()), (15, BLIND), (IDLE_SECONDS, BLIND), (2 * IDLE_SECONDS, BLIND))
+    assert (told.report.blind, told.idle) == (True, False)
+    assert told.report.speculation == report().speculation, "its figures stay"
+    assert tell(told, quiet(), 2 * IDLE_SECONDS + 60).idle

@@ -18,6 +18,7 @@ from .test_news import report
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LLAMA = ("team-a", "llama")
+UID = "uid-1"
 
 
 @dataclass
@@ -97,12 +98,22 @@ async def test_a_service_is_told_when_its_figures_change(reader: Reader) -> None
     assert await reader.read(0, items()) == [LLAMA]
     assert await reader.read(60, items()) == []
     assert await reader.read(120, items(speculation={"acceptanceRate": 0.2})) == [LLAMA]
-    news = reader.reader.news(*LLAMA)
+    news = reader.reader.news(*LLAMA, UID)
     assert news is not None
     assert news.report is not None
     assert news.report.speculation.acceptance_rate == 0.2
     assert await reader.read(180, says({"items": []})) == []
-    assert reader.reader.news(*LLAMA) == News(), "a service that is gone is forgotten"
+    assert reader.reader.news(*LLAMA, UID) == News(), "a service that is gone is forgotten"
+
+
+async def test_the_figures_of_a_deleted_service_are_not_those_of_its_successor(reader: Reader) -> None:
+    await reader.read(0, items(uid=UID))
+    assert reader.reader.news(*LLAMA, "uid-2") == News(), "it was made since the server was asked"
+    assert await reader.read(15, items(uid="uid-2", speculation={"acceptanceRate": 0.2})) == [LLAMA]
+    news = reader.reader.news(*LLAMA, "uid-2")
+    assert news is not None
+    assert news.report is not None
+    assert news.report.speculation.acceptance_rate == 0.2
 
 
 async def test_one_request_for_all_with_the_accounts_own_token(reader: Reader, server: Server) -> None:
@@ -145,7 +156,7 @@ async def test_what_is_no_answer(
     assert await reader.read(15, answer) == [], "it may be a restart"
     assert await reader.read(SILENT_SECONDS, answer) == [LLAMA], "it is told, once"
     assert await reader.read(SILENT_SECONDS + 15, answer) == []
-    news = reader.reader.news(*LLAMA)
+    news = reader.reader.news(*LLAMA, UID)
     assert news is not None
     assert said in news.problem, reason
     assert news.report == report(), "the figures age"
@@ -155,7 +166,7 @@ async def test_what_is_no_answer(
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     reader = Reader(Server(url="http://127.0.0.1:9"), tmp_path / "token")
     await reader.read(SILENT_SECONDS, items())
-    news = reader.reader.news(*LLAMA)
+    news = reader.reader.news(*LLAMA, UID)
     assert news is not None
     assert "http://127.0.0.1:9 does not answer" in news.problem
 
@@ -163,4 +174,4 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 async def test_without_a_server_nothing_is_said_or_done(tmp_path: Path) -> None:
     reader = Reader(Server(), tmp_path / "token").reader
     await reader.run()
-    assert reader.news(*LLAMA) is None
+    assert reader.news(*LLAMA, UID) is None
