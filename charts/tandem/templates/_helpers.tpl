@@ -52,6 +52,12 @@ app.kubernetes.io/component: metrics
 {{/* Who asks the metrics server's Prometheus: the Secret's files where they are mounted, name and headers. */}}
 {{- define "tandem.metrics.prometheus" -}}
 {{- $given := .Values.metricsServer.prometheus -}}
+{{- if ne (empty $given.username) (empty $given.passwordFile) }}{{ fail "metricsServer.prometheus.username and passwordFile go together: write both, or neither" }}{{ end -}}
+{{- if ne (empty $given.certFile) (empty $given.keyFile) }}{{ fail "metricsServer.prometheus.certFile and keyFile go together: write both, or neither" }}{{ end -}}
+{{- if and $given.bearerTokenFile $given.username }}{{ fail "metricsServer.prometheus: write bearerTokenFile, or username and passwordFile, not both" }}{{ end -}}
+{{- range $header, $_ := $given.headers -}}
+{{- if eq (lower $header) "authorization" }}{{ fail "metricsServer.prometheus.headers must not hold Authorization: write bearerTokenFile, or username and passwordFile" }}{{ end -}}
+{{- end -}}
 {{- $credentials := dict -}}
 {{- range $key := list "caFile" "certFile" "keyFile" "bearerTokenFile" "passwordFile" -}}
 {{- with index $given $key -}}
@@ -103,12 +109,20 @@ app.kubernetes.io/component: metrics
 {{- $value := index $.Values $key -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $settings $key $value }}{{ end -}}
 {{- end -}}
+{{- $duration := .Values.lease.durationSeconds | default 15 -}}
+{{- $renew := .Values.lease.renewSeconds | default 5 -}}
+{{- if lt (float64 $duration) (mulf 3 $renew) }}{{ fail (printf "lease.renewSeconds %v is above a third of durationSeconds %v: a renewal may fail" $renew $duration) }}{{ end -}}
 {{- range $key := list "durationSeconds" "renewSeconds" -}}
 {{- with index $.Values.lease $key }}{{ $_ := set $settings.lease $key . }}{{ end -}}
 {{- end -}}
 {{- if include "tandem.metrics.enabled" . }}
 {{- $server := dict "service" (include "tandem.metrics" .) "secret" (include "tandem.metrics.secret" .) -}}
 {{- if .Values.metricsServer.certificate.secretName }}{{ $_ := set $server "manageCertificate" false }}{{ end -}}
+{{- with .Values.metricsServer -}}
+{{- $interval := .intervalSeconds | default 15 -}}
+{{- $window := .windowSeconds | default 60 -}}
+{{- if lt (float64 $window) (mulf 2 $interval) }}{{ fail (printf "metricsServer.windowSeconds %v is below twice intervalSeconds %v: figures need two readings of each pod" $window $interval) }}{{ end -}}
+{{- end -}}
 {{- range $key := list "intervalSeconds" "windowSeconds" "prometheusUrl" -}}
 {{- with index $.Values.metricsServer $key }}{{ $_ := set $server $key . }}{{ end -}}
 {{- end -}}

@@ -26,6 +26,12 @@ from .conftest import CHART, Helm, Values, only
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
+
+def asks(**prometheus: Any) -> Values:
+    """Values of the metrics server that asks a Prometheus."""
+    return {"prometheusUrl": "https://p", "prometheus": {"secretName": "s", **prometheus}}
+
+
 REFUSED: list[tuple[str, Values, str, str]] = [
     # reason, values, where, what Helm says of it
     ("a typing error", {"wokers": 3}, "at ''", "additional properties 'wokers' not allowed"),
@@ -73,6 +79,12 @@ REFUSED: list[tuple[str, Values, str, str]] = [
         "/keda/prometheus/headers/X-A",
         "does not match pattern",
     ),
+    (
+        "a header that HTTP does not know",
+        {"metricsServer": {"prometheus": {"headers": {"X-A": "\u00e9"}}}},
+        "/metricsServer/prometheus/headers/X-A",
+        "does not match pattern",
+    ),
     ("no duration", {"metrics": {"podMonitor": {"interval": "often"}}}, "/interval", "does not match pattern"),
 ]
 
@@ -82,6 +94,34 @@ def test_refused(helm: Helm, values: Values, where: str, message: str) -> None:
     said = helm.refusal(values)
     assert where in said
     assert message in said
+
+
+TOGETHER: list[tuple[str, Values, str]] = [
+    # reason, values, what Helm says of them: the operator would not start
+    ("a name without a password", {"metricsServer": asks(username="u")}, "username and passwordFile go together"),
+    ("a password of nobody", {"metricsServer": asks(passwordFile="p")}, "username and passwordFile go together"),
+    ("a certificate without its key", {"metricsServer": asks(certFile="c")}, "certFile and keyFile go together"),
+    (
+        "two who ask",
+        {"metricsServer": asks(bearerTokenFile="t", username="u", passwordFile="p")},
+        "write bearerTokenFile, or username and passwordFile, not both",
+    ),
+    ("a secret", {"metricsServer": asks(headers={"authorization": "x"})}, "headers must not hold Authorization"),
+    ("a window of one reading", {"metricsServer": {"intervalSeconds": 40}}, "60 is below twice intervalSeconds 40"),
+    (
+        "a window that is too short",
+        {"metricsServer": {"windowSeconds": 29.5}},
+        "29.5 is below twice intervalSeconds 15",
+    ),
+    ("a lease that no renewal may miss", {"lease": {"renewSeconds": 6}}, "6 is above a third of durationSeconds 15"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), [r[1:] for r in TOGETHER], ids=[r[0] for r in TOGETHER])
+def test_what_does_not_go_together_is_refused_before_the_operator_would(
+    helm: Helm, values: Values, message: str
+) -> None:
+    assert message in helm.refusal(values)
 
 
 # --- the operator's settings ----------------------------------------------------------------------
