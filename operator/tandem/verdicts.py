@@ -62,8 +62,8 @@ def _scaling(
 
 
 NO_SERVER = (
-    "source KEDA has nobody to ask: enable the metrics server (Helm value metricsServer.enabled), name a Prometheus"
-    " (keda.prometheusUrl), or write source: Embedded"
+    "source KEDA has nobody to ask: run the metrics server (Helm values: metricsServer.enabled, and no namespaces),"
+    " name a Prometheus that scrapes one (keda.prometheusUrl), or write autoscaling.keda.triggers"
 )
 
 

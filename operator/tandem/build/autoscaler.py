@@ -39,9 +39,8 @@ def autoscaler(service: SpeculativeInferenceService, settings: Settings) -> dict
         return None
     if wanted.source != "KEDA":
         return _horizontal_pod_autoscaler(service, wanted)
-    return (
-        _scaled_object(service, wanted, settings) if (settings.reports.url or settings.keda.prometheus_url) else None
-    )
+    triggers = [*_triggers(service, settings), *(wanted.keda.triggers if wanted.keda else ())]
+    return _scaled_object(service, wanted, triggers) if triggers else None
 
 
 def _horizontal_pod_autoscaler(service: SpeculativeInferenceService, wanted: Autoscaling) -> dict[str, Any]:
@@ -69,7 +68,9 @@ def _horizontal_pod_autoscaler(service: SpeculativeInferenceService, wanted: Aut
     }
 
 
-def _scaled_object(service: SpeculativeInferenceService, wanted: Autoscaling, settings: Settings) -> dict[str, Any]:
+def _scaled_object(
+    service: SpeculativeInferenceService, wanted: Autoscaling, triggers: list[dict[str, Any]]
+) -> dict[str, Any]:
     """https://keda.sh/docs/latest/reference/scaledobject-spec/. No fallback: without figures, replicas are held."""
     keda = wanted.keda
     own: dict[str, Any] = {
@@ -87,14 +88,16 @@ def _scaled_object(service: SpeculativeInferenceService, wanted: Autoscaling, se
             "maxReplicaCount": wanted.max_replicas,
             **{field: value for field, value in own.items() if value is not None},
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(wanted)}},
-            "triggers": [_trigger(service, settings), *(keda.triggers if keda else ())],
+            "triggers": triggers,
         },
     }
 
 
-def _trigger(service: SpeculativeInferenceService, settings: Settings) -> dict[str, Any]:
-    """The metrics server's report, or its series in Prometheus where one is named."""
-    return _prometheus(service, settings.keda) if settings.keda.prometheus_url else _report(service, settings)
+def _triggers(service: SpeculativeInferenceService, settings: Settings) -> list[dict[str, Any]]:
+    """The metrics server's report, or its series in Prometheus where one is named; none without either."""
+    if settings.keda.prometheus_url:
+        return [_prometheus(service, settings.keda)]
+    return [_report(service, settings)] if settings.reports.url else []
 
 
 def _report(service: SpeculativeInferenceService, settings: Settings) -> dict[str, Any]:

@@ -44,6 +44,14 @@ def test_keda_without_anybody_to_ask_makes_nothing() -> None:
     assert build.autoscaler(parse(QUICKSTART, autoscaling=KEDA), Settings()) is None
 
 
+def test_keda_without_a_metrics_server_goes_by_the_users_own_triggers() -> None:
+    own = {"type": "cron", "metadata": {"timezone": "Etc/UTC", "start": "0 7 * * *", "end": "0 19 * * *"}}
+    asked = {**KEDA, "minReplicas": 0, "keda": {"triggers": [own]}}
+    made = build.autoscaler(parse(QUICKSTART, autoscaling=asked), Settings())
+    assert made is not None
+    assert made["spec"]["triggers"] == [own]
+
+
 def test_what_is_no_mapping_in_behavior_is_left_to_the_api_server() -> None:
     made = built({"autoscaling": {**EMBEDDED, "behavior": {"scaleUp": None, "sideways": 1}}})
     assert made is not None

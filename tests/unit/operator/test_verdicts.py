@@ -315,7 +315,7 @@ def test_keda_without_anybody_to_ask_says_so(settings: Settings) -> None:
     servers = Observed({}, deployments=[{"kind": "Deployment", "metadata": {"name": "s"}, "spec": {}}])
     (scaling,) = verdicts(service, Decision(), servers, None, None)
     assert (scaling.status, scaling.reason) == ("False", "NoMetricsServer")
-    assert "write source: Embedded" in scaling.message
+    assert "or write autoscaling.keda.triggers" in scaling.message, "Embedded asks the metrics server, too"
 
 
 def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
