@@ -16,6 +16,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from tandem import build, names
 from tandem.api import GROUP, KIND
 from tandem.build.autoscaler import REPLICAS_NEEDED
+from tandem.metrics import ROUND_SECONDS
 from tandem.metrics_api.judgements import FAMILIES
 from tandem_serving import metrics
 from unit.operator.conftest import QUICKSTART, parse
@@ -109,6 +110,13 @@ def test_rules_and_dashboard_are_the_files(helm: Helm) -> None:
     assert board["data"]["tandem.json"] == (FILES / "dashboard.json").read_text(encoding="utf-8")
 
 
+def test_where_no_metrics_server_runs_nobody_is_told_that_it_is_down(helm: Helm) -> None:
+    everything = {group["name"] for group in only(helm.template(ALL), "PrometheusRule")["spec"]["groups"]}
+    without = only(helm.template({**ALL, "namespaces": ["team-a"]}), "PrometheusRule")["spec"]["groups"]
+    assert everything - {group["name"] for group in without} == {"tandem-metrics-server"}
+    assert "TandemMetricsServerDown" not in {rule.get("alert") for group in without for rule in group["rules"]}
+
+
 def known_series() -> set[str]:
     """Series that the pods, the metrics server and the rules make."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
@@ -117,7 +125,8 @@ def known_series() -> set[str]:
     for family in families:
         parts = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
         found |= {family.name + part for part in parts}
-    return found | FAMILIES.keys() | {REPLICAS_NEEDED}
+    rounds = {sample.name for metric in ROUND_SECONDS.collect() for sample in metric.samples}
+    return found | FAMILIES.keys() | {REPLICAS_NEEDED} | rounds
 
 
 def expressions(found: Object) -> list[str]:
