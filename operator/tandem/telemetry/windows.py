@@ -20,6 +20,8 @@ from tandem.telemetry.page import MAX_SERIES, Page, Series
 
 MAX_SAMPLES = 128
 """Samples kept of a pod, however often it is read."""
+LONGEST = 1.25
+"""Windows as a share of what is asked for: pods are read at least twice in one, so half an interval is a quarter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,18 @@ class _Pod:
         self.samples.append(_Sample(at, array("d", self.totals.values()), gauges, frozenset(page.unknown)))
 
     def figures(self, at: float, window: float) -> PodFigures | None:
-        """What it did within the `window` seconds before `at`; None with fewer than two samples there."""
-        inside = [sample for sample in self.samples if abs(at - sample.at) <= window]
-        if len(inside) < 2:
+        """What it did within about `window` seconds before it was read last; None where that was longer ago, or with
+        fewer than two samples there.
+
+        It begins with the sample that is nearest to that. A sample at the edge would else be within for one pod and
+        without for another, and windows of pods that are read alike differ by a whole interval.
+        """
+        last = self.samples[-1]
+        near = [sample for sample in self.samples if last.at - sample.at <= LONGEST * window]
+        if len(near) < 2 or abs(at - last.at) > window:
             return None
-        first, last = inside[0], inside[-1]
+        first = min(near[:-1], key=lambda sample: abs(last.at - sample.at - window))
+        inside = [sample for sample in near if sample.at >= first.at]
         unknown = first.unknown | last.unknown
         before = (*first.totals, *[0.0] * (len(last.totals) - len(first.totals)))
         grown = {
@@ -75,7 +84,7 @@ class _Pod:
 
 @dataclass
 class Store:
-    """The samples of all pods, by uid, for windows of up to `seconds`."""
+    """The samples of all pods, by uid, for windows of up to `seconds`; of each the one before that, too."""
 
     seconds: float
     _pods: dict[str, _Pod] = field(default_factory=dict)
@@ -92,7 +101,7 @@ class Store:
         elif at == known.samples[-1].at:
             return
         known.add(at, page)
-        while known.samples[0].at < at - self.seconds:
+        while len(known.samples) > 1 and known.samples[1].at < at - self.seconds:
             known.samples.popleft()
 
     def latest(self, pod: str) -> float | None:
@@ -101,7 +110,7 @@ class Store:
         return known.samples[-1].at if known else None
 
     def figures(self, pods: Collection[str], at: float, window: float) -> Figures:
-        """What these pods did within the `window` seconds before `at`."""
+        """What these pods did within about the `window` seconds before `at`."""
         every = [known.figures(at, window) for pod in pods if (known := self._pods.get(pod))]
         told = tuple(figures for figures in every if figures)
         return Figures(at, told, unknown=len(pods) - len(told))

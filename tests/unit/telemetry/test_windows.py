@@ -170,6 +170,21 @@ def test_clocks(times: list[float], at: float, expected: tuple[float, float] | N
     assert figures_of(times, at) == expected
 
 
+EDGES: dict[str, tuple[list[float], float, float]] = {
+    "by a hair longer ago than the window": ([0, 15.01, 30.02, 45.03, 60.04], 60.05, 60.04),
+    "read late then, so by a hair within it": ([0.1, 15.01, 30.02, 45.03, 60.04], 60.05, 59.94),
+    "judged when all others were read": ([0, 15, 30, 45, 60], 70, 60),
+    "every 30 s, by a Prometheus": ([0, 30, 60, 90], 119, 60),
+    "one reading failed": ([0, 15, 30, 60, 75], 75, 75 - 15),
+    "that of the begin failed: the one nearest to it": ([0, 31, 46, 61, 76], 76, 45),
+}
+
+
+@pytest.mark.parametrize(("times", "at", "expected"), EDGES.values(), ids=EDGES.keys())
+def test_windows_of_pods_that_are_read_alike_are_equally_long(times: list[float], at: float, expected: float) -> None:
+    assert figures_of(times, at) == pytest.approx((expected, expected))
+
+
 def test_pods_are_counted_apart_and_those_that_were_not_read_are_unknown() -> None:
     store = Store(300)
     for at in (0.0, 10.0):
@@ -195,7 +210,7 @@ def test_what_a_pod_costs_is_bounded() -> None:
     pods = store._pods
     assert len(pods["hostile"].totals) <= 2 * MAX_SERIES
     assert len(pods["eager"].samples) == MAX_SAMPLES
-    assert len(pods["pod"].samples) == 61
+    assert len(pods["pod"].samples) == 62
 
 
 def test_an_engine_that_does_not_tell_what_it_drafts_has_a_length_and_no_rate() -> None:
