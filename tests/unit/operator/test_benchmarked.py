@@ -169,6 +169,23 @@ def test_what_is_written_is_read() -> None:
     assert said.reason == "BenchmarkTooShort", "two pairs"
 
 
+WINDOWS: dict[str, tuple[list[int], list[int], tuple[float, float, float]]] = {
+    # tokens of the windows with speculation, and of those without; speed-up, lowest and highest
+    "speculation stood still for a window": ([0, 30, 30], [20, 20, 20], (1.5, 0.0, 1.5)),
+    "it made nothing at all": ([0, 0, 0], [20, 20, 20], (0.0, 0.0, 0.0)),
+    "the target alone stood nearly still": ([5000, 30, 30], [1, 20, 20], (1.5, 1.5, 5000.0)),
+}
+
+
+@pytest.mark.parametrize(("ours", "alone", "wanted"), WINDOWS.values(), ids=WINDOWS.keys())
+def test_whatever_was_measured_can_be_written(
+    ours: list[int], alone: list[int], wanted: tuple[float, float, float]
+) -> None:
+    sides = (Side(tuple(window(tokens, 1) for tokens in side)) for side in (ours, alone))
+    (only,) = recorded([Level(4, *sides)])
+    assert (only.speedup, only.low, only.high) == wanted
+
+
 # --- status ---------------------------------------------------------------------------------------
 def told(
     service: SpeculativeInferenceService, news: News | None, found: Any, settings: Settings
