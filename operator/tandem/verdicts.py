@@ -23,6 +23,11 @@ AS_ASKED = (ADAPTED_TO_ZERO, ABOVE_SCHEDULE)
 """Why nothing is drafted where that is what the specification asks for."""
 
 
+NEAR = 0.05
+"""What was clear of speculation's worth stands until the speed-up is so far on the other side of 1: near it estimates
+go to and fro all the time."""
+
+
 def verdicts(
     service: SpeculativeInferenceService,
     decision: Decision,
@@ -168,16 +173,22 @@ def _beneficial(service: SpeculativeInferenceService, news: News, benchmark: Ben
     if worth.speedup is None:
         said = worth.message or f"{worth.samples} samples are too few"
         return _as_before(service, kind, "TooFewSamples", f"{said}{_how(service)}", stands)
-    said = worth.message or f"{worth.speedup:.2f} times the tokens a second of the target alone"
-    if worth.speedup >= 1:
-        return Finding(kind, "True", "Faster", said)
-    return Finding(kind, "False", "Slower", said)
+    found, before = _told(kind, worth), _before(service, kind)
+    side = {"True": worth.speedup - 1, "False": 1 - worth.speedup}
+    if found.status == "Unknown" and stands and before and side.get(before.status, -1.0) >= -NEAR:
+        return Finding(kind, before.status, before.reason, f"{found.message}; too close to tell anything else")
+    return found
 
 
 def _by_benchmark(kind: str, benchmark: Benchmark) -> Finding:
     worth = benchmark.worth
     if worth.speedup is None:
         return Finding(kind, "Unknown", benchmark.reason, worth.message)
+    return _told(kind, worth)
+
+
+def _told(kind: str, worth: Worth) -> Finding:
+    """What a speed-up that is known comes to."""
     if worth.beneficial is None:
         return Finding(kind, "Unknown", "TooCloseToTell", worth.message)
     return Finding(kind, *(("True", "Faster") if worth.beneficial else ("False", "Slower")), worth.message)

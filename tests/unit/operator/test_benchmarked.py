@@ -20,7 +20,7 @@ from tandem.telemetry.figures import Figures
 from tandem.verdicts import verdicts
 
 from .conftest import QUICKSTART, parse
-from .test_news import quiet, report
+from .test_news import quiet, report, sure
 
 NOW = "2026-01-01T00:05:00Z"
 REVISION = "0a1b2c3d4e"
@@ -214,7 +214,7 @@ STATUS: list[tuple[str, News | None, Any, str, float | None]] = [
     ("around 1", News(UNTOLD), result(level(speedup=1.02)), "Unknown/TooCloseToTell", 1.02),
     ("of another revision", News(UNTOLD), result(revision="ffff"), "Unknown/BenchmarkOutdated", None),
     ("hostile", News(UNTOLD), "{", "Unknown/BenchmarkUnreadable", None),
-    ("the traffic knows better", News(report(worth={"speedup": 1.2})), result(), "True/Faster", 1.2),
+    ("the traffic knows better", News(report(worth=sure(1.2))), result(), "True/Faster", 1.2),
     ("the traffic knows, the benchmark is old", News(report()), result(revision="ffff"), "True/Faster", 1.5),
     ("no traffic", News(quiet()), result(), "True/Faster", 1.5),
     ("the metrics server says nothing yet", News(), result(), "True/Faster", 1.5),
@@ -243,7 +243,7 @@ AFTER: list[tuple[str, News | None, Any, str, float | None]] = [
     ("another revision serves", News(UNTOLD), result(revision="ffff"), "Unknown/BenchmarkOutdated", None),
     ("it was deleted", News(UNTOLD), None, "Unknown/TooFewSamples", None),
     ("it was deleted, without traffic", News(quiet()), None, "Unknown/NoTraffic", None),
-    ("the traffic tells", News(report(worth={"speedup": 0.9})), result(), "False/Slower", 0.9),
+    ("the traffic tells", News(report(worth=sure(0.9))), result(), "False/Slower", 0.9),
 ]
 
 
@@ -257,7 +257,7 @@ def test_status_after_a_benchmark_was_told(
 
 
 def test_what_the_traffic_told_stands_beside_an_old_benchmark(settings: Settings) -> None:
-    *_, before = told(serving(), News(report(worth={"speedup": 0.9})), None, settings)
+    *_, before = told(serving(), News(report(worth=sure(0.9))), None, settings)
     words, speedup, _ = told(before, News(UNTOLD), result(revision="ffff"), settings)
     assert (words, speedup) == ("False/Slower", 0.9)
 

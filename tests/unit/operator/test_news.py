@@ -22,7 +22,7 @@ BUSY: dict[str, Any] = {
         "drafted": True,
         "samples": 900,
     },
-    "worth": {"speedup": 1.5, "samples": 900},
+    "worth": {"speedup": 1.5, "low": 1.4, "high": 1.6, "samples": 900},
     "decision": {"load": 1.4, "desiredReplicas": 2, "signal": "Demand", "message": "two"},
 }
 
@@ -36,10 +36,18 @@ def report(**changes: Any) -> ServiceReport:
     return ServiceReport.model_validate({**BUSY, **parts})
 
 
+def sure(speedup: float) -> dict[str, Any]:
+    """A worth that is known well enough."""
+    return {"speedup": speedup, "low": speedup - 0.05, "high": speedup + 0.05}
+
+
+UNSEEN: dict[str, Any] = {"speedup": None, "low": None, "high": None, "samples": 0}
+
+
 def quiet(**changes: Any) -> ServiceReport:
     """A window without traffic."""
     nothing = {"acceptanceRate": None, "meanAcceptedLength": None, "draftLength": None, "drafted": None, "samples": 0}
-    idle = {"tokensPerSecond": 0.0, "speculation": nothing, "worth": {"speedup": None, "samples": 0}}
+    idle = {"tokensPerSecond": 0.0, "speculation": nothing, "worth": UNSEEN}
     return report(**{**idle, **changes})
 
 

@@ -19,7 +19,7 @@ from tandem.verdicts import verdicts
 from unit.capacity.truth import Truth, figures
 
 from .conftest import QUICKSTART, parse
-from .test_news import quiet, report
+from .test_news import quiet, report, sure
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 EMBEDDED, KEDA = {"maxReplicas": 4}, {"maxReplicas": 4, "source": "KEDA"}
@@ -138,9 +138,21 @@ def test_speculation_active(
     assert shown(service, "SpeculationActive", news, settings) == wanted, reason
 
 
+def worth(low: float, high: float) -> News:
+    """The traffic shows a speed-up in the middle of these."""
+    return News(report(worth={"speedup": (low + high) / 2, "low": low, "high": high}))
+
+
 WORTH: list[tuple[str, News, str, str]] = [
     ("faster", News(report()), "", "True/Faster"),
-    ("slower", News(report(worth={"speedup": 0.97})), "", "False/Slower"),
+    ("slower", worth(0.9, 0.97), "", "False/Slower"),
+    ("around 1", worth(0.97, 1.2), "", "Unknown/TooCloseToTell"),
+    ("around 1, and more was not seen before", worth(0.97, 1.2), "Unknown/TooFewSamples", "Unknown/TooCloseToTell"),
+    ("it was faster, and may be slower by now", worth(0.9, 1.06), "True/Faster", "True/Faster"),
+    ("and rather is", worth(0.8, 1.04), "True/Faster", "Unknown/TooCloseToTell"),
+    ("and is", worth(0.8, 0.96), "True/Faster", "False/Slower"),
+    ("it was slower, and may be faster by now", worth(0.94, 1.1), "False/Slower", "False/Slower"),
+    ("and rather is", worth(0.98, 1.2), "False/Slower", "Unknown/TooCloseToTell"),
     ("too little was seen", News(report(worth={"speedup": None})), "", "Unknown/TooFewSamples"),
     ("too little was seen anew", News(report(worth={"speedup": None})), "False/Slower", "False/Slower"),
     (
@@ -321,7 +333,7 @@ def test_keda_without_anybody_to_ask_says_so(settings: Settings) -> None:
 def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
     service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
     decision = decide(service, settings, observed)
-    worst = News(report(**NOTHING_DRAFTED, worth={"speedup": 0.5}, **FLOOR), problem="away")
+    worst = News(report(**NOTHING_DRAFTED, worth=sure(0.5), **FLOOR), problem="away")
     beside = verdicts(service, decision, observed, worst, Refused(403, "forbidden"))
     assert {f.type for f in beside if f.status == "False"} == {
         *("ScalingActive", "MetricsAvailable", "SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
@@ -346,7 +358,7 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
     for news in (near, News(quiet(observedAt=LATER)), News(asked=False), None):
         found = status(again, decision, observed, None, LATER, news)
         assert (found["speculation"], found["autoscaling"]) == (first["speculation"], first["autoscaling"])
-    moved = status(again, decision, observed, None, LATER, News(report(observedAt=LATER, worth={"speedup": 0.8})))
+    moved = status(again, decision, observed, None, LATER, News(report(observedAt=LATER, worth=sure(0.8))))
     assert (moved["speculation"]["speedup"], moved["speculation"]["observedAt"]) == (0.8, LATER)
     off = again.model_copy(update={"spec": parse(QUICKSTART).spec})
     assert "autoscaling" not in status(off, decision, observed, None, LATER, near)
