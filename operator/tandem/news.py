@@ -15,6 +15,9 @@ IDLE_SECONDS = 600.0
 """Without traffic for so long, a service says so; its figures stay."""
 BLIND_SECONDS = 120.0
 """Ready pods of which none tells figures for so long are news; before that they may have started just now."""
+UNREACHABLE_SECONDS = 600.0
+"""An objective that a report says to be out of reach is so for so long, though others do not say it: readings are of
+one metrics server or another, and one that started under load has not seen what a replica does at its best."""
 FEWEST_TOKENS = 1000
 """Tokens within a window that say that nothing is drafted, where none is."""
 RATE_POINTS, LENGTH_TOKENS, SPEEDUP_SHARE = 0.01, 0.05, 0.05
@@ -48,13 +51,18 @@ class Telling:
     """When there was traffic last; the first time that we looked, when there was none since."""
     blind_since: float | None = field(default=None, compare=False)
     """Since when there are Ready pods and none tells figures; None while that is not so."""
+    unreachable_at: float | None = field(default=None, compare=False)
+    """When a report said last that an objective is out of reach; None: none did."""
 
 
 def tell(before: Telling | None, now: ServiceReport, at: float) -> Telling:
     """What to tell when `now` has come at time `at`: `before`, but for its clocks, unless that changed materially, or
     was of another service of that name."""
     if before is None or before.report.uid != now.uid:
-        return Telling(now, idle=False, told_at=at, traffic_at=at)
+        return Telling(now, idle=False, told_at=at, traffic_at=at, unreachable_at=at if _unreachable(now) else None)
+    unreachable_at = at if _unreachable(now) else before.unreachable_at
+    if unreachable_at is not None and at - unreachable_at < UNREACHABLE_SECONDS:
+        now = _as_unreachable(before.report, now)
     traffic_at = at if now.tokens_per_second else before.traffic_at
     merged = now if now.tokens_per_second else now.model_copy(update=_speculation_of(before.report))
     since = (at if before.blind_since is None else before.blind_since) if now.blind else None
@@ -62,8 +70,20 @@ def tell(before: Telling | None, now: ServiceReport, at: float) -> Telling:
     sight = now.blind != before.report.blind and (since is None or at - since >= BLIND_SECONDS)
     due = at - before.told_at >= TELL_SECONDS
     if due and (idle != before.idle or sight or material(before.report, merged)):
-        return Telling(merged, idle, at, traffic_at, since)
-    return Telling(before.report, before.idle, before.told_at, traffic_at, since)
+        return Telling(merged, idle, at, traffic_at, since, unreachable_at)
+    return Telling(before.report, before.idle, before.told_at, traffic_at, since, unreachable_at)
+
+
+def _unreachable(report: ServiceReport) -> str:
+    return report.decision.unreachable if report.decision else ""
+
+
+def _as_unreachable(before: ServiceReport, now: ServiceReport) -> ServiceReport:
+    """`now` with what `before` said to be out of reach, while the objectives are the same."""
+    if now.decision is None or now.decision.unreachable or before.objectives != now.objectives:
+        return now
+    held = now.decision.model_copy(update={"unreachable": _unreachable(before)})
+    return now.model_copy(update={"decision": held})
 
 
 def _speculation_of(report: ServiceReport) -> dict[str, object]:
@@ -78,7 +98,7 @@ def material(before: ServiceReport, now: ServiceReport) -> bool:
         or _changed(_undrafted(before), _undrafted(now))
         or speculation_moved(speculation_status(before), speculation_status(now))
         or scaling_moved(autoscaling_status(before), autoscaling_status(now))
-        or bool(before.decision and before.decision.unreachable) != bool(now.decision and now.decision.unreachable)
+        or bool(_unreachable(before)) != bool(_unreachable(now))
         or (now.worth.speedup is None and _load_moved(before, now))
     )
 

@@ -202,6 +202,32 @@ def test_a_service_that_was_made_anew_has_no_figures_of_the_old_one() -> None:
     assert told.told_at == 15, "at once: it was never told before"
 
 
+def judged(unreachable: str, **changes: Any) -> ServiceReport:
+    goals = {"objectives": {"timeToFirstToken": 0.005}}
+    return report(**{**goals, "decision": {"unreachable": unreachable}, **changes})
+
+
+OUT, UNSAID = judged("5ms is below 20ms"), judged("")
+OTHER_GOAL = judged("", objectives={"timeToFirstToken": 1.0})
+REACH: list[tuple[str, list[tuple[float, ServiceReport]], bool]] = [
+    # reason, reports by time, whether it is told last that an objective is out of reach
+    ("one of two servers does not know it", [(0, OUT), (60, UNSAID), (120, OUT), (180, UNSAID)], True),
+    ("nor while other things are told", [(0, OUT), (60, judged("", worth=sure(0.5)))], True),
+    ("none says it for ten minutes", [(0, OUT), (300, OUT), (600, UNSAID), (900, UNSAID)], False),
+    ("it is another objective", [(0, OUT), (60, OTHER_GOAL)], False),
+    ("autoscaling is switched off", [(0, OUT), (60, judged("", decision=None, worth=sure(0.5)))], False),
+    ("it was never said", [(0, UNSAID), (60, UNSAID)], False),
+]
+
+
+@pytest.mark.parametrize(("reason", "reports", "wanted"), REACH, ids=[row[0] for row in REACH])
+def test_an_objective_out_of_reach_stays_so_for_a_while(
+    reason: str, reports: list[tuple[float, ServiceReport]], wanted: bool
+) -> None:
+    decision = after(*reports).report.decision
+    assert bool(decision and decision.unreachable) is wanted, reason
+
+
 BLIND = quiet(pods=0, unknown=2, tokensPerSecond=None)
 SIGHT: list[tuple[str, list[tuple[float, ServiceReport]], bool]] = [
     # reason, reports by time, whether it is told last that no pod tells figures
