@@ -99,13 +99,16 @@ class Schedule(Generic[S]):
 
         Otherwise it cannot: the sequences of this batch are to be in the next wave.
         """
-        if batch.wave and self._order(self._cohorts[batch.turns[0].key].members) == "alternating":
+        if self._flies(batch) and self._order(self._cohorts[batch.turns[0].key].members) == "alternating":
             self._land(batch)
 
     def finish(self, batch: Batch[S]) -> None:
         """A batch is over, or given up: its lane is free."""
-        if batch.wave and not batch.released:
+        if self._flies(batch):
             self._land(batch)
+
+    def _flies(self, batch: Batch[S]) -> bool:
+        return batch.wave and not batch.released
 
     def _land(self, batch: Batch[S]) -> None:
         key = batch.turns[0].key

@@ -156,6 +156,15 @@ def test_an_answered_wave_makes_way_for_the_other_cohort_alone(order: Order, sta
     assert all(count >= 0 for cohort in made._cohorts.values() for count in cohort.flying.values()), "freed once"
 
 
+def test_a_wave_that_was_given_up_and_answers_after_all_frees_nothing_twice() -> None:
+    made = schedule(4, order=ALTERNATING)
+    ask(made, targets="ab")
+    (given_up,) = start(made)
+    made.finish(given_up)
+    made.release(given_up)
+    assert made._cohorts["k"].flying == {"draft": 0, "target": 0}, "below 0, in lock-step nothing would ever start"
+
+
 @pytest.mark.parametrize(
     ("queued", "started", "reason"),
     [
