@@ -264,8 +264,8 @@ class Loop:
             self._ready = guess[1:]
 
     def pad_to(self, call: Call, length: int) -> Call | None:
-        """`call` with `length` draft tokens, None where it must stay as it is."""
-        if call.draft_logits is not None or len(call.ids) + length + 1 > self._sequence.target_limit:
+        """`call` with `length` draft tokens, None where it must stay as it is: made-up tokens have no logits."""
+        if self._sequence.use_draft_logits or len(call.ids) + length + 1 > self._sequence.target_limit:
             return None
         return padded(call, length)
 

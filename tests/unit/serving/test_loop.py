@@ -268,9 +268,15 @@ def test_made_up_draft_tokens_change_nothing(draft: Model, longer: int) -> None:
 
 def test_no_made_up_tokens_beyond_the_target_s_limit_nor_beside_logits() -> None:
     for limit, logits in [(len(PROMPT) + 4, None), (100, np.zeros((2, 8), np.float32))]:
-        loop = Loop(Sequence(PROMPT, 24, target_limit=limit))
+        loop = Loop(Sequence(PROMPT, 24, target_limit=limit, use_draft_logits=logits is not None))
         loop.begin(2)
         assert loop.pad_to(loop.drafted(Output([1, 2], logits=logits)), 4) is None
+
+
+def test_by_logits_the_target_s_own_token_is_no_verification_of_made_up_ones() -> None:
+    """They have no logits, and in a call either all rows have them or none."""
+    loop = Loop(Sequence(PROMPT, 24, use_draft_logits=True))
+    assert loop.pad_to(loop.begin(0), 4) is None
 
 
 def test_draft_and_target_share_a_seed_unless_they_must_be_independent() -> None:
