@@ -253,6 +253,9 @@ class Rounds:
     def _fail_rows(self, flight: Flight, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
         batch = flight.batch
+        for turn in flight.left.values():
+            if turn.ahead and not turn.sequence.loop.awaits(turn.call):
+                turn.sequence.loop.guessed(turn.call, Output([]))  # no answer: the next round must not wait for it
         rows, flight.left = flight.awaited(), {}
         if rows and batch.role == "draft":
             self._breaker.failed(self._clock())

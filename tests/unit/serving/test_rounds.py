@@ -150,6 +150,19 @@ def test_a_draft_ahead_that_fails_is_made_again_by_itself() -> None:
     assert table.end("draft b") == ["target a", "target b"], "each by itself, as their calls failed together"
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["fails", "hangs"])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_draft_ahead_that_comes_to_nothing_is_not_waited_for(several: bool, late: bool) -> None:
+    """While the target still works nobody waits for it; afterwards nobody may, whatever came true."""
+    table, names = (Table(a=right, b=right), "ab") if several else (Table(a=right), "a")
+    if late:
+        table.now += 2.0
+        assert table.rounds.late(table.now) == [table.flights.pop(f"ahead {names}")]
+    else:
+        table.end(f"ahead {names}", fails=True)
+    assert table.end(f"target {names}", VERIFICATION) == [f"draft {names}"]
+
+
 def test_without_a_device_of_its_own_all_draft_and_all_are_verified() -> None:
     table = Table(ahead=False, a=right, b=wrong)
     seen = [table.end(next(iter(table.flights))) for _ in range(6)]
