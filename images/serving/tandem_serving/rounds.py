@@ -88,7 +88,11 @@ class Rounds:
         self._fill()
 
     def refuse(self, now: float) -> list[tuple[Job[Chunk], ServingError]]:
-        """Those who waited in line too long, for the caller to tell them."""
+        """Those who waited in line too long, for the caller to tell them.
+
+        Nobody waits for places of requests that are over: one of several prompts failed, or a response.
+        """
+        self.forget_dead()
         return self._places.refuse(now)
 
     def leave(self, generation: Generation) -> None:

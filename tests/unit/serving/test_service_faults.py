@@ -243,6 +243,22 @@ def test_a_sequence_that_fails_fails_alone(start: Start, role: str) -> None:
         assert bad.chunks[0].ids == alone.ids, "it goes on with the target alone"
 
 
+def test_a_request_that_failed_at_one_prompt_keeps_no_place_for_another(start: Start) -> None:
+    """The line would stand still until the next request comes."""
+    all_asked = threading.Event()
+
+    def refuse(role: str, call: MockCall) -> None:
+        assert all_asked.wait(10)
+        if marked(call):
+            raise EngineError("target engine: not this one")
+
+    service = start(MockEngines(before=refuse), running=1, request_timeout=60)
+    bad, behind = ask(service, tensors(MARKED, "a")), ask(service, tensors("b"))
+    all_asked.set()
+    assert str(bad.wait().error) == "target engine: not this one"
+    assert behind.wait().error is None
+
+
 def test_a_draft_that_hangs_for_one_sequence_is_not_waited_for(start: Start, sink: Sink) -> None:
     held = threading.Event()
     service = start(
