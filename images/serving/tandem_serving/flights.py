@@ -11,6 +11,9 @@ from tandem_serving.loop import LONGEST_SPAN, Role
 from tandem_serving.policy import Policy
 from tandem_serving.schedule import Batch, Turn
 
+# So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.
+MOST_LOST = 16
+
 
 @dataclass(eq=False)
 class Flight:
@@ -38,6 +41,12 @@ class Flights:
         self._foresight = foresight
         self._flights: dict[Flight, None] = {}
         self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
+        self._lost = 0
+
+    @property
+    def draft_returns(self) -> bool:
+        """Whether few enough draft calls that were given up are still under way."""
+        return self._lost < MOST_LOST
 
     def begin(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call begins."""
@@ -51,8 +60,15 @@ class Flights:
     def end(self, flight: Flight, running: int, now: float) -> None:
         """It is over; `running` sequences have places."""
         del self._flights[flight]
-        if not flight.given_up:
+        if flight.given_up:
+            self._lost -= flight.batch.role == "draft"
+        else:
             self._time(flight, running, now)
+
+    def give_up(self, flight: Flight) -> None:
+        """Nobody waits for it any longer; its thread does."""
+        flight.given_up = True
+        self._lost += flight.batch.role == "draft"
 
     def useless(self) -> list[Flight]:
         """Those whose requests are all over."""

@@ -153,7 +153,8 @@ class Rounds:
             self._ask(generation, generation.loop.begin(k))
 
     def _length(self, generation: Generation) -> int:
-        if not generation.draft_length or not self._breaker.closed(self._clock()):
+        asked = self._flights.draft_returns and self._breaker.closed(self._clock())
+        if not asked or not generation.draft_length:
             return 0
         if generation.reproducible:
             return generation.draft_length
@@ -250,7 +251,7 @@ class Rounds:
 
     def _give_up(self, flight: Flight) -> Flight:
         """Wait for an engine call no longer: its lane is free, what it still says is not heard."""
-        flight.given_up = True
+        self._flights.give_up(flight)
         self._schedule.finish(flight.batch)
         return flight
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery, Make
 from tandem_serving.errors import FAILED, EngineError, ServingError
-from tandem_serving.flights import Flight
+from tandem_serving.flights import MOST_LOST, Flight
 from tandem_serving.generation import Generation
 from tandem_serving.loop import Output, Role
 from tandem_serving.policy import Policy
@@ -58,7 +58,7 @@ class Runner:
         self._answers: dict[Flight, Answers] = {}
         self._delivery = Delivery()
         # A call that never returns keeps its thread: leave some for the others.
-        self._threads = ThreadPoolExecutor(3 * limits.running, thread_name_prefix="engine")
+        self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
     def add(self, generations: list[Generation]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""

@@ -8,7 +8,7 @@ import pytest
 from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
 from tandem_serving.errors import EngineError
-from tandem_serving.flights import Flight
+from tandem_serving.flights import MOST_LOST, Flight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop, Output, Sequence
@@ -161,6 +161,27 @@ def test_a_draft_ahead_that_comes_to_nothing_is_not_waited_for(several: bool, la
     else:
         table.end(f"ahead {names}", fails=True)
     assert table.end(f"target {names}", VERIFICATION) == [f"draft {names}"]
+
+
+def test_a_draft_engine_whose_calls_never_return_is_asked_no_more() -> None:
+    """Each call keeps a thread, and the target needs some."""
+    table, lost = Table(ahead=False, a=right), []
+
+    def another() -> list[str]:
+        for generation in table.names:
+            generation.job.over = True
+        table.rounds.useless()
+        table.rounds.admit([table.generation("a", 0)])
+        table.flights.clear()
+        return table.start()
+
+    for _ in range(MOST_LOST):
+        lost.append(table.flights["draft a"])
+        seen = another()
+        assert lost[-1].given_up
+    assert seen == ["target a"]
+    table.rounds.landed(lost[0], ERROR, table.now)
+    assert another() == ["draft a"]
 
 
 def test_without_a_device_of_its_own_all_draft_and_all_are_verified() -> None:

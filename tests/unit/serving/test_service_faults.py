@@ -271,6 +271,15 @@ def test_a_draft_that_hangs_for_one_sequence_is_not_waited_for(start: Start, sin
     assert sink.values[m.DRAFT_FAILURES.name] <= 1, "only the one that hung by itself is given up for good"
 
 
+def test_a_draft_engine_that_hangs_for_good_leaves_threads_for_the_target(start: Start) -> None:
+    held = threading.Event()
+    engines = MockEngines(before=lambda role, call: role == "draft" and held.wait(10))
+    service = start(engines, running=1, draft_timeout=0.02, request_timeout=3)
+    answers = [ask(service, tensors(prompt)).wait() for prompt in GOOD[:4]]
+    held.set()
+    assert [answer.error for answer in answers] == [None] * 4
+
+
 def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start) -> None:
     def down(role: str, call: MockCall) -> None:
         if role == "draft":
