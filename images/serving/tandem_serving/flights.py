@@ -92,7 +92,8 @@ class Flights:
         dues = [
             flight.due
             for flight in self._flights
-            if flight.due and not flight.given_up and abs(flight.due - now) <= patience and _is_of(flight, key)
+            if flight.due and flight.due - patience <= now < flight.due + patience
+            if not flight.given_up and _is_of(flight, key)
         ]
         return max(dues, default=-patience) + patience
 
@@ -120,4 +121,6 @@ class Flights:
 
 
 def _is_of(flight: Flight, key: Hashable) -> bool:
-    return any(turn.key == key and turn.sequence.alive for turn in flight.awaited())
+    """Whether the flight brings drafts for a verification of sequences of this key; who is isolated has his own."""
+    turns = [turn for turn in flight.awaited() if turn.key == key]
+    return any(turn.sequence.alive and not turn.sequence.isolated for turn in turns)

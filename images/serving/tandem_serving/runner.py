@@ -182,24 +182,32 @@ class Runner:
         with self._lock:
             del self._answers[flight]
             self._rounds.landed(flight, error, time.monotonic())
-            ready = self._rounds.start()
-        self._submit(ready[1:])
+            ready, held = self._rounds.start(), self._rounds.held
+        following = self._share_out(ready, held)
         self._delivery.put(self, self._think)
-        return ready[0] if ready else None
+        return following
+
+    def _share_out(self, ready: list[Batch[Generation]], held: float) -> Batch[Generation] | None:
+        """Give batches to other threads, but for one: with that this one goes on, unless something is `held`."""
+        self._submit(ready if held else ready[1:])
+        return ready[0] if ready and not held else None
 
     def _held(self) -> Batch[Generation] | None:
-        """A verification that waits for drafts which are almost done: it begins without those that are late."""
-        with self._lock:
-            until = self._rounds.held
-        if not until:
-            return None
-        self._delivery.hurry(False)
-        time.sleep(max(0.0, until - time.monotonic()))
-        self._delivery.hurry(True)
-        with self._lock:
-            ready = self._rounds.start()
-        self._submit(ready[1:])
-        return ready[0] if ready else None
+        """Keep the time of a verification that waits for drafts which are almost done: it begins without those that
+        are late."""
+        following: Batch[Generation] | None = None
+        while following is None:
+            with self._lock:
+                until = self._rounds.held
+            if not until:
+                break
+            self._delivery.hurry(False)
+            time.sleep(max(0.0, until - time.monotonic()))
+            self._delivery.hurry(True)
+            with self._lock:
+                ready, held = self._rounds.start(), self._rounds.held
+            following = self._share_out(ready, held)
+        return following
 
     def _stop(self, calls: Iterable[Answers]) -> None:
         for call in calls:

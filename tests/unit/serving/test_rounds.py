@@ -131,6 +131,15 @@ def test_a_verification_does_not_wait_for_others(due: float, reason: str) -> Non
     assert table.end("target a", VERIFICATION) == ["ahead a", "draft b", "target a"], reason
 
 
+def test_a_verification_does_not_wait_for_the_draft_of_a_sequence_that_goes_by_itself() -> None:
+    table = Table(a=right, b=wrong)
+    next(generation for generation, name in table.names.items() if name == "b").isolated = True
+    table.to_the_first_verification()
+    table.end("ahead a")
+    table.flights["draft b"].due = table.now + VERIFICATION + 0.001
+    assert table.end("target a", VERIFICATION) == ["ahead a", "draft b", "target a"]
+
+
 def test_a_verification_that_waited_begins_without_a_draft_that_is_late() -> None:
     table = Table(a=right, b=wrong)
     table.to_the_first_verification()

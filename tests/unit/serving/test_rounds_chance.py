@@ -123,15 +123,14 @@ class Play:
         self.start()
 
     # --- what the runner and its watchdog do -------------------------------------------------------
-    def start(self) -> bool:
-        batches = self.rounds.start()
-        for batch in batches:
+    def start(self) -> None:
+        for batch in self.rounds.start():
             self.take_off(batch)
-        return bool(batches)
 
     def drive(self) -> None:
-        if not self.start() and self.rounds.held:
-            self.at(self.rounds.held, self.start)
+        self.start()
+        if self.rounds.held:
+            self.at(self.rounds.held, self.drive)
 
     def watch(self) -> None:
         jobs = {id(generation.job): generation.job for generation in self.asked if not generation.job.over}.values()
