@@ -21,8 +21,10 @@ PATIENCE = 0.25
 # the gains over lock-step that tests/bench measures (draft lengths 1, 2, 4; 4 and 8 streams; acceptance 0.8 to 0.95)
 # are foreseen within 7%.
 WAIT_ORDER = 5
-# Weight of a new observation of what a call takes.
+# Weight of a new observation of what a call takes, which counts as so many times the known at most: a stalled machine
+# is no slow engine.
 NEW = 0.2
+SURPRISE = 2.0
 
 
 def pays(sequences: int, foreseen: float, draft: float, ahead: float, verification: float) -> bool:
@@ -58,7 +60,7 @@ class Foresight:
         """A wave's call of `length` output tokens at most took so long, without new prompts."""
         kind = role, length
         known = self._seconds.get(kind, seconds)
-        self._seconds[kind] = known + NEW * (seconds - known)
+        self._seconds[kind] = known + NEW * (min(seconds, SURPRISE * known) - known)
         if role == "target" and length > 1:
             self._k, self._verification = length - 1, self._seconds[kind]
 

@@ -49,6 +49,8 @@ def test_a_verification_waits_for_a_part_of_its_own_time() -> None:
     assert foresight.patience == 0.0, "nothing is known yet: nobody waits"
     foresight.timed("target", 5, 0.012)
     assert foresight.patience == pytest.approx(0.003)
+    foresight.timed("target", 5, 1.0)
+    assert foresight.patience < 0.004, "a machine that stalls is no slow engine"
 
 
 def test_what_a_draft_takes_is_known_by_its_length_and_follows_what_is_seen() -> None:
