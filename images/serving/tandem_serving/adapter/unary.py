@@ -10,11 +10,9 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import math
 import threading
 import time
 import uuid
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -37,6 +35,7 @@ from tandem_serving.errors import (
 )
 from tandem_serving.inputs import Array
 from tandem_serving.iterators import responses
+from tandem_serving.line import Line
 from tandem_serving.settings import queue_timeout
 
 log = logging.getLogger("tandem.unary")
@@ -60,7 +59,7 @@ class Unary:
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
         self._queue_timeout = queue_timeout(parameters)
         self._metrics = m.Metrics((m.REFUSED,))
-        self._line: deque[tuple[float, Future[None], Any]] = deque()  # by arrival; some may have begun
+        self._line: Line[Any] = Line(self._queue_timeout)
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -79,8 +78,7 @@ class Unary:
             if self._enter():
                 begun = self._requests.submit(self._answer, request)
                 begun.add_done_callback(self._leave)
-                if self._queue_timeout < math.inf:
-                    self._line.append((time.monotonic(), begun, request))
+                self._line.add(request, begun, time.monotonic())
                 continue
             self._metrics.add(m.REFUSED, 1, m.QUEUE_FULL)
             full = QueueFullError(
@@ -116,11 +114,9 @@ class Unary:
             self._metrics.flush(sink)
 
     def _refuse_late(self, now: float) -> None:
-        while self._line and (waited := now - self._line[0][0]) > self._queue_timeout:
-            _, answer, request = self._line.popleft()
-            if answer.cancel():  # nobody has begun with it
-                self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
-                _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
+        for request, waited in self._line.late(now):
+            self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
+            _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
 
     def _answer(self, request: Any) -> None:
         sender = request.get_response_sender()
