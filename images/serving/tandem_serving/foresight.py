@@ -1,7 +1,7 @@
 """When few sequences draft ahead, and how long a verification waits for drafts that are almost done. Pure.
 
 In lock-step the draft engine is idle while the target verifies. With engines on devices of their own it can draft the
-round after next meanwhile (see loop.Loop.ahead). A sequence whose draft came true is then ready when the others begin
+next round meanwhile (see loop.Loop.ahead). A sequence whose draft came true is then ready when the others begin
 to draft; it goes on with a verification of its own, and they join in when theirs are done. That pays where much comes
 true and few share the target: otherwise the sequences fall apart into groups that wait for each other's steps. It
 costs new prompts some time, since a target that is always busy is rarely free when one comes.

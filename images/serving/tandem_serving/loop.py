@@ -201,7 +201,7 @@ class Loop:
         return call._replace(draft_ids=tuple(self._proposal), draft_logits=output.logits)
 
     def ahead(self, draft_length: int) -> Call | None:
-        """The draft call for the round after next while the target verifies, or takes the prompt; None: not possible.
+        """The draft call of the next round while the target verifies this one, or takes the prompt; None: impossible.
 
         It is one token longer than what it drafts: the target's own comes first.
         """
