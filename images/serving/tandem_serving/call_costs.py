@@ -7,7 +7,7 @@ from operator import mul
 import numpy as np
 import numpy.typing as npt
 
-from tandem_serving.loop import LONGEST_SPAN
+from tandem_serving.calls import LONGEST_SPAN
 
 Features = tuple[float, ...]
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem_serving.loop import FINISH_STOP, FloatArray, Step
+from tandem_serving.calls import FloatArray, Step
+from tandem_serving.loop import FINISH_STOP
 from tandem_serving.request import Prompt
 from tandem_serving.text import Piece, TextStep, TextStream
 

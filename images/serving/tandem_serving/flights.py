@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from tandem_serving.calls import LONGEST_SPAN, Role
 from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation
-from tandem_serving.loop import LONGEST_SPAN, Role
 from tandem_serving.policy import Policy
 from tandem_serving.schedule import Batch, Turn
 

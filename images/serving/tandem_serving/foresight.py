@@ -10,7 +10,7 @@ costs new prompts some time, since a target that is always busy is rarely free w
 from __future__ import annotations
 
 from tandem_serving.acceptance import Acceptance
-from tandem_serving.loop import Role
+from tandem_serving.calls import Role
 
 # How often all of a round must come true: at least, and more for each sequence that runs. Measured by tests/bench,
 # 2 to 8 streams: at 0.2 and 0.04 it neither gains nor loses, at these it gains 7% and more.

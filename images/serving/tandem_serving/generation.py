@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.acceptance import Acceptance
+from tandem_serving.calls import Role, Step
 from tandem_serving.chunks import Chunk, Writer
 from tandem_serving.delivery import Make, Send
 from tandem_serving.errors import FAILED, EngineError
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job
-from tandem_serving.loop import Loop, Role, Step
+from tandem_serving.loop import Loop
 
 log = logging.getLogger("tandem.generation")
 

@@ -32,57 +32,20 @@ distribution that it is judged by.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float32]
-Role = Literal["draft", "target"]
+from tandem_serving.calls import LONGEST_SPAN, Call, IntArray, Output, Role, Step, padded
 
 FINISH_LENGTH = "length"
 FINISH_END_ID = "end_id"
 FINISH_STOP = "stop"
 
-# Tokens of the target's calls when it runs alone: at most, and what `burst` leaves of that at least.
-LONGEST_SPAN = 16
+# What `burst` leaves at least of the tokens of a call of the target alone.
 SHORTEST_LIMIT = 2
 
 _MASK64 = (1 << 64) - 1
-
-
-class Call(NamedTuple):
-    """One engine call for one sequence; the engine answers with one Output.
-
-    `ids` int32[n] is the sequence so far. A target's call with `draft_ids` (k of them) is a verification:
-    `output_len` is k + 1 and the engine returns 1..k+1 tokens in one pass; `draft_logits` float[k, V] are
-    those that the draft chose from. `first`: the engine has not seen the sequence before.
-    """
-
-    role: Role
-    ids: IntArray
-    output_len: int
-    draft_ids: tuple[int, ...] = ()
-    draft_logits: FloatArray | None = None
-    min_tokens: int = 0
-    seed: int | None = None
-    first: bool = False
-
-
-class Output(NamedTuple):
-    """New tokens of an engine; `log_probs` float32[len(ids)], `logits` float[len(ids), V].
-
-    With fast logits a draft's `logits` are a handle, float32[1, m], that means something to the engines alone.
-    `figures` are the call's performance metrics by TensorRT-LLM's names.
-    """
-
-    ids: list[int]
-    log_probs: FloatArray | None = None
-    logits: FloatArray | None = None
-    figures: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,21 +73,6 @@ class Sequence:
     burst: float = math.inf
 
 
-class Step(NamedTuple):
-    """What one call of the target added. The first `accepted` of `ids` came from the draft.
-
-    `drafted` counts the proposed tokens, `finish` is "" until the last step.
-    """
-
-    ids: list[int]
-    accepted: int = 0
-    drafted: int = 0
-    finish: str = ""
-    log_probs: FloatArray | None = None
-    logits: FloatArray | None = None
-    figures: Mapping[str, int] | None = None
-
-
 def mix(seed: int, position: int) -> int:
     """A 64-bit seed for `position`, by the SplitMix64 finaliser (Steele et al., 2014)."""
     z = (seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK64
@@ -139,17 +87,6 @@ def common_prefix(a: list[int], b: list[int]) -> int:
         if x != y:
             return i
     return min(len(a), len(b))
-
-
-def padded(call: Call, length: int) -> Call:
-    """The verification with `length` draft tokens: more made-up ones, which change nothing.
-
-    What the target would not have chosen is refused, whoever proposed it. Calls of equal length can
-    share one engine call.
-    """
-    extra = length - len(call.draft_ids)
-    filled = (*call.draft_ids, *([int(call.ids[-1])] * extra))
-    return call._replace(draft_ids=filled, output_len=length + 1) if extra > 0 else call
 
 
 class Loop:

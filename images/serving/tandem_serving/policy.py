@@ -12,8 +12,8 @@ from typing import Protocol
 
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
+from tandem_serving.calls import Role
 from tandem_serving.draft_length import DraftLength
-from tandem_serving.loop import Role
 
 
 class Policy(Protocol):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tandem_serving.calls import IntArray
 from tandem_serving.errors import RequestError
 from tandem_serving.inputs import Array, Inputs
-from tandem_serving.loop import IntArray
 from tandem_serving.tokenizer import Tokenizer
 
 _TEXT, _IDS = "text_input", "input_ids"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.breaker import Breaker
+from tandem_serving.calls import Call, Output
 from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Make
 from tandem_serving.errors import EngineError, ServingError
@@ -21,7 +22,6 @@ from tandem_serving.flights import Flight, Flights
 from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
-from tandem_serving.loop import Call, Output
 from tandem_serving.places import Places
 from tandem_serving.policy import Policy
 from tandem_serving.schedule import Batch, Order, Schedule, Turn

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from tandem_serving import metrics as m
+from tandem_serving.calls import Output, Role
 from tandem_serving.delivery import Delivery, Make
 from tandem_serving.errors import FAILED, EngineError, ServingError
 from tandem_serving.flights import MOST_LOST, Flight
 from tandem_serving.generation import Generation
-from tandem_serving.loop import Output, Role
 from tandem_serving.policy import Policy
 from tandem_serving.rounds import Limits, Rounds
 from tandem_serving.schedule import Batch, Turn

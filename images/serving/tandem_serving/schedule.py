@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from tandem_serving.loop import Call, Role
+from tandem_serving.calls import Call, Role
 
 S = TypeVar("S")
 Order = Literal["lock-step", "ahead", "alternating"]

@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tandem_serving import metrics as m
+from tandem_serving.calls import Role
 from tandem_serving.chunks import Chunk, Writer
 from tandem_serving.errors import CancelledError, ServingError, faults_as_errors
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job, Jobs, Responder
-from tandem_serving.loop import Loop, Role, Sequence
+from tandem_serving.loop import Loop, Sequence
 from tandem_serving.policy import Policy
 from tandem_serving.request import Parser, Prompt, Request
 from tandem_serving.rounds import Limits

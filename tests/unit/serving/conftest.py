@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from tandem_serving.loop import Role
+from tandem_serving.calls import Role
 from tandem_serving.policy import Fixed
 from tandem_serving.request import Limits, Parser
 from tandem_serving.runner import Engine

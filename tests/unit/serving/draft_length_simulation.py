@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
+from tandem_serving.calls import LONGEST_SPAN
 from tandem_serving.draft_length import Choice, Devices, DraftLength
-from tandem_serving.loop import LONGEST_SPAN
 
 MAXIMUM = 8
 MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tandem_serving.calls import Call, Output, Step
 from tandem_serving.errors import EngineError
-from tandem_serving.loop import Call, Loop, Output, Step
+from tandem_serving.loop import Loop
 
 Model = Callable[[list[int]], int]
 END = 0

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tandem_serving import metrics as m
+from tandem_serving.calls import Output, Role
 from tandem_serving.chunks import Chunk
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
-from tandem_serving.loop import Output, Role
 from tandem_serving.schedule import Turn
 from tandem_serving.service import Service
 from unit.serving.answer import Answer as AnyAnswer

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from tandem_serving.calls import Step
 from tandem_serving.chunks import Writer
-from tandem_serving.loop import FINISH_LENGTH, Step
+from tandem_serving.loop import FINISH_LENGTH
 from tandem_serving.request import Prompt
 from tandem_serving.text import Detokenizer, StopText, TextStream
 from tandem_serving.tokenizer import Tokenizer

@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_serving.loop import Call, Loop, Output, Sequence, Step, mix
+from tandem_serving.calls import Call, Output, Step
+from tandem_serving.loop import Loop, Sequence, mix
 from unit.serving.mock_engine import END, MockEngine, Model, counting, ending_after, run_loop, wrong_every
 
 PROMPT = np.arange(1, 11, dtype=np.int32)

@@ -162,7 +162,7 @@ def test_a_worker_that_is_told_to_stop_waits_for_the_leaders_daemon(worker: Work
 
 def test_a_worker_without_ranks_stops_at_once(worker: Worker) -> None:
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(5) == 0
+    assert worker.process.wait(20) == 0
 
 
 def test_there_is_no_shell(worker: Worker) -> None:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tandem_serving import metrics as m
+from tandem_serving.calls import Output
 from tandem_serving.chunks import Chunk
 from tandem_serving.errors import EngineError
 from tandem_serving.flights import MOST_LOST, Flight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
-from tandem_serving.loop import Loop, Output, Sequence
+from tandem_serving.loop import Loop, Sequence
 from tandem_serving.policy import Fixed
 from tandem_serving.rounds import Limits, Rounds
 from tandem_serving.schedule import Batch

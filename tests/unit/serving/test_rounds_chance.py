@@ -19,13 +19,14 @@ import numpy as np
 import pytest
 
 from tandem_serving import metrics as m
+from tandem_serving.calls import Output, Role
 from tandem_serving.chunks import Chunk, Writer
 from tandem_serving.delivery import Make
 from tandem_serving.errors import EngineError, QueueTimeoutError
 from tandem_serving.flights import Flight
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.jobs import Job
-from tandem_serving.loop import Loop, Output, Role, Sequence
+from tandem_serving.loop import Loop, Sequence
 from tandem_serving.policy import Adaptive, Fixed, Policy
 from tandem_serving.request import Prompt
 from tandem_serving.rounds import Limits, Rounds

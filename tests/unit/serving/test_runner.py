@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tandem_serving import metrics as m
+from tandem_serving.calls import Output, Role
 from tandem_serving.flights import Flight
-from tandem_serving.loop import Output, Role
 from tandem_serving.policy import Fixed
 from tandem_serving.rounds import Limits
 from tandem_serving.runner import Engine, Runner

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from tandem_serving.loop import Call, Role
+from tandem_serving.calls import Call, Role
 from tandem_serving.schedule import Batch, Order, Schedule, Turn
 
 IDS = np.arange(4, dtype=np.int32)

@@ -8,8 +8,8 @@ from typing import Any
 
 from tandem_serving import checkpoint
 from tandem_serving.adapter.engine import EngineModel, bind
+from tandem_serving.calls import Role
 from tandem_serving.inputs import Array
-from tandem_serving.loop import Role
 from tandem_serving.policy import Adaptive, Fixed, Policy
 from tandem_serving.request import Acceptance, Limits, Parser
 from tandem_serving.runner import Engine

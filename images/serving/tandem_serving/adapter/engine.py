@@ -23,10 +23,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter.errors import plain_error
+from tandem_serving.calls import FloatArray, Output, Role
 from tandem_serving.errors import EngineError
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
-from tandem_serving.loop import FloatArray, Output, Role
 from tandem_serving.request import Prompt, Request
 from tandem_serving.schedule import Turn
 
