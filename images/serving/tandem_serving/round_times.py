@@ -8,9 +8,6 @@ from tandem_serving.call_costs import Costs
 
 # What is better by this share is changed to.
 MIN_GAIN = 0.015
-# Two cohorts wait for each other the more, the more alike a draft call and a verification are: their period is twice
-# the norm of this order of the two, 9% above the longer one when they are equal (measured with tests/bench/bls).
-WAIT_ORDER = 8
 # Weight of a new observation of what rounds take beyond their calls; what takes so many times as long was a pause.
 NEW = 0.1
 PAUSE = 2.0
@@ -69,9 +66,8 @@ class RoundTimes:
 
     def _calls(self, rows: int, k: int) -> tuple[float, float]:
         """What the calls of a round take, in one wave and in two."""
-        draft, target = self._costs.draft(rows / 2, k), self._costs.target(rows / 2, k)
-        norm: float = (draft**WAIT_ORDER + target**WAIT_ORDER) ** (1 / WAIT_ORDER)
-        return self._one_wave(rows, k), 2 * norm
+        halves = self._costs.draft(rows / 2, k), self._costs.target(rows / 2, k)
+        return self._one_wave(rows, k), 2 * foresight.side_by_side(*halves)
 
     def _one_wave(self, rows: int, k: int) -> float:
         """In lock-step, or drafting ahead where the runner does."""

@@ -45,13 +45,13 @@ class Engines:
         draft, target = self.draft(rows / slots, k), self.target(rows / slots, k)
         if slots == 1:
             return draft + target + rows * self.gap
-        return 2 * max(draft, target) * (1 + 0.09 * (min(draft, target) / max(draft, target)) ** 6)
+        return 2 * side_by_side(draft, target)
 
     def ahead(self, acceptances: list[float], k: int) -> float:
         """A round of several rows that draft ahead: those whose tokens were foreseen, the target's own too
-        (a**(k + 1)), go on at once, the others draft meanwhile; as measured, see tandem_serving.foresight."""
+        (a**(k + 1)), go on at once, the others draft meanwhile."""
         rows = len(acceptances)
-        longer: float = (self.draft(rows, k + 1) ** 5 + self.target(rows, k) ** 5) ** (1 / 5)
+        longer = side_by_side(self.draft(rows, k + 1), self.target(rows, k))
         return (2 - sum(a ** (k + 1) for a in acceptances) / rows) * longer + rows * self.gap
 
     def ahead_alone(self, acceptance: float, k: int) -> float:
@@ -72,6 +72,12 @@ class Engines:
         if rows <= MOST_AHEAD:
             periods.append(self.ahead(acceptances, k))
         return min(periods)
+
+
+def side_by_side(draft: float, target: float) -> float:
+    """As measured, see tandem_serving.foresight."""
+    seconds: float = (draft**5 + target**5) ** (1 / 5)
+    return seconds
 
 
 def tokens(acceptance: float, k: int) -> float:
