@@ -14,6 +14,8 @@ CONTAINER = "triton"
 LABEL_SERVICE = f"{GROUP}/service"
 LABEL_COMPONENT = f"{GROUP}/component"
 LABEL_REVISION = f"{GROUP}/revision"
+LABEL_POD = f"{GROUP}/pod"
+"""On a Job: digest of its pod's specification. The API server fills in and rewrites what it is given."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
 SERVER = "server"

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tandem import names
 from tandem.api.types import ConditionStatus
 from tandem.build.task import VERDICT_KEY, Task
 from tandem.observed import Object, Observed, is_true, label, pod_problem, termination_message
@@ -69,12 +70,27 @@ def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
     job = observed.child("Job", name)
     if job is None:
         return Outcome(Stage.ABSENT, detail=f"Job {name} {task.title} next")
-    pods = [pod for pod in observed.pods if label(pod, "batch.kubernetes.io/job-name") == name]
+    # By uid: a Job that was deleted, to try again, leaves its pods for a while.
+    uid = job["metadata"]["uid"]
+    pods = [pod for pod in observed.pods if label(pod, "batch.kubernetes.io/controller-uid") == uid]
+    if _outdated(job, task) and (is_true(job, "Failed") or not any(map(_begun, pods))):
+        return Outcome(Stage.LOST)
     if is_true(job, "Failed"):
         return Outcome(Stage.BROKEN, detail=_failure(name, job, pods))
     if is_true(job, "Complete"):
         return _completed(name, pods)
     return Outcome(Stage.RUNNING, detail=_running(observed, name, task, pods))
+
+
+def _outdated(job: Object, task: Task) -> bool:
+    """Whether the spec asks for another pod by now: other nodes, a pull secret. Where a pod works on it that changes
+    nothing; one that cannot begin, or that failed, would not come to know."""
+    made = label(job, names.LABEL_POD)
+    return bool(made) and made != task.pod_digest
+
+
+def _begun(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase", "Pending") not in ("Pending", "Failed")
 
 
 def _running(observed: Observed, name: str, task: Task, pods: list[Object]) -> str:
@@ -84,7 +100,9 @@ def _running(observed: Observed, name: str, task: Task, pods: list[Object]) -> s
 
 
 def _completed(name: str, pods: list[Object]) -> Outcome:
-    messages = [m for pod in pods if (m := termination_message(pod)) is not None]
+    # Of those before it, which failed and were tried again, the verdict is not the Job's.
+    succeeded = [pod for pod in pods if pod.get("status", {}).get("phase") == "Succeeded"]
+    messages = [m for pod in succeeded if (m := termination_message(pod)) is not None]
     if not messages:
         # The Job is done and its pod, with the verdict, is gone: nothing to read, so it runs again.
         return Outcome(Stage.LOST)

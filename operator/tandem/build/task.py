@@ -7,6 +7,7 @@ from typing import Any
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.build.metadata import metadata
+from tandem.digest import digest
 
 VERDICT_KEY = "verdict.json"
 
@@ -37,13 +38,20 @@ class Task:
         """Name of the Job and of the result."""
         return names.task(service, self.component, self.digest)
 
+    @property
+    def pod_digest(self) -> str:
+        """Value of `names.LABEL_POD`: of where and how it is worked on, beside what `digest` tells."""
+        return digest(self.pod)
+
 
 def task_job(service: SpeculativeInferenceService, task: Task) -> dict[str, Any]:
     """The Job of `task`."""
+    meta = metadata(service, task.name(service.name), task.component)
+    meta["labels"][names.LABEL_POD] = task.pod_digest
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(service, task.name(service.name), task.component),
+        "metadata": meta,
         "spec": {
             "backoffLimit": task.retries,
             "activeDeadlineSeconds": task.deadline_seconds,

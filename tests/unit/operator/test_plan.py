@@ -83,6 +83,7 @@ class World:
         self.clock += 1
         obj = copy.deepcopy(action.manifest)
         obj["metadata"] |= {"creationTimestamp": f"2026-01-01T00:00:{self.clock:02}Z", "generation": 1}
+        obj["metadata"]["uid"] = f"uid-{self.clock}"
         self.objects[obj["kind"], obj["metadata"]["name"]] = obj
 
     @staticmethod
@@ -102,9 +103,10 @@ class World:
         return [name for kind, name in self.objects if kind == "Job"]
 
     def finish(self, name: str, message: str | None) -> None:
-        self.objects["Job", name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        job = self.objects["Job", name]
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
         if message is not None:
-            self.pods.append(preflight_pod(name, message))
+            self.pods.append(job_pod(job, message))
 
     def run_servers(self, count: int, ready: bool = True) -> None:
         """The Deployment controller makes `count` pods of the Deployment as it is now, and removes all others."""
@@ -114,13 +116,17 @@ class World:
         self.pods = [server_pod(f"server-{n}", labels, ready) for n in range(count)]
 
 
-def preflight_pod(job: str, message: str) -> dict[str, Any]:
-    labels = {"batch.kubernetes.io/job-name": job, names.LABEL_COMPONENT: names.PREFLIGHT}
-    ended = {"name": names.CONTAINER, "state": {"terminated": {"exitCode": 0, "message": message}}}
+def job_pod(job: dict[str, Any], message: str, phase: str = "Succeeded") -> dict[str, Any]:
+    """A pod of `job` that ended."""
+    labels = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"], names.LABEL_COMPONENT: names.PREFLIGHT}
+    ended = {"exitCode": int(phase == "Failed"), "message": message}
     return {
         "kind": "Pod",
-        "metadata": {"name": f"{job}-x", "labels": labels},
-        "status": {"phase": "Succeeded", "containerStatuses": [ended]},
+        "metadata": {"name": f"{job['metadata']['name']}-x", "labels": labels},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": names.CONTAINER, "state": {"terminated": ended}}],
+        },
     }
 
 

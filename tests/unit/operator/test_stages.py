@@ -12,7 +12,7 @@ from tandem.sources import Role
 from tandem.stages import fetch_tasks
 
 from .conftest import QUICKSTART, parse
-from .test_plan import BAD, GOOD, World, findings
+from .test_plan import BAD, GOOD, World, findings, job_pod
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HUB = {
@@ -143,6 +143,62 @@ def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
     del world.objects["Job", name]
     world.pods = []
     assert world.step(hub)[1] == ["+Job"]
+
+
+WAITING = {"phase": "Pending"}
+FAILED = {"conditions": [{"type": "Failed", "status": "True", "message": "Job was active longer than its deadline"}]}
+# The pod's status (None: no pod yet), the Job's, what of the spec is edited, and what is done.
+EDITS: dict[str, tuple[dict[str, Any] | None, dict[str, Any], dict[str, Any], list[str]]] = {
+    "no node takes it, and another one may": (WAITING, {}, {"placement__nodeSelector": {"pool": "a"}}, ["-Job"]),
+    "no node tolerates it, and may now": (WAITING, {}, {"placement__tolerations": [{"key": "a"}]}, ["-Job"]),
+    "no quota for a pod, and other nodes": (None, {}, {"placement__nodeSelector": {"pool": "a"}}, ["-Job"]),
+    "it ran out of time": (WAITING, FAILED, {"placement__nodeSelector": {"pool": "a"}}, ["-Job"]),
+    "it works": ({"phase": "Running"}, {}, {"placement__nodeSelector": {"pool": "a"}}, []),
+    "no node takes it, and the edit concerns servers": (WAITING, {}, {"replicas": 2}, []),
+    "it ran out of time, and the edit concerns servers": (WAITING, FAILED, {"replicas": 2}, []),
+}
+
+
+@pytest.mark.parametrize("row", EDITS.values(), ids=EDITS)
+def test_a_job_that_cannot_begin_is_made_anew_as_the_spec_now_asks(
+    world: World, row: tuple[dict[str, Any] | None, dict[str, Any], dict[str, Any], list[str]]
+) -> None:
+    pod, job, edit, done = row
+    one = {"target__model": {"uri": "hf://org/model"}, "draft__model": {"uri": "hf://org/model"}}
+    world.step(parse(QUICKSTART, **one))
+    (name,) = world.jobs()
+    world.objects["Job", name]["status"] = job
+    world.pods = [{**job_pod(world.objects["Job", name], ""), "status": pod}] if pod else []
+    edited = parse(QUICKSTART, **one, **edit)
+    assert world.step(edited)[1] == done
+    assert world.step(edited)[1] == (["+Job"] if done else [])
+    assert world.step(edited)[1] == [], "once"
+
+
+def test_the_verdict_is_that_of_the_pod_that_succeeded(world: World) -> None:
+    """A pod that fails leaves its word too, and is kept beside those that tried again."""
+    one = parse(QUICKSTART, target__model={"uri": "hf://o/m"}, draft__model={"uri": "hf://o/m"})
+    world.step(one)
+    job = world.objects["Job", world.jobs()[0]]
+    killed = job_pod(job, "", "Failed")
+    interrupted = job_pod(job, fetched(status="Unknown", reason="Interrupted", path=""), "Failed")
+    world.pods = [killed, interrupted]
+    world.finish(job["metadata"]["name"], fetched())
+    decision, done = world.step(one)
+    assert done == ["+ConfigMap", "+ConfigMap", "+Job", "-Job"]
+    assert findings(world, one, decision)["ModelsReady"] == "Unknown/PreflightRunning"
+
+
+def test_a_job_that_is_tried_again_has_no_verdict_of_the_one_before(
+    world: World, hub: SpeculativeInferenceService
+) -> None:
+    world.step(hub)
+    name = fetch_jobs(world)["hf://org/target"]
+    world.finish(name, fetched(status="False", reason="TokenNeeded"))
+    del world.objects["Job", name]
+    world.step(hub)
+    world.finish(name, fetched())
+    assert findings(world, hub, world.step(hub)[0])["ModelsReady"] == "Unknown/FetchRunning", "of the draft's"
 
 
 PATHS = ["", "../../etc", "/etc", "models/..", "models/" + "a" * 32 + "/../x", "engines/" + "a" * 32]
