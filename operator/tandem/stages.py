@@ -60,6 +60,7 @@ def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role,
         "revision": reference.revision or "",
         "secret": reference.secret_name or "",
         **({"files": files} if files else {}),
+        **({"claim": claim} if (claim := service.spec.storage.cache.claim_name) else {}),
     }
     return Task(
         component=names.FETCH,

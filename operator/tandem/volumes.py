@@ -46,6 +46,12 @@ def claim_name(spec: ServiceSpec) -> str:
     return spec.storage.cache.claim_name or names.CACHE_CLAIM
 
 
+def own_claim(spec: ServiceSpec, profile: Profile) -> dict[str, str]:
+    """The user's claim, where one is used, as an input of what is done in it: in another nothing is done yet."""
+    claim = spec.storage.cache.claim_name
+    return {"claim": claim} if claim and uses_cache(spec, profile) else {}
+
+
 def volumes(spec: ServiceSpec, profile: Profile) -> list[dict[str, Any]]:
     """Volumes of a pod that touches the service's models, but for `revision` and `ssh`."""
     shared = f"{shared_memory_gib(spec, profile)}Gi"

@@ -7,9 +7,10 @@ import pytest
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
+from tandem.render import LATEST, Record, render
 from tandem.settings import Settings
 from tandem.sources import Role
-from tandem.stages import fetch_tasks
+from tandem.stages import build_tasks, fetch_tasks, preflight_task
 
 from .conftest import QUICKSTART, parse
 from .test_plan import BAD, GOOD, World, findings, job_pod
@@ -127,6 +128,36 @@ def test_a_claim_of_the_users_own_is_used_and_none_is_made(world: World) -> None
     for name in world.jobs():
         pod = world.objects["Job", name]["spec"]["template"]["spec"]
         assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "mine"}
+
+
+def test_in_another_claim_nothing_is_done_yet(settings: Settings) -> None:
+    """Downloads, engines and their check: what is recorded of one claim is not true of the other."""
+    engines = {"runtime__profile": "trtllm-26.07", **HUB}
+    made = [tasks(parse(QUICKSTART, **engines, storage={"cache": cache}), settings) for cache in CLAIMS]
+    assert [set(names) for names in zip(*made, strict=True) if len(set(names)) != len(CLAIMS)] == []
+    bigger = parse(QUICKSTART, **engines, storage={"cache": {"size": "1Ti"}})
+    assert tasks(bigger, settings) == made[0], "the same claim"
+    mounted = {path: {"uri": "pvc://weights/model"} for path in ("target__model", "draft__model")}
+    here, there = (tasks(parse(QUICKSTART, **mounted, storage={"cache": c}), settings) for c in CLAIMS[:2])
+    assert here == there, "nothing is in the claim"
+
+
+CLAIMS: list[dict[str, str]] = [{}, {"claimName": "mine"}, {"claimName": "larger"}]
+
+
+def tasks(service: SpeculativeInferenceService, settings: Settings) -> list[str]:
+    """Names of the Jobs between a spec and its servers."""
+    record = Record(
+        renderer=LATEST,
+        serving_image=settings.serving_image,
+        profile=next(p for p in settings.profiles if p.name == service.spec.runtime.profile),
+        spec=service.spec,
+        fetched=dict.fromkeys((Role.TARGET, Role.DRAFT), "/cache/models/" + "a" * 32),
+    )
+    revision = render(record)
+    fetches, builds = fetch_tasks(service, settings), build_tasks(service, revision)
+    made = [*fetches.values(), *builds.values(), preflight_task(service, record.profile, revision)]
+    return [task.name(service.name) for task in made]
 
 
 def test_a_refused_download_stalls_and_deleting_its_job_tries_again(

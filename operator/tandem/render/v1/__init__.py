@@ -14,7 +14,7 @@ from tandem.render.v1.llmapi import llmapi
 from tandem.render.v1.pod import build_pod, preflight_pod, server_pod, template_metadata, worker_pod
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.sources import Role
-from tandem.volumes import mounted
+from tandem.volumes import mounted, own_claim
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
 
@@ -38,11 +38,18 @@ def render(inputs: Inputs) -> Rendered:
 def _preflight_digest(inputs: Inputs, checks: Mapping[str, Any]) -> str:
     # What is mounted is at its role's place, wherever it comes from: its URI tells one model from another.
     places = {role.value: source.uri for role, source in mounted(inputs.spec).items()}
-    parts = {"image": inputs.image, "servingImage": inputs.serving_image, "checks": checks}
+    parts = {"image": inputs.image, "servingImage": inputs.serving_image, "checks": checks, **_claim(inputs)}
     return digest({**parts, **({"mounted": places} if places else {})})
 
 
 def _builds(inputs: Inputs) -> dict[Role, JobPod]:
-    """The Jobs that build engines. An engine's folder is named by all that it depends on."""
+    """The Jobs that build engines. An engine's folder is named by all that it depends on, but for the claim."""
     wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
-    return {role: JobPod(build_pod(inputs, role), digest({"folder": build.folder})) for role, build in wanted.items()}
+    return {
+        role: JobPod(build_pod(inputs, role), digest({"folder": build.folder, **_claim(inputs)}))
+        for role, build in wanted.items()
+    }
+
+
+def _claim(inputs: Inputs) -> Mapping[str, str]:
+    return own_claim(inputs.spec, inputs.profile)
