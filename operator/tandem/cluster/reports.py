@@ -43,6 +43,8 @@ class ReportReader:
         self._clock = clock
         self._token_file = token_file
         self._told: dict[tuple[str, str], Telling] = {}
+        self._asking: set[tuple[str, str]] = set()
+        """Services that asked since a problem came or went last: their status speaks of it, report or not."""
         self._answered_at = clock()
         self._problem = ""
         self._asked = False
@@ -52,6 +54,7 @@ class ReportReader:
         nothing is known until the server tells of the new one."""
         if not self._settings.url:
             return None
+        self._asking.add((namespace, name))
         told = self._told.get((namespace, name))
         if told is None or told.report.uid not in ("", uid):
             return News(asked=self._asked, problem=self._problem)
@@ -91,8 +94,9 @@ class ReportReader:
         changed = bool(problem) != bool(self._problem)
         if changed:
             self._problem = problem  # the first words stay: others would be a write for nothing
-            for key in self._told:
+            for key in self._asking | self._told.keys():
                 self._on_news(*key)
+            self._asking.clear()
 
     async def _ask(self) -> Reports:
         url = f"{self._settings.url.rstrip('/')}/v1/services"

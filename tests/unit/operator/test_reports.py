@@ -171,6 +171,18 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert "http://127.0.0.1:9 does not answer" in news.problem
 
 
+async def test_a_service_without_a_report_is_told_of_silence_too(reader: Reader) -> None:
+    """After a restart of the operator there is none yet, and status says that all is well."""
+    gone = says("gone", 503)
+    assert reader.reader.news(*LLAMA, UID) == News(asked=False)
+    assert await reader.read(SILENT_SECONDS, gone) == [LLAMA]
+    assert await reader.read(SILENT_SECONDS + 15, gone) == [], "once"
+    assert reader.reader.news(*LLAMA, UID) != News(asked=False)
+    assert await reader.read(SILENT_SECONDS + 30, says({"items": []})) == [LLAMA], "and when it is over"
+    await reader.read(2 * SILENT_SECONDS + 30, gone)
+    assert await reader.read(2 * SILENT_SECONDS + 45, says({"items": []})) == [], "nobody has asked since: it is gone"
+
+
 async def test_without_a_server_nothing_is_said_or_done(tmp_path: Path) -> None:
     reader = Reader(Server(), tmp_path / "token").reader
     await reader.run()
