@@ -113,6 +113,10 @@ def _fetch_pod(
         pod["nodeSelector"] = dict(placement.node_selector)
     if placement.tolerations:
         pod["tolerations"] = [t.model_dump(by_alias=True, exclude_none=True) for t in placement.tolerations]
+    template = service.spec.pod_template
+    if template and template.spec and template.spec.image_pull_secrets:
+        # A registry that wants one for the servers' images may hold the fetcher's too.
+        pod["imagePullSecrets"] = template.spec.image_pull_secrets
     return pod
 
 

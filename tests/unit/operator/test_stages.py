@@ -89,6 +89,21 @@ def test_the_download_of_a_secrets_owner(world: World, hub: SpeculativeInference
     assert "envFrom" not in other["containers"][0], "a Secret goes to its own model's download alone"
 
 
+def test_every_pod_pulls_with_the_users_secrets(world: World) -> None:
+    secrets = [{"name": "registry"}]
+    one = {"target__model": {"uri": "hf://o/m"}, "draft__model": {"uri": "hf://o/m"}}
+    service = parse(QUICKSTART, **one, podTemplate={"spec": {"imagePullSecrets": secrets}})
+    for message in (fetched(), GOOD, None):
+        world.step(service)
+        for kind, name in world.objects:
+            if kind in ("Job", "Deployment"):
+                pod = world.objects[kind, name]["spec"]["template"]["spec"]
+                assert pod["imagePullSecrets"] == secrets, name
+        if message:
+            world.finish(world.jobs()[-1], message)
+    assert ("Deployment", names.server("quickstart")) in world.objects
+
+
 def test_one_model_for_both_roles_is_fetched_once(world: World) -> None:
     same = parse(QUICKSTART, target__model={"uri": "hf://o/m"}, draft__model={"uri": "hf://o/m"})
     assert world.step(same)[1].count("+Job") == 1
