@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
 from tandem.accept import llmapi, lossy, pod_template
+from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept import rollout as rollout_rules
 from tandem.accept.rule import Refusal, Rule, Warn
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     *llmapi.RULES,
     *gpu_rules.RULES,
     *engine_rules.RULES,
+    *placement_rules.RULES,
     *pod_template.RULES,
 )
 WARNINGS: tuple[Warn, ...] = (

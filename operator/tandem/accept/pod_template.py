@@ -51,6 +51,9 @@ def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Ite
     if template.spec is None:
         return
     yield from _volumes(template.spec.volumes or [])
+    for index, secret in enumerate(template.spec.image_pull_secrets or []):
+        if not isinstance(secret.get("name"), str):
+            yield f"spec.imagePullSecrets[{index}] has no name: write one"
     own = {str(volume.get("name")) for volume in template.spec.volumes or []}
     for container in template.spec.containers:
         yield from _environment(container, profile)
@@ -107,7 +110,7 @@ def _mounts(container: ContainerTemplate, own: set[str]) -> Iterator[str]:
     for index, mount in enumerate(container.volume_mounts or []):
         where = f"spec.containers[0].volumeMounts[{index}]"
         name, path = mount.get("name"), mount.get("mountPath")
-        if name not in own:
+        if not isinstance(name, str) or name not in own:
             yield f"{where}: there is no volume {name!r} in podTemplate.spec.volumes: add it there"
         if not isinstance(path, str) or not path.startswith("/"):
             yield f"{where}: mountPath {path!r} is no absolute path: write one"
@@ -127,7 +130,10 @@ def _resources(container: ContainerTemplate, spec: ServiceSpec) -> Iterator[str]
     if "claims" in resources:
         yield "spec.containers[0].resources.claims: write placement.resourceClaims instead"
     for kind in ("limits", "requests"):
-        if name in (resources.get(kind) or {}):
+        amounts = resources.get(kind) or {}
+        if not isinstance(amounts, Mapping):
+            yield f"spec.containers[0].resources.{kind} must be a mapping: write it as in a Container"
+        elif name in amounts:
             yield (
                 f"spec.containers[0].resources.{kind}: {name} follows from the models' parallel sizes:"
                 " write target.tensorParallelSize, or placement.gpu.resourceName for other devices"

@@ -85,9 +85,12 @@ def _services(text: str) -> list[dict[str, Any]]:
 
 
 def _parse(raw: dict[str, Any]) -> SpeculativeInferenceService:
-    raw = {**raw, "metadata": {"namespace": "default", **raw.get("metadata", {})}}
+    meta = raw.get("metadata")
+    if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
+        raise ManifestError(f"a {KIND} in the file has no metadata.name that is a text: write one")
+    raw = {**raw, "metadata": {"namespace": "default", **meta}}
     try:
         return SpeculativeInferenceService.model_validate(raw)
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise ManifestError("\n".join([f"{raw['metadata'].get('name')}:", *lines])) from error
+        raise ManifestError("\n".join([f"{meta['name']}:", *lines])) from error

@@ -58,6 +58,13 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("metadata", ["", "eagle", "{}", "{generateName: eagle-}", "{name: 7}", "{name: }"])
+def test_a_service_without_a_name_is_said_to_have_none(metadata: str, tmp_path: Path) -> None:
+    text = EAGLE.replace("{name: eagle}", metadata)
+    said = "error: a SpeculativeInferenceService in the file has no metadata.name that is a text: write one\n"
+    assert run(tmp_path, text, "validate") == (1, "", said)
+
+
 @pytest.mark.parametrize(("text", "stderr"), REFUSED.values(), ids=REFUSED)
 def test_validate_refuses(text: str, stderr: str, tmp_path: Path) -> None:
     assert run(tmp_path, text, "validate") == (1, "", stderr)

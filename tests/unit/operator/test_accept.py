@@ -48,6 +48,27 @@ def test_refused(change: dict[str, object], reason: str, message: str, settings:
     assert accept(parse(QUICKSTART, **change).spec, settings) == Refusal(reason, message)
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERMS = f"nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+
+
+@pytest.mark.parametrize(
+    ("node", "path"),
+    [
+        ("zone-a", "nodeAffinity"),
+        ({REQUIRED: []}, f"nodeAffinity.{REQUIRED}"),
+        ({REQUIRED: {"nodeSelectorTerms": "zone-a"}}, TERMS),
+        ({REQUIRED: {"nodeSelectorTerms": [None]}}, f"{TERMS}.0"),
+        ({REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": ["zone-a"]}]}}, f"{TERMS}.0.matchExpressions.0"),
+    ],
+)
+def test_an_affinity_that_is_none_is_refused(node: object, path: str, settings: Settings) -> None:
+    found = accept(parse(QUICKSTART, placement={"affinity": {"nodeAffinity": node}}).spec, settings)
+    assert isinstance(found, Refusal)
+    assert found.reason == "AffinityMalformed"
+    assert found.message.startswith(f"placement.affinity.{path} is not of the form that a PodSpec has: ")
+
+
 @pytest.mark.parametrize(("strategy", "warned"), [("Surge", False), ("Replace", True)])
 def test_downtime_is_warned_of(strategy: str, warned: bool, settings: Settings) -> None:
     accepted = accept(parse(QUICKSTART, rollout={"strategy": strategy}).spec, settings)

@@ -213,6 +213,21 @@ def test_no_gpu_is_too_old_where_nodes_say_their_age() -> None:
     assert "affinity" not in server_pod(rendered("{}", CPU))
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NULLS = (
+    "nodeAffinity: null",
+    f"nodeAffinity: {{{REQUIRED}: null}}",
+    f"nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: null}}}}",
+    f"nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchExpressions: null}}]}}}}",
+)
+
+
+@pytest.mark.parametrize("affinity", NULLS)
+def test_what_is_written_as_null_is_absent(affinity: str) -> None:
+    """As templates write what has no value. The API server keeps it: the object is not its own."""
+    assert server_pod(rendered(f"placement: {{affinity: {{{affinity}}}}}")) == server_pod(rendered("{}"))
+
+
 def test_without_gpus_placement_gpu_means_nothing() -> None:
     asked = rendered("placement: {gpu: {product: [A100], resourceName: own/gpu}}", CPU)
     assert server_pod(asked) == server_pod(rendered("{}", CPU))

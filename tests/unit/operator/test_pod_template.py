@@ -62,6 +62,13 @@ ROWS = [
         "spec.containers[0].env[0].$patch is a directive of merge patches",
     ),
     ("spec: {volumes: [{$patch: replace}]}", "spec.volumes[0].$patch is a directive"),
+    ("spec: {imagePullSecrets: [{name: [a]}]}", "spec.imagePullSecrets[0] has no name: write one"),
+    ("spec: {imagePullSecrets: [{}]}", "spec.imagePullSecrets[0] has no name: write one"),
+    (
+        "spec: {containers: [{name: triton, volumeMounts: [{name: [a], mountPath: /a}]}]}",
+        "spec.containers[0].volumeMounts[0]: there is no volume ['a']",
+    ),
+    ("spec: {containers: [{name: triton, resources: {limits: 3}}]}", "resources.limits must be a mapping"),
     ("metadata: {labels: {serving.tandem.dev/service: other}}", "'serving.tandem.dev/service' is not for users"),
     ("metadata: {labels: {app.kubernetes.io/name: other}}", "metadata.labels: 'app.kubernetes.io/name'"),
     ("metadata: {labels: {pod-template-hash: x}}", "'pod-template-hash' is not for users: choose another key"),

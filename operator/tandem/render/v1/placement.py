@@ -61,11 +61,11 @@ def _affinity(inputs: Inputs) -> dict[str, Any] | None:
 def _narrowed(placement: Placement) -> dict[str, Any]:
     """The user's affinity and what the GPU must be: terms are alternatives, so each of them is narrowed."""
     affinity = placement.affinity or {}
-    node = affinity.get("nodeAffinity", {})
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    node = affinity.get("nodeAffinity") or {}
+    required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms: Sequence[dict[str, Any]] = required.get("nodeSelectorTerms") or [{}]
     gpu = _gpu(placement)
-    narrowed = [{**term, "matchExpressions": [*term.get("matchExpressions", []), *gpu]} for term in terms]
+    narrowed = [{**term, "matchExpressions": [*(term.get("matchExpressions") or []), *gpu]} for term in terms]
     required = {**required, "nodeSelectorTerms": narrowed}
     return {**affinity, "nodeAffinity": {**node, "requiredDuringSchedulingIgnoredDuringExecution": required}}
 
