@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem import names
 from tandem.api.types import ConditionStatus
@@ -19,7 +19,7 @@ class Check(BaseModel):
 
     type: str
     status: ConditionStatus
-    reason: str
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
     message: str
 
 

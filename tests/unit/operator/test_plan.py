@@ -273,7 +273,9 @@ def test_a_lost_verdict_is_asked_for_again(world: World, service: SpeculativeInf
 
 
 @pytest.mark.parametrize(
-    "message", ["Killed", "{}", GOOD.replace('"True"', '"Perhaps"')], ids=["no JSON", "no checks", "no such status"]
+    "message",
+    ["Killed", "{}", GOOD.replace('"True"', '"Perhaps"'), GOOD.replace("FilesFound", "")],
+    ids=["no JSON", "no checks", "no such status", "no reason"],
 )
 def test_a_verdict_that_is_no_verdict_stalls_and_is_not_repeated(
     world: World, service: SpeculativeInferenceService, message: str
