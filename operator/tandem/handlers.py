@@ -56,8 +56,7 @@ class EventSource:
     Make and use it in the event loop that is to be told; `on_event` is called there.
     """
 
-    def __init__(self, namespaces: list[str], on_event: Callable[[Key], None]) -> None:
-        self._namespaces = namespaces
+    def __init__(self, on_event: Callable[[Key], None]) -> None:
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -65,6 +64,8 @@ class EventSource:
         self._ended.set()
         self._insights = Insights()
         self._kinds: tuple[Kind, ...] = WATCHED
+        self.scopes: Sequence[str | None] = ()
+        """Namespaces that are watched; None stands for all."""
         self.seen: Seen = {}
         """Written by kopf's thread alone; reading one entry from another is atomic."""
         self._said: Said = {}
@@ -80,13 +81,13 @@ class EventSource:
         found = {resource.plural for resource in self._insights.watched_resources}
         return self.alive and found >= {kind.plural for kind in self._kinds}
 
-    async def run(self, optional: Sequence[Kind] = ()) -> None:
-        """Start kopf's thread, and return when it ended or was given up by `stop()`.
+    async def run(self, scopes: Sequence[str | None], optional: Sequence[Kind] = ()) -> None:
+        """Start kopf's thread for `scopes`, and return when it ended or was given up by `stop()`.
 
         `optional`: kinds to watch beside those that every cluster has; kopf ends where one is missing.
         """
         self.seen, self._said = {}, {}
-        self._kinds = (*WATCHED, *optional)
+        self._kinds, self.scopes = (*WATCHED, *optional), scopes
         self._stop, self._ended, self._insights = threading.Event(), asyncio.Event(), Insights()
         arguments = (self._stop, self._ended, (self.seen, self._said), self._insights)
         threading.Thread(target=self._run, args=arguments, name="kopf", daemon=True).start()
@@ -108,8 +109,8 @@ class EventSource:
                     registry=self._registry(stop, *told),
                     settings=_settings(),
                     insights=insights,
-                    clusterwide=not self._namespaces,
-                    namespaces=self._namespaces,
+                    clusterwide=None in self.scopes,
+                    namespaces=[namespace for namespace in self.scopes if namespace],
                     standalone=True,
                     stop_flag=stop,
                 )

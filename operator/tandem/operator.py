@@ -18,7 +18,7 @@ from tandem.handlers import EventSource
 from tandem.health import Health, serve
 from tandem.identity import identity
 from tandem.reconcile import Key, Next, Reconciler
-from tandem.resync import Resync, list_known
+from tandem.resync import Resync, list_known, listable
 from tandem.settings import Settings
 from tandem.workqueue import WorkQueue
 
@@ -39,7 +39,7 @@ class Operator:
         self._leadership = Leadership(api, settings.lease, *identity())
         self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)))
         self._reconciler = Reconciler(api, settings, self._leadership, self._reports)
-        self._source = EventSource(settings.namespaces, self._queue.add)
+        self._source = EventSource(self._queue.add)
         self._resync = Resync(api, self._source, settings.scopes)
 
     async def run(self, host: str, port: int) -> None:
@@ -75,6 +75,9 @@ class Operator:
         except Transient as error:
             result = "again"
             log.info("%s again in %.1f s: %s", key, self._queue.retry(key), error)
+        except Refused as error:  # it may not be read: there is no status to say so
+            result = Next.RETRY.value
+            log.warning("%s again in %.1f s: %s", key, self._queue.retry(key), error)
         except Exception:  # a defect at one service must not end the worker, which serves all
             result = "error"
             log.exception("%s again in %.1f s", key, self._queue.retry(key))
@@ -91,27 +94,25 @@ class Operator:
     async def _watch(self) -> None:
         """Keep the event source running: wait for our CRD, start it, start it again when it ends."""
         while True:
-            await self._source.run(await self._wait_for_crd())
+            await self._source.run(*await self._wait_for_crd())
             log.warning("the watches ended: starting them again in %.0f s", RESTART_SECONDS)
             metrics.WATCH_RESTARTS.inc()
             await asyncio.sleep(RESTART_SECONDS)
 
-    async def _wait_for_crd(self) -> list[Kind]:
-        """Returns the optional kinds that this cluster has."""
+    async def _wait_for_crd(self) -> tuple[list[str | None], list[Kind]]:
+        """Returns the scopes that can be watched, and the optional kinds that this cluster has."""
         said = ""
         while True:
             try:
-                for namespace in self._settings.scopes:
-                    await self._api.list_metadata(SERVICES_KIND, namespace)
-                scope = self._settings.scopes[0]
-                optional = [kind for kind in OPTIONAL if await list_known(self._api, kind, scope) is not None]
+                scopes = await listable(self._api, self._settings.scopes)
+                optional = [kind for kind in OPTIONAL if await list_known(self._api, kind, scopes[0]) is not None]
             except (Transient, Refused) as error:
                 if str(error) != said:
                     log.warning("cannot list %s yet: %s", SERVICES_KIND.plural, error)
                     said = str(error)
                 await asyncio.sleep(CRD_POLL_SECONDS)
             else:
-                return optional
+                return scopes, optional
 
     async def _compare(self) -> None:
         """Compare soon after the start, then at the settings' interval, sooner while something is untold."""

@@ -33,6 +33,29 @@ async def list_known(api: Api, kind: Kind, namespace: str | None, selector: str 
         raise
 
 
+async def listable(api: Api, scopes: Sequence[str | None]) -> list[str | None]:
+    """Those of `scopes` whose services can be listed.
+
+    A namespace that was deleted took the rights in it along: that is no reason to leave the others alone.
+
+    Raises:
+        Transient: the API server is away.
+        Refused: none can; most likely there is no such kind yet.
+    """
+    found, refused = list[str | None](), list[Refused]()
+    for namespace in scopes:
+        try:
+            await api.list_metadata(SERVICES_KIND, namespace)
+            found.append(namespace)
+        except Refused as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    for problem in refused:
+        log.warning("a namespace is not served: %s", problem)
+    return found
+
+
 @dataclass
 class Resync:
     """Compares again and again; remembers what was untold the last time."""
@@ -43,31 +66,36 @@ class Resync:
     compared_at: float = 0.0
     """Monotonic time of the last complete comparison; 0 before the first."""
     problem: str = ""
-    """Why the last one was not complete; empty when it was."""
+    """Why the last one was not complete, or of some namespaces alone; empty when it was of all."""
     _untold: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def compare(self) -> tuple[set[Key], bool]:
-        """Keys with changes that no event told, and whether a watch is dead."""
-        try:
-            listed = await self._listed()
-        except (Transient, Refused) as error:
-            self.problem = str(error)
-            log.warning("cannot compare the watches with the API server: %s", error)
+        """Keys with changes that no event told, and whether a watch is dead, or missing."""
+        listed, scopes, problem = dict[tuple[str, str], tuple[str, Key | None]](), set[str | None](), ""
+        for scope in self.scopes:
+            try:
+                listed |= await self._listed(scope)
+                scopes.add(scope)
+            except (Transient, Refused) as error:
+                problem = str(error)
+                log.warning("cannot compare the watches with the API server: %s", error)
+        self.problem = problem
+        if not scopes:
             return set(), False
         untold = {entry: rv for entry, (rv, _) in listed.items() if self.source.seen.get(entry) != rv}
         dead = any(self._untold.get(entry) == rv for entry, rv in untold.items())
+        dead |= self.source.watching and not scopes <= set(self.source.scopes)
         keys = {key for entry in untold if (key := listed[entry][1])}
         metrics.MISSED_EVENTS.inc(len(untold))
-        self._untold, self.compared_at, self.problem = untold, time.monotonic(), ""
+        self._untold, self.compared_at = untold, time.monotonic()
         return keys, dead
 
-    async def _listed(self) -> dict[tuple[str, str], tuple[str, Key | None]]:
-        """(kind, uid) to resourceVersion and key, of everything that is watched."""
+    async def _listed(self, namespace: str | None) -> dict[tuple[str, str], tuple[str, Key | None]]:
+        """(kind, uid) to resourceVersion and key, of everything that is watched there."""
         found: dict[tuple[str, str], tuple[str, Key | None]] = {}
         for kind in (*WATCHED, *OPTIONAL):
             selector = "" if kind is SERVICES_KIND else names.watch_selector()
-            for namespace in self.scopes:
-                for item in await list_known(self.api, kind, namespace, selector) or ():
-                    meta = item["metadata"]
-                    found[kind.kind, meta["uid"]] = (meta["resourceVersion"], service_key(kind, meta))
+            for item in await list_known(self.api, kind, namespace, selector) or ():
+                meta = item["metadata"]
+                found[kind.kind, meta["uid"]] = (meta["resourceVersion"], service_key(kind, meta))
         return found

@@ -6,10 +6,12 @@ import pytest
 
 from tandem import names
 from tandem.cluster.kinds import CONFIGMAP, HORIZONTAL_POD_AUTOSCALER, POD, SERVICES_KIND, WATCHED, Kind
-from tandem.errors import Transient
+from tandem.errors import Refused, Transient
 from tandem.handlers import Backoffs, note, service_key
+from tandem.operator import Operator
 from tandem.reconcile import Key
-from tandem.resync import Resync
+from tandem.resync import Resync, listable
+from tandem.settings import LeaseSettings, Settings
 
 
 def meta(name: str, version: str = "1", **labels: str) -> dict[str, Any]:
@@ -77,10 +79,12 @@ def test_backoffs_never_end_and_can_be_used_again() -> None:
 
 
 class Source:
-    """An event source that told `seen`."""
+    """An event source that told `seen`, and watches `scopes`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *scopes: str | None) -> None:
         self.seen: dict[tuple[str, str], str] = {}
+        self.scopes = scopes or (None,)
+        self.watching = True
 
 
 class FakeApi:
@@ -89,15 +93,18 @@ class FakeApi:
     def __init__(self, *items: dict[str, Any]) -> None:
         self.items = list(items)
         self.down = False
+        self.forbidden: set[str] = set()
 
-    async def list_metadata(self, kind: Kind, *_: object) -> list[dict[str, Any]]:
+    async def list_metadata(self, kind: Kind, namespace: str | None, *_: object) -> list[dict[str, Any]]:
         if self.down:
             raise Transient("away")
+        if namespace in self.forbidden:
+            raise Refused(403, f"cannot list {kind.plural} in {namespace}")
         return [{"metadata": item} for item in self.items] if kind is POD else []
 
 
-def resync(api: FakeApi, source: Source) -> Resync:
-    return Resync(api, source, [None])  # type: ignore[arg-type]  # a fake of the part that is used
+def resync(api: FakeApi, source: Source, *scopes: str) -> Resync:
+    return Resync(api, source, scopes or [None])  # type: ignore[arg-type]  # a fake of the part that is used
 
 
 async def test_told_changes_are_no_news() -> None:
@@ -134,6 +141,50 @@ async def test_an_api_server_that_is_away_is_a_problem_and_no_dead_watch() -> No
     await compared.compare()
     assert compared.problem == ""
     assert compared.compared_at
+
+
+async def test_a_namespace_that_is_gone_leaves_the_others_served() -> None:
+    api, source = FakeApi(meta("p", "7", **OWNED)), Source("there")
+    api.forbidden = {"gone"}
+    assert await listable(api, ["gone", "there"]) == ["there"]  # type: ignore[arg-type]
+    compared = resync(api, source, "gone", "there")
+    assert await compared.compare() == ({Key("ns", "svc")}, False), "what is untold there is found"
+    assert "in gone" in compared.problem
+    source.seen = {("Pod", "uid-p"): "7"}
+    api.forbidden = set()
+    assert await compared.compare() == (set(), True), "it is back, and nobody watches it"
+    assert compared.problem == ""
+    source.scopes = ("gone", "there")
+    assert await compared.compare() == (set(), False)
+
+
+async def test_where_nothing_can_be_listed_nothing_is_watched() -> None:
+    api = FakeApi()
+    api.forbidden = {"a", "b"}
+    with pytest.raises(Refused, match="in a"):
+        await listable(api, ["a", "b"])  # type: ignore[arg-type]
+    compared = resync(api, Source("a", "b"), "a", "b")
+    assert await compared.compare() == (set(), False)
+    assert not compared.compared_at
+
+
+class ForbiddingApi:
+    """Refuses every request."""
+
+    async def get(self, *_: object) -> None:
+        raise Refused(403, "forbidden")
+
+
+async def test_a_service_that_may_not_be_read_is_no_defect(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its namespace was deleted, and the rights in it with it."""
+    alone = settings.model_copy(update={"lease": LeaseSettings(enabled=False)})
+    operator = Operator(ForbiddingApi(), alone)  # type: ignore[arg-type]
+    operator._leadership.acquired.set()
+    await operator._handle(Key("gone", "svc"))
+    assert [(r.levelname, r.exc_info) for r in caplog.records if r.name == "tandem.operator"] == [("WARNING", None)]
+    assert "gone/svc again in" in caplog.text
 
 
 def test_everything_that_is_applied_is_watched() -> None:
