@@ -16,7 +16,7 @@ from tandem.decide import Decision, Step, records
 from tandem.errors import Refused
 from tandem.finding import Finding
 from tandem.news import News, autoscaling_status, scaling_moved, speculation_moved, speculation_status
-from tandem.observed import Observed, label, pod_problem, pod_ready
+from tandem.observed import Observed, condition, label, pod_problem, pod_ready
 from tandem.rollout import can_give_way, overdue
 
 
@@ -37,6 +37,9 @@ class Rollout:
         updated = [pod for pod in pods if label(pod, names.LABEL_REVISION) == digest]
         seen = [*updated, *pods, *observed.server_pods(names.WORKER)]
         problems = [problem for pod in seen if (problem := pod_problem(pod))]
+        # Of pods that a quota or an admission webhook keeps from being made, their Deployment alone tells.
+        unmade = [found for each in observed.workloads if (found := condition(each, "ReplicaFailure"))]
+        problems += [str(found.get("message", "")) for found in unmade if found["status"] == "True"]
         return cls(
             replicas=len(pods),
             ready=sum(map(pod_ready, pods)),
@@ -183,7 +186,8 @@ def _available(rollout: Rollout) -> Finding:
         return Finding("Available", "True", "ServersAnswer", count)
     if rollout.replicas:
         return Finding("Available", "False", "ServersNotReady", rollout.problem or f"{count}: they are starting")
-    return Finding("Available", "False", "NoServers", "there are no server pods")
+    said = f": {rollout.problem}" if rollout.problem else ""
+    return Finding("Available", "False", "NoServers", f"there are no server pods{said}")
 
 
 def _ready(

@@ -78,6 +78,38 @@ def test_what_keeps_a_pod_from_running_is_said(seen: dict[str, Any], problem: st
     assert bool(found) == bool(problem)
 
 
+QUOTA = 'pods "quickstart-server-5d-" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=4'
+
+
+@pytest.mark.parametrize(
+    ("pods", "failure", "problem", "available"),
+    [
+        ([], "True", QUOTA, f"there are no server pods: {QUOTA}"),
+        ([pod("r0")], "True", QUOTA, "1 of 1 server pods answer"),
+        ([waiting("ErrImagePull", "gone")], "True", "gone", "gone"),
+        ([], "False", None, "there are no server pods"),
+    ],
+    ids=["none can be made", "none of the new revision", "one that was made says more", "they are being made"],
+)
+def test_why_pods_are_not_made_is_said(
+    pods: list[dict[str, Any]],
+    failure: str,
+    problem: str | None,
+    available: str,
+    service: SpeculativeInferenceService,
+    settings: Settings,
+) -> None:
+    told = {"type": "ReplicaFailure", "status": failure, "message": QUOTA}
+    deployment = {"kind": "Deployment", "metadata": {"generation": 1}, "status": {"conditions": [told]}}
+    found = Rollout.of(Observed(service={}, pods=pods, deployments=[deployment]), "r1").problem
+    assert (found or "").endswith(problem or "")
+    assert bool(found) == bool(problem)
+    observed = Observed(service={}, pods=pods)
+    decision = decide(service, settings, observed)
+    shown = status(service, decision, replace(observed, deployments=[deployment]), None, NOW)
+    assert conditions(shown)["Available"]["message"].endswith(available)
+
+
 def conditions(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {c["type"]: c for c in found["conditions"]}
 
