@@ -86,7 +86,7 @@ class Leadership:
         if lease is None:
             await self._api.create(LEASE, self._lease(None))
             return True
-        spec = lease.get("spec", {})
+        spec = _spec(lease)
         holder = spec.get("holderIdentity") or ""
         seen = (holder, str(spec.get("renewTime")))
         if seen != self._seen:
@@ -99,7 +99,7 @@ class Leadership:
 
     def _lease(self, before: Object | None, holder: str | None = None) -> Object:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        old = before["spec"] if before else {}
+        old = _spec(before) if before else {}
         holder = self._identity if holder is None else holder
         changed = old.get("holderIdentity") != holder
         return {
@@ -121,7 +121,13 @@ class Leadership:
         self._held_until = 0.0
         try:
             lease = await self._api.get(LEASE, self._namespace, self._settings.name)
-            if lease and lease["spec"].get("holderIdentity") == self._identity:
+            if lease and _spec(lease).get("holderIdentity") == self._identity:
                 await self._api.replace(LEASE, self._lease(lease, holder=""))
         except (Transient, Refused) as error:
             log.warning("cannot release the Lease: %s", error)
+
+
+def _spec(lease: Object) -> Object:
+    """Empty where somebody made the Lease by its name alone, which the API server takes."""
+    spec: Object = lease.get("spec") or {}
+    return spec

@@ -117,3 +117,14 @@ async def test_the_same_identity_takes_up_its_own_lease_at_once(api: FakeApi, cl
     again = candidate(api, clock, "pod-1")
     await again._step()
     again.check()
+
+
+@pytest.mark.parametrize("lease", [{}, {"spec": {}}, {"spec": {"holderIdentity": "", "leaseDurationSeconds": None}}])
+async def test_a_lease_that_somebody_made_by_its_name_is_taken(
+    lease: dict[str, Any], api: FakeApi, clock: Clock
+) -> None:
+    api.lease = {"metadata": {"name": "tandem-operator", "resourceVersion": "1"}, **lease}
+    a = candidate(api, clock, "a")
+    await a._step()
+    a.check()
+    assert api.lease["spec"]["holderIdentity"] == "a"
