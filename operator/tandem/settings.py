@@ -204,6 +204,20 @@ def shipped_profiles() -> list[dict[str, Any]]:
     return profiles
 
 
+def _profiles(written: object) -> object:
+    """The shipped profiles with those of the file merged over them; what is no list, or has no name, as written."""
+    if not isinstance(written, list):
+        return written
+    profiles, nameless = {profile["name"]: profile for profile in shipped_profiles()}, []
+    for profile in written:
+        name = profile.get("name") if isinstance(profile, dict) else None
+        if isinstance(name, str):
+            profiles[name] = {**profiles.get(name, {}), **profile}
+        else:
+            nameless.append(profile)
+    return [*profiles.values(), *nameless]
+
+
 def load_settings(path: Path | None = None) -> Settings:
     """Read the settings file; without one, the defaults.
 
@@ -214,17 +228,13 @@ def load_settings(path: Path | None = None) -> Settings:
     """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(f"cannot read settings {path}: {error}") from error
     raw = raw or {}
     if not isinstance(raw, dict):
         raise SettingsError(f"settings {path}: expected a mapping at the top, found {type(raw).__name__}")
-    profiles = {profile["name"]: profile for profile in shipped_profiles()}
-    for profile in raw.get("profiles") or []:
-        name = profile.get("name") if isinstance(profile, dict) else None
-        profiles[name] = {**profiles.get(name, {}), **profile} if name else profile
     try:
-        return Settings.model_validate({**raw, "profiles": list(profiles.values())})
+        return Settings.model_validate({**raw, "profiles": _profiles(raw.get("profiles") or [])})
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         raise SettingsError("\n".join([f"settings {path or 'defaults'}:", *lines])) from error

@@ -6,7 +6,7 @@ import logging
 import signal
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
@@ -169,12 +169,16 @@ def show_top(
         asyncio.run(top.top(words.console(), namespace, everywhere=everywhere, watch=watch))
 
 
+LogFormat = Annotated[Literal["json", "text"], typer.Option(help="How log lines look.")]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")]
+
+
 @operator_app.command("run")
 def operator_run(
     settings: SettingsFile = None,
     bind: Annotated[str, typer.Option(help="Address of probes and metrics.")] = "0.0.0.0:8080",
-    log_format: Annotated[str, typer.Option(help="json or text.")] = "json",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "info",
 ) -> None:
     """Run the operator with the pod's service account, or the current kubeconfig."""
     host, port = _address(bind, "--bind")
@@ -188,8 +192,8 @@ def metrics_run(
     settings: SettingsFile = None,
     bind: Annotated[str, typer.Option(help="Address of probes and own metrics (HTTP).")] = "0.0.0.0:8080",
     secure_bind: Annotated[str, typer.Option(help="Address of the metrics APIs (HTTPS).")] = "0.0.0.0:8443",
-    log_format: Annotated[str, typer.Option(help="json or text.")] = "json",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "info",
 ) -> None:
     """Read the services' metrics, and serve what autoscalers, the operator and KEDA ask for."""
     http, https = _address(bind, "--bind"), _address(secure_bind, "--secure-bind")
@@ -200,7 +204,7 @@ def metrics_run(
 
 def _address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not port.isdecimal():
+    if not port.isdecimal() or int(port) > 65535:
         raise typer.BadParameter(f"{text!r}: write HOST:PORT", param_hint=option)
     return host.strip("[]"), int(port)
 

@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from tandem.cli import app
+
 REPOSITORY = Path(__file__).parents[3]
 LARGEST = REPOSITORY / "examples/bls-draft-target-fast-logits.yaml"
 RENDER = f"""
@@ -31,3 +36,11 @@ def test_render_takes_less_than_a_second_and_loads_no_client() -> None:
     assert NOT_NEEDED.isdisjoint(modules), sorted(NOT_NEEDED & set(modules))
     # CPU time, about half of this on the machine that it was written on: a busy machine makes no test fail.
     assert float(seconds) < 1
+
+
+@pytest.mark.parametrize("command", ["operator", "metrics"])
+@pytest.mark.parametrize("option", [("--log-level", "loud"), ("--log-format", "xml"), ("--bind", "0.0.0.0:80800")])
+def test_wrong_options_are_refused_before_anything_is_started(command: str, option: tuple[str, str]) -> None:
+    found = CliRunner().invoke(app, [command, "run", *option])
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert option[0] in found.stderr
