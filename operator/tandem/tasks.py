@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated, Any
 
@@ -12,6 +12,9 @@ from tandem import names
 from tandem.api.types import ConditionStatus
 from tandem.build.task import VERDICT_KEY, Task
 from tandem.observed import Object, Observed, is_true, label, pod_problem, termination_message
+
+MOST_CHARACTERS = 900
+"""Of a message that more is said after; a condition's has 1024."""
 
 
 class Check(BaseModel):
@@ -78,7 +81,7 @@ def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
     if is_true(job, "Failed"):
         return Outcome(Stage.BROKEN, detail=_failure(name, job, pods))
     if is_true(job, "Complete"):
-        return _completed(name, pods)
+        return _completed(name, task, pods)
     return Outcome(Stage.RUNNING, detail=_running(observed, name, task, pods))
 
 
@@ -99,14 +102,25 @@ def _running(observed: Observed, name: str, task: Task, pods: list[Object]) -> s
     return next(filter(None, [*progress, *problems]), f"Job {name} {task.title}")
 
 
-def _completed(name: str, pods: list[Object]) -> Outcome:
+def _completed(name: str, task: Task, pods: list[Object]) -> Outcome:
     # Of those before it, which failed and were tried again, the verdict is not the Job's.
     succeeded = [pod for pod in pods if pod.get("status", {}).get("phase") == "Succeeded"]
     messages = [m for pod in succeeded if (m := termination_message(pod)) is not None]
     if not messages:
         # The Job is done and its pod, with the verdict, is gone: nothing to read, so it runs again.
         return Outcome(Stage.LOST)
-    return _parse(messages[0], name)
+    outcome = _parse(messages[0], name)
+    if task.refusal_is_final:
+        return outcome
+    return replace(outcome, checks=tuple(_to_try_again(check, name) for check in outcome.checks))
+
+
+def _to_try_again(check: Check, name: str) -> Check:
+    """What to do about it may be outside the spec, such as a token's rights: nothing tells us when it is done."""
+    if check.status == "True":
+        return check
+    said = f"{check.message[:MOST_CHARACTERS]}; then delete the Job {name} to try again"
+    return check.model_copy(update={"message": said})
 
 
 def _parse(text: str, name: str, *, recorded: bool = False) -> Outcome:

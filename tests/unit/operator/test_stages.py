@@ -11,6 +11,7 @@ from tandem.render import LATEST, Record, render
 from tandem.settings import Settings
 from tandem.sources import Role
 from tandem.stages import build_tasks, fetch_tasks, preflight_task
+from tandem.status import status
 
 from .conftest import QUICKSTART, parse
 from .test_plan import BAD, GOOD, World, findings, job_pod
@@ -20,6 +21,9 @@ HUB = {
     "target__model": {"uri": "hf://org/target", "revision": "main", "secretName": "hub"},
     "draft__model": {"uri": "hf://org/draft"},
 }
+
+
+NOW = "2026-01-01T00:00:00Z"
 
 
 def fetched(path: str = "models/" + "a" * 32, status: str = "True", reason: str = "Fetched") -> str:
@@ -186,6 +190,9 @@ def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
     found = findings(world, hub, decision)
     assert found["ModelsReady"] == "False/TokenNeeded"
     assert found["Stalled"] == "True/TokenNeeded"
+    told = {c["type"]: c["message"] for c in status(hub, decision, world.observed(), None, NOW)["conditions"]}
+    advice = f"7 bytes in 1 files; then delete the Job {name} to try again"
+    assert [told[kind] for kind in ("ModelsReady", "PairCompatible", "Ready", "Stalled")] == [advice] * 4
     del world.objects["Job", name]
     world.pods = []
     assert world.step(hub)[1] == ["+Job"]
