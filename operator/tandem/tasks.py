@@ -119,7 +119,7 @@ def _to_try_again(check: Check, name: str) -> Check:
     """What to do about it may be outside the spec, such as a token's rights: nothing tells us when it is done."""
     if check.status == "True":
         return check
-    said = f"{check.message[:MOST_CHARACTERS]}; then delete the Job {name} to try again"
+    said = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {name} to try again"
     return check.model_copy(update={"message": said})
 
 

@@ -191,7 +191,7 @@ def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
     assert found["ModelsReady"] == "False/TokenNeeded"
     assert found["Stalled"] == "True/TokenNeeded"
     told = {c["type"]: c["message"] for c in status(hub, decision, world.observed(), None, NOW)["conditions"]}
-    advice = f"7 bytes in 1 files; then delete the Job {name} to try again"
+    advice = f"7 bytes in 1 files; unless you edit this service, delete the Job {name} to try again"
     assert [told[kind] for kind in ("ModelsReady", "PairCompatible", "Ready", "Stalled")] == [advice] * 4
     del world.objects["Job", name]
     world.pods = []
