@@ -14,7 +14,7 @@ from tandem.api.types import Rollout, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.gpus import gpu_plan
 from tandem.observed import Object, Observed, label
-from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, render
+from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, asks_for, render
 from tandem.rollout import gave_way
 from tandem.settings import Profile, Settings
 from tandem.sources import Role
@@ -159,7 +159,8 @@ def _record(
     worth keeping, and today's images may be what heals it.
     """
     fresh = Record(renderer=LATEST, serving_image=settings.serving_image, profile=accepted.profile, spec=service.spec)
-    known = {digest: r for digest, r in records(observed).items() if r.inputs_hash == fresh.inputs_hash}
+    wanted = asks_for(service.spec)
+    known = {digest: record for digest, record in records(observed).items() if asks_for(record.spec) == wanted}
     if (live := observed.live_revision() or "") in known:
         return known[live], []
     for record in known.values():

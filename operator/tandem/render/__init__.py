@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tandem.api.types import Access, Rollout, ServiceSpec
+from tandem.api.types import Access, Cache, Rollout, ServiceSpec, Storage
 from tandem.digest import digest
 from tandem.render import v1
 from tandem.render.inputs import Inputs, JobPod, Rendered
@@ -73,6 +73,16 @@ def inputs_hash(spec: ServiceSpec) -> str:
     Fields at their default do not count, so that a field added by a later version changes no hash.
     """
     return digest(shaping(spec).model_dump(mode="json", exclude_defaults=True), 16)
+
+
+def asks_for(spec: ServiceSpec) -> str:
+    """Hash of what the servers of `spec` are: equal ones need no other revision.
+
+    `inputs_hash` without what only a claim that is made has. That stays in a revision's name, since revisions that
+    serve have theirs.
+    """
+    claim = Cache(claim_name=spec.storage.cache.claim_name)
+    return inputs_hash(spec.model_copy(update={"storage": Storage(cache=claim)}))
 
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:

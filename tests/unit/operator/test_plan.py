@@ -261,6 +261,26 @@ def test_a_refused_spec_touches_nothing(world: World, service: SpeculativeInfere
     assert found["Available"] == "True/ServersAnswer"
 
 
+@pytest.mark.parametrize(
+    ("cache", "rolls"),
+    [
+        ({"size": "1Ti"}, False),
+        ({"accessModes": ["ReadWriteOnce"]}, False),
+        ({"storageClassName": "fast"}, False),
+        ({"claimName": "mine"}, True),
+    ],
+)
+def test_what_only_a_new_claim_would_have_rolls_no_server(
+    world: World, service: SpeculativeInferenceService, cache: dict[str, Any], rolls: bool
+) -> None:
+    first = bring_up(world, service)
+    decision, done = world.step(parse(QUICKSTART, storage={"cache": cache}))
+    assert bool(done) is rolls
+    assert decision.revision is not None
+    assert first.revision is not None
+    assert (decision.revision.digest != first.revision.digest) is rolls
+
+
 def test_a_refused_new_service_makes_nothing(world: World) -> None:
     assert world.step(parse(QUICKSTART, runtime__profile="nope"))[1] == []
 
