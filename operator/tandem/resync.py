@@ -71,15 +71,14 @@ class Resync:
 
     async def compare(self) -> tuple[set[Key], bool]:
         """Keys with changes that no event told, and whether a watch is dead, or missing."""
-        listed, scopes, problem = dict[tuple[str, str], tuple[str, Key | None]](), set[str | None](), ""
+        listed, scopes, problems = dict[tuple[str, str], tuple[str, Key | None]](), set[str | None](), list[str]()
         for scope in self.scopes:
             try:
                 listed |= await self._listed(scope)
                 scopes.add(scope)
             except (Transient, Refused) as error:
-                problem = str(error)
-                log.warning("cannot compare the watches with the API server: %s", error)
-        self.problem = problem
+                problems.append(str(error))
+        self._set_problem("; ".join(problems))
         if not scopes:
             return set(), False
         untold = {entry: rv for entry, (rv, _) in listed.items() if self.source.seen.get(entry) != rv}
@@ -89,6 +88,11 @@ class Resync:
         metrics.MISSED_EVENTS.inc(len(untold))
         self._untold, self.compared_at = untold, time.monotonic()
         return keys, dead
+
+    def _set_problem(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.warning("cannot compare the watches with the API server: %s", problem)
+        self.problem = problem
 
     async def _listed(self, namespace: str | None) -> dict[tuple[str, str], tuple[str, Key | None]]:
         """(kind, uid) to resourceVersion and key, of everything that is watched there."""

@@ -143,13 +143,16 @@ async def test_an_api_server_that_is_away_is_a_problem_and_no_dead_watch() -> No
     assert compared.compared_at
 
 
-async def test_a_namespace_that_is_gone_leaves_the_others_served() -> None:
+async def test_a_namespace_that_is_gone_leaves_the_others_served(caplog: pytest.LogCaptureFixture) -> None:
     api, source = FakeApi(meta("p", "7", **OWNED)), Source("there")
     api.forbidden = {"gone"}
     assert await listable(api, ["gone", "there"]) == ["there"]  # type: ignore[arg-type]
     compared = resync(api, source, "gone", "there")
     assert await compared.compare() == ({Key("ns", "svc")}, False), "what is untold there is found"
     assert "in gone" in compared.problem
+    caplog.clear()
+    await compared.compare()
+    assert caplog.text == "", "it is said once"
     source.seen = {("Pod", "uid-p"): "7"}
     api.forbidden = set()
     assert await compared.compare() == (set(), True), "it is back, and nobody watches it"
