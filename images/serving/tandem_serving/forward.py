@@ -14,16 +14,20 @@ def merge(rows: list[dict[str, Array]]) -> dict[str, Array]:
     """Stack each prompt's tensors ([1, ...]) into [n, ...], in the order of `batch_index`.
 
     Shorter rows are filled with zeros (empty strings) at their ends; `num_output_tokens` and
-    `num_input_tokens` tell what is real.
+    `num_input_tokens` tell what is real. A row may lack what others have, as a prompt for which nothing was drafted
+    has no acceptance: it is zeros (empty strings) there.
     """
     rows = sorted(rows, key=lambda row: int(row["batch_index"].reshape(-1)[0]))
-    return {name: _stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _stack([row.get(name) for row in rows]) for name in names}
 
 
-def _stack(arrays: list[Array]) -> Array:
-    shape = np.max([array.shape for array in arrays], axis=0)
-    fill: Any = b"" if arrays[0].dtype == np.object_ else 0
-    stacked = np.full((len(arrays), *shape[1:]), fill, arrays[0].dtype)
+def _stack(arrays: list[Array | None]) -> Array:
+    told = [array for array in arrays if array is not None]
+    shape = np.max([array.shape for array in told], axis=0)
+    fill: Any = b"" if told[0].dtype == np.object_ else 0
+    stacked = np.full((len(arrays), *shape[1:]), fill, told[0].dtype)
     for i, array in enumerate(arrays):
-        stacked[(i, *(slice(size) for size in array.shape[1:]))] = array[0]
+        if array is not None:
+            stacked[(i, *(slice(size) for size in array.shape[1:]))] = array[0]
     return stacked

@@ -26,3 +26,15 @@ def test_one_row_stays_as_it_is() -> None:
     merged = merge([alone])
     assert {name: value.tolist() for name, value in merged.items()} == {n: v.tolist() for n, v in alone.items()}
     assert {name: value.dtype for name, value in merged.items()} == {n: v.dtype for n, v in alone.items()}
+
+
+def test_a_row_may_lack_what_others_have() -> None:
+    more: dict[str, Array] = {
+        "acceptance_rate": np.array([0.5], np.float32),
+        "stop_reason": np.array([b"end"], np.object_),
+    }
+    drafted = row(0, [1], b"a") | more
+    for rows in ([drafted, row(1, [2], b"b")], [row(1, [2], b"b"), drafted]):
+        merged = merge(rows)
+        assert merged["acceptance_rate"].tolist() == [0.5, 0]
+        assert merged["stop_reason"].tolist() == [b"end", b""]
