@@ -8,6 +8,7 @@ of type GRPC_CALL_ERROR_TOO_MANY_OPERATIONS".
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from tandem_serving.errors import CancelledError, RequestTimeoutError, ServingError
+
+log = logging.getLogger("tandem.jobs")
 
 
 class Piece(Protocol):
@@ -80,15 +83,15 @@ class Job(Generic[P]):
             last = self._finished == self.prompts
             if last and self.responder.cancelled():
                 return  # it lingers, see above
-            self.over = last
             send(last)
+            self.over = last  # not before: of a response that cannot be made or sent, `fail` still tells the client
 
     def fail(self, error: ServingError) -> None:
         """End the request with an error, unless it is over."""
         with self._lock:
             if not self.over:
                 self.over = True
-                self.responder.fail(error)
+                _tell(self.responder, error)
 
     def abandoned(self) -> bool:
         """Whether the client is gone, which nobody knew: the request is over now, but for its last response.
@@ -100,6 +103,14 @@ class Job(Generic[P]):
                 return False
             self.over = True
             return True
+
+
+def _tell(responder: Responder[P], error: ServingError) -> None:
+    """Send the error. One client that cannot be told must not end the watch over all others."""
+    try:
+        responder.fail(error)
+    except Exception:  # of Triton's sender, whatever it is
+        log.exception("a client could not be told that its request is over: %s", error)
 
 
 class Jobs(Generic[P]):
@@ -134,7 +145,7 @@ class Jobs(Generic[P]):
         """End requests whose time is over or whose client is gone; whether there were any. Forget what is over."""
         ended = [self._watch_job(job, now) for job in list(self._jobs.values())]
         while self._abandoned and now - self._abandoned[0][0] >= LINGER_SECONDS:
-            self._abandoned.popleft()[1].responder.fail(CancelledError("the client cancelled the request"))
+            _tell(self._abandoned.popleft()[1].responder, CancelledError("the client cancelled the request"))
         return any(ended)
 
     def _watch_job(self, job: Job[P], now: float) -> bool:

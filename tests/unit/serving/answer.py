@@ -11,12 +11,13 @@ from tandem_serving.jobs import P
 
 @dataclass
 class Answer(Generic[P]):
-    """What a client was sent. `gone`: the client has left; `broken`: sending fails."""
+    """What a client was sent. `gone`: the client has left; `broken`: sending fails; `lost`: an error too."""
 
     chunks: list[P] = field(default_factory=list)
     error: ServingError | None = None
     gone: bool = False
     broken: bool = False
+    lost: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
     def prepare(self, chunk: P) -> Callable[[bool], None]:
@@ -36,6 +37,8 @@ class Answer(Generic[P]):
         assert not self.over.is_set(), "nothing may follow the end"
         self.error = error
         self.over.set()
+        if self.lost:
+            raise OSError("the server is gone")
 
     def cancelled(self) -> bool:
         """Whether the client has left."""

@@ -196,14 +196,35 @@ def test_a_sequence_that_fails_ends_its_request_alone(start: Start, prompt: byte
     assert other.wait().chunks[-1].text == "a" * 50
 
 
-def test_a_response_that_cannot_be_sent_ends_its_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("stream", "which"), [(True, "one of many"), (False, "the only one, which would have been the last")]
+)
+def test_a_response_that_cannot_be_sent_ends_its_request(
+    start: Start, caplog: pytest.LogCaptureFixture, stream: bool, which: str
+) -> None:
     site = start()
     answer = Answer[Chunk](broken=True)
-    tensors = {"text_input": np.array([b"x"], np.object_), "sampling_param_max_tokens": np.array([5000], np.int32)}
-    site.session.submit({**tensors, **STREAM}, "", answer)
-    assert str(answer.wait().error) == "the server failed at this request; its log says why"
-    eventually(lambda: site.engine.calls[0].aborted, "aborted")
+    tensors = {
+        "text_input": np.array([b"x"], np.object_),
+        "sampling_param_max_tokens": np.array([5000 if stream else 6], np.int32),
+        "streaming": np.array([stream]),
+    }
+    site.session.submit(tensors, "", answer)
+    assert str(answer.wait().error) == "the server failed at this request; its log says why", which
+    eventually(lambda: site.engine.calls[0].aborted or site.engine.calls[0].over, "aborted, if it was not over")
     assert "OSError" in caplog.text
+
+
+def test_a_client_who_cannot_be_told_costs_no_other_s_deadline(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = start(timeout=0.3, running=3)
+    lost, gone, other = Answer[Chunk](lost=True), Answer[Chunk](lost=True, gone=True), Answer[Chunk]()
+    for answer in (lost, gone, other):
+        site.session.submit({"text_input": np.array([HANGS], np.object_)}, "", answer)
+        assert answer is other or answer.wait().error
+    assert "the request took longer than 0.3 s" in str(other.wait().error)
+    assert "a client could not be told that its request is over" in caplog.text
 
 
 def test_a_full_queue_refuses_and_takes_requests_again(start: Start) -> None:
