@@ -1,5 +1,6 @@
 """The preflight's checks of engines and of the LLM API's arguments, by row: what is wrong, and the message."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def llm_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         file.touch()
     (package / "llm_args.py").write_text(PACKAGE)
     monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.startswith("stand_in_llm")]:
+        monkeypatch.delitem(sys.modules, name)
     model = tmp_path / "model"
     model.mkdir()
     with (model / "model.safetensors").open("wb") as weights:
@@ -140,11 +143,26 @@ def test_arguments_that_it_refuses(
     assert check.message.endswith("change the field, or runtime.extraLlmArgs")
 
 
-def test_a_package_that_cannot_be_imported_is_unknown(llm_plan: dict[str, Any], tmp_path: Path) -> None:
-    llm_plan["llm_args"]["package"] = "no_such_llm"
+NOT_TRIED = [
+    # the package's llm_args.py, part of the message, why
+    ("import no_such_module", "No module named 'no_such_module'", "what it imports is not there"),
+    ("import ctypes; ctypes.CDLL('libno.so.1')", "libno.so.1: cannot open shared", "it loads the driver's library"),
+    (
+        "class TorchLlmArgs:\n    def __init__(self, **_): raise RuntimeError('Found no NVIDIA driver')",
+        "Found no NVIDIA driver",
+        "it looks at the GPU to check an argument",
+    ),
+]
+
+
+@pytest.mark.parametrize(("module", "message", "reason"), NOT_TRIED, ids=[row[2] for row in NOT_TRIED])
+def test_what_fails_for_want_of_a_gpu_is_unknown(
+    llm_plan: dict[str, Any], tmp_path: Path, module: str, message: str, reason: str
+) -> None:
+    (tmp_path / "stand_in_llm" / "llmapi" / "llm_args.py").write_text(module)
     check = check_llm_args(llm_plan, tmp_path)
-    assert (check.status, check.reason) == ("Unknown", "ArgumentsNotTried")
-    assert "No module named 'no_such_llm'" in check.message
+    assert (check.status, check.reason) == ("Unknown", "ArgumentsNotTried"), reason
+    assert message in check.message
 
 
 def test_weights_that_are_larger_than_the_gpus(llm_plan: dict[str, Any], tmp_path: Path) -> None:
