@@ -27,14 +27,15 @@ class Inputs:
 
     def row(self, name: str, index: int) -> list[Any] | None:
         """Row `index` of a tensor as a flat list; None: the tensor is absent."""
-        tensor = self.tensors.get(name)
-        if tensor is None:
-            return None
+        return list(self._row(name, index).tolist()) if name in self.tensors else None
+
+    def _row(self, name: str, index: int) -> Array:
+        tensor = self.tensors[name]
         if tensor.ndim == 0 or len(tensor) != self.count:
             raise RequestError(
                 f"{name} has shape {list(tensor.shape)}, but there are {self.count} prompts: send one row a prompt"
             )
-        return list(tensor[index : index + 1].reshape(-1).tolist())
+        return tensor[index : index + 1].reshape(-1)
 
     def scalar(self, name: str, index: int, default: Any = None) -> Any:
         """The one value of row `index`."""
@@ -50,17 +51,19 @@ class Inputs:
         value = self.scalar(name, index)
         return "" if value is None else _text(name, value)
 
-    def token_ids(self, name: str, lengths: str, index: int, vocab_size: int) -> list[int]:
-        """Row `index` of ids filled up behind as many as `lengths` says (absent: all), 1 or more."""
-        ids = self.row(name, index) or []
-        length = self.scalar(lengths, index, len(ids))
-        if not 0 < length <= len(ids):
-            raise RequestError(f"{lengths} is {length}, {name} holds {len(ids)}: send 1 token or more")
+    def token_ids(self, name: str, lengths: str, index: int, most: int, vocab_size: int) -> list[int]:
+        """Row `index` of ids filled up behind as many as `lengths` says (absent: all), 1 to `most`."""
+        ids = self._row(name, index)
+        length = self.scalar(lengths, index, ids.size)
+        if not 0 < length <= ids.size:
+            raise RequestError(f"{lengths} is {length}, {name} holds {ids.size}: send 1 token or more")
+        if length > most:
+            raise RequestError(f"{name} holds {length} tokens, the model's limit is {most}: shorten the prompt")
         ids = ids[:length]
-        wrong = [token for token in ids if not 0 <= token < vocab_size]
-        if wrong:
+        wrong = ids[(ids < 0) | (ids >= vocab_size)]
+        if wrong.size:
             raise RequestError(f"{name} holds {wrong[0]}: the vocabulary ends at {vocab_size - 1}")
-        return ids
+        return list(ids.tolist())
 
     def strings(self, name: str, index: int) -> list[str]:
         """The strings of row `index`, UTF-8; empty ones are padding and left out."""

@@ -199,7 +199,7 @@ class Parser:
         return text, ids
 
     def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
-        ids = inputs.token_ids(_IDS, "input_lengths", i, self._limits.vocab_size)
+        ids = inputs.token_ids(_IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
         return self._tokenizer.decode(ids), ids
 
     def _check_lengths(self, length: int, max_tokens: int | None) -> None:

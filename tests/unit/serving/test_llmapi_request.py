@@ -10,7 +10,11 @@ from tandem_serving.inputs import Array
 from tandem_serving.llmapi.request import Codec, Features, Lora, Parser
 
 LIMITS = Limits(max_sequence_len=128, vocab_size=300)
-CODEC = Codec(encode=lambda text: list(text.encode()), decode=lambda ids: bytes(ids).decode(errors="replace"))
+CODEC = Codec(
+    encode=lambda text: list(text.encode()),
+    decode=lambda ids: bytes(ids).decode(errors="replace"),
+    longest_token=1,
+)
 
 
 def strings(*texts: str) -> Array:
@@ -63,6 +67,27 @@ REFUSED: list[tuple[str, dict[str, Array | None], str]] = [
         "the best, streamed",
         {"sampling_param_best_of": one(2), "streaming": one(True, np.bool_)},
         "sampling_param_best_of cannot be streamed",
+    ),
+    (
+        "more of them than the engine runs",
+        {"sampling_param_best_of": one(2_000_000_000)},
+        "sampling_param_best_of is 2000000000: the engine runs 64 sequences at once",
+    ),
+    (
+        "more prompts than there is room for",
+        {"text_input": np.full(30_000, b"x", np.object_), "sampling_param_stop": np.full(1000, b"x", np.object_)},
+        "the request has 30000 prompts and the service holds 1088 at most",
+    ),
+    (
+        "too many words",
+        {"sampling_param_bad": np.full(1001, b"x", np.object_)},
+        "sampling_param_bad holds 1001 words",
+    ),
+    ("a text too long", {"text_input": strings("x" * 129)}, "the prompt's 129 characters are more than the model's"),
+    (
+        "too many ids",
+        {"text_input": None, "input_ids": np.zeros((1, 129), np.int32)},
+        "input_ids holds 129 tokens, the model's limit is 128",
     ),
     ("a guide", {"guided_decoding_guide_type": strings("json")}, "this service has no guided_decoding_backend"),
     ("an adapter", {"lora_id": one(1, np.uint64)}, "this service has no lora_config.lora_dir"),

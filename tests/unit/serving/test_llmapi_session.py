@@ -21,7 +21,11 @@ from tandem_serving.llmapi.statistics import State
 from unit.serving.answer import Answer
 
 FAILS, BREAKS, HANGS = b"fails", b"breaks", b"hangs"
-CODEC = Codec(encode=lambda text: list(text.encode()), decode=lambda ids: bytes(ids).decode(errors="replace"))
+CODEC = Codec(
+    encode=lambda text: list(text.encode()),
+    decode=lambda ids: bytes(ids).decode(errors="replace"),
+    longest_token=1,
+)
 
 
 @dataclass

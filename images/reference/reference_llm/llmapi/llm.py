@@ -31,8 +31,15 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        # A batch, as only batches let go of the interpreter's lock: a long text takes seconds.
+        [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
         return ids
+
+    def get_vocab(self) -> dict[str, int]:
+        """Ids by token."""
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+        return vocabulary
 
     def decode(
         self, token_ids: list[int], skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool = True

@@ -29,7 +29,7 @@ def open_session(parameters: Mapping[str, str]) -> Session:
     config = settings.read(parameters)
     llm_arguments = arguments.read(config.llm_args_path)
     limits = _limits(llm_arguments)
-    features = _features(llm_arguments)
+    features = _features(llm_arguments, config)
     speculates = bool(llm_arguments.get("speculative_config"))
     if config.drafter:
         drafter = arguments.load_drafter(config.drafter, config.drafter_path)
@@ -47,9 +47,11 @@ def _limits(llm_arguments: Mapping[str, Any]) -> checkpoint.Limits:
     return checkpoint.Limits(int(llm_arguments.get("max_seq_len") or limits.max_sequence_len), limits.vocab_size)
 
 
-def _features(llm_arguments: Mapping[str, Any]) -> Features:
+def _features(llm_arguments: Mapping[str, Any], config: settings.Settings) -> Features:
     lora = llm_arguments.get("lora_config") or {}
     return Features(
         guided_decoding=bool(llm_arguments.get("guided_decoding_backend")),
         lora_dirs=tuple(Path(folder).resolve() for folder in lora.get("lora_dir") or ()),
+        running=config.running,
+        waiting=config.waiting,
     )

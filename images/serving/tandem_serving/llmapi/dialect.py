@@ -68,6 +68,12 @@ def healthy(llm: Any) -> bool:
     return executor is not None and not executor.is_shutdown()
 
 
+def longest_token(tokenizer: Any) -> int:
+    """Characters of the longest token of `LLM.tokenizer`, which wraps one of transformers'."""
+    vocabulary: Mapping[str, int] = getattr(tokenizer, "tokenizer", tokenizer).get_vocab()
+    return max(map(len, vocabulary), default=1)
+
+
 def figures(result: Any) -> Figures:
     """What a RequestOutput tells beside tokens. Nothing is made up: what is not told is left out."""
     metrics = getattr(result.outputs[0], "request_perf_metrics", None)

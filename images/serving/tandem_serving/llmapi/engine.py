@@ -8,6 +8,7 @@ words, whole characters and deltas are the same here as in the speculative BLS, 
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections.abc import AsyncIterator, Mapping
@@ -119,18 +120,20 @@ class Call:
 
 
 def _codec(tokenizer: Any) -> Codec:
-    lock = threading.Lock()  # transformers' tokenizers are not made for several threads
+    # transformers' tokenizers are not made for several threads. Two of them, as a long prompt takes seconds, and all
+    # streams would wait for it.
+    encoder, encoding, decoding = copy.deepcopy(tokenizer), threading.Lock(), threading.Lock()
 
     def encode(text: str) -> list[int]:
-        with lock:
-            return list(tokenizer.encode(text))
+        with encoding:
+            return list(encoder.encode(text))
 
     def decode(ids: list[int]) -> str:
-        with lock:
+        with decoding:
             # Without the clean-up of spaces, which would change text that was sent already.
             return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
-    return Codec(encode, decode)
+    return Codec(encode, decode, dialect.longest_token(tokenizer))
 
 
 def first_line(error: Exception) -> str:

@@ -23,6 +23,8 @@ TEXT, IDS = "text_input", "input_ids"
 PREFIX = "sampling_param_"
 # Lists of words for the whole request, as upstream has them.
 LISTS = ("sampling_param_stop", "sampling_param_bad")
+MOST_WORDS = 1000
+"""In one of these lists: each word costs each prompt, and each of its tokens, and with them all other requests."""
 DEFAULT_MAX_TOKENS = 32  # SamplingParams' own
 
 
@@ -61,10 +63,13 @@ LORA_SOURCES = ("hf", "nemo")
 
 @dataclass(frozen=True)
 class Features:
-    """What the engine was started with: guided decoding; folders whose LoRA adapters requests may name."""
+    """What the engine was started with: guided decoding; folders whose LoRA adapters requests may name; sequences
+    that it runs at once, and how many more may wait."""
 
     guided_decoding: bool = False
     lora_dirs: tuple[Path, ...] = ()
+    running: int = 64
+    waiting: int = 1024
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Codec:
-    """The engine's own tokenizer: `encode` adds the special tokens that the model wants, `decode` drops them."""
+    """The engine's own tokenizer: `encode` adds the special tokens that the model wants, `decode` drops them. One
+    thread may encode while another decodes. `longest_token`: characters that a token stands for at most."""
 
     encode: Callable[[str], list[int]]
     decode: Callable[[list[int]], str]
+    longest_token: int
 
 
 class Parser:
@@ -139,6 +146,7 @@ class Parser:
             raise RequestError("both text_input and input_ids hold prompts: send one of them")
         prompts = IDS if IDS in tensors else TEXT
         inputs = Inputs(rows(tensors, prompts), prompts)
+        self._check_count(inputs.count)
         stream = inputs.flag("streaming")
         if stream and any(inputs.scalar(f"{PREFIX}best_of", i, 1) > 1 for i in range(inputs.count)):
             raise RequestError("sampling_param_best_of cannot be streamed: which one is best shows at the end")
@@ -150,10 +158,16 @@ class Parser:
             perf_metrics=inputs.flag(f"{PREFIX}return_perf_metrics"),
         )
 
+    def _check_count(self, count: int) -> None:
+        most = self._features.running + self._features.waiting
+        if count > most:
+            raise RequestError(f"the request has {count} prompts and the service holds {most} at most: send fewer")
+
     def _prompt(self, inputs: Inputs, i: int, stream: bool) -> Prompt:
         text, ids = self._token_ids(inputs, i) if IDS in inputs.tensors else self._tokenize(inputs, i)
         sampling = _sampling(inputs, i)
         self._check_length(len(ids), sampling["max_tokens"])
+        self._check_best_of(sampling.get("best_of", 1))
         return Prompt(
             index=i,
             text=text,
@@ -169,10 +183,16 @@ class Parser:
         text = inputs.text(TEXT, i)
         if not text:
             raise RequestError("the prompt is empty: send at least one character in text_input")
+        limit = self._limits.max_sequence_len
+        if len(text) > limit * self._codec.longest_token:  # to tokenize it could take minutes
+            raise RequestError(
+                f"the prompt's {len(text)} characters are more than the model's limit of {limit} tokens can hold: "
+                "shorten the prompt"
+            )
         return text, self._codec.encode(text)
 
     def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
-        ids = inputs.token_ids(IDS, "input_lengths", i, self._limits.vocab_size)
+        ids = inputs.token_ids(IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
         return self._codec.decode(ids), ids
 
     def _check_length(self, length: int, max_tokens: int) -> None:
@@ -183,6 +203,12 @@ class Parser:
                 f"{length + max_tokens}, more than the model's limit of {limit}: "
                 "shorten the prompt or ask for fewer tokens"
             )
+
+    def _check_best_of(self, best_of: int) -> None:
+        """The engine makes room for all of them before it looks at their number."""
+        most = self._features.running
+        if best_of > most:
+            raise RequestError(f"{PREFIX}best_of is {best_of}: the engine runs {most} sequences at once, send fewer")
 
     def _guide(self, inputs: Inputs, i: int) -> dict[str, Any]:
         kind = inputs.text("guided_decoding_guide_type", i)
@@ -228,10 +254,10 @@ def rows(tensors: Mapping[str, Array], prompts: str) -> dict[str, Array]:
 def _rows(name: str, value: Array, count: int) -> Array:
     if name == IDS:
         return value
-    if name in LISTS:
-        return np.tile(value.reshape(1, -1), (count, 1))
-    if value.size == 1:
-        return np.tile(value.reshape(1, 1), (count, 1))
+    if name in LISTS and value.size > MOST_WORDS:
+        raise RequestError(f"{name} holds {value.size} words: send {MOST_WORDS} at most")
+    if name in LISTS or value.size == 1:
+        return np.broadcast_to(value.reshape(1, -1), (count, value.size))
     if len(value) != count:
         raise RequestError(f"{name} holds {len(value)} values, but there are {count} prompts: send 1 or {count}")
     return value.reshape(count, -1)
