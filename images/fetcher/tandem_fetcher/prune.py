@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterator
@@ -36,9 +37,8 @@ def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) ->
         size += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         removed.append(name)
         if not dry_run:
-            # What is half removed must not look whole.
-            (folder / ".complete").unlink(missing_ok=True)
-            shutil.rmtree(folder)
+            # What is half removed must not look whole: the rest of it goes with the next prune.
+            shutil.rmtree(folder.rename(folder.with_name(f".removed-{secrets.token_hex(4)}")))
             _LOG.info("removed %s", name)
     return Pruned(tuple(removed), size)
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_what_somebody_writes_is_left_alone(tmp_path: Path) -> None:
         fcntl.flock(held.fileno(), fcntl.LOCK_EX)
         assert prune(tmp_path, [], 3600, dry_run=False).removed == ()
     assert prune(tmp_path, [], 3600, dry_run=False).removed == ("models/a",)
+
+
+@pytest.mark.parametrize("name", ["models/a", "engines/a"])
+def test_what_is_half_removed_does_not_look_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    made = folder(tmp_path, name)
+    (made / "engine").mkdir()
+    monkeypatch.setattr(shutil, "rmtree", lambda path: (path / "weights").unlink())
+    prune(tmp_path, [], 0, dry_run=False)
+    assert not made.exists()
+    monkeypatch.undo()
+    assert len(prune(tmp_path, [], 0, dry_run=False).removed) == 1
+    assert list(made.parent.iterdir()) == []
 
 
 def test_a_dry_run_only_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
