@@ -10,8 +10,10 @@ exit code 0; what another pod may do better (a tool that was killed, a volume th
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,8 +30,8 @@ from tandem_serving.verdict import Check, bounded
 
 EXAMPLES = Path("/app/examples")
 """Where NVIDIA's image has TensorRT-LLM's examples."""
-TAIL_LINES = 20
-"""Lines of a tool's output that a verdict repeats."""
+TAIL_LINES, TAIL_BYTES = 20, 1000
+"""Lines of a tool's output that a verdict repeats, as far as it has room for them: what failed stands at the end."""
 # `model_type` of config.json to the folder of its convert_checkpoint.py in TensorRT-LLM 1.2.
 SCRIPTS = {
     **dict.fromkeys(("llama", "mistral", "mixtral"), "models/core/llama"),
@@ -94,6 +96,8 @@ def _build(build: Build, examples: Path) -> str:
     home.mkdir(parents=True, exist_ok=True)
     with _lock(home / ".lock"):
         if build.folder.is_dir():
+            with contextlib.suppress(OSError):  # a volume that is only read keeps its times
+                os.utime(home)  # asked for: not pruned soon, though nobody may refer to it yet
             return f"was there: {build.folder}"
         shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed
         partial.mkdir()
@@ -103,9 +107,21 @@ def _build(build: Build, examples: Path) -> str:
         if not (engine / "config.json").is_file() or not (engine / "rank0.engine").is_file():
             raise BuildError("BuildFailed", f"trtllm-build ended well and left no engine in {engine}: see its log")
         (engine / "build.json").write_text(json.dumps({"convert": build.convert, "build": build.build}, indent=1))
+        for path in (*engine.iterdir(), engine):
+            _sync(path)
         engine.rename(build.folder)
+        _sync(home)
         shutil.rmtree(partial)
     return f"built: {build.folder}"
+
+
+def _sync(path: Path) -> None:
+    """Put a file, or a folder's names, on the disk: a name that outlives the node has its content."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -172,4 +188,5 @@ def _tool(name: str, command: Sequence[str]) -> None:
             if killed
             else f"failed with code {code}"
         )
-        raise BuildError("BuildFailed", f"{name} {how}; its last lines:\n" + "\n".join(lines), again=killed)
+        tail = "\n".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
+        raise BuildError("BuildFailed", f"{name} {how}; its last lines:\n{tail}", again=killed)

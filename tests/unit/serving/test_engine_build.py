@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tandem_fetcher.prune import prune
 from tandem_serving.engine_build import SCRIPTS, Build, run
 
 SERVING = Path(__file__).parents[3] / "images" / "serving"
@@ -23,7 +24,7 @@ with calls.open("a") as file:
 output = pathlib.Path(next(word for word in sys.argv if word.startswith("--output_dir=")).split("=", 1)[1])
 fail = os.environ.get("FAIL", "")
 for i in range(30):
-    print(f"line {{i}}")
+    print(f"line {{i}}" + os.environ.get("PADDING", ""))
 if fail == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if fail and fail in sys.argv[0]:
@@ -94,6 +95,28 @@ def test_an_equal_engine_is_not_built_again(image: Path) -> None:
     assert (check["status"], code, len(calls(image))) == ("True", 0, 2)
 
 
+def test_an_engine_that_is_asked_for_again_is_not_pruned_soon(image: Path) -> None:
+    built(image)
+    home = image / "cache" / "engines" / "key"
+    os.utime(home, (0, 0))
+    built(image)
+    assert prune(image / "cache", [], 3600, dry_run=False).removed == ()
+
+
+def test_an_engine_has_its_name_only_when_it_is_on_the_disk(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").resolve()
+        synced.append(f"{path.parent.name}/{path.name}")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    built(image)
+    files = [f"engine/{name}" for name in ("build.json", "config.json", "rank0.engine")]
+    assert sorted(synced[:3]) == files
+    assert synced[3:] == [".partial/engine", "engines/key"], "the folder, and after the rename its name"
+
+
 def test_two_at_once_build_once(image: Path) -> None:
     results: list[int] = []
     threads = [threading.Thread(target=lambda: results.append(built(image)[1])) for _ in range(2)]
@@ -131,6 +154,13 @@ def test_a_tool_that_fails(
     assert [text for text in said if text not in check["message"]] == []
     assert "line 3\n" not in check["message"], "the last lines only"
     assert not (image / "cache" / "engines" / "key" / "engine").exists()
+
+
+def test_of_long_lines_the_last_ones_are_told(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIL", "trtllm-build")
+    monkeypatch.setenv("PADDING", " of a log that says much" * 5)
+    check, _ = built(image)
+    assert check["message"].endswith("ValueError: max_draft_len"), "what failed stands at the end"
 
 
 @pytest.mark.parametrize(
