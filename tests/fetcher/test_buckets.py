@@ -165,6 +165,16 @@ def test_an_unreachable_store_is_worth_another_try(s3: Store, tmp_path: Path) ->
     assert len(result.verdict["checks"][0]["message"]) < 500
 
 
+def test_folders_made_in_the_console(s3: Store, tmp_path: Path, model: Path, prefix: str) -> None:
+    uri = s3.upload(prefix, model)
+    for folder in ("", "original/"):
+        s3.request("PUT", f"/{BUCKET}/{prefix}/{folder}", b"")
+    fetcher = Fetcher(tmp_path, s3.env)
+    result = fetcher.fetch(uri)
+    assert result.reason == "Fetched", result.log
+    assert fetcher.names(result) == FETCHED
+
+
 def test_a_hostile_key_is_refused(s3: Store, tmp_path: Path, model: Path, prefix: str) -> None:
     uri = s3.upload(prefix, model)
     s3.request("PUT", f"/{BUCKET}/{prefix}/%2e%2e/%2e%2e/x.json", b"{}")

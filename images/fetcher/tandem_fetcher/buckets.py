@@ -42,6 +42,8 @@ _ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"), "gs": ("GOOGLE_
 # Where the library looks last for credentials.
 _METADATA_SERVERS = ("169.254.169.254", "metadata.google.internal", "metadata/computeMetadata")
 _RETRIES: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+Object = tuple[str, int, str | None]
+"""Name, size and ETag."""
 _SECRET = "put credentials that may list and read it into the Secret that the model's secretName names"
 
 
@@ -69,11 +71,12 @@ class Bucket:
         listed = self._list()
         if listing_digest(listed) != revision:
             raise FetchError(Reason.SOURCE_CHANGED, f"{self._uri} is being written to: wait until that is done")
-        self._etags = {name: etag for name, _, etag in listed}
-        return [RemoteFile(name, size, digests.from_etag(etag, size)) for name, size, etag in listed]
+        files = without_folders(listed)
+        self._etags = {name: etag for name, _, etag in files}
+        return [RemoteFile(name, size, digests.from_etag(etag, size)) for name, size, etag in files]
 
-    def _list(self) -> list[tuple[str, int, str | None]]:
-        """Return name, size and ETag of each object."""
+    def _list(self) -> list[Object]:
+        """Return the objects, sorted."""
         with self._errors():
             batches = obstore.list(self._store)
             objects = list(itertools.islice(itertools.chain.from_iterable(batches), MAX_FILES + 1))
@@ -118,7 +121,16 @@ class Bucket:
         return FetchError(Reason.SOURCE_UNAVAILABLE, f"{where} cannot be read: {line}")
 
 
-def listing_digest(listed: Sequence[tuple[str, int, str | None]]) -> str:
+def without_folders(listed: Sequence[Object]) -> list[Object]:
+    """Leave out the empty objects by which the stores' consoles show folders: their keys end with the "/" that the
+    library takes off, and that of the model's own folder is "" below it."""
+    folders = {""}
+    for name, _, _ in listed:
+        folders.update(itertools.accumulate(name.split("/")[:-1], "{}/{}".format))
+    return [each for each in listed if each[1] or each[0] not in folders]
+
+
+def listing_digest(listed: Sequence[Object]) -> str:
     """Return 40 hex digits that name these objects and their contents."""
     return hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()[:40]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tandem_fetcher import digests, verdict
+from tandem_fetcher.buckets import without_folders
 from tandem_fetcher.cache import CachedFile, Entry, Manifest, model_path
 from tandem_fetcher.digests import Digest
 from tandem_fetcher.errors import FetchError, Reason
@@ -232,3 +233,16 @@ def test_passing_troubles_are_unknown_and_others_false() -> None:
         Reason.INTERRUPTED,
     }
     assert set(statuses.values()) == {"Unknown", "False"}
+
+
+FOLDERS = [
+    ([("", 0), ("a.json", 2)], ["a.json"], "the model's own folder, made in the console"),
+    ([("a", 0), ("a/b", 0), ("a/b/c.json", 2)], ["a/b/c.json"], "folders in it"),
+    ([("a", 0), ("b.json", 2)], ["a", "b.json"], "an empty file, or a folder with nothing in it"),
+    ([("a", 1), ("a/b", 2)], ["a", "a/b"], "no folder: it has content"),
+]
+
+
+@pytest.mark.parametrize(("listed", "files", "reason"), FOLDERS, ids=[row[2] for row in FOLDERS])
+def test_objects_that_stand_for_folders(listed: list[tuple[str, int]], files: list[str], reason: str) -> None:
+    assert [name for name, _, _ in without_folders([(name, size, None) for name, size in listed])] == files, reason
