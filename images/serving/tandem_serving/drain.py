@@ -7,22 +7,27 @@ keep their connections can still come.
 
 from __future__ import annotations
 
+import http.client
+import math
 import time
 import urllib.request
 from collections.abc import Callable
 
+TIMEOUT_SECONDS = 5.0
 GAUGES = ("tandem_requests_running", "tandem_requests_waiting")
 POLL_SECONDS = 0.7
 """Above the half second by which the gauges lag: what two looks in a row do not see is not there."""
 
 
 def requests_left(port: int) -> float:
-    """Requests in the server on whose metrics port this is; 0 when it does not say."""
+    """Requests in the server on whose metrics port this is; 0 when it does not say, infinite when it is too busy."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_SECONDS) as reply:
             text = reply.read().decode(errors="replace")
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(GAUGES))
-    except (OSError, ValueError):
+    except TimeoutError:  # it took the connection: its processors are at work for requests
+        return math.inf
+    except (OSError, ValueError, http.client.HTTPException):
         return 0
 
 
