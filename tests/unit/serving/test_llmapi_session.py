@@ -13,6 +13,7 @@ import pytest
 from tandem_serving import metrics as m
 from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import EngineError
+from tandem_serving.jobs import Job, Jobs
 from tandem_serving.llmapi import session
 from tandem_serving.llmapi.chunks import Chunk, Figures, Progress
 from tandem_serving.llmapi.request import Codec, Features, Parser, Prompt, Request
@@ -186,6 +187,22 @@ def test_whatever_ends_a_request_ends_its_calls(start: Start, ending: str, code:
     error = answer.wait().error
     assert error and (error.code, message in str(error)) == (code, True)
     eventually(lambda: all(call.aborted for call in site.engine.calls), "aborted")
+
+
+def test_a_client_who_leaves_before_the_first_step_costs_the_engine_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Jobs.add
+
+    def add_and_look(jobs: Jobs[Chunk], job: Job[Chunk]) -> None:
+        add(jobs, job)
+        time.sleep(0.5)  # the watch looks in between, and finds the client gone
+
+    monkeypatch.setattr(Jobs, "add", add_and_look)
+    site, answer = start(), Answer[Chunk](gone=True)
+    site.session.submit({"text_input": np.array([HANGS], np.object_)}, "", answer)
+    answer.wait()
+    assert all(call.aborted for call in site.engine.calls)
 
 
 @pytest.mark.parametrize(

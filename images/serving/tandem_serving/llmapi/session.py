@@ -107,8 +107,9 @@ class Session:
             responder.fail(error)
             return
         job = self._jobs.make(len(request.prompts), request_id, responder)
-        self._jobs.add(job)
+        # Started, then watched: whoever ends it cancels what has been started.
         self._loop.call_soon_threadsafe(self._start, job, request)
+        self._jobs.add(job)
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
