@@ -25,6 +25,7 @@ IntArray = npt.NDArray[np.int32]
 
 Words = tuple[tuple[int, ...], ...]
 
+_COLDEST = 1e-20  # below it the highest logit has all the weight as well, and the quotient would not be finite
 _FEW = 64  # mostly enough for a nucleus: the rest is not sorted
 
 
@@ -81,12 +82,14 @@ def process(logits: FloatArray, params: SamplingParams, history: IntArray, banne
     if params.embedding_bias is not None:
         out += params.embedding_bias
     if params.temperature not in (0, 1):
-        out /= np.float32(params.temperature)
+        out /= np.float32(max(params.temperature, _COLDEST))
     if params._penalized:
         _penalize(out, params, history)
     ids = [*banned, *_bad_ends(params.bad_words, history)]
     if ids:
         out[ids] = -np.inf
+    if not np.isfinite(out.max()):  # a huge bias or penalty
+        np.nan_to_num(out, copy=False, nan=-np.inf, posinf=float(np.finfo(np.float32).max), neginf=-np.inf)
     return out
 
 
@@ -103,7 +106,7 @@ def probabilities(logits: FloatArray, params: SamplingParams) -> DoubleArray:
     """The distribution float64[V] that `choose` draws from (not greedy), for processed logits float32[V]."""
     ids, weights = _nucleus(logits, params)
     out = np.zeros(len(logits))
-    out[ids] = weights / weights.sum()
+    out[ids] = weights / (weights.sum() or 1)
     return out
 
 
@@ -131,7 +134,7 @@ def _nucleus(logits: FloatArray, params: SamplingParams) -> tuple[npt.NDArray[np
     """Ids that top-k and top-p keep, and their weights."""
     ids = _largest(logits, params.top_k) if params.top_k else np.arange(len(logits))
     weights = logits[ids].astype(np.float64)
-    weights = np.exp(weights - weights.max())
+    weights = np.exp(weights - max(weights.max(), np.finfo(np.float64).min))  # all 0 where every token is banned
     if 0 < params.top_p < 1:
         kept = _heaviest(weights, params.top_p)
         ids, weights = ids[kept], weights[kept]

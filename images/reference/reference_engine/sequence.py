@@ -100,7 +100,7 @@ class Sequence:
 
     def _choose(self, logits: FloatArray, proposal: _Proposal | None) -> int:
         params, history = self.request.sampling, self.tokens[: self.length]
-        processed = sampling.process(logits, params, history, self._banned())
+        processed = sampling.process(logits, params, history, self._banned(len(logits)))
         if proposal is None:
             token = sampling.choose(processed, params, self.length)
         else:
@@ -110,10 +110,11 @@ class Sequence:
             self._news.log_probs.append(sampling.log_prob(processed, token))
         return token
 
-    def _banned(self) -> list[int]:
+    def _banned(self, vocabulary: int) -> list[int]:
         request = self.request
         early = self.generated < request.sampling.min_tokens
-        return [request.end_id] if early and request.end_id >= 0 else []
+        # Clients may name an end_id that no token has: it never comes.
+        return [request.end_id] if early and 0 <= request.end_id < vocabulary else []
 
     def _add(self, token: int, logits: FloatArray) -> None:
         """Add a token to the output and see whether it is the last; end_id itself is not output."""

@@ -50,6 +50,36 @@ def watch(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Passes:
     return passes
 
 
+EVERY = np.ones(97, np.float32)
+ODD = [
+    ("an end_id that no token has, below min_tokens", SamplingParams(min_tokens=2), 2**31 - 1),
+    ("so cold that all are infinite", SamplingParams(top_p=0.9, temperature=1e-45, embedding_bias=20 * EVERY), -1),
+    ("all must come", SamplingParams(top_p=0.9, embedding_bias=np.inf * EVERY), -1),
+    ("none may come", SamplingParams(top_p=0.9, embedding_bias=-np.inf * EVERY), -1),
+]
+
+
+@pytest.mark.parametrize(("reason", "sampling", "end_id"), ODD, ids=[row[0] for row in ODD])
+def test_odd_requests_do_not_stop_the_engine(reason: str, sampling: SamplingParams, end_id: int) -> None:
+    scheduler = tiny_llama.scheduler()
+    logits = scheduler._model.forward([Segment(0, 0, PROMPT, 1)]).repeat(2, axis=0)
+    requests = [
+        Request(PROMPT, 4, end_id=end_id, sampling=sampling, log_probs=True),
+        Request(PROMPT, 4, draft_ids=OTHER[:2], draft_logits=logits, end_id=end_id, sampling=sampling),
+    ]
+    with np.errstate(all="ignore"):
+        plain, verified = run(scheduler, *requests)
+    assert (len(plain[0].tokens), plain[0].finish) == (4, Finish.LENGTH), reason
+    assert verified[0].finish == Finish.LENGTH, reason
+
+
+def test_the_coldest_choice_is_the_highest_logit() -> None:
+    scheduler = tiny_llama.scheduler()
+    with np.errstate(all="ignore"):
+        cold = generate(scheduler, PROMPT, 8, SamplingParams(top_k=1, temperature=1e-45, presence_penalty=1e-9))
+    assert cold == generate(scheduler, PROMPT, 8)
+
+
 @pytest.mark.parametrize("sampling", [SamplingParams(), SAMPLED, PENALIZED], ids=["greedy", "sampled", "penalized"])
 @pytest.mark.parametrize("kept", range(5))
 def test_verification_keeps_what_the_target_would_say(kept: int, sampling: SamplingParams) -> None:
