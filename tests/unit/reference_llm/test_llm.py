@@ -232,6 +232,11 @@ async def test_sampling_that_the_engine_has_not_is_refused(
         alone.generate_async({"prompt_token_ids": [1]}, SamplingParams(**sampling))
 
 
+async def test_a_bad_word_without_a_token_bans_nothing(alone: LLM) -> None:
+    with_one = await run(alone, PROMPTS[0], bad=[""])
+    assert with_one.outputs[0].token_ids == (await run(alone, PROMPTS[0])).outputs[0].token_ids
+
+
 @pytest.mark.parametrize("config", [None, NGRAM], ids=["alone", "n-grams"])
 async def test_the_state_of_the_engine_is_told_where_it_is_asked_for(
     folders: dict[str, Path], config: dict[str, Any] | None

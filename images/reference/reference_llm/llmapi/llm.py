@@ -182,6 +182,7 @@ class LLM:
 
     def _request(self, ids: list[int], params: SamplingParams) -> Request:
         words = [params.bad] if isinstance(params.bad, str) else params.bad or []
+        bad = (tuple(self.tokenizer.encode(word, add_special_tokens=False)) for word in words)
         return Request(
             input_ids=np.array(ids, np.int32),
             max_new_tokens=params.max_tokens,
@@ -195,7 +196,7 @@ class LLM:
                 presence_penalty=params.presence_penalty or 0.0,
                 frequency_penalty=params.frequency_penalty or 0.0,
                 min_tokens=params.min_tokens or 0,
-                bad_words=tuple(tuple(self.tokenizer.encode(word, add_special_tokens=False)) for word in words),
+                bad_words=tuple(filter(None, bad)),  # for some tokenizers a space is no token
             ),
             streaming=True,
             log_probs=bool(params.logprobs),
