@@ -145,6 +145,12 @@ PARTS: list[tuple[str, dict[str, Raw | None], str]] = [
     ("tensorrt_llm", ENGINE | {"draft_input_ids": numbers(np.int32, MOST)}, "draft_input_ids"),
     ("tensorrt_llm", ENGINE | {"temperature": numbers(np.float32, NAN)}, "temperature"),
     ("tensorrt_llm", ENGINE | {"runtime_top_p": numbers(np.float32, NAN)}, "top_p"),
+    (
+        "tensorrt_llm",
+        ENGINE | {"runtime_top_p": numbers(np.float32, 0.9), "temperature": numbers(np.float32, 1e-45)},
+        "",
+    ),
+    ("tensorrt_llm", ENGINE | {"end_id": numbers(np.int32, MOST), "min_tokens": numbers(np.int32, 1)}, ""),
     ("tensorrt_llm", ENGINE | {"embedding_bias": numbers(np.float32, 1, 2)}, "embedding_bias"),
     ("tensorrt_llm", ENGINE | {"bad_words_list": numbers(np.int32, -1, -1, shape=[1, 2, 1])}, ""),
     ("tensorrt_llm", ENGINE | {"stop_words_list": numbers(np.int32, MOST, MOST, shape=[1, 2, 1])}, "stop_words_list"),

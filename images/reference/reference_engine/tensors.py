@@ -79,8 +79,8 @@ def parse(tensors: Mapping[str, Array]) -> list[Row]:
         if name in _UNSUPPORTED:
             raise RequestError(f"{name} is not supported: {_UNSUPPORTED[name]}; leave it out")
     ids = tensors.get("input_ids")
-    if ids is None or ids.ndim != 2:
-        raise RequestError("input_ids is missing or not [rows, tokens]")
+    if ids is None or ids.ndim != 2 or not len(ids):
+        raise RequestError("input_ids is missing or not [rows, tokens], 1 row or more")
     if "input_lengths" not in tensors or "request_output_len" not in tensors:
         raise RequestError("input_lengths and request_output_len are required")
     columns = _Columns(tensors, len(ids))

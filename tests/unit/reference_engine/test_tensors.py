@@ -91,6 +91,7 @@ def test_word_lists(reason: str, value: Any, expected: Any) -> None:
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("no ids", {"input_ids": None}, "input_ids is missing"),
+    ("no rows", {"input_ids": np.empty((0, 3)), "input_lengths": [], "request_output_len": []}, "1 row or more"),
     ("flat ids", {"input_ids": [1, 2]}, "input_ids is missing or not [rows, tokens]"),
     ("no lengths", {"input_lengths": None}, "input_lengths and request_output_len are required"),
     ("a length beyond the ids", {"input_lengths": [[4]]}, "input_lengths is 4, but input_ids has 3 tokens"),

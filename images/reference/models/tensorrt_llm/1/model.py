@@ -181,6 +181,9 @@ class TritonPythonModel:
             exchange.fail(str(error), pb_utils.TritonError.INVALID_ARG)
         except engine.EngineStopped as error:
             exchange.fail(str(error), pb_utils.TritonError.UNAVAILABLE)
+        except Exception:  # else Triton ends the request, and `abandoned` would ask for one that it has freed
+            log.exception("request %r could not be started", exchange.request_id)
+            exchange.fail("the engine failed at this request; its log says why", pb_utils.TritonError.INTERNAL)
 
     def _stop(self, request_id: str) -> None:
         for exchange in self._open_exchanges():
