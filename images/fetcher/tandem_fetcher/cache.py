@@ -66,13 +66,18 @@ class Entry:
     folder: Path
 
     def manifest(self) -> Manifest | None:
-        """Return what the folder holds, None while it is not complete. Raises OSError."""
+        """Return what the folder holds, None while it is not complete, or no longer. Raises OSError.
+
+        The disk may have lost what .complete says, or .complete itself what it said: that is fetched again.
+        """
         try:
             data = json.loads((self.folder / ".complete").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            files = tuple(CachedFile(**file) for file in data["files"])
+            manifest = Manifest(data["uri"], data["revision"], files)
+            whole = all((self.folder / file.name).stat().st_size == file.size for file in files)
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        files = tuple(CachedFile(**file) for file in data["files"])
-        return Manifest(data["uri"], data["revision"], files)
+        return manifest if whole else None
 
     def complete(self, manifest: Manifest) -> None:
         """Say that the folder is complete. Raises OSError."""

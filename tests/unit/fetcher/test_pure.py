@@ -189,11 +189,35 @@ def test_the_folder_names_all_that_decides_its_content() -> None:
 def test_the_manifest_is_there_all_at_once(tmp_path: Path) -> None:
     entry = Entry(tmp_path)
     assert entry.manifest() is None
+    (tmp_path / "config.json").write_bytes(b"{}")
     manifest = Manifest("hf://org/name", COMMIT, (CachedFile("config.json", 2, "sha256:0"),))
     entry.complete(manifest)
     assert entry.manifest() == manifest
     assert manifest.size == 2
-    assert [path.name for path in tmp_path.iterdir()] == [".complete"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".complete", "config.json"]
+
+
+LOST = [
+    ("config.json", None, "a file is gone"),
+    ("config.json", b"{", "a file is shorter"),
+    (".complete", b"", "the marker is empty"),
+    (".complete", b"{}", "the marker says nothing"),
+    (".complete", b'{"uri": "", "revision": "", "files": [{"path": "a"}]}', "the marker is another version's"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "reason"), LOST, ids=[row[2] for row in LOST])
+def test_a_folder_that_lost_something_is_not_complete(
+    tmp_path: Path, name: str, content: bytes | None, reason: str
+) -> None:
+    entry = Entry(tmp_path)
+    (tmp_path / "config.json").write_bytes(b"{}")
+    entry.complete(Manifest("hf://org/name", COMMIT, (CachedFile("config.json", 2, ""),)))
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    assert entry.manifest() is None, reason
 
 
 def hold(folder: Path, held: "multiprocessing.synchronize.Event") -> None:
