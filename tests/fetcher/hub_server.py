@@ -58,6 +58,8 @@ class Faults:
     """Answer every request to the Hub with this status, 0: do not."""
     ranges: bool = True
     """Whether ranges are understood."""
+    cdn_status: int = 0
+    """What the CDN answers instead of content."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _cdn(self, path: str) -> None:
         org, name, path = path.removeprefix("/_cdn/").split("/", 2)
+        if self.server.faults.cdn_status:
+            self._refuse(self.server.faults.cdn_status, "", "Forbidden")
+            return
         file = self._file(f"{org}/{name}", path)
         if file is not None:
             self._content(f"{org}/{name}", file)

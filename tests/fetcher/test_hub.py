@@ -212,6 +212,15 @@ REFUSALS = [
     ({"extra_names": ["/etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "'/etc/x.json'"),
     ({"status": 200}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "does not answer as a Hub does"),
     ({"status": 418}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "answers HTTP 418"),
+    (
+        {"cdn_status": 403},
+        "",
+        [f"hf://{MODEL}"],
+        "SourceUnavailable",
+        "Unknown",
+        1,
+        "sends downloads, answers HTTP 403",
+    ),
     ({}, "", ["hf://acme"], "InvalidUri", "False", 0, "hf://org/name"),
 ]
 

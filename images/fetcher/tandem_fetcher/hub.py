@@ -92,8 +92,8 @@ class Hub:
         except HfHubHTTPError as error:
             raise self._refusal(error, revision) from None
         except httpx2.HTTPError as error:
-            # The Hub, or the host that it redirects downloads to. No path: it would be a signed one.
-            host = str(error.request.url.copy_with(raw_path=b"")).rstrip("/")
+            # The Hub, or the host that it redirects downloads to.
+            host = _host(error.request.url)
             message = f"{host} cannot be reached ({type(error).__name__}): check network and HF_ENDPOINT"
             raise FetchError(Reason.SOURCE_UNAVAILABLE, message) from None
         except (KeyError, TypeError, ValueError):
@@ -102,7 +102,10 @@ class Hub:
 
     def _refusal(self, error: HfHubHTTPError, revision: str) -> FetchError:
         """Explain a status. The library's own messages carry signed URLs."""
-        model, status = self._uri.root, error.response.status_code
+        model, status, host = self._uri.root, error.response.status_code, _host(error.response.url)
+        if host != _host(httpx2.URL(self._api.endpoint)):
+            message = f"{host}, to which the Hub sends downloads, answers HTTP {status}: let the cluster reach it"
+            return FetchError(Reason.SOURCE_UNAVAILABLE, message)
         if isinstance(error, GatedRepoError) and get_token() is None:
             message = f"{model} is gated: accept its terms at {self._page}, then {_SECRET}"
             return FetchError(Reason.TOKEN_NEEDED, message)
@@ -131,3 +134,8 @@ class Hub:
     @property
     def _page(self) -> str:
         return f"{self._api.endpoint}/{self._uri.root}"
+
+
+def _host(url: httpx2.URL) -> str:
+    """Scheme, host and port. No path: it may be a signed one."""
+    return str(url.copy_with(raw_path=b"")).rstrip("/")
