@@ -159,4 +159,5 @@ class Download:
         if failures > RETRIES:
             raise problem
         _LOG.warning("%s; trying again", problem)
-        self._stop.wait(self.backoff * 2 ** (failures - 1))
+        if self._stop.wait(self.backoff * 2 ** (failures - 1)):
+            raise FetchError(Reason.INTERRUPTED, "another file failed")

@@ -88,6 +88,14 @@ def test_what_is_denied_is_not_tried_again(tmp_path: Path) -> None:
     assert source.streams.count(("a.json", 0)) == 1
 
 
+def test_what_is_denied_ends_the_tries_for_other_files(tmp_path: Path) -> None:
+    source = MemorySource(CONTENTS, fatal="a.json", refuse=RETRIES + 1)
+    with pytest.raises(FetchError) as caught:
+        Download(source, "0" * 40, Entry(tmp_path), Progress(), backoff=0.5).run(source.files(""))
+    assert caught.value.reason is Reason.ACCESS_DENIED
+    assert source.streams.count(("b.safetensors", 0)) <= 1, "each can take minutes"
+
+
 def test_a_damaged_file_is_fetched_again_once(tmp_path: Path) -> None:
     progress = download(MemorySource(CONTENTS, damage={"b.safetensors": 1}), tmp_path)
     assert contents(tmp_path) == CONTENTS
