@@ -133,8 +133,10 @@ def _weight_files(role: str, folder: Path) -> list[Path]:
     if not index.exists():
         paths = [folder / "model.safetensors"]
     else:
-        names = checkpoint.read_json(index).get("weight_map", {}).values()
-        paths = [folder / name for name in sorted(set(names))]
+        files = checkpoint.read_json(index).get("weight_map")
+        if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+            raise CheckpointError(f"{role}: {index} lists no files of weights: download it again")
+        paths = [folder / name for name in sorted(set(files.values()))]
     missing = [path.name for path in paths if not path.is_file()]
     if missing or not paths:
         raise CheckpointError(f"{role}: {folder} lacks {', '.join(missing) or 'weights'}: download it again")

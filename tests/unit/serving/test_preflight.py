@@ -59,9 +59,12 @@ def remove(name: str) -> Change:
     return lambda folder: (folder / name).unlink()
 
 
+INDEX = "model.safetensors.index.json"
+
+
 def sharded(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    edit("model.safetensors.index.json", weight_map={"a": "one.safetensors", "b": "two.safetensors"})(folder)
+    edit(INDEX, weight_map={"a": "one.safetensors", "b": "two.safetensors"})(folder)
     weights(folder, name="one.safetensors")
 
 
@@ -97,6 +100,14 @@ ROWS: list[tuple[Change, str, str, str, str]] = [
     (remove("model.safetensors"), "ModelsReady", "False", "ModelInvalid", "lacks model.safetensors"),
     (write("model.safetensors", b"\x10"), "ModelsReady", "False", "ModelInvalid", "model.safetensors cannot be read"),
     (sharded, "ModelsReady", "False", "ModelInvalid", "lacks two.safetensors"),
+    (
+        edit(INDEX, weight_map=["one.safetensors"]),
+        "ModelsReady",
+        "False",
+        "ModelInvalid",
+        "lists no files of weights",
+    ),
+    (edit(INDEX, weight_map={"a": 1}), "ModelsReady", "False", "ModelInvalid", "lists no files of weights"),
     (lambda folder: weights(folder, 299), "ModelsReady", "False", "ModelInvalid", "has 299 embedding rows"),
     (remove("tokenizer.json"), "ModelsReady", "False", "ModelInvalid", "write draft.model.tokenizer"),
     (write("tokenizer.json", b"{}"), "ModelsReady", "False", "ModelInvalid", "is no tokenizer"),
