@@ -34,9 +34,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_limits(folder: Path) -> Limits:
-    """Limits from config.json: Hugging Face's keys, or `build_config` of a built engine."""
+    """Limits from config.json: Hugging Face's keys, or `build_config` of a built engine.
+
+    Models that read images too have the keys of their text model in `text_config`.
+    """
     path = folder / "config.json"
     config = read_json(path)
+    if isinstance(text := config.get("text_config"), dict):
+        config = {**text, **config}
     build, pretrained = config.get("build_config"), config.get("pretrained_config")
     length = build.get("max_seq_len") if isinstance(build, dict) else config.get("max_position_embeddings")
     vocab = pretrained.get("vocab_size") if isinstance(pretrained, dict) else config.get("vocab_size")

@@ -15,6 +15,11 @@ LIMITS = [
         Limits(4096, 128),
         "a TensorRT-LLM engine",
     ),
+    (
+        {"model_type": "llama4", "text_config": {"max_position_embeddings": 2048, "vocab_size": 300}},
+        Limits(2048, 300),
+        "a model that reads images too",
+    ),
 ]
 
 
