@@ -72,6 +72,6 @@ def faults_as_errors(what: str) -> Iterator[None]:
         yield
     except ServingError:
         raise
-    except Exception:  # whatever it is, it ends one request
+    except Exception:  # whatever it is, it ends one request: others of this call of Triton's begin
         log.exception(what)
         raise EngineError(FAILED) from None

@@ -92,7 +92,7 @@ class Generation:
             chunks = self.writer.write(step) if written is None else written
             self._count(step)
             sends = [self.job.prepare(chunk) for chunk in chunks]
-        except Exception:  # of text or tensors, whatever it is
+        except Exception:  # of text or tensors, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
             self._fail()
         return lambda: self._send(sends)
@@ -101,7 +101,7 @@ class Generation:
         try:
             for send in sends:
                 send()
-        except Exception:  # of Triton's sender, whatever it is
+        except Exception:  # of Triton's sender, whatever it is: the same
             log.exception("a response could not be sent")
             self._fail()
 

@@ -109,7 +109,7 @@ def _tell(responder: Responder[P], error: ServingError) -> None:
     """Send the error. One client that cannot be told must not end the watch over all others."""
     try:
         responder.fail(error)
-    except Exception:  # of Triton's sender, whatever it is
+    except Exception:  # of Triton's sender, whatever it is: deadlines and cancellations of others go on
         log.exception("a client could not be told that its request is over: %s", error)
 
 

@@ -47,23 +47,16 @@ class Bind(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a service; times in seconds. `target_limit`, `draft_limit`: longest sequences (tokens) of
-    the engines, 0: no draft. `rows`: sequences that an engine call can hold. `mix_seed`: see loop.Sequence.
-    `ahead`: see loop.Loop.ahead. `probe_share` (0 to 1): of the requests that leave the draft length to the service,
-    so many run without speculation, to measure what it is worth. `queue_timeout`: requests that wait for longer are
-    refused."""
+    """Settings of a service. `request_timeout` in seconds; `target_limit`, `draft_limit`: longest sequences (tokens)
+    of the engines, 0: no draft. `mix_seed`: see loop.Sequence. `probe_share` (0 to 1): of the requests that leave the
+    draft length to the service, so many run without speculation, to measure what it is worth."""
 
     request_timeout: float
-    draft_timeout: float
-    running: int = 64
-    waiting: int = 1024
-    rows: int = 64
+    limits: Limits
     target_limit: int = 1 << 30
     draft_limit: int = 1 << 30
     mix_seed: bool = False
-    ahead: bool = False
     probe_share: float = 0.0
-    queue_timeout: float = math.inf
 
 
 class Service:
@@ -87,15 +80,7 @@ class Service:
         self._closed = threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
-        limits = Limits(
-            running=options.running,
-            waiting=options.waiting,
-            rows=options.rows,
-            draft_timeout=options.draft_timeout,
-            ahead=options.ahead,
-            queue_timeout=options.queue_timeout,
-        )
-        self._runner = Runner(engines, policy, limits, self.metrics)
+        self._runner = Runner(engines, policy, options.limits, self.metrics)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""

@@ -14,9 +14,9 @@ from bench.bls.simulate import Outcome
 PAIR = Pair(Costs(2.0), Costs(12.0))
 
 
-def run(tokens: int, ideal: float, load: Load, ttft: float = 0.03) -> Run:
+def run(tokens: int, ideal: float, load: Load, ttft: float = 0.03, bls: float = 0.02) -> Run:
     result = Result(2.0, tokens, 100, 10, 0, ttft, ttft, 0.01)
-    cpu = {"bls": 0.02, "server": 0.03, "draft": 0.001, "target": 0.002, "client": 0.01}
+    cpu = {"bls": bls, "server": 0.03, "draft": 0.001, "target": 0.002, "client": 0.01}
     return Run(load, Point(result, cpu, 50_000_000, {}, {}, {}), Outcome("lock-step", ideal, 0.02, 0.02))
 
 
@@ -43,6 +43,26 @@ def test_row_is_of_medians() -> None:
         "engines µs": "30",
         "client µs": "100",
         "BLS MB": "50",
+    }
+
+
+def test_floor_stands_beside_the_bls() -> None:
+    loads = [Load(4, seed=seed, draft_len=4) for seed in range(3)]
+    own = [run(tokens, 2000, load) for tokens, load in zip((2000, 4000, 3000), loads, strict=True)]
+    bare = [run(2400, 2000, load, ttft=0.02, bls=0.01) for load in loads]
+    assert dict(zip(report.FLOOR_HEADER, report.floor_row(own, bare), strict=True)) == {
+        "streams": "4",
+        "ideal": "2000",
+        "bare": "1200",
+        "of ideal, bare": "0.60",
+        "BLS": "1500",
+        "of ideal, BLS": "0.75",
+        "of bare": "1.25",
+        "bare TTFT ms": "20.0",
+        "BLS TTFT ms": "30.0",
+        "bare µs": "100",
+        "BLS µs": "200",
+        "times bare": "2.00",
     }
 
 

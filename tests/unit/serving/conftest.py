@@ -1,4 +1,5 @@
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from tandem_serving import rounds
 from tandem_serving.calls import Role
 from tandem_serving.policy import Fixed
 from tandem_serving.request import Limits, Parser
@@ -16,6 +18,14 @@ from tandem_serving.service import Options, Service
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.services import NO_TENSORS, MockEngines, Sink, Start
 
+LIMITS: dict[str, Any] = {
+    "running": 64,
+    "waiting": 1024,
+    "rows": 64,
+    "draft_timeout": 5,
+    "ahead": False,
+    "queue_timeout": math.inf,
+}
 TEXT = ["def add(a, b):\n    return a + b\n", "for i in range(10):\n    print(i)\n", "class Tree:\n    pass\n"]
 
 
@@ -82,7 +92,8 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
 
     def make(engines: MockEngines, **options: Any) -> Service:
         parser = Parser(tokenizer, Limits(128, 4, 300))
-        settings = Options(**{"request_timeout": 10, "draft_timeout": 5, **options})
+        limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
+        settings = Options(**{"request_timeout": 10, "limits": rounds.Limits(**limits), **options})
         both: dict[Role, Engine] = {"target": engines.target, "draft": engines.draft}
         policy = Fixed(4, separate_devices=True)
         services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, policy, settings))

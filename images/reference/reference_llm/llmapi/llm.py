@@ -155,7 +155,7 @@ class LLM:
 
     async def get_stats_async(
         self,
-        timeout: float | None = 2,  # noqa: ASYNC109  # upstream's
+        timeout: float | None = 2,  # noqa: ASYNC109 - the signature is upstream's
     ) -> AsyncIterator[dict[str, Any]]:
         """The engine's state: of this moment, where upstream's has one for each iteration since it was asked.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tandem_serving import checkpoint
+from tandem_serving import checkpoint, rounds
 from tandem_serving.adapter.engine import EngineModel, bind
 from tandem_serving.calls import Role
 from tandem_serving.inputs import Array
@@ -43,16 +43,18 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
     parser = Parser(tokenizer, request_limits, Acceptance(config.use_draft_logits, config.acceptance_threshold))
     options = Options(
         request_timeout=config.request_timeout,
-        draft_timeout=config.draft_timeout,
-        running=config.running,
-        waiting=config.waiting,
-        rows=config.rows,
+        limits=rounds.Limits(
+            running=config.running,
+            waiting=config.waiting,
+            rows=config.rows,
+            draft_timeout=config.draft_timeout,
+            ahead=config.separate_devices,
+            queue_timeout=config.queue_timeout,
+        ),
         target_limit=limits.max_sequence_len,
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
         mix_seed=config.mix_seed,
-        ahead=config.separate_devices,
         probe_share=config.probe_share,
-        queue_timeout=config.queue_timeout,
     )
     policy: Policy = Fixed(config.max_draft_len, config.separate_devices)
     if config.adaptive and config.max_draft_len:

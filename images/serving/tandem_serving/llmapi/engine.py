@@ -114,7 +114,7 @@ class Call:
                 yield _progress(result)
         except self._failed as error:
             raise EngineError(f"the engine failed at this request: {first_line(error)}") from None
-        except Exception:  # of its threads and processes, whatever it is: it shuts down
+        except Exception:  # of its threads and processes, of any class: it shuts down, as clients are told
             log.exception("the engine broke off")
             raise stopped() from None
 
