@@ -51,7 +51,9 @@ class Reader:
             ca_certs=str(pki / "ca.crt"),
             cert_file=str(pki / "client-kubernetes-admin.crt"),
             key_file=str(pki / "client-kubernetes-admin.key"),
-            retries=urllib3.Retry(1, status=0),
+            # As client-go: an answer with Retry-After is asked for ten times more. A new definition's kind is
+            # answered 429 until its storage is there.
+            retries=urllib3.Retry(10, connect=1, read=1, other=1),
             timeout=30,
         )
         self._kinds: dict[str, Kind] = {}
