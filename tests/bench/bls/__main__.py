@@ -160,7 +160,8 @@ def adaptive(
 ) -> None:
     """The adaptive draft length against fixed ones, for each acceptance and load.
 
-    The adaptive BLS is a fresh one at each point: it has learnt nothing from another acceptance or load.
+    The adaptive BLS is a fresh one at each point: it has learnt nothing from another acceptance or load. All lengths
+    take turns, and of each one's runs the median counts.
     """
     rows, alphas = [], tuple(acceptance)
     fresh, standing = (_setup(device, per_token, prefill, alphas, [f"adaptive={v}"]) for v in ("true", "false"))
@@ -170,13 +171,15 @@ def adaptive(
             first = Load(count, seconds, warm_up, group=group, groups=len(alphas))
             loads = [dataclasses.replace(first, seed=seed) for seed in range(repeats)]
             name = f"acceptance {alphas[group]:g}, {count} streams, draft length"
-            speeds: dict[int | None, float] = {}
-            for k in fixed:
-                given = [dataclasses.replace(load, draft_len=k) for load in loads]
-                speeds[k] = _speed(bench, standing, given, f"{name} {k}")
+            speeds: dict[int | None, list[float]] = {k: [] for k in (*fixed, None)}
             with serve(fresh) as own:
-                speeds[None] = _speed(own, fresh, loads, f"{name} adaptive")
-            rows.append([f"{alphas[group]:g}", str(count), *report.adaptive_cells(speeds)])
+                # In turns: what else goes on on the machine changes within minutes.
+                for load, (k, measured) in itertools.product(loads, speeds.items()):
+                    given = load if k is None else dataclasses.replace(load, draft_len=k)
+                    where = (own, fresh) if k is None else (bench, standing)
+                    measured.append(_speed(*where, given, f"{name} {'adaptive' if k is None else k}"))
+            medians = {k: statistics.median(each) for k, each in speeds.items()}
+            rows.append([f"{alphas[group]:g}", str(count), *report.adaptive_cells(medians)])
             console.print(report.markdown(report.adaptive_header(fixed), rows[-1:]))
     text = _about(fresh) + report.markdown(report.adaptive_header(fixed), rows)
     _publish(write, f"Adaptive draft length, engines on {device} devices", text)
@@ -198,15 +201,15 @@ def phases(
     with serve(setup) as bench:
         for seed, alpha in enumerate(acceptance):
             load = Load(streams, seconds, 0.0, seed, group=alphas.index(alpha), groups=len(alphas))
-            speed = _speed(bench, setup, [load], f"acceptance {alpha:g}")
+            speed = _speed(bench, setup, load, f"acceptance {alpha:g}")
             console.print(f"acceptance {alpha:<5g} {speed:6.0f} tokens/s")
 
 
-def _speed(bench: Bench, setup: Setup, loads: list[Load], name: str) -> float:
-    """Median tokens/s."""
-    runs = list(_runs(bench, setup, loads, name, ideal=False))
-    _warn(sum(run.point.result.wrong for run in runs))
-    return statistics.median(run.point.speed for run in runs)
+def _speed(bench: Bench, setup: Setup, load: Load, name: str) -> float:
+    """Tokens/s."""
+    [run] = _runs(bench, setup, [load], name, ideal=False)
+    _warn(run.point.result.wrong)
+    return run.point.speed
 
 
 def _runs(bench: Bench, setup: Setup, loads: list[Load], name: str, ideal: bool = True) -> Iterator[Run]:
