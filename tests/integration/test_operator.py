@@ -39,11 +39,14 @@ def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -
 
 
 def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace: Namespace, audit: Audit) -> None:
-    namespace.apply()
+    # The API server writes quantities in its own way: "1" and 1Gi.
+    resources = {"requests": {"cpu": 1, "memory": "1024Mi"}}
+    template = {"spec": {"containers": [{"name": "triton", "resources": resources}]}}
+    namespace.apply(podTemplate=template)
     namespace.wait("Ready", "True")
     time.sleep(2)
     listening = audit()
-    namespace.apply()  # the same again
+    namespace.apply(podTemplate=template)  # the same again
     namespace.run("annotate", "sis", "svc", "note=1")  # an event, and nothing of ours
     time.sleep(15)
     assert listening.operator_writes(namespace) == []

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kubernetes.utils.quantity import parse_quantity
+
 from tandem import names
 from tandem.cluster.client import Api
 from tandem.cluster.keys import new_key_pair
@@ -24,6 +26,9 @@ INSTALL = {
 """What to do where a kind is missing."""
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")
 """How the API server says so; it also answers 404 when the namespace is gone."""
+
+QUANTITIES = {"limits", "requests", "sizeLimit"}
+"""Fields whose values the API server writes in another way: `cpu: 2` as "2", `1024Mi` as `1Gi`."""
 
 Fields = dict[str, Any]
 """A FieldsV1 tree: `f:<name>` fields, `k:<json>` list items by key, `v:<json>` set members, `.` itself.
@@ -52,13 +57,14 @@ def _owned_fields(live: Object, subresource: str) -> Fields:
     return {}
 
 
-def _matches(wanted: Any, live: Any, fields: Fields) -> bool:
+def _matches(wanted: Any, live: Any, fields: Fields, quantities: bool = False) -> bool:
     inner = {key: value for key, value in fields.items() if key != "."}
     if not inner:  # a leaf, an atomic list or map, or an empty one
-        return bool(wanted == live)
+        return bool(wanted == live) or (quantities and _equal_quantities(wanted, live))
     if isinstance(wanted, dict) and isinstance(live, dict):
         return {f"f:{key}" for key in wanted} == inner.keys() and all(
-            key in live and _matches(value, live[key], inner[f"f:{key}"]) for key, value in wanted.items()
+            key in live and _matches(value, live[key], inner[f"f:{key}"], quantities or key in QUANTITIES)
+            for key, value in wanted.items()
         )
     if isinstance(wanted, list) and isinstance(live, list):
         return len(wanted) == len(inner) and all(
@@ -67,12 +73,22 @@ def _matches(wanted: Any, live: Any, fields: Fields) -> bool:
     return False
 
 
+def _equal_quantities(wanted: Any, live: Any) -> bool:
+    try:
+        return bool(parse_quantity(wanted) == parse_quantity(live))
+    except ValueError:  # maps, for instance
+        return False
+
+
 def _item(items: list[Any], key: str) -> Any:
-    """The list item that `k:{...}` or `v:...` names; None when there is none."""
+    """The list item that `k:{...}` or `v:...` names; None when there is none.
+
+    What an item lacks of its key has a default: a port without a protocol is named as TCP's.
+    """
     name = json.loads(key[2:])
     if key.startswith("v:"):
         return name if name in items else None
-    return next((item for item in items if name.items() <= item.items()), None)
+    return next((item for item in items if name.items() <= {**name, **item}.items()), None)
 
 
 async def execute(api: Api, actions: Sequence[Action], may_write: Callable[[], None]) -> None:

@@ -20,7 +20,13 @@ metadata:
         f:replicas: {}
         f:selector: {}
         f:containers:
-          'k:{"name":"triton"}': {.: {}, f:name: {}, f:image: {}}
+          'k:{"name":"triton"}':
+            .: {}
+            f:name: {}
+            f:image: {}
+            f:env: {'k:{"name":"A"}': {.: {}, f:name: {}, f:value: {}}}
+            f:ports: {'k:{"containerPort":80,"protocol":"TCP"}': {.: {}, f:containerPort: {}}}
+            f:resources: {f:limits: {f:cpu: {}, f:memory: {}}}
         f:finalizers: {'v:"x"': {}}
   - manager: tandem
     operation: Apply
@@ -36,7 +42,12 @@ spec:
   finalizers: [x, y]
   containers:
   - {name: sidecar, image: s}
-  - {name: triton, image: t, terminationMessagePath: /dev/termination-log}
+  - name: triton
+    image: t
+    terminationMessagePath: /dev/termination-log
+    env: [{name: A, value: "1"}]
+    ports: [{containerPort: 80, protocol: TCP}]
+    resources: {limits: {cpu: "2", memory: 1Gi}}
 status: {url: u, other: 1}
 """)
 WANTED = yaml.safe_load("""
@@ -47,7 +58,12 @@ spec:
   replicas: 2
   selector: {matchLabels: {a: b}}
   finalizers: [x]
-  containers: [{name: triton, image: t}]
+  containers:
+  - name: triton
+    image: t
+    env: [{name: A, value: "1"}]
+    ports: [{containerPort: 80}]
+    resources: {limits: {cpu: 2, memory: 1024Mi}}
 """)
 
 
@@ -67,7 +83,16 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("manifest", "same", "reason"),
     [
-        (WANTED, True, "defaults, other managers' fields and their list items do not count"),
+        (
+            WANTED,
+            True,
+            "defaults, other managers' parts and how quantities are written do not count",
+        ),
+        (changed("spec.containers.0.resources.limits.cpu", "2001m"), False, "another quantity"),
+        (changed("spec.containers.0.resources.limits.cpu", "much"), False, "no quantity: the API server refuses it"),
+        (changed("spec.containers.0.resources", {"limits": {"cpu": 2}}), False, "a limit is no longer wanted"),
+        (changed("spec.containers.0.env.0.value", "1.0"), False, "equal as quantities, but it is a text"),
+        (changed("spec.containers.0.ports.0.protocol", "UDP"), False, "another port"),
         (changed("spec.replicas", 3), False, "a value differs"),
         (changed("spec.replicas", None), False, "a field is ours and no longer wanted: applying drops it"),
         (changed("spec.paused", True), False, "equal but not ours yet: applying makes it ours"),
@@ -75,7 +100,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         (changed("metadata.labels", {}), False, "a label is no longer wanted"),
         (changed("spec.selector", {"matchLabels": {"a": "c"}}), False, "inside an atomic map"),
         (changed("spec.containers.0.image", "u"), False, "inside a keyed list item"),
-        (changed("spec.containers.0.env", []), False, "a new field in a keyed list item"),
+        (changed("spec.containers.0.command", []), False, "a new field in a keyed list item"),
         (changed("spec.containers", []), False, "an item of ours is no longer wanted"),
         (changed("spec.finalizers", ["y"]), False, "another member of a set"),
     ],
