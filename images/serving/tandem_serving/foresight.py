@@ -74,7 +74,7 @@ class Foresight:
         """Whether so many sequences should draft ahead, with the draft length that they had of late."""
         if sequences == 1:  # nobody waits for what is drafted in vain
             return self._possible
-        if not self._possible or not self._k:
+        if not self._possible or not self._k or LEAST + EACH * sequences > 1:
             return False
         draft = self.expected(self._k) or 0.0
         ahead = draft * (self._k + 1) / self._k

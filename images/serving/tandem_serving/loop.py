@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tandem_serving.calls import LONGEST_SPAN, Call, IntArray, Output, Role, Step, padded
+from tandem_serving.calls import LONGEST_SPAN, Call, FloatArray, IntArray, Output, Role, Step, padded
 
 FINISH_LENGTH = "length"
 FINISH_END_ID = "end_id"
@@ -133,9 +133,8 @@ class Loop:
         self._proposal = output.ids[:room]
         if not self._proposal:
             return self._call("target", 1)
-        call = self._call("target", len(self._proposal) + 1)
-        # Passed on as it came: with fast logits it is a handle that only the engines understand.
-        return call._replace(draft_ids=tuple(self._proposal), draft_logits=output.logits)
+        # Logits are passed on as they came: fast ones are a handle that only the engines understand.
+        return self._call("target", len(self._proposal) + 1, tuple(self._proposal), output.logits)
 
     def ahead(self, draft_length: int) -> Call | None:
         """The draft call of the next round while the target verifies this one, or takes the prompt; None: impossible.
@@ -221,7 +220,9 @@ class Loop:
         self._span = min(2 * self._span, LONGEST_SPAN)
         return self._call("target", min(span, self._remaining))
 
-    def _call(self, role: Role, output_len: int) -> Call:
+    def _call(
+        self, role: Role, output_len: int, draft_ids: tuple[int, ...] = (), draft_logits: FloatArray | None = None
+    ) -> Call:
         sequence = self._sequence
         seed = sequence.seed
         independent = role == "draft" and sequence.use_draft_logits
@@ -237,6 +238,8 @@ class Loop:
             role=role,
             ids=self._ids[: self._end],
             output_len=output_len,
+            draft_ids=draft_ids,
+            draft_logits=draft_logits,
             min_tokens=0 if independent else max(0, sequence.min_tokens - (self._end - self._start)),
             seed=seed,
             first=first,
@@ -256,8 +259,10 @@ class Loop:
 
     def _end_at(self, ids: list[int]) -> int:
         """Number of tokens before the first end id that counts: engines ban only one until `min_tokens`."""
-        due = self._start + self._sequence.min_tokens - self._end
-        for i, token in enumerate(ids):
-            if i >= due and token in self._sequence.end_ids:
-                return i
+        ends = self._sequence.end_ids
+        if not ends.isdisjoint(ids):
+            due = self._start + self._sequence.min_tokens - self._end
+            for i, token in enumerate(ids):
+                if i >= due and token in ends:
+                    return i
         return len(ids)
