@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem_serving import checkpoint
+from tandem_serving import checkpoint, conversion
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.verdict import Check, bounded
 
@@ -32,20 +32,6 @@ EXAMPLES = Path("/app/examples")
 """Where NVIDIA's image has TensorRT-LLM's examples."""
 TAIL_LINES, TAIL_BYTES = 20, 1000
 """Lines of a tool's output that a verdict repeats, as far as it has room for them: what failed stands at the end."""
-# `model_type` of config.json to the folder of its convert_checkpoint.py in TensorRT-LLM 1.2.
-SCRIPTS = {
-    **dict.fromkeys(("llama", "mistral", "mixtral"), "models/core/llama"),
-    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"), "models/core/qwen"),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "models/core/gemma"),
-    **dict.fromkeys(("phi", "phi3", "phi3small", "phimoe"), "models/core/phi"),
-    **dict.fromkeys(("gpt2", "gpt_bigcode", "starcoder2", "nemotron"), "models/core/gpt"),
-    **dict.fromkeys(("cohere", "cohere2"), "models/core/commandr"),
-    "internlm2": "models/core/internlm2",
-    "falcon": "models/contrib/falcon",
-    "bloom": "models/contrib/bloom",
-    "gptj": "models/contrib/gptj",
-    "gpt_neox": "models/contrib/gptneox",
-}
 
 
 class BuildError(Exception):
@@ -101,8 +87,8 @@ def _build(build: Build, examples: Path) -> str:
             return f"was there: {build.folder}"
         shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed
         partial.mkdir()
-        _tool("convert_checkpoint.py", [sys.executable, str(_script(build, examples)), *build.convert])
-        _tool("trtllm-build", ["trtllm-build", *build.build])
+        _tool("convert_checkpoint.py", [sys.executable, *_conversion(build, examples)], partial)
+        _tool("trtllm-build", ["trtllm-build", *build.build], partial)
         engine = partial / "engine"
         if not (engine / "config.json").is_file() or not (engine / "rank0.engine").is_file():
             raise BuildError("BuildFailed", f"trtllm-build ended well and left no engine in {engine}: see its log")
@@ -135,38 +121,40 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _script(build: Build, examples: Path) -> Path:
-    """The script that converts this checkpoint."""
+def _conversion(build: Build, examples: Path) -> list[str]:
+    """The script that converts this checkpoint, and its arguments."""
     if build.script:
-        script = Path(build.script)
+        script, arguments = Path(build.script), list(build.convert)
     else:
         try:
-            kind = str(checkpoint.read_json(build.model / "config.json").get("model_type"))
+            config = checkpoint.read_json(build.model / "config.json")
+            folder = conversion.folder(config)
+            arguments = conversion.arguments(folder, build.convert, config)
         except CheckpointError as error:
             raise BuildError("ModelInvalid", str(error)) from None
-        if kind not in SCRIPTS:
-            raise BuildError(
-                "ArchitectureUnknown",
-                f"no conversion is known for model_type {kind!r} of {build.model}: bring the engine as"
-                " engine.prebuilt, or write runtime.mode: LLMAPI",
-            )
-        script = examples / SCRIPTS[kind] / "convert_checkpoint.py"
+        except conversion.Impossible as error:
+            raise BuildError(error.reason, str(error)) from None
+        script = examples / folder / "convert_checkpoint.py"
     if not script.is_file():
         raise BuildError(
             "ImageLacksTools",
             f"{script} is not in this image: it has no TensorRT-LLM with engines (up to 1.2); write another profile,"
             " or bring the engine as engine.prebuilt",
         )
-    return script
+    return [str(script), *arguments]
 
 
-def _tool(name: str, command: Sequence[str]) -> None:
-    """Run a tool; its output goes to the log. Raises BuildError with the last lines."""
+def _tool(name: str, command: Sequence[str], folder: Path) -> None:
+    """Run a tool; its output goes to the log. Raises BuildError with the last lines.
+
+    `folder`: where it may leave files of its own. trtllm-build ends by writing `model.cache` where it was started,
+    and the image's own folder is read-only.
+    """
     print(f"starting: {' '.join(command)}", flush=True)
     lines: deque[str] = deque(maxlen=TAIL_LINES)
     try:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
     except OSError as error:
         raise BuildError(

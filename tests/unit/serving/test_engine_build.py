@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tandem_fetcher.prune import prune
-from tandem_serving.engine_build import SCRIPTS, Build, run
+from tandem_serving.engine_build import Build, run
 
 SERVING = Path(__file__).parents[3] / "images" / "serving"
-# Both say how they were called and write a file into --output_dir; the build fails as FAIL says.
+# Both say how they were called, write a file into --output_dir and one where they were started; the build fails as
+# FAIL says.
 TOOL = f"""#!{sys.executable}
 import os, pathlib, signal, sys
 calls = pathlib.Path(os.environ["CALLS"])
@@ -32,6 +33,7 @@ if fail and fail in sys.argv[0]:
 output.mkdir(parents=True)
 for name in ("config.json", "rank0.engine"):
     (output / name).write_text("{{}}")
+pathlib.Path("model.cache").write_text("{{}}")
 """
 
 
@@ -87,6 +89,27 @@ def test_both_tools_run_with_their_arguments_and_leave_an_engine(image: Path) ->
     ]
     assert sorted(path.name for path in (home / "engine").iterdir()) == ["build.json", "config.json", "rank0.engine"]
     assert not (home / ".partial").exists(), "the converted checkpoint is as large as the model"
+
+
+def test_what_the_tools_leave_where_they_were_started_is_not_left_in_the_image(
+    image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image's folder is read-only in a pod."""
+    started = image / "app"
+    started.mkdir()
+    monkeypatch.chdir(started)
+    built(image)
+    assert list(started.iterdir()) == []
+    assert not [*(image / "cache").rglob("model.cache")], "nor in the cache"
+
+
+def test_a_script_is_told_in_its_own_words(image: Path) -> None:
+    script = image / "examples" / "models/core/internlm2" / "convert_checkpoint.py"
+    script.parent.mkdir()
+    script.write_text(TOOL)
+    (image / "model" / "config.json").write_text('{"model_type": "internlm2", "torch_dtype": "bfloat16"}')
+    built(image, convert=[*part(image)["convert"], "--dtype=auto"])
+    assert calls(image)[0].endswith(" --dtype=bfloat16")
 
 
 def test_an_equal_engine_is_not_built_again(image: Path) -> None:
@@ -191,10 +214,6 @@ def test_a_cache_that_cannot_be_written(image: Path) -> None:
     (image / "cache").write_text("a file")
     check, code = built(image)
     assert (check["reason"], code) == ("CacheFailed", 1)
-
-
-def test_every_script_is_of_a_decoder() -> None:
-    assert all(folder.startswith(("models/core/", "models/contrib/")) for folder in SCRIPTS.values())
 
 
 def test_the_entry_points_verb(image: Path) -> None:
