@@ -49,6 +49,13 @@ def _mismatch(wanted: Mapping[str, Any], version: str) -> tuple[str, str] | None
     for name, field in (("max_draft_len", "speculation.maxDraftLen"), ("max_batch_size", "serving.maxBatchSize")):
         if (built.get(name) or 0) < wanted[name]:
             return "EngineLimit", f"built with {name} {built.get(name) or 0}, needed {wanted[name]}: lower {field}"
+    paged = (built.get("plugin_config") or {}).get("use_paged_context_fmha")
+    if wanted.get("use_paged_context_fmha") and not paged:
+        return (
+            "EngineNotPaged",
+            "built without use_paged_context_fmha, by which each step finds the keys and values of the text so far:"
+            " build it again with --use_paged_context_fmha=enable",
+        )
     return None
 
 

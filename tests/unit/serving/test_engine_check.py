@@ -63,6 +63,23 @@ def test_an_engine_that_is_not(plan: dict[str, Any], change: dict[str, int], rea
     assert check.message == f"target engine {plan['engines']['target']['path']}: {message}"
 
 
+@pytest.mark.parametrize(
+    ("plugins", "reason"),
+    [
+        ({"use_paged_context_fmha": True}, "EnginesFit"),
+        ({"use_paged_context_fmha": False}, "EngineNotPaged"),
+        ({}, "EngineNotPaged"),
+    ],
+    ids=["built for it", "built without", "says nothing of it"],
+)
+def test_an_engine_that_is_called_at_each_step(plan: dict[str, Any], plugins: dict[str, bool], reason: str) -> None:
+    wanted = plan["engines"]["target"]
+    build = {**BUILT["build_config"], "plugin_config": plugins}
+    engine_folder(Path(wanted["path"]), {**BUILT, "build_config": build}, *[35 * GIB] * 4)
+    wanted["use_paged_context_fmha"] = True
+    assert check_engines(plan).reason == reason
+
+
 def test_an_engine_of_another_version(plan: dict[str, Any]) -> None:
     check = check_engines({**plan, "tensorrt_llm": "1.2.0"})
     assert check.reason == "EngineVersion"
