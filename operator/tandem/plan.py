@@ -49,8 +49,11 @@ def autoscaling(decision: Decision, observed: Observed, matches: Matches) -> lis
     """The requests that leave /scale to the autoscaler that `decision` wants, or to nobody but people.
 
     What is not wanted goes before its successor comes: two would fight over the replicas, and KEDA's webhook refuses
-    to be the second. Replicas stay as they are throughout.
+    to be the second. Replicas stay as they are throughout. Of a spec that is refused nothing is taken, and what is
+    there stays.
     """
+    if decision.refusal:
+        return []
     wanted = decision.autoscaler
     kept = (wanted["kind"], wanted["metadata"]["name"]) if wanted else None
     gone = [live for live in observed.autoscalers if (live["kind"], live["metadata"]["name"]) != kept]

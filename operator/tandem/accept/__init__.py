@@ -5,6 +5,7 @@ One file for each subject; rules that need only the object are CEL (`tandem.api.
 
 from dataclasses import dataclass
 
+from tandem.accept import autoscaling as autoscaling_rules
 from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
 from tandem.accept import llmapi, lossy, pod_template
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     *engine_rules.RULES,
     *placement_rules.RULES,
     *pod_template.RULES,
+    *autoscaling_rules.RULES,
 )
 WARNINGS: tuple[Warn, ...] = (
     *profile_rules.WARNINGS,

@@ -48,6 +48,36 @@ def test_refused(change: dict[str, object], reason: str, message: str, settings:
     assert accept(parse(QUICKSTART, **change).spec, settings) == Refusal(reason, message)
 
 
+def keda(*triggers: dict[str, object]) -> dict[str, object]:
+    return {"maxReplicas": 2, "source": "KEDA", "keda": {"triggers": list(triggers)}}
+
+
+OWN: dict[str, object] = {"type": "cron", "authenticationRef": {"name": "mine", "kind": "TriggerAuthentication"}}
+THEIRS: dict[str, object] = {
+    "type": "metrics-api",
+    "metadata": {"url": "http://mine", "authMode": "basic"},
+    "authenticationRef": {"name": "tandem-metrics-prometheus", "kind": "ClusterTriggerAuthentication"},
+}
+
+
+@pytest.mark.parametrize(
+    ("triggers", "refused"),
+    [
+        ([OWN], None),
+        ([{"type": "cron", "authenticationRef": {"name": "mine"}}], None),
+        ([{"type": "cron", "authenticationRef": "mine"}], None),
+        ([OWN, THEIRS], "triggers[1].authenticationRef is a ClusterTriggerAuthentication"),
+    ],
+    ids=["the namespace's", "by KEDA's default", "not of its form: the API server's to refuse", "of all namespaces"],
+)
+def test_credentials_of_a_trigger(triggers: list[dict[str, object]], refused: str | None, settings: Settings) -> None:
+    found = accept(parse(QUICKSTART, autoscaling=keda(*triggers)).spec, settings)
+    assert isinstance(found, Refusal) is (refused is not None)
+    if isinstance(found, Refusal):
+        assert found.reason == "TriggerAuthenticationOfCluster"
+        assert f"autoscaling.keda.{refused}" in found.message
+
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS = f"nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tandem import build
+from tandem.accept import Refusal
 from tandem.cli.render import Dumper
 from tandem.decide import Decision, decide
 from tandem.observed import Object, Observed
@@ -100,6 +101,13 @@ def test_it_comes_with_the_servers_and_stays_while_a_spec_is_refused(settings: S
     refused = decide(parse(QUICKSTART, autoscaling=EMBEDDED, runtime__profile="nope"), settings, world.observed())
     assert refused.refusal
     assert refused.autoscaler == decision.autoscaler
+
+
+@pytest.mark.parametrize("there", [[], [live(EMBEDDED)], [live(KEDA)]], ids=["none", "this one", "another"])
+def test_of_a_spec_that_is_refused_no_autoscaler_is_made_changed_or_removed(there: list[Object]) -> None:
+    wanted = build.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
+    decision = Decision(refusal=Refusal("CacheNotShareable", "write maxReplicas: 1"), autoscaler=wanted)
+    assert autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen) == []
 
 
 ONE_NODE = """

@@ -57,7 +57,7 @@ class Keda(Model):
     )
     triggers: Annotated[list[Passthrough], Field(max_length=8)] = Field(default_factory=list)
     """Triggers of your own, as KEDA spells them. One that sees demand while there is no pod (a queue, a gateway's
-    request rate) makes minReplicas 0 possible."""
+    request rate) makes minReplicas 0 possible. Their credentials are a TriggerAuthentication of this namespace."""
     polling_interval: Annotated[int, Field(ge=1, le=3600)] | None = None
     """Seconds between KEDA's looks at the triggers while there is no pod; absent: KEDA's 30."""
     cooldown_period: Annotated[int, Field(ge=0, le=86400)] | None = None
