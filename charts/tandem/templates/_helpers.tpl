@@ -1,7 +1,9 @@
-{{/* Release's name, with the chart's in it; short enough for the suffixes (63 in all). */}}
+{{/* Release's name, with the chart's in it; short enough for the suffixes (63 in all). A Service's name has no dots and
+begins with a letter. */}}
 {{- define "tandem.fullname" -}}
-{{- $name := .Release.Name -}}
-{{- if not (contains "tandem" $name) }}{{ $name = printf "%s-tandem" $name }}{{ end -}}
+{{- $name := .Release.Name | replace "." "-" -}}
+{{- if regexMatch "^[0-9]" $name }}{{ $name = printf "tandem-%s" $name -}}
+{{- else if not (contains "tandem" $name) }}{{ $name = printf "%s-tandem" $name }}{{ end -}}
 {{- $name | trunc 45 | trimSuffix "-" -}}
 {{- end }}
 
@@ -13,7 +15,7 @@
 {{/* Labels that select the operator's pods. Serving pods share the first at most: their component differs. */}}
 {{- define "tandem.selector" -}}
 app.kubernetes.io/name: tandem
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 
@@ -31,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "tandem.metrics.selector" -}}
 app.kubernetes.io/name: tandem
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: metrics
 {{- end }}
 

@@ -1,6 +1,8 @@
 """The objects that the chart makes: goldens, rights, security, and what each value changes."""
 
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,15 @@ def test_no_right_is_a_wildcard_or_reads_secrets(helm: Helm, values: Values) -> 
         assert not words & {"*", "escalate", "bind", "impersonate", "pods/exec"}, rule
 
 
+def test_the_readme_lists_every_right_of_the_operator(helm: Helm) -> None:
+    text = (CHART / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| resource | verbs | what for |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    rows = [[cell.strip().split(", ") for cell in row.split("|")[1:3]] for row in table]
+    listed = {resource: verbs for resources, verbs in rows for resource in resources}
+    role = only(helm.template(), "ClusterRole", "tandem-operator")
+    assert listed == {resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]}
+
+
 def test_namespaced_has_the_same_rights_in_those_namespaces_and_no_cluster_role(helm: Helm) -> None:
     everywhere = only(helm.template(), "ClusterRole", "tandem-operator")
     objects = helm.template(NAMESPACED)
@@ -113,8 +124,8 @@ def test_user_roles_are_optional(helm: Helm) -> None:
 
 
 # --- the Deployment -------------------------------------------------------------------------------
-def pod(helm: Helm, values: Values | None = None) -> Object:
-    template: Object = only(helm.template(values), "Deployment", "tandem-operator")["spec"]["template"]
+def pod(helm: Helm, values: Values | None = None, deployment: str = "tandem-operator") -> Object:
+    template: Object = only(helm.template(values), "Deployment", deployment)["spec"]["template"]
     return template
 
 
@@ -154,9 +165,10 @@ def test_image(helm: Helm, image: Values, expected: str) -> None:
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )
-def test_placement_reaches_the_pod(helm: Helm, values: Values, path: str, expected: Any) -> None:
-    assert path not in pod(helm)["spec"], "absent by default"
-    assert pod(helm, values)["spec"][path] == expected
+@pytest.mark.parametrize("deployment", ["tandem-operator", "tandem-metrics"])
+def test_placement_reaches_the_pods(helm: Helm, deployment: str, values: Values, path: str, expected: Any) -> None:
+    assert path not in pod(helm, deployment=deployment)["spec"], "absent by default"
+    assert pod(helm, values, deployment)["spec"][path] == expected
 
 
 def test_container_values(helm: Helm) -> None:
@@ -212,13 +224,50 @@ def test_metrics_service_is_optional(helm: Helm) -> None:
         ("tandem", "tandem-operator"),
         ("prod", "prod-tandem-operator"),
         ("r" * 53, "r" * 45 + "-operator"),
+        ("team.prod", "team-prod-tandem-operator"),
+        ("2nd", "tandem-2nd-operator"),
+        ("42", "tandem-42-operator"),
     ],
-    ids=["release named as the chart", "another", "the longest that Helm allows"],
+    ids=[
+        "release named as the chart",
+        "another",
+        "the longest that Helm allows",
+        "dots",
+        "a digit first",
+        "a number",
+    ],
 )
 def test_names(helm: Helm, release: str, name: str) -> None:
     objects = helm.template(release=release)
     assert only(objects, "Deployment", name)
     assert all(len(o["metadata"]["name"]) <= 63 for o in objects)
+    for service in (o["metadata"]["name"] for o in objects if o["kind"] == "Service"):
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", service), "DNS-1035, unlike the names of other objects"
+
+
+def test_names_that_look_like_numbers_stay_names(helm: Helm) -> None:
+    """Kubernetes takes them; YAML would make numbers of them, which the API server refuses."""
+    everywhere = {
+        "metricsServer": {"certificate": {"secretName": "1"}, "prometheus": {"secretName": "2", "caFile": "3"}},
+        "keda": {"enabled": True, "namespace": "4", "operatorServiceAccount": "5", "prometheusUrl": "http://p"}
+        | {"prometheus": {"secretName": "6", "parameters": {"bearerToken": "7"}}},
+        "lease": {"name": "8"},
+        "priorityClassName": "9",
+    }
+    named = {"name", "namespace", "secretName", "priorityClassName", "resourceNames", "app.kubernetes.io/instance"}
+
+    def numbers(value: Any, key: str = "") -> Iterator[str]:
+        if isinstance(value, dict):
+            for inner, each in value.items():
+                yield from numbers(each, inner)
+        elif isinstance(value, list):
+            for each in value:
+                yield from numbers(each, key)
+        elif key in named and not isinstance(value, str):
+            yield f"{key}: {value}"
+
+    for values in (everywhere, {"namespaces": ["10"]}):
+        assert not [found for o in helm.template(values, "42") for found in numbers(o)]
 
 
 def notes(helm: Helm, values: Values) -> str:
