@@ -188,6 +188,12 @@ def test_further_labels_do_not_break_the_selector(helm: Helm) -> None:
     assert metadata["annotations"]["note"] == "1"
 
 
+def test_maps_and_lists_that_another_values_file_takes_back(helm: Helm) -> None:
+    """Helm leaves out what is null; these are empty without it too."""
+    nothing = ("podLabels", "podAnnotations", "nodeSelector", "tolerations", "affinity", "imagePullSecrets")
+    assert helm.template(dict.fromkeys(nothing)) == helm.template()
+
+
 # --- around it ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("values", "added"),
