@@ -1,7 +1,7 @@
 """What a namespace's services keep in its cache volume, and the Job that removes the rest. Pure."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,19 +34,35 @@ def kept(configmaps: Iterable[Object]) -> set[str]:
     for configmap in configmaps:
         component, data = label(configmap, names.LABEL_COMPONENT), configmap.get("data", {})
         if component == names.REVISION:
-            found |= _of_revision(configmap["metadata"]["name"], data.get(RECORD_FILE, ""))
+            found |= _of_revision(_record(configmap))
         elif component == names.result(names.FETCH):
             found.add(str(json.loads(data[VERDICT_KEY]).get("path", "")))
     return {_key(path) for path in found if path}
 
 
-def _of_revision(name: str, text: str) -> set[str]:
+def pull_secrets(configmaps: Iterable[Object]) -> list[dict[str, Any]]:
+    """Pull secrets of the services of a namespace, by all their revisions: a registry that wants one for the servers'
+    images may hold the fetcher's too.
+
+    Raises:
+        UnknownReferences: a revision was made by another version of the operator.
+    """
+    records = [_record(each) for each in configmaps if label(each, names.LABEL_COMPONENT) == names.REVISION]
+    templates = [template.spec for record in records if (template := record.spec.pod_template) and template.spec]
+    found = {str(secret["name"]): secret for spec in templates for secret in spec.image_pull_secrets or ()}
+    return [found[name] for name in sorted(found)]
+
+
+def _record(configmap: Object) -> Record:
     try:
-        record = Record.model_validate_json(text)
+        return Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
     except ValidationError as error:
         raise UnknownReferences(
-            f"ConfigMap {name} is of another version of Tandem: use that one's command"
+            f"ConfigMap {configmap['metadata']['name']} is of another version of Tandem: use that one's command"
         ) from error
+
+
+def _of_revision(record: Record) -> set[str]:
     image = record.spec.runtime.image or record.profile.image
     models = folders(record.spec, record.fetched)
     used = [*models.values(), *engine_folders(record.spec, record.profile, image, models).values()]
@@ -58,9 +74,20 @@ def _key(path: str) -> str:
 
 
 def prune_job(
-    namespace: str, name: str, claim: str, image: str, keep: Iterable[str], *, young: int, dry_run: bool
+    namespace: str,
+    name: str,
+    claim: str,
+    image: str,
+    keep: Iterable[str],
+    secrets: Sequence[Mapping[str, Any]] = (),
+    *,
+    young: int,
+    dry_run: bool,
 ) -> Object:
-    """The Job that removes what is not in `keep` and not `young` (seconds); its termination message says what."""
+    """The Job that removes what is not in `keep` and not `young` (seconds); its termination message says what.
+
+    `secrets`: with which the image is pulled.
+    """
     command = ["python3", "-m", "tandem_fetcher", "prune", "--cache", CACHE]
     command += [
         "--young",
@@ -83,6 +110,7 @@ def prune_job(
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "securityContext": POD_SECURITY,
+        **({"imagePullSecrets": list(secrets)} if secrets else {}),
         "containers": [container],
         "volumes": [{"name": "cache", "persistentVolumeClaim": {"claimName": claim}}],
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem import names
-from tandem.cache import kept, prune_job
+from tandem.cache import kept, prune_job, pull_secrets
 from tandem.cluster.kinds import CACHE_CLAIM, CONFIGMAP, JOB, POD
 from tandem.errors import TandemError
 from tandem.observed import Object, is_true, pod_problem, termination_message
@@ -48,9 +48,10 @@ async def prune(namespace: str, claim: str, image: str, *, young: int, dry_run: 
                 " -n and --claim name others"
             )
         selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
-        keep = kept(await api.list_objects(CONFIGMAP, namespace, selector))
+        configmaps = await api.list_objects(CONFIGMAP, namespace, selector)
+        keep, pulls = kept(configmaps), pull_secrets(configmaps)
         name = f"tandem-prune-{secrets.token_hex(4)}"
-        job = prune_job(namespace, name, claim, image, keep, young=young, dry_run=dry_run)
+        job = prune_job(namespace, name, claim, image, keep, pulls, young=young, dry_run=dry_run)
         made = await api.create(JOB, job)
         return await _result(api, {**job, **made})
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tandem import names
-from tandem.cache import UnknownReferences, kept, prune_job
+from tandem.cache import UnknownReferences, kept, prune_job, pull_secrets
 from tandem.cli.cache import PruneFailed, prune, report
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import CACHE_CLAIM, Kind
@@ -52,6 +52,18 @@ def test_a_revision_that_cannot_be_read_stops_everything() -> None:
         kept([strange])
 
 
+def test_the_image_is_pulled_as_the_services_are(settings: Settings) -> None:
+    assert pull_secrets([]) == []
+    world = World(settings)
+    for names_of_secrets in (["b", "a"], ["a"], []):
+        pulls = [{"name": name} for name in names_of_secrets]
+        world.step(parse(QUICKSTART, podTemplate={"spec": {"imagePullSecrets": pulls}}))
+    found = pull_secrets(configmaps(world))
+    assert found == [{"name": "a"}, {"name": "b"}]
+    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", [], found, young=60, dry_run=False)
+    assert job["spec"]["template"]["spec"]["imagePullSecrets"] == found
+
+
 def test_the_job() -> None:
     job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", {"models/b", "models/a"}, young=60, dry_run=True)
     pod = job["spec"]["template"]["spec"]
@@ -70,6 +82,7 @@ def test_the_job() -> None:
         ),
     ]
     assert pod["volumes"] == [{"name": "cache", "persistentVolumeClaim": {"claimName": "claim"}}]
+    assert "imagePullSecrets" not in pod
 
 
 def test_the_report() -> None:
