@@ -7,6 +7,10 @@ from tandem.gpus import gpu_plan, is_mig, model_ranks
 from tandem.settings import Profile
 from tandem.sources import Role
 
+SLICE = "-MIG-"
+"""Part of the product label of nodes whose GPUs are all cut alike (the device plugin's MIG strategy `single`): their
+slices have the resource name of whole GPUs. https://github.com/NVIDIA/k8s-device-plugin, gpu-feature-discovery."""
+
 
 def _nodes(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     plan, per_node = gpu_plan(spec, profile), spec.placement.gpu.per_node
@@ -38,20 +42,28 @@ def _shared_draft(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 
 def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    name = spec.placement.gpu.resource_name
-    if not profile.gpus or spec.placement.resource_claims or not is_mig(name):
+    gpu = spec.placement.gpu
+    sliced = next((product for product in gpu.product if SLICE in product), "")
+    name = gpu.resource_name if is_mig(gpu.resource_name) else sliced
+    if not profile.gpus or spec.placement.resource_claims or not name:
         return None
+    if sliced and name != sliced:
+        return Refusal(
+            "MigProductOfNode",
+            f"placement.gpu.product {sliced} is on no node that offers {name}: where slices have resource names of"
+            f" their own, nodes are labelled with the whole GPU: write {sliced.partition(SLICE)[0]}",
+        )
     if max(model_ranks(spec).values()) > 1:
         return Refusal(
             "MigNotParallel",
             f"{_needs(spec)} is split over several devices, and {name} is a MIG slice, between which there is no"
-            " peer-to-peer: write tensorParallelSize: 1 and pipelineParallelSize: 1, or a whole GPU's resourceName",
+            " peer-to-peer: write tensorParallelSize: 1 and pipelineParallelSize: 1, or take whole GPUs",
         )
     if spec.placement.strategy == "Separate":
         return Refusal(
             "MigNotSeparate",
             f"placement.strategy Separate needs 2 devices, and a process sees only one MIG slice ({name}):"
-            " write placement.strategy: Shared, or a whole GPU's resourceName",
+            " write placement.strategy: Shared, or take whole GPUs",
         )
     return None
 

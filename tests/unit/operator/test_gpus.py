@@ -182,13 +182,31 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {**ALONE, **MIG, "target__tensorParallelSize": 2},
         "target (tensorParallelSize 2 x pipelineParallelSize 1) is split over several devices, and"
         " nvidia.com/mig-3g.40gb is a MIG slice, between which there is no peer-to-peer: write tensorParallelSize: 1"
-        " and pipelineParallelSize: 1, or a whole GPU's resourceName",
+        " and pipelineParallelSize: 1, or take whole GPUs",
+    ),
+    (
+        "MigNotParallel",
+        {
+            **ALONE,
+            "placement__gpu": {"product": ["NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"]},
+            "target__tensorParallelSize": 2,
+        },
+        "target (tensorParallelSize 2 x pipelineParallelSize 1) is split over several devices, and"
+        " NVIDIA-H100-80GB-HBM3-MIG-3g.40gb is a MIG slice, between which there is no peer-to-peer: write"
+        " tensorParallelSize: 1 and pipelineParallelSize: 1, or take whole GPUs",
+    ),
+    (
+        "MigProductOfNode",
+        {"placement__gpu": {**MIG["placement__gpu"], "product": ["NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"]}},
+        "placement.gpu.product NVIDIA-H100-80GB-HBM3-MIG-3g.40gb is on no node that offers nvidia.com/mig-3g.40gb:"
+        " where slices have resource names of their own, nodes are labelled with the whole GPU: write"
+        " NVIDIA-H100-80GB-HBM3",
     ),
     (
         "MigNotSeparate",
         {**MIG, **SEPARATE},
         "placement.strategy Separate needs 2 devices, and a process sees only one MIG slice"
-        " (nvidia.com/mig-3g.40gb): write placement.strategy: Shared, or a whole GPU's resourceName",
+        " (nvidia.com/mig-3g.40gb): write placement.strategy: Shared, or take whole GPUs",
     ),
     (
         "FractionOfSharedGpu",
