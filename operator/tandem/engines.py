@@ -25,6 +25,8 @@ DECIDED = frozenset(
     }
 )
 """Flags of trtllm-build that the resource decides: refused in `extraArgs`."""
+DEFAULT_NUM_TOKENS = 8192
+"""trtllm-build's own `max_num_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,13 @@ def _trtllm_build(spec: ServiceSpec, role: Role) -> list[str]:
     engine = _model(spec, role).engine
     options = (engine and engine.build) or EngineBuild()
     longest = options.max_input_len or (options.max_seq_len and options.max_seq_len - 1)
+    # Each step of the BLS brings the whole text so far, in one piece: it has to fit into a batch.
+    whole = options.max_seq_len if (options.max_seq_len or 0) > DEFAULT_NUM_TOKENS else None
     sizes = {
         "max_batch_size": options.max_batch_size or spec.serving.max_batch_size,
         "max_input_len": longest,
         "max_seq_len": options.max_seq_len,
-        "max_num_tokens": options.max_num_tokens,
+        "max_num_tokens": options.max_num_tokens or whole,
         "max_beam_width": 1,
     }
     extra = {"gemm_plugin": "auto", **options.extra_args}

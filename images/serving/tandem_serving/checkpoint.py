@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,19 +37,25 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_limits(folder: Path) -> Limits:
     """Limits from config.json: Hugging Face's keys, or `build_config` of a built engine.
 
-    Models that read images too have the keys of their text model in `text_config`.
+    An engine takes no more than `max_num_tokens` at once (trtGptModel.h, maxInputLen), and each step of the BLS
+    brings the whole text so far. Models that read images too have the keys of their text model in `text_config`.
     """
     path = folder / "config.json"
     config = read_json(path)
     if isinstance(text := config.get("text_config"), dict):
         config = {**text, **config}
     build, pretrained = config.get("build_config"), config.get("pretrained_config")
-    length = build.get("max_seq_len") if isinstance(build, dict) else config.get("max_position_embeddings")
+    length = _longest(build) if isinstance(build, dict) else config.get("max_position_embeddings")
     vocab = pretrained.get("vocab_size") if isinstance(pretrained, dict) else config.get("vocab_size")
     for name, value in (("maximum sequence length", length), ("vocab_size", vocab)):
         if not isinstance(value, int) or value <= 0:
             raise CheckpointError(f"{path} states no {name}: is it a checkpoint or engine folder?")
     return Limits(int(length or 0), int(vocab or 0))
+
+
+def _longest(build: Mapping[str, Any]) -> Any:
+    length, tokens = build.get("max_seq_len"), build.get("max_num_tokens")
+    return min(length, tokens) if isinstance(length, int) and isinstance(tokens, int) else length
 
 
 def weight_files(folder: Path) -> list[Path]:

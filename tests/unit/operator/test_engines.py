@@ -49,6 +49,16 @@ COMMANDS: list[tuple[str, dict[str, Any], Role, str]] = [
         " --workers=1 --gemm_plugin=auto",
     ),
     (
+        "a long text fits into a batch as a whole",
+        {"target__engine": {"build": {"maxSeqLen": 32768}}},
+        Role.TARGET,
+        "convert --model_dir=M --output_dir=K/.partial/checkpoint --tp_size=1 --pp_size=1 --workers=1 --dtype=auto\n"
+        "trtllm-build --checkpoint_dir=K/.partial/checkpoint --output_dir=K/.partial/engine --max_batch_size=16"
+        " --max_input_len=32767 --max_seq_len=32768 --max_num_tokens=32768 --max_beam_width=1"
+        " --use_paged_context_fmha=enable --speculative_decoding_mode=draft_tokens_external --max_draft_len=4"
+        " --workers=1 --gemm_plugin=auto",
+    ),
+    (
         "the draft is an ordinary engine",
         {"draft__dtype": "float16", "serving": {"maxBatchSize": 4}},
         Role.DRAFT,

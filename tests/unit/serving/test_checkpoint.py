@@ -16,6 +16,11 @@ LIMITS = [
         "a TensorRT-LLM engine",
     ),
     (
+        {"build_config": {"max_seq_len": 131072, "max_num_tokens": 8192}, "pretrained_config": {"vocab_size": 128}},
+        Limits(8192, 128),
+        "an engine that takes no more at once",
+    ),
+    (
         {"model_type": "llama4", "text_config": {"max_position_embeddings": 2048, "vocab_size": 300}},
         Limits(2048, 300),
         "a model that reads images too",

@@ -124,7 +124,9 @@ class EngineBuild(Model):
     max_seq_len: Annotated[int, Field(ge=2, le=10_000_000)] | None = None
     """Longest prompt and output together in tokens; absent: the model's own limit."""
     max_num_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Tokens in one batch after padding is removed; absent: trtllm-build's default."""
+    """Tokens in one batch, and the longest prompt and output together: each step brings the whole text so far.
+
+    Absent: 8192 as trtllm-build has it, or maxSeqLen where that is more."""
     extra_args: Annotated[dict[FlagName, Annotated[str, StringConstraints(max_length=255)]], Field(max_length=32)] = (
         Field(default_factory=dict)
     )

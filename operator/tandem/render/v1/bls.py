@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.api.types import BLS_SEQUENCES, KvCache, Lookahead, ServiceSpec
+from tandem.api.types import BLS_SEQUENCES, KvCache, Lookahead
 from tandem.engines import engine_folders, max_draft_len, needs_engines
 from tandem.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.inputs import Inputs
@@ -25,7 +25,6 @@ class Engine:
     devices: tuple[int, ...]
     participants: tuple[int, ...]
     block_reuse: bool
-    chunked_context: bool
     max_tokens: int | None
     free_fraction: float | None
     fast_logits: bool
@@ -70,7 +69,6 @@ def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> Engine:
         devices=plan.devices[role],
         participants=plan.participants.get(role, ()),
         block_reuse=cache.enable_block_reuse,
-        chunked_context=_chunks(spec),
         max_tokens=cache.max_tokens,
         free_fraction=cache.free_gpu_memory_fraction,
         fast_logits=fast_logits(spec),
@@ -78,15 +76,6 @@ def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> Engine:
         medusa_choices=_medusa_choices(speculation.medusa.choices) if speculation.medusa else "",
         lookahead=lookahead,
     )
-
-
-def _chunks(spec: ServiceSpec) -> bool:
-    """Whether an engine takes an input in pieces of its max_num_tokens. Else a longer one is refused, and each step
-    of the BLS brings the whole text so far: it would end where prompt and output pass that number.
-
-    It needs what reuse of blocks needs, paged context FMHA, which nobody asks of an engine that has a text once.
-    """
-    return spec.draft is not None
 
 
 def _medusa_choices(choices: list[list[int]]) -> str:
@@ -169,5 +158,5 @@ def _engine_check(inputs: Inputs, role: Role, engine: Engine) -> dict[str, Any]:
         "pp_size": spec.target.pipeline_parallel_size if role is Role.TARGET else 1,
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": max_draft_len(spec) if role is Role.TARGET else 0,
-        **({"use_paged_context_fmha": True} if engine.chunked_context else {}),
+        **({"use_paged_context_fmha": True} if spec.draft and engine.block_reuse else {}),
     }
