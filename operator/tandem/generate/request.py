@@ -27,7 +27,13 @@ class Sampling:
     def greedy(self) -> bool:
         """Whether each token is the likeliest one, so that the output cannot depend on speculation."""
         asked = (self.temperature, self.top_k, self.top_p)
-        return all(value is None for value in asked) or self.temperature == 0 or self.top_k == 1
+        return all(value is None for value in asked) or self.temperature == 0 or self.top_k == 1 or self.top_p == 0
+
+    @property
+    def share(self) -> float | None:
+        """`top_p` as it is sent: with neither limit, TensorRT-LLM's engines take the likeliest token at any
+        temperature."""
+        return self.top_p if self.greedy or self.top_k or self.top_p else 1.0
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ def infer_inputs(request: Request, api: Api) -> list[Any]:
         "num_draft_tokens": request.num_draft_tokens,
         "temperature": sampling.temperature,
         "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
+        "top_p": sampling.share,
         "seed": sampling.seed,
         "stop_words": [word.encode() for word in sampling.stop_words] or None,
         "stream": True,

@@ -76,8 +76,36 @@ def test_mode_llmapi_has_its_own_names() -> None:
         (Sampling(1, temperature=0.8), False),
         (Sampling(1, top_k=5), False),
         (Sampling(1, top_p=0.9), False),
+        (Sampling(1, temperature=0.8, top_p=0), True),
     ],
-    ids=["default", "no temperature", "one candidate", "a seed alone samples nothing", "temperature", "k", "p"],
+    ids=[
+        "default",
+        "no temperature",
+        "one candidate",
+        "a seed alone samples nothing",
+        "temperature",
+        "k",
+        "p",
+        "no p",
+    ],
 )
 def test_greedy(sampling: Sampling, greedy: bool) -> None:
     assert sampling.greedy is greedy
+
+
+@pytest.mark.parametrize("api", [BLS, LLM_API], ids=["BLS", "LLMAPI"])
+@pytest.mark.parametrize(
+    ("sampling", "share"),
+    [
+        (Sampling(1, temperature=0.8), [1.0]),
+        (Sampling(1, top_k=0), [1.0]),
+        (Sampling(1, temperature=0.8, top_k=5), None),
+        (Sampling(1, temperature=0.8, top_p=0.5), [0.5]),
+        (Sampling(1, temperature=0), None),
+        (Sampling(1), None),
+    ],
+    ids=["temperature", "no limit", "k", "p", "greedy by temperature", "greedy"],
+)
+def test_a_temperature_alone_samples(sampling: Sampling, share: list[float] | None, api: Api) -> None:
+    tensor = sent(Request("p", sampling), api).get(api.tensors["top_p"][0])
+    assert tensor == (share and ("FP32", share)), "without top_k and top_p an engine would be greedy"
