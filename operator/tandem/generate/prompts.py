@@ -17,16 +17,21 @@ def read_prompts(texts: Sequence[str], file: Path | None) -> list[str]:
     (`-`), is one prompt as it is, white space included.
 
     Raises:
-        PromptError: the file cannot be read.
+        PromptError: the file cannot be read, or a prompt is no text that UTF-8 can hold.
     """
-    return [*texts, *(_read(file) if file else [])]
+    prompts = [*texts, *(_read(file) if file else [])]
+    for number, prompt in enumerate(prompts, 1):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:  # half of a surrogate pair in JSON, or bytes of the command line
+            raise PromptError(f"prompt {number} is no Unicode text: {error.reason} at {error.start}") from error
+    return prompts
 
 
 def _read(file: Path) -> list[str]:
-    if file == STDIN:
-        return [sys.stdin.read()]
     try:
-        text = file.read_text(encoding="utf-8")
+        data = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+        text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PromptError(f"cannot read the prompts: {error}") from error
     return parse_jsonl(text, str(file)) if file.suffix == ".jsonl" else [text]
@@ -39,7 +44,7 @@ def parse_jsonl(text: str, name: str) -> list[str]:
         PromptError: a line is something else, or all are empty.
     """
     prompts = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines cuts at U+2028, too, which JSON may hold
         if not line.strip():
             continue
         try:

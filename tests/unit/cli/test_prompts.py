@@ -24,8 +24,26 @@ def test_a_text_file_is_one_prompt_as_it_is(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_one_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("x = [\n"))
-    assert read_prompts([], STDIN) == ["x = [\n"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("x = é\n".encode()), "ascii"))
+    assert read_prompts([], STDIN) == ["x = é\n"]
+
+
+def test_a_line_ends_at_a_newline_alone() -> None:
+    assert parse_jsonl('{"prompt": "a\u2028b\x85c"}\r\n{"prompt": "d"}', "p.jsonl") == ["a\u2028b\x85c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("p.txt", b"a\xffb", "cannot read the prompts: 'utf-8' codec can't decode byte 0xff"),
+        ("p.jsonl", b'{"prompt": "a"}\n{"prompt": "b\\ud83d"}', "prompt 2 is no Unicode text"),
+    ],
+    ids=["not UTF-8", "half of a pair of surrogates"],
+)
+def test_what_is_no_text_is_said_before_anything_is_sent(name: str, data: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(PromptError, match=says):
+        read_prompts([], tmp_path / name)
 
 
 @pytest.mark.parametrize(
