@@ -5,7 +5,8 @@ Definitions, used everywhere in this package:
 - tokens/s: generated tokens over the seconds from sending the request to its last chunk, so the prompt's
   processing and any queueing count.
 - target pass: one run of the target over the sequence, hence one chunk with tokens, or the last chunk
-  when it has none (the target's own token was the end of the sequence, which is not output).
+  when it has none (the target's own token was the end of the sequence, which is not output). Mode LLMAPI: an
+  iteration of the engine, as it counts them itself; a chunk may hold several.
 - mean accepted length: accepted draft tokens plus one (the target's own), per target pass.
 - acceptance rate: accepted draft tokens over proposed ones, as the server counted them.
 """
@@ -17,11 +18,15 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Totals:
-    """The server's own counts over a whole completion, in tokens; sent with the last chunk."""
+    """The server's own counts over a whole completion, in tokens; sent with the last chunk.
+
+    `tokens_per_pass`: mode LLMAPI, 0 where the engine does not tell. TensorRT-LLM 1.2 tells that, and no drafts.
+    """
 
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
     input_tokens: int = 0
+    tokens_per_pass: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Completion:
     @property
     def mean_accepted_length(self) -> float | None:
         """Tokens a target pass yields; None when no draft tokens were proposed (it would be 1)."""
-        return 1 + self.accepted / self.passes if self.speculated and self.passes else None
+        return 1 + self.accepted / self.passes if (self.speculated or self.accepted) and self.passes else None
 
 
 class Recorder:
@@ -110,13 +115,15 @@ class Recorder:
         chunks = [arrival.chunk for arrival in self._arrivals]
         totals = chunks[-1].totals or Totals()
         with_tokens = [arrival.seconds for arrival in self._arrivals if arrival.chunk.is_pass]
+        told = round(self.tokens / totals.tokens_per_pass) if totals.tokens_per_pass else 0
+        beyond = self.tokens - told if told and not totals.draft_tokens else 0
         return Completion(
             text="".join(chunk.text for chunk in chunks),
             ids=tuple(token for chunk in chunks for token in chunk.ids),
             seconds=self._arrivals[-1].seconds,
             first_token_seconds=with_tokens[0],
-            passes=sum(chunk.is_pass for chunk in chunks),
-            accepted=sum(chunk.accepted for chunk in chunks) or totals.accepted_draft_tokens,
+            passes=told or sum(chunk.is_pass for chunk in chunks),
+            accepted=sum(chunk.accepted for chunk in chunks) or totals.accepted_draft_tokens or beyond,
             finish_reason=chunks[-1].finish_reason,
             totals=totals,
         )

@@ -42,6 +42,7 @@ def completion_line(completion: Completion) -> str:
     ]
     if completion.speculated:
         parts.append(f"acceptance {rate(completion.acceptance_rate)}")
+    if completion.mean_accepted_length is not None:
         parts.append(f"mean accepted length {number(completion.mean_accepted_length)}")
     return ", ".join([*parts, f"finish: {completion.finish_reason}"])
 

@@ -1,5 +1,7 @@
 """Figures of a completion, from chunks and their times."""
 
+from typing import Any
+
 import pytest
 
 from tandem.generate.figures import Arrival, Chunk, Comparison, Completion, Outcome, Recorder, Totals, median_of
@@ -15,7 +17,7 @@ def finished(*arrivals: tuple[float, Chunk]) -> Completion:
 
 
 def last(
-    text: str = "", ids: tuple[int, ...] = (), accepted: int = 0, reason: str = "length", **totals: int
+    text: str = "", ids: tuple[int, ...] = (), accepted: int = 0, reason: str = "length", **totals: Any
 ) -> Chunk:
     return Chunk(text, ids, accepted, finish_reason=reason, totals=Totals(**totals))
 
@@ -63,6 +65,27 @@ LENGTHS = [
         1,
         0.75,
         2.0,
+    ),
+    (
+        "mode LLMAPI: the engine's iterations are the passes, however many a chunk holds",
+        [Chunk("abcd", (1, 2, 3, 4)), last("ef", (5, 6), draft_tokens=9, accepted_draft_tokens=3, tokens_per_pass=2)],
+        3,
+        1 / 3,
+        2.0,
+    ),
+    (
+        "TensorRT-LLM 1.2 tells no drafts: what is more than a token an iteration was accepted",
+        [Chunk("abcd", (1, 2, 3, 4)), last("ef", (5, 6), tokens_per_pass=2)],
+        3,
+        None,
+        2.0,
+    ),
+    (
+        "an engine that does not speculate has no length",
+        [Chunk("a", (1,)), last("b", (2,), tokens_per_pass=1)],
+        2,
+        None,
+        None,
     ),
 ]
 
