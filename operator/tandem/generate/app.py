@@ -31,7 +31,7 @@ class Target:
 
 
 def generate(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
-    """Run a plan and print it; returns the exit code. SIGINT and SIGTERM cancel what runs.
+    """Run a plan and print it; returns the exit code. Signals cancel what runs.
 
     Raises:
         GenerateError: the service or its server cannot be reached.
@@ -89,8 +89,9 @@ async def until_signal(work: Coroutine[Any, Any, int]) -> int:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves SIGHUP
+            loop.add_signal_handler(number, stop, number)
     try:
         return await task
     except asyncio.CancelledError:

@@ -48,7 +48,7 @@ class Server:
         try:
             for api in APIS:
                 if await self._client.is_model_ready(api.shows, client_timeout=CONNECT_TIMEOUT_SECONDS):
-                    self._use(api, drafts_by_request)
+                    await self._use(api, drafts_by_request)
                     return
             index = await self._client.get_model_repository_index(client_timeout=CONNECT_TIMEOUT_SECONDS)
         except InferenceServerException as error:
@@ -59,14 +59,22 @@ class Server:
             " give a SpeculativeInferenceService"
         )
 
-    def _use(self, api: Api, drafts_by_request: bool) -> None:
-        if drafts_by_request and not api.drafts_by_request:
+    async def _use(self, api: Api, drafts_by_request: bool) -> None:
+        if drafts_by_request and (why := await self._deaf_to_drafts(api)):
             raise ServerError(
-                f"{self._url} serves mode LLMAPI, whose engine decides itself how many tokens to draft: leave out"
-                " --num-draft-tokens and --compare; compare with a service of decodingType None"
-                " (tandem bench --against)"
+                f"{self._url} serves {why}: leave out --num-draft-tokens and --compare; compare with a service of"
+                " decodingType None (tandem bench --against)"
             )
         self._api = api
+
+    async def _deaf_to_drafts(self, api: Api) -> str:
+        """Why a request cannot say how many tokens to draft; empty where it can."""
+        if not api.drafts_by_request:
+            return "mode LLMAPI, whose engine decides itself how many tokens to draft"
+        found = await self._client.get_model_config(api.model, client_timeout=CONNECT_TIMEOUT_SECONDS)
+        if found.config.parameters["max_draft_len"].string_value == "0":
+            return "no draft model: its engine speculates by itself (Medusa, Lookahead), or nothing does"
+        return ""
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Send a request and yield its chunks as they come; leaving early cancels it on the server.
@@ -117,15 +125,16 @@ def _totals(result: Any) -> Totals:
         draft_tokens=_number(result, "total_draft_tokens"),
         accepted_draft_tokens=_number(result, "total_accepted_draft_tokens"),
         input_tokens=_number(result, "num_input_tokens"),
+        tokens_per_pass=_number(result, "avg_decoded_tokens_per_iter"),
     )
 
 
-def _numbers(result: Any, name: str) -> list[int]:
+def _numbers(result: Any, name: str) -> list[Any]:
     array = result.as_numpy(name)
-    return [] if array is None else [int(value) for value in array.reshape(-1)]
+    return [] if array is None else list(array.reshape(-1).tolist())
 
 
-def _number(result: Any, name: str) -> int:
+def _number(result: Any, name: str) -> Any:
     return sum(_numbers(result, name)[:1])
 
 

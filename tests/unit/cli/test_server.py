@@ -1,0 +1,93 @@
+"""Which servers can be asked for what, and signals that end a run."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tritonclient.grpc import service_pb2
+
+from tandem.generate.client import Server
+from tandem.generate.errors import ServerError
+
+OPERATOR = Path(__file__).parents[3] / "operator"
+
+
+class Triton:
+    """Stands for Triton's client: the models that are ready, and the parameters of them all."""
+
+    def __init__(self, models: set[str], **parameters: str) -> None:
+        self._models, self._parameters = models, parameters
+
+    async def is_model_ready(self, name: str, **_: Any) -> bool:
+        return name in self._models
+
+    async def get_model_config(self, name: str, **_: Any) -> service_pb2.ModelConfigResponse:
+        found = service_pb2.ModelConfigResponse()
+        found.config.name = name
+        for key, value in self._parameters.items():
+            found.config.parameters[key].string_value = value
+        return found
+
+
+DEAF = "leave out --num-draft-tokens and --compare; compare with a service of decodingType None"
+
+
+@pytest.mark.parametrize(
+    ("triton", "why"),
+    [
+        (Triton({"speculative_bls"}, max_draft_len="0"), "no draft model: its engine speculates by itself"),
+        (Triton({"tensorrt_llm_unary"}), "mode LLMAPI, whose engine decides itself"),
+    ],
+    ids=["Medusa, Lookahead or None", "mode LLMAPI"],
+)
+async def test_a_server_that_drafts_by_itself_cannot_be_compared_with_itself(triton: Any, why: str) -> None:
+    server = Server("host:8001")
+    server._client = triton
+    await server.check()
+    with pytest.raises(ServerError, match=why) as refused:
+        await server.check(drafts_by_request=True)
+    assert DEAF in str(refused.value)
+
+
+async def test_a_server_with_a_draft_model_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("host:8001")
+    monkeypatch.setattr(server, "_client", Triton({"speculative_bls"}, max_draft_len="4"))
+    await server.check(drafts_by_request=True)
+
+
+RUN = """
+import asyncio, sys
+from tandem.generate.app import until_signal
+
+async def work():
+    print("runs", flush=True)
+    try:
+        await asyncio.sleep(1 if sys.argv[1:] else 60)
+        return 0
+    finally:
+        print("ends in order", flush=True)
+
+sys.exit(asyncio.run(until_signal(work())))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [([], 128 + signal.SIGHUP), (["nohup"], 0)],
+    ids=["a terminal that closes", "nohup"],
+)
+def test_a_terminal_that_closes_leaves_no_port_forward(command: list[str], code: int) -> None:
+    arguments = [*command, sys.executable, "-c", RUN, *command]
+    env = {**os.environ, "PYTHONPATH": str(OPERATOR)}
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "runs\n"
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, "ends in order\n")
