@@ -60,7 +60,7 @@ class Record(Wire):
     """Revision that was measured (status.currentRevision)."""
     at: AwareDatetime
     """When it ended."""
-    against: Annotated[str, Field(pattern=r"^[a-z0-9.:\[\]-]{0,253}$")] = ""
+    against: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/%\[\]-]{0,253}$")] = ""
     """What ran the target alone: a service's name, or a server's address; empty: the service itself."""
     levels: Annotated[tuple[RecordedLevel, ...], Field(min_length=1, max_length=64)]
 

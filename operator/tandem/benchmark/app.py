@@ -38,7 +38,7 @@ class Plan:
 
 
 def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
-    """Run a plan and print it; returns the exit code. SIGINT and SIGTERM end it.
+    """Run a plan and print it, as far as it came; returns the exit code. Signals end it.
 
     Raises:
         GenerateError: a service or its server cannot be reached, or refuses the requests.
@@ -51,17 +51,21 @@ def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
         code = asyncio.run(until_signal(_run(target, plan, progress, levels, measured)))
     finally:
         progress.close()
-    console = stdout_console(no_color)
-    if as_json:
-        console.out(json.dumps(as_dict(plan, levels)), highlight=False)
-    elif levels:
-        console.print(table(levels))
-        console.print(verdict(levels), highlight=False, soft_wrap=True)
+        if levels:  # also where a later one could not be measured
+            _show(plan, levels, stdout_console(no_color), as_json)
     for before in measured if code == 0 else ():
         against = plan.against.name or plan.against.url if plan.against else ""
         said = asyncio.run(keep(before, levels, against))
         Console(stderr=True, soft_wrap=True).print(said, highlight=False, markup=False)
     return code
+
+
+def _show(plan: Plan, levels: Sequence[Level], console: Console, as_json: bool) -> None:
+    if as_json:
+        console.out(json.dumps(as_dict(plan, levels)), highlight=False)
+        return
+    console.print(table(levels))
+    console.print(verdict(levels), highlight=False, soft_wrap=True)
 
 
 async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Level], measured: list[Serving]) -> int:

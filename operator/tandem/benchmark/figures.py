@@ -3,7 +3,7 @@
 Definitions:
 
 - tokens/s: tokens that arrived within a window, of all streams, over its seconds.
-- time to first token: from sending a request to its first token, of requests sent within the window.
+- time to first token: from sending a request to its first token, where that came within the window.
 - inter-token latency: seconds from a request's first token to its last over the tokens after the first, of requests
   that ended within the window.
 - speed-up: tokens/s with speculation over tokens/s without, windows next to each other in time; the median of the
@@ -12,6 +12,7 @@ Definitions:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 
 from tandem.generate.figures import Completion
@@ -64,9 +65,17 @@ class Side:
     @property
     def mean_accepted_length(self) -> float | None:
         """Tokens a target pass, of the requests that ended; None when none speculated."""
-        found = [c for window in self.windows for c in window.completions if c.speculated]
+        found = [c for w in self.windows for c in w.completions if c.mean_accepted_length is not None]
         passes = sum(completion.passes for completion in found)
         return 1 + sum(completion.accepted for completion in found) / passes if passes else None
+
+
+class Outcome(StrEnum):
+    """What speculation does at a load."""
+
+    PAYS = "pays"
+    HARMS = "harms"
+    UNCLEAR = "makes no clear difference"
 
 
 @dataclass(frozen=True)
@@ -88,27 +97,47 @@ class Level:
         """Their median; None without any."""
         return _median(self.speedups)
 
+    @property
+    def outcome(self) -> Outcome | None:
+        """What all pairs agree on, as the service's condition SpeculationBeneficial; None without any."""
+        if not self.speedups:
+            return None
+        if min(self.speedups) > 1:
+            return Outcome.PAYS
+        return Outcome.HARMS if max(self.speedups) < 1 else Outcome.UNCLEAR
+
 
 def _median(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
+def problem(levels: Sequence[Level]) -> str:
+    """Why the levels say nothing of speculation; empty where they do."""
+    if any(level.alone.acceptance_rate is not None for level in levels):
+        return "what should run the target alone speculates too: give --against a service of decodingType None"
+    if all(level.outcome is None for level in levels):
+        return "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?"
+    return ""
+
+
 def verdict(levels: Sequence[Level]) -> str:
     """What the figures come to, in one sentence, with what to do about it."""
-    known = [(level.streams, level.speedup) for level in levels if level.speedup is not None]
-    if not known:
-        return "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?"
-    good = [streams for streams, speedup in known if speedup >= 1]
-    bad = [streams for streams, speedup in known if speedup < 1]
-    if not bad:
-        return "speculation pays at every load measured"
-    if not good:
-        return "speculation harms at every load measured: write speculation.decodingType: None, or another draft"
-    return (
-        f"speculation pays at {_listed(good)} streams and harms at {_listed(bad)}: let the draft length follow the"
-        " load (speculation.adaptive in mode BLS; draftLenSchedule or maxConcurrency in mode LLMAPI)"
-    )
+    if said := problem(levels):
+        return said
+    streams = {outcome: [level.streams for level in levels if level.outcome is outcome] for outcome in Outcome}
+    found = {outcome: loads for outcome, loads in streams.items() if loads}
+    if len(found) == 1:
+        return f"speculation {next(iter(found))} at every load measured{_advice(set(found))}"
+    parts = [f"{outcome} at {', '.join(map(str, loads))}" for outcome, loads in found.items()]
+    return f"speculation {', '.join(parts)} streams{_advice(set(found))}"
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _advice(found: set[Outcome]) -> str:
+    if found == {Outcome.HARMS}:
+        return ": write speculation.decodingType: None, or another draft"
+    if Outcome.HARMS in found:
+        return (
+            ": let the draft length follow the load (speculation.adaptive in mode BLS; draftLenSchedule or"
+            " maxConcurrency in mode LLMAPI)"
+        )
+    return ": measure for longer (--seconds, --repeats)" if Outcome.UNCLEAR in found else ""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from tandem import kubectl, names
 from tandem.api import GROUP, PLURAL
-from tandem.benchmark.figures import Level
+from tandem.benchmark.figures import Level, problem
 from tandem.benchmarked import Record, RecordedLevel, config_map
 from tandem.generate.cluster import read_service
 from tandem.kubectl import ClusterError
@@ -50,10 +50,10 @@ async def keep(measured: Serving, levels: Sequence[Level], against: str) -> str:
         raise ClusterError(
             f"not recorded: meanwhile it went from revision {measured.revision} to {now.revision}: measure again"
         )
-    known = recorded(levels)
-    if not known:
-        raise ClusterError("not recorded: no tokens came without speculation; are the windows too short (--seconds)?")
-    record = Record(revision=now.revision, at=datetime.now(UTC).replace(microsecond=0), against=against, levels=known)
+    if said := problem(levels):
+        raise ClusterError(f"not recorded: {said}")
+    at = datetime.now(UTC).replace(microsecond=0)
+    record = Record(revision=now.revision, at=at, against=against, levels=recorded(levels))
     name = names.benchmark(meta["name"])
     await _refuse_others(name, meta["namespace"], measured.uid)
     manifest = json.dumps(config_map(measured.service, record))

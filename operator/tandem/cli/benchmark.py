@@ -10,8 +10,13 @@ from tandem.cli.generate import MaxTokens, Name, Namespace, Prompts, Temperature
 HELP = (
     "Measure what speculation is worth on a service, with your own prompts.\n\n"
     "Streams in a closed loop, with speculation and by the target alone in turn, at each load; the speed-up is the"
-    " median over pairs of windows. In mode BLS the service itself runs the target alone (num_draft_tokens 0). In"
-    " mode LLMAPI give --against a service of decodingType None that is otherwise the same.\n\n"
+    " median over pairs of windows. With a draft model in mode BLS the service itself runs the target alone"
+    " (num_draft_tokens 0). Else (mode LLMAPI, Medusa, Lookahead) give --against a service of decodingType None that"
+    " is otherwise the same.\n\n"
+    "Each window begins with the first prompt again, so that both sides answer the same. An engine that reuses the KV"
+    " cache (enableBlockReuse, the default) knows the prompts then: new ones take longer to their first token. A"
+    " service by name is reached through kubectl port-forward, which costs both sides the same; --url from within the"
+    " cluster is nearer.\n\n"
     "With --record the result is written into the ConfigMap NAME-benchmark, which goes with the service: its status"
     " then tells the speed-up for as long as this revision serves."
 )

@@ -1,9 +1,18 @@
 """Figures of `tandem bench`, from what the clients saw."""
 
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
+from tandem.benchmark import app
 from tandem.benchmark.figures import Level, Side, Window, verdict
+from tandem.generate.app import Target
+from tandem.generate.errors import RequestRefusedError
 from tandem.generate.figures import Completion, Totals
+from tandem.generate.request import Sampling
 
 
 def completion(tokens: int, seconds: float, first: float, drafted: int = 0, accepted: int = 0) -> Completion:
@@ -59,11 +68,60 @@ def test_speedup(pairs: list[tuple[int, int]], speedup: float | None, reason: st
 @pytest.mark.parametrize(
     ("levels", "says"),
     [
-        ([level(1, (3, 2)), level(4, (2, 2))], "pays at every load"),
-        ([level(1, (1, 2))], "write speculation.decodingType: None"),
-        ([level(1, (3, 2)), level(4, (3, 2)), level(16, (1, 2))], "pays at 1, 4 streams and harms at 16"),
-        ([level(1, (3, 0))], "are the windows too short"),
+        ([level(1, (3, 2)), level(4, (3, 2), (5, 2))], "speculation pays at every load measured"),
+        (
+            [level(1, (1, 2))],
+            "speculation harms at every load measured: write speculation.decodingType: None, or another draft",
+        ),
+        (
+            [level(1, (3, 2)), level(4, (3, 2)), level(16, (1, 2))],
+            "speculation pays at 1, 4, harms at 16 streams: let the draft length follow the load"
+            " (speculation.adaptive in mode BLS; draftLenSchedule or maxConcurrency in mode LLMAPI)",
+        ),
+        (
+            [level(1, (3, 2)), level(4, (3, 2), (19, 20))],
+            "speculation pays at 1, makes no clear difference at 4 streams: measure for longer (--seconds,"
+            " --repeats)",
+        ),
+        (
+            [level(1, (2, 2))],
+            "speculation makes no clear difference at every load measured: measure for longer (--seconds, --repeats)",
+        ),
+        (
+            [level(1, (3, 0))],
+            "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?",
+        ),
+        (
+            [Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.5, drafted=8, accepted=6)),)))],
+            "what should run the target alone speculates too: give --against a service of decodingType None",
+        ),
     ],
+    ids=["pays", "harms", "harms at some", "pairs that disagree", "no difference", "no tokens", "nobody is alone"],
 )
 def test_verdict(levels: list[Level], says: str) -> None:
-    assert says in verdict(levels)
+    assert verdict(levels) == says
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["JSON", "a table"])
+def test_what_was_measured_is_shown_though_the_rest_cannot_be(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextlib.asynccontextmanager
+    async def servers(*_: Any) -> AsyncIterator[tuple[None, None]]:
+        yield None, None
+
+    async def measure(_: None, __: None, plan: app.Plan, streams: int, *___: Any) -> Level:
+        if streams == 4:
+            raise RequestRefusedError("the pod is gone")
+        return level(streams, (3, 2))
+
+    monkeypatch.setattr(app, "_servers", servers)
+    monkeypatch.setattr(app, "_level", measure)
+    plan = app.Plan(["p"], Sampling(8), [1, 4], warm_up=0, seconds=1, repeats=1)
+    with pytest.raises(RequestRefusedError):
+        app.bench(Target(url="x:1"), plan, as_json=as_json, no_color=True)
+    shown = capsys.readouterr().out
+    if as_json:
+        assert [each["streams"] for each in json.loads(shown)["levels"]] == [1]
+    else:
+        assert shown.splitlines()[1].split()[:4] == ["1", "1.5", "1.0", "1.50"]

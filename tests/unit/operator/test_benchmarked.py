@@ -159,7 +159,7 @@ def test_what_is_written_is_read() -> None:
     (only,) = recorded([measured, unknown])
     assert (only.streams, only.speedup, only.low, only.high) == (4, 1.75, 1.5, 2.0)
     assert (only.pairs, only.requests) == (2, 7)
-    record = Record(revision=REVISION, at=datetime(2026, 1, 1, tzinfo=UTC), against="10.0.0.1:8001", levels=(only,))
+    record = Record(revision=REVISION, at=datetime(2026, 1, 1, tzinfo=UTC), against="GPU_1:8001", levels=(only,))
     owner: Object = {"metadata": {"name": "quickstart", "namespace": "default", "uid": "uid-1"}}
     made = config_map(owner, record)
     assert made["metadata"]["name"] == "quickstart-benchmark"
