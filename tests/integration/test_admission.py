@@ -49,6 +49,8 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"speculation__maxDraftLen": 0}, "should be greater than or equal to 1", "no draft tokens"),
     ({"speculation__maxDraftLen": 33}, "should be less than or equal to 32", "beyond any use"),
     ({"speculation__maxDraftLen": "four"}, 'must be of type integer: "string"', "a word for a number"),
+    ({"speculation__maxDraftLen": "4"}, 'must be of type integer: "string"', "a number as a text"),
+    ({"speculation__adaptive": {"enabled": "true"}}, 'must be of type boolean: "string"', "a truth as a text"),
     ({"speculation__adaptive": {"minDraftLen": 5}}, "must not be above maxDraftLen", "a minimum above the maximum"),
     ({"speculation__adaptive": {"minDraftLen": -1}}, "should be greater than or equal to 0", "fewer than none"),
     ({"replicas": -1}, "should be greater than or equal to 0", "negative replicas"),

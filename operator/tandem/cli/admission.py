@@ -1,5 +1,5 @@
-"""What the API server does with an object before it stores it, offline, by the CRD's schema: defaults, unknown
-fields, CEL rules. Types and bounds are pydantic's to check, from the same source."""
+"""What the API server does with an object before it stores it, offline, by the CRD's schema: nulls, defaults,
+unknown fields, CEL rules. Types and bounds are pydantic's to check, from the same source."""
 
 import copy
 import sys
@@ -11,6 +11,16 @@ from typing import Any
 from tandem.api.crd import root_schema
 
 Schema = dict[str, Any]
+OPEN = "x-kubernetes-preserve-unknown-fields"
+
+
+def without_nulls(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without fields that are null: to the API server they are absent.
+
+    https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting-and-nullable
+    """
+    kept: dict[str, Any] = _without_nulls(manifest, _schema())
+    return kept
 
 
 def problems(manifest: dict[str, Any]) -> list[str]:
@@ -32,6 +42,14 @@ def _cel() -> Callable[[str, dict[str, Any]], Any]:
     import cel
 
     return cel.evaluate
+
+
+def _without_nulls(data: Any, schema: Schema) -> Any:
+    if isinstance(data, dict) and OPEN not in schema:
+        return {key: _without_nulls(value, _child(schema, key)) for key, value in data.items() if value is not None}
+    if isinstance(data, list):
+        return [_without_nulls(item, schema.get("items", {})) for item in data]
+    return data
 
 
 def _defaulted(data: Any, schema: Schema) -> Any:
@@ -57,7 +75,7 @@ def _problems(data: Any, schema: Schema, path: str) -> Iterator[str]:
         if not _cel()(rule["rule"], {"self": data}):
             yield f"{path or 'resource'}: {rule['message']}"
     if isinstance(data, dict):
-        closed = "properties" in schema and "x-kubernetes-preserve-unknown-fields" not in schema
+        closed = "properties" in schema and OPEN not in schema
         for key, value in data.items():
             below = f"{path}.{key}" if path else str(key)
             if closed and key not in schema["properties"]:

@@ -1,5 +1,6 @@
 """Services in a file of manifests, judged offline: the schema and its CEL rules, then the settings' profiles."""
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from tandem.accept import Accepted, Refusal, accept
-from tandem.api import KIND
+from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import admission
 from tandem.errors import TandemError
@@ -64,7 +65,10 @@ def accepted_all(text: str, settings: Settings) -> list[tuple[SpeculativeInferen
 
 
 def _judge(raw: dict[str, Any], settings: Settings) -> Judged:
+    raw = admission.without_nulls(raw)
     service = _parse(raw)
+    if raw.get("apiVersion") != API_VERSION:
+        return Judged(service, (f"apiVersion: write {API_VERSION}",))
     if problems := admission.problems(raw):
         return Judged(service, tuple(problems))
     accepted = accept(service.spec, settings)
@@ -78,10 +82,18 @@ def _services(text: str) -> list[dict[str, Any]]:
         documents = [document for document in yaml.safe_load_all(text) if document]
     except yaml.YAMLError as error:
         raise ManifestError(f"not YAML: {error}") from error
-    services = [document for document in documents if isinstance(document, dict) and document.get("kind") == KIND]
+    services = [each for document in documents for each in _items(document) if each.get("kind") == KIND]
     if not services:
         raise ManifestError(f"no {KIND} in the file")
     return services
+
+
+def _items(document: Any) -> list[dict[str, Any]]:
+    """The objects of a document: itself, or those of a List, as `kubectl get` prints it."""
+    if not isinstance(document, dict):
+        return []
+    items = document.get("items") if document.get("kind") == "List" else [document]
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _parse(raw: dict[str, Any]) -> SpeculativeInferenceService:
@@ -90,7 +102,8 @@ def _parse(raw: dict[str, Any]) -> SpeculativeInferenceService:
         raise ManifestError(f"a {KIND} in the file has no metadata.name that is a text: write one")
     raw = {**raw, "metadata": {"namespace": "default", **meta}}
     try:
-        return SpeculativeInferenceService.model_validate(raw)
+        # As JSON and strict: the API server takes no "2" for 2.
+        return SpeculativeInferenceService.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         raise ManifestError("\n".join([f"{meta['name']}:", *lines])) from error

@@ -51,6 +51,14 @@ REFUSED = {
         " not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize, or"
         " speculation.decodingType: None\n",
     ),
+    "the version": (
+        EAGLE.replace("v1alpha1", "v1"),
+        "eagle: apiVersion: write serving.tandem.dev/v1alpha1\n",
+    ),
+    "no version": (
+        EAGLE.replace("apiVersion: serving.tandem.dev/v1alpha1", ""),
+        "eagle: apiVersion: write serving.tandem.dev/v1alpha1\n",
+    ),
     "the schema": (
         EAGLE.replace("maxDraftLen: 3", "maxDraftLen: 99"),
         "error: eagle:\n  spec.speculation.maxDraftLen: Input should be less than or equal to 32\n",
@@ -83,6 +91,20 @@ def test_validate_judges_every_service_of_the_file(tmp_path: Path) -> None:
 
 def test_validate_accepts(tmp_path: Path) -> None:
     assert run(tmp_path, EAGLE, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n", "")
+
+
+def test_what_is_null_is_absent(tmp_path: Path) -> None:
+    # As templates leave it: nothing stands behind these keys.
+    text = f"{EAGLE}  placement:\n  replicas:\n  autoscaling:\n  podTemplate: {{spec: {{containers: }}}}\n"
+    assert run(tmp_path, text, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n", "")
+
+
+def test_validate_takes_what_kubectl_get_prints(tmp_path: Path) -> None:
+    live = yaml.safe_load(EAGLE)
+    live["metadata"] |= {"namespace": "a", "uid": "u", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    live["status"] = {"observedGeneration": 3, "replicas": 1}
+    listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [live, live]})
+    assert run(tmp_path, listed, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n" * 2, "")
 
 
 def test_render_warns_beside_the_manifests(tmp_path: Path) -> None:
