@@ -60,8 +60,11 @@ def explain(message: str) -> str:
     """kubectl's error, and what to do about it. Pure."""
     if "doesn't have a resource type" in message:
         return f"Tandem is not installed in this cluster: install its chart ({message})"
+    if "could not find the requested resource" in message:
+        return f"{message}: is Tandem's metrics server registered (chart value metricsServer.register)?"
     if "(NotFound)" in message:
-        return f"{message}; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
+        exists = f"; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
+        return f"{message}{exists if message.endswith('not found') else ''}"
     return f"{message}; kubectl uses the current kubeconfig: see `kubectl config current-context`"
 
 

@@ -161,7 +161,7 @@ def show_top(
     """Show services with their load and what speculation is worth, the busiest first.
 
     RUN, WAIT and TOKENS/S come from Tandem's metrics server, through the custom metrics API; the rest from status,
-    where AGE is that of the figures of speculation.
+    where AGE is that of the figures of speculation. A narrow terminal shows fewer columns.
     """
     from tandem.cli import top, words
 

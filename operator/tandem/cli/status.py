@@ -10,10 +10,12 @@ from rich.text import Text
 from tandem import kubectl, names
 from tandem.api import GROUP, PLURAL
 from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
+from tandem.cli.live import parse
 from tandem.cli.words import age, factor, number, percent, quantity
 from tandem.generate.format import printable
 from tandem.observed import Object, label, pod_problem, pod_ready
 
+ANSWERS = "answers"
 LABEL = 14
 """Width of the column of headings, in characters."""
 
@@ -21,7 +23,7 @@ LABEL = 14
 async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceService, list[Object], list[Object]]:
     """The service, its server pods and its autoscaler (KEDA's own, too). Raises kubectl.ClusterError."""
     place = ["--namespace", namespace] if namespace else []
-    service = SpeculativeInferenceService.model_validate(await kubectl.get(f"{PLURAL}.{GROUP}", name, *place))
+    service = parse(await kubectl.get(f"{PLURAL}.{GROUP}", name, *place))
     place = ["--namespace", service.namespace]
     of_service = f"{names.LABEL_SERVICE}={name}"
     pods, autoscalers = await asyncio.gather(
@@ -84,13 +86,21 @@ def _pods(service: SpeculativeInferenceService, pods: Sequence[Object]) -> Itera
     rolled = status.current_revision or "none yet"
     going = f", going to {status.update_revision}" if status.update_revision != status.current_revision else ""
     yield _headed("revision", f"{rolled}{going if status.update_revision else ''}")
-    ready = sum(map(pod_ready, pods))
+    states = {str(pod["metadata"]["name"]): _state(pod) for pod in pods}
+    ready = sum(state == ANSWERS for state in states.values())
     yield _headed("pods", f"{ready} of {service.spec.replicas} answer")
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
-        state = "answers" if pod_ready(pod) else pod_problem(pod) or "is starting"
-        where = pod["spec"].get("nodeName", "no node yet")
-        said = f"{pod['metadata']['name']}  {label(pod, names.LABEL_REVISION)}  {where}  {state}"
-        yield _headed("", said)
+        where, name = pod["spec"].get("nodeName", "no node yet"), pod["metadata"]["name"]
+        yield _headed("", f"{name}  {label(pod, names.LABEL_REVISION)}  {where}  {states[name]}")
+
+
+def _state(pod: Object) -> str:
+    status = pod.get("status", {})
+    if "deletionTimestamp" in pod["metadata"]:
+        return "is stopping"
+    if status.get("phase") in ("Succeeded", "Failed"):  # evicted, say: it stays until it is collected
+        return f"has ended: {status.get('reason', status['phase'])}: {status.get('message', 'its node stopped it')}"
+    return ANSWERS if pod_ready(pod) else pod_problem(pod) or "is starting"
 
 
 def _speculation(seen: SpeculationStatus, now: datetime) -> Iterator[str]:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import compress
 from typing import Any
 
 from rich import box
@@ -17,10 +18,20 @@ from rich.text import Text
 from tandem import kubectl
 from tandem.api import GROUP, PLURAL
 from tandem.api.types import SpeculativeInferenceService
+from tandem.cli.live import parse
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
 
 RUNNING, WAITING, TOKENS = "tandem_requests_running", "tandem_requests_waiting", "tandem_tokens_per_second"
 Key = tuple[str, str]
+COLUMNS = (
+    *("NAMESPACE", "NAME", "TYPE", "READY", "REPLICAS", "RUN", "WAIT", "TOKENS/S"),
+    *("ACCEPTED", "LENGTH", "SPEED-UP", "AGE", "WHY"),
+)
+WORDS = ("NAMESPACE", "NAME", "TYPE", "READY", "WHY")
+LEAST = ("TYPE", "WHY", "AGE", "LENGTH", "ACCEPTED", "REPLICAS", "SPEED-UP")
+"""What is left out where the terminal is too narrow, in this order: cut names and figures would say nothing."""
+AT_ONCE = 8
+"""kubectls that run beside each other: a cluster may have services in hundreds of namespaces."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +47,11 @@ async def read(namespace: str | None, everywhere: bool) -> Board:
     """Services of a namespace (the context's when None), or of all. Raises kubectl.ClusterError."""
     place = ["--all-namespaces"] if everywhere else ["--namespace", namespace] if namespace else []
     found = (await kubectl.get(f"{PLURAL}.{GROUP}", *place))["items"]
-    services = [SpeculativeInferenceService.model_validate(item) for item in found]
+    services = [parse(item) for item in found]
     spaces = sorted({service.namespace for service in services})
     asked = [(space, name) for space in spaces for name in (RUNNING, WAITING, TOKENS)]
-    answers = await asyncio.gather(*(_metric(*one) for one in asked), return_exceptions=True)
+    gate = asyncio.Semaphore(AT_ONCE)
+    answers = await asyncio.gather(*(_metric(gate, *one) for one in asked), return_exceptions=True)
     metrics: dict[str, dict[Key, float]] = {}
     for (_, name), answer in zip(asked, answers, strict=True):
         if isinstance(answer, dict):
@@ -50,24 +62,24 @@ async def read(namespace: str | None, everywhere: bool) -> Board:
     return Board(services, metrics, problems[0] if problems and not metrics else "")
 
 
-async def _metric(namespace: str, name: str) -> dict[Key, float]:
+async def _metric(gate: asyncio.Semaphore, namespace: str, name: str) -> dict[Key, float]:
     """A metric of a namespace's services. Raises kubectl.ClusterError, also where none of them is known."""
     path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/{PLURAL}.{GROUP}/*/{name}"
-    reply: dict[str, Any] = json.loads(await kubectl.kubectl("get", "--raw", path, "--request-timeout=15s"))
+    async with gate:
+        reply: dict[str, Any] = json.loads(await kubectl.kubectl("get", "--raw", path, "--request-timeout=15s"))
     return {(namespace, item["describedObject"]["name"]): quantity(item["value"]) for item in reply["items"]}
 
 
-def table(board: Board, at: datetime, *, everywhere: bool) -> Table:
-    """The table. Pure."""
+def table(board: Board, at: datetime, *, everywhere: bool, less: int = 0) -> Table:
+    """The table, without so many of `LEAST`. Pure."""
     caption = escape(f"no RUN, WAIT and TOKENS/S: {board.problem}") if board.problem else None
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
-    for name in (*(["NAMESPACE"] if everywhere else []), "NAME", "TYPE", "READY"):
-        made.add_column(name, no_wrap=True)
-    for name in ("REPLICAS", "RUN", "WAIT", "TOKENS/S", "ACCEPTED", "LENGTH", "SPEED-UP", "AGE"):
-        made.add_column(name, justify="right", no_wrap=True)
-    made.add_column("WHY", no_wrap=True)
+    left_out = {*LEAST[:less], *([] if everywhere else ["NAMESPACE"])}
+    shown = [name not in left_out for name in COLUMNS]
+    for name in compress(COLUMNS, shown):
+        made.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
     for service in sorted(board.services, key=lambda s: (-_tokens(board, s), s.namespace, s.name)):
-        made.add_row(*([service.namespace] if everywhere else []), *_row(board, service, at))
+        made.add_row(*compress(_row(board, service, at), shown))
     return made
 
 
@@ -76,10 +88,12 @@ def _tokens(board: Board, service: SpeculativeInferenceService) -> float:
 
 
 def _row(board: Board, service: SpeculativeInferenceService, at: datetime) -> list[str]:
+    """A cell for each of `COLUMNS`."""
     key, status, seen = (service.namespace, service.name), service.status, service.status.speculation
     ready = next((c for c in status.conditions if c.type == "Ready"), None)
     load = [board.metrics.get(name, {}).get(key) for name in (RUNNING, WAITING, TOKENS)]
     return [
+        service.namespace,
         service.name,
         str(service.spec.speculation.decoding_type),
         NONE if ready is None else "True" if ready.status == "True" else ready.reason,
@@ -104,18 +118,28 @@ async def top(console: Console, namespace: str | None, *, everywhere: bool, watc
     """Read and show; every `watch` seconds where that is given, until cancelled. Raises kubectl.ClusterError."""
     if watch is None or not console.is_terminal:
         while True:
-            console.print(await _shown(namespace, everywhere))
+            console.print(await _shown(console, namespace, everywhere))
             if watch is None:
                 return
             await asyncio.sleep(watch)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(await _shown(namespace, everywhere), refresh=True)
+            live.update(await _shown(console, namespace, everywhere), refresh=True)
             await asyncio.sleep(watch)
 
 
-async def _shown(namespace: str | None, everywhere: bool) -> Table | Text:
+async def _shown(console: Console, namespace: str | None, everywhere: bool) -> Table | Text:
     board = await read(namespace, everywhere)
     if not board.services:
         return Text("there are no services" + ("" if everywhere else " here; -A shows those of all namespaces"))
-    return table(board, now(), everywhere=everywhere)
+    return fitting(console, board, now(), everywhere=everywhere)
+
+
+def fitting(console: Console, board: Board, at: datetime, *, everywhere: bool) -> Table:
+    """The table with as many columns as the console is wide enough for."""
+    wide = console.options.update_width(10_000)
+    for less in range(len(LEAST)):
+        made = table(board, at, everywhere=everywhere, less=less)
+        if console.measure(made, options=wide).maximum <= console.width:
+            return made
+    return table(board, at, everywhere=everywhere, less=len(LEAST))

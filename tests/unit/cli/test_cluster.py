@@ -54,12 +54,15 @@ def test_read_service(obj: dict[str, Any], problem: str) -> None:
         ('error: the server doesn\'t have a resource type "x"', "Tandem is not installed in this cluster"),
         ('Error from server (NotFound): x "quick" not found', "lists those that exist"),
         ("The connection to the server was refused", "kubectl config current-context"),
+        ("Error from server (NotFound): the server could not find the requested resource", "metricsServer.register"),
+        ("Error from server (NotFound): a/b is not known now: its pods tell nothing yet", "tell nothing yet"),
     ],
-    ids=["no CRD", "no such service", "no cluster"],
+    ids=["no CRD", "no such service", "no cluster", "no metrics API", "no such metric"],
 )
 def test_explain_says_what_to_do(message: str, hint: str) -> None:
     assert hint in explain(message)
     assert message in explain(message)
+    assert ("lists those that exist" in explain(message)) is ('" not found' in message)
 
 
 class FakeKubectl:

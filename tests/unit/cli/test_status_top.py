@@ -121,6 +121,23 @@ def test_what_pods_say_cannot_steer_the_terminal() -> None:
     assert "␛[2J[red]gone" in text
 
 
+GOING = [
+    # metadata, status, what is said of the pod
+    ({"deletionTimestamp": "2026-01-01T11:59:00Z"}, {}, "is stopping"),
+    ({}, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "has ended: Evicted: low on memory"),
+    ({}, {"phase": "Failed"}, "has ended: Failed: its node stopped it"),
+]
+
+
+@pytest.mark.parametrize(("metadata", "state", "said"), GOING, ids=[row[2] for row in GOING])
+def test_pods_that_serve_no_more_do_not_count(metadata: dict[str, str], state: dict[str, str], said: str) -> None:
+    ready = yaml.safe_load(PODS)[0]
+    going = {**ready, "metadata": {**ready["metadata"], **metadata}, "status": {**ready["status"], **state}}
+    text = "\n".join(line.plain for line in status.lines(service(), [going], [], NOW))
+    assert "pods          0 of 2 answer" in text
+    assert f"node-1  {said}\n" in text
+
+
 def test_status_shows_advice() -> None:
     advice = {"gain": 1.2, "message": "write maxConcurrency: 8"}
     seen = {"samples": 9, "observedAt": "2026-01-01T11:59:00Z", "advice": advice}
@@ -154,6 +171,25 @@ def test_top_puts_the_busiest_first_and_shows_what_is_not_known_as_such() -> Non
     assert second[1:] == ["aaa", "DraftTarget", "-", "0/2", "-", "-", "-", "-", "-", "-", "-", "-"]
 
 
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (120, "NAMESPACE NAME TYPE READY REPLICAS RUN WAIT TOKENS/S ACCEPTED LENGTH SPEED-UP AGE WHY"),
+        (80, "NAMESPACE NAME READY REPLICAS RUN WAIT TOKENS/S ACCEPTED SPEED-UP"),
+        (50, "NAMESPACE NAME READY RUN WAIT TOKENS/S"),
+    ],
+    ids=["wide", "as terminals are by default", "narrow"],
+)
+def test_top_leaves_out_columns_rather_than_cut_them(width: int, columns: str) -> None:
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(top.fitting(console, top.Board([service()], BUSY), NOW, everywhere=True))
+    lines = [line.split() for line in capture.get().splitlines() if line.strip(" ─")]
+    assert lines[0] == columns.split()
+    assert lines[1][:2] == ["team-a", "llama"]
+    assert "…" not in capture.get()
+
+
 QUANTITIES = [("0", 0.0), ("1431m", 1.431), ("12", 12.0), ("3k", 3000.0), ("250u", 0.00025), ("1.5", 1.5)]
 
 
@@ -181,7 +217,7 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"""#!/bin/bash
 cd {folder}; echo "$@" >> calls
 for file in *.json; do case " $* " in *"${{file%.json}}"*) cat "$file"; exit 0;; esac; done
-echo 'Error from server (NotFound): no such thing' >&2; exit 1
+echo 'Error from server (NotFound): things "x" not found' >&2; exit 1
 """,
         encoding="utf-8",
     )
@@ -220,6 +256,31 @@ def test_top_reads_the_metrics_api(kubectl: Path) -> None:
     done = CliRunner().invoke(app, ["top", "-A"])
     assert done.exit_code == 0, done.stderr
     assert "1,234" in done.stdout
+
+
+def test_top_asks_for_a_few_metrics_at_a_time(kubectl: Path) -> None:
+    items = raw_list(service())["items"]
+    many = [{**item, "metadata": {**item["metadata"], "namespace": f"team-{i}"}} for item in items for i in range(9)]
+    answer(kubectl, "get speculativeinferenceservices", {"items": many})
+    script = (kubectl / "kubectl").read_text(encoding="utf-8")
+    counted = "mkdir -p running/$$; sleep 0.1; ls running | wc -l >> most; rmdir running/$$\nfor file"
+    (kubectl / "kubectl").write_text(script.replace("for file", counted, 1), encoding="utf-8")
+    assert CliRunner().invoke(app, ["top", "-A"]).exit_code == 0
+    seen = [int(line) for line in (kubectl / "most").read_text(encoding="utf-8").split()]
+    assert len(seen) == 1 + 9 * 3
+    assert max(seen) <= top.AT_ONCE
+
+
+@pytest.mark.parametrize("command", [["status", "llama"], ["top"]])
+def test_a_service_of_a_newer_tandem_is_said_to_be_one(kubectl: Path, command: list[str]) -> None:
+    (newer,) = raw_list(service())["items"]
+    newer["spec"]["speculation"]["decodingType"] = "Clairvoyant"
+    answer(kubectl, "get speculativeinferenceservices", newer if "status" in command else {"items": [newer]})
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
+        "error: team-a/llama is of another version of Tandem: use that one's command (spec."
+    )
 
 
 @pytest.mark.parametrize(
