@@ -26,7 +26,7 @@ Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of 
 Claim = Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")]
 Young = Annotated[int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")]
-Image = Annotated[str, typer.Option(help="Image of the fetcher.")]
+Image = Annotated[str, typer.Option(help="Image of the fetcher: what the chart has as fetcherImage.")]
 
 
 class PruneFailed(TandemError):

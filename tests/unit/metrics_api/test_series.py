@@ -1,11 +1,19 @@
 """The series of `/metrics` say what the custom metrics API says."""
 
-from prometheus_client import CollectorRegistry, generate_latest
+import re
+from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
+
+from tandem import metrics
+from tandem.metrics_api import judgements
 from tandem.metrics_api.board import Board
-from tandem.metrics_api.series import ReportSeries
+from tandem.metrics_api.series import HELP, ReportSeries
 
 from .conftest import report
+
+SCALING = Path(__file__).parents[3] / "docs/scaling.md"
 
 
 def lines(board: Board) -> list[str]:
@@ -30,3 +38,12 @@ def test_old_reports_have_no_series() -> None:
     board.post([report()])
     clock[0] = 121
     assert lines(board) == []
+
+
+def test_the_documentation_names_every_series() -> None:
+    own = [each for each in vars(metrics).values() if isinstance(each, MetricWrapperBase)]
+    families = [family for each in own for family in each.collect()]
+    made = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in families}
+    rows = re.findall(r"^\| (`tandem_.*?) \|", SCALING.read_text(encoding="utf-8"), re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"`(tandem_\w+)", row)}
+    assert told == made | set(HELP) | set(judgements.FAMILIES)
