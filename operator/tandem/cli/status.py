@@ -54,6 +54,8 @@ def lines(
     yield Text.assemble((f"{service.namespace}/{service.name}", "bold"), f"  {about}")
     if status.url:
         yield Text(status.url)
+    if "deletionTimestamp" in service.metadata:
+        yield Text("it is being deleted", "yellow")
     if status.observed_generation != service.generation:
         yield Text("the operator has not acted on this spec yet: is it running?", "yellow")
     yield Text()

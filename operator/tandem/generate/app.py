@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tandem.generate.client import Server
 from tandem.generate.cluster import find_ready, port_forward
+from tandem.generate.errors import UnreachableError
 from tandem.generate.figures import Outcome
 from tandem.generate.session import Plan, Session
 from tandem.generate.view import JsonView, Progress, TextView, View, stdout_console
@@ -76,7 +77,11 @@ async def connect(target: Target, progress: Progress) -> AsyncIterator[Server]:
     found = await find_ready(target.name, target.namespace, target.wait_seconds, progress)
     progress("")
     async with port_forward(found) as url, Server(url) as server:
-        yield server
+        try:
+            yield server
+        except UnreachableError as error:
+            look = f"see `tandem status {found.name} --namespace {found.namespace}`"
+            raise UnreachableError(f"{error}; {url} was forwarded to a pod of the service: {look}") from error
 
 
 async def until_signal(work: Coroutine[Any, Any, int]) -> int:

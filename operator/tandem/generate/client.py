@@ -10,7 +10,7 @@ import grpc
 from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
-from tandem.generate.errors import RequestRefusedError, ServerError
+from tandem.generate.errors import RequestRefusedError, ServerError, UnreachableError
 from tandem.generate.figures import Arrival, Chunk, Totals
 from tandem.generate.request import APIS, BLS, Api, Request, infer_inputs
 
@@ -96,8 +96,8 @@ class Server:
         finally:
             responses.cancel()
 
-    def _unreachable(self, details: str | None) -> ServerError:
-        return ServerError(
+    def _unreachable(self, details: str | None) -> UnreachableError:
+        return UnreachableError(
             f"no Triton server answers at {self._url} ({details}):"
             " check the address (the gRPC port, 8001 by default) and that the server is up"
         )

@@ -15,5 +15,9 @@ class ServerError(GenerateError):
     """The server cannot be reached, or is not what this client speaks to."""
 
 
+class UnreachableError(ServerError):
+    """Nobody answers there, or not any more."""
+
+
 class RequestRefusedError(GenerateError):
     """The server refused one request, with its own words; others may well pass."""

@@ -1,17 +1,24 @@
 """Which servers can be asked for what, and signals that end a run."""
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tritonclient.grpc import service_pb2
 
+from tandem.generate import app
 from tandem.generate.client import Server
-from tandem.generate.errors import ServerError
+from tandem.generate.cluster import Found
+from tandem.generate.errors import ServerError, UnreachableError
+from tandem.generate.view import Progress
 
 OPERATOR = Path(__file__).parents[3] / "operator"
 
@@ -57,6 +64,21 @@ async def test_a_server_with_a_draft_model_can(monkeypatch: pytest.MonkeyPatch) 
     server = Server("host:8001")
     monkeypatch.setattr(server, "_client", Triton({"speculative_bls"}, max_draft_len="4"))
     await server.check(drafts_by_request=True)
+
+
+async def test_a_pod_that_goes_is_told_by_its_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found(*_: Any) -> Found:
+        return Found("quick", "demo", "")
+
+    @contextlib.asynccontextmanager
+    async def forward(_: Found) -> AsyncIterator[str]:
+        yield "127.0.0.1:40123"
+
+    monkeypatch.setattr(app, "find_ready", found)
+    monkeypatch.setattr(app, "port_forward", forward)
+    with pytest.raises(UnreachableError, match=r"^no answer; .*: see `tandem status quick --namespace demo`$"):
+        async with app.connect(app.Target("quick"), Progress(Console(file=io.StringIO()))):
+            raise UnreachableError("no answer")
 
 
 RUN = """

@@ -121,6 +121,12 @@ def test_what_pods_say_cannot_steer_the_terminal() -> None:
     assert "␛[2J[red]gone" in text
 
 
+def test_status_of_a_service_that_goes_says_so() -> None:
+    metadata = {**service().metadata, "deletionTimestamp": "2026-01-01T12:00:00Z"}
+    gone = service().model_copy(update={"metadata": metadata})
+    assert "it is being deleted" in [line.plain for line in status.lines(gone, [], [], NOW)]
+
+
 GOING = [
     # metadata, status, what is said of the pod
     ({"deletionTimestamp": "2026-01-01T11:59:00Z"}, {}, "is stopping"),
