@@ -1,7 +1,9 @@
 """Every file of examples/ is accepted as it stands and rendered completely, offline."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -56,6 +58,36 @@ def test_the_documentation_says_which_profiles_never_ran(settings: Settings) -> 
         (p.name, ", ".join(mode.value for mode in p.modes), "yes" if p.verified else "**never**")
         for p in settings.profiles
     )
+
+
+def written_in_documents() -> Iterator[tuple[str, str]]:
+    """Document and text of each YAML that people may copy from it."""
+    for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("*/*/README.md")]:
+        for text in re.findall(r"^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            yield path.name, text
+
+
+def unknown(values: dict[str, Any], defaults: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Values that the chart has not."""
+    for key, value in values.items():
+        if key not in defaults:
+            yield f"{path}{key}"
+        elif isinstance(value, dict) and defaults[key]:
+            yield from unknown(value, defaults[key], f"{path}{key}.")
+
+
+def test_what_documents_show_can_be_copied(settings: Settings) -> None:
+    quickstart = yaml.safe_load((REPOSITORY / "examples/quickstart.yaml").read_text(encoding="utf-8"))
+    chart = yaml.safe_load((REPOSITORY / "charts/tandem/values.yaml").read_text(encoding="utf-8"))
+    found = list(written_in_documents())
+    assert len(found) >= 7
+    for document, text in found:
+        shown = yaml.safe_load(text)
+        if "spec" in shown:
+            whole = {**quickstart, **shown, "spec": {**quickstart["spec"], **shown["spec"]}}
+            assert accepted_all(yaml.safe_dump(whole), settings), document
+        elif not text.startswith("# keda-values.yaml"):  # those are KEDA's own chart's
+            assert list(unknown(shown, chart)) == [], document
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
