@@ -127,7 +127,9 @@ def verdict(levels: Sequence[Level]) -> str:
     streams = {outcome: [level.streams for level in levels if level.outcome is outcome] for outcome in Outcome}
     found = {outcome: loads for outcome, loads in streams.items() if loads}
     if len(found) == 1:
-        return f"speculation {next(iter(found))} at every load measured{_advice(set(found))}"
+        (outcome,) = found
+        load = "any load" if outcome is Outcome.UNCLEAR else "every load"
+        return f"speculation {outcome} at {load} measured{_advice({outcome})}"
     parts = [f"{outcome} at {', '.join(map(str, loads))}" for outcome, loads in found.items()]
     return f"speculation {', '.join(parts)} streams{_advice(set(found))}"
 

@@ -85,7 +85,7 @@ def test_speedup(pairs: list[tuple[int, int]], speedup: float | None, reason: st
         ),
         (
             [level(1, (2, 2))],
-            "speculation makes no clear difference at every load measured: measure for longer (--seconds, --repeats)",
+            "speculation makes no clear difference at any load measured: measure for longer (--seconds, --repeats)",
         ),
         (
             [level(1, (3, 0))],
