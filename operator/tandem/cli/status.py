@@ -20,24 +20,35 @@ LABEL = 14
 """Width of the column of headings, in characters."""
 
 
-async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceService, list[Object], list[Object]]:
+Listed = list[Object] | str
+"""Objects; or why they cannot be read: who may see services need not see all that is theirs."""
+
+
+async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceService, Listed, Listed]:
     """The service, its server pods and its autoscaler (KEDA's own, too). Raises kubectl.ClusterError."""
     place = ["--namespace", namespace] if namespace else []
     service = parse(await kubectl.get(f"{PLURAL}.{GROUP}", name, *place))
     place = ["--namespace", service.namespace]
     of_service = f"{names.LABEL_SERVICE}={name}"
     pods, autoscalers = await asyncio.gather(
-        kubectl.get("pods", *place, "--selector", f"{of_service},{names.LABEL_COMPONENT}={names.SERVER}"),
-        kubectl.get("horizontalpodautoscalers.v2.autoscaling", *place, "--selector", of_service),
+        _listed("pods", *place, "--selector", f"{of_service},{names.LABEL_COMPONENT}={names.SERVER}"),
+        _listed("horizontalpodautoscalers.v2.autoscaling", *place, "--selector", of_service),
     )
-    return service, pods["items"], autoscalers["items"]
+    return service, pods, autoscalers
+
+
+async def _listed(*arguments: str) -> Listed:
+    try:
+        return list((await kubectl.get(*arguments))["items"])
+    except kubectl.ClusterError as error:
+        return str(error)
 
 
 def show(
     console: Console,
     service: SpeculativeInferenceService,
-    pods: Sequence[Object],
-    autoscalers: Sequence[Object],
+    pods: Listed,
+    autoscalers: Listed,
     now: datetime,
 ) -> None:
     """Write it, a line each; long lines are the terminal's to wrap."""
@@ -45,9 +56,7 @@ def show(
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def lines(
-    service: SpeculativeInferenceService, pods: Sequence[Object], autoscalers: Sequence[Object], now: datetime
-) -> Iterator[Text]:
+def lines(service: SpeculativeInferenceService, pods: Listed, autoscalers: Listed, now: datetime) -> Iterator[Text]:
     """The lines. Pure."""
     spec, status = service.spec, service.status
     about = f"{spec.runtime.mode} {spec.speculation.decoding_type}, profile {spec.runtime.profile}"
@@ -66,7 +75,10 @@ def lines(
         yield from _under("speculation", _speculation(status.speculation, now))
     if status.autoscaling:
         yield from _under("autoscaling", _autoscaling(status.autoscaling, now))
-    yield from _under("", (_autoscaler(autoscaler) for autoscaler in autoscalers))
+    if not isinstance(autoscalers, str):
+        yield from _under("", (_autoscaler(autoscaler) for autoscaler in autoscalers))
+    elif spec.autoscaling:
+        yield _headed("autoscaler", autoscalers)
 
 
 def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text]:
@@ -83,11 +95,14 @@ def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text
         )
 
 
-def _pods(service: SpeculativeInferenceService, pods: Sequence[Object]) -> Iterator[Text]:
+def _pods(service: SpeculativeInferenceService, pods: Listed) -> Iterator[Text]:
     status = service.status
     rolled = status.current_revision or "none yet"
     going = f", going to {status.update_revision}" if status.update_revision != status.current_revision else ""
     yield _headed("revision", f"{rolled}{going if status.update_revision else ''}")
+    if isinstance(pods, str):
+        yield _headed("pods", f"{status.ready_replicas or 0} of {service.spec.replicas} answer; {pods}")
+        return
     states = {str(pod["metadata"]["name"]): _state(pod) for pod in pods}
     ready = sum(state == ANSWERS for state in states.values())
     yield _headed("pods", f"{ready} of {service.spec.replicas} answer")

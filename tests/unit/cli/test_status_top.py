@@ -248,6 +248,18 @@ def test_the_commands_read_through_kubectl(kubectl: Path) -> None:
     assert "serving.tandem.dev/service=llama,serving.tandem.dev/component=server" in calls
 
 
+def test_status_shows_what_one_may_see(kubectl: Path) -> None:
+    answer(kubectl, "speculativeinferenceservices.serving.tandem.dev llama", raw_list(service())["items"][0])
+    script = (kubectl / "kubectl").read_text(encoding="utf-8")
+    forbidden = """echo 'Error from server (Forbidden): pods is forbidden: User "jo" cannot list them' >&2; exit 1"""
+    (kubectl / "kubectl").write_text(f"{script[: script.rindex('echo')]}{forbidden}\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["status", "llama"])
+    assert done.exit_code == 0, done.stderr
+    assert "mean accepted length 3.90" in done.stdout
+    assert "pods          2 of 2 answer; Error from server (Forbidden): pods is forbidden" in done.stdout
+    assert "autoscaler    Error from server (Forbidden)" in done.stdout
+
+
 def test_top_without_the_metrics_api_says_so_and_shows_the_rest(kubectl: Path) -> None:
     answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
     done = CliRunner().invoke(app, ["top"])
