@@ -116,7 +116,7 @@ class Recorder:
         totals = chunks[-1].totals or Totals()
         with_tokens = [arrival.seconds for arrival in self._arrivals if arrival.chunk.is_pass]
         told = round(self.tokens / totals.tokens_per_pass) if totals.tokens_per_pass else 0
-        beyond = self.tokens - told if told and not totals.draft_tokens else 0
+        beyond = max(0, self.tokens - told) if told and not totals.draft_tokens else 0
         return Completion(
             text="".join(chunk.text for chunk in chunks),
             ids=tuple(token for chunk in chunks for token in chunk.ids),

@@ -87,6 +87,13 @@ LENGTHS = [
         None,
         None,
     ),
+    (
+        "nor one that counts the prompt's iteration, which gave no token",
+        [Chunk("a", (1,)), last("b", (2,), tokens_per_pass=2 / 3)],
+        3,
+        None,
+        None,
+    ),
 ]
 
 
