@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tandem.benchmark import app
+from tandem.benchmark import app, record
 from tandem.benchmark.figures import Level, Side, Window, verdict
 from tandem.generate.app import Target
 from tandem.generate.errors import RequestRefusedError
 from tandem.generate.figures import Completion, Totals
 from tandem.generate.request import Sampling
+from tandem.kubectl import ClusterError
 
 
 def completion(tokens: int, seconds: float, first: float, drafted: int = 0, accepted: int = 0) -> Completion:
@@ -65,6 +66,9 @@ def test_speedup(pairs: list[tuple[int, int]], speedup: float | None, reason: st
     assert level(1, *pairs).speedup == speedup, reason
 
 
+NOT_ALONE = Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.5, drafted=8, accepted=6)),)))
+
+
 @pytest.mark.parametrize(
     ("levels", "says"),
     [
@@ -92,7 +96,7 @@ def test_speedup(pairs: list[tuple[int, int]], speedup: float | None, reason: st
             "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?",
         ),
         (
-            [Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.5, drafted=8, accepted=6)),)))],
+            [NOT_ALONE],
             "what should run the target alone speculates too: give --against a service of decodingType None",
         ),
     ],
@@ -125,3 +129,24 @@ def test_what_was_measured_is_shown_though_the_rest_cannot_be(
         assert [each["streams"] for each in json.loads(shown)["levels"]] == [1]
     else:
         assert shown.splitlines()[1].split()[:4] == ["1", "1.5", "1.0", "1.50"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "says"),
+    [
+        ([NOT_ALONE], "not recorded: what should run the target alone speculates too"),
+        ([level(1, (3, 0))], "no tokens"),
+    ],
+    ids=["the other side speculates", "no tokens"],
+)
+async def test_what_says_nothing_of_speculation_is_not_recorded(
+    levels: list[Level], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = record.Serving({"metadata": {"name": "quick", "namespace": "demo", "uid": "u"}}, "0a1b")
+
+    async def serving(*_: Any) -> record.Serving:
+        return measured
+
+    monkeypatch.setattr(record, "serving", serving)
+    with pytest.raises(ClusterError, match=says):
+        await record.keep(measured, levels, "other")
