@@ -39,6 +39,8 @@ DECIDE_EVERY = 24
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
 LEAST_LOSS = 0.02
 REGROUP_ROUNDS = 4
+# Rounds whose length says little, at the start and after speculation came back: of calls, too, little is known.
+UNSETTLED_ROUNDS = 16
 # Trials without a budget at the start and whenever there are twice as many rows as ever before; the length
 # stays until they are over.
 FREE_TRIALS = 4
@@ -166,7 +168,7 @@ class DraftLength:
         self._regroup = max(0, self._regroup - 1)
         if self.off:
             self._costs.doubt_draft(0.5 ** (passed / DOUBT_SECONDS))
-        elif self._trial is None and self._settled:
+        elif self._trial is None and self._settled and not self._apart and self._rounds > UNSETTLED_ROUNDS:
             self._times.took(self._waves, rows, self._k, passed)
         elif self._trial is not None:
             self._budget.charge(passed - 2 * self._times.period(rows, self._trial))

@@ -26,7 +26,7 @@ class RoundTimes:
         self._server = server
         self._separate = separate
         self._waves = 1
-        self._beyond: dict[int, float] = {}  # rounds over their calls, by waves in flight
+        self._beyond = {1: 1.0, 2: 1.0}  # rounds over their calls, by waves in flight
 
     def side_by_side(self, rows: int, k: int) -> bool:
         """Whether there can be two waves: one drafts while the other is verified."""
@@ -50,8 +50,6 @@ class RoundTimes:
     def by_waves(self, rows: int, k: int) -> tuple[float, float]:
         """With one wave and with two."""
         one, two = self._calls(rows, k)
-        if len(self._beyond) < 2:
-            return one, two
         least = min(self._beyond.values())
         return one * self._beyond[1] / least, two * self._beyond[2] / least
 
@@ -61,8 +59,7 @@ class RoundTimes:
             return
         beyond = seconds / self._calls(rows, k)[waves - 1]
         if beyond < PAUSE:
-            known = self._beyond.get(waves, beyond)
-            self._beyond[waves] = known + NEW * (beyond - known)
+            self._beyond[waves] += NEW * (beyond - self._beyond[waves])
 
     def _calls(self, rows: int, k: int) -> tuple[float, float]:
         """What the calls of a round take, in one wave and in two."""

@@ -1,0 +1,43 @@
+"""What rounds take, by the order in which they go."""
+
+import pytest
+
+from tandem_serving.acceptance import Acceptance
+from tandem_serving.call_costs import Costs
+from tandem_serving.round_times import RoundTimes
+
+ROWS, K = 8, 2
+
+
+@pytest.fixture
+def times() -> RoundTimes:
+    """Both engines' calls are known: a draft takes 5 ms, a verification 12 ms."""
+    costs = Costs()
+    for _ in range(50):
+        for rows in (ROWS, ROWS // 2):
+            costs.observe_draft(rows, K, 0.005)
+            costs.observe_target(rows, K, 0.012)
+    return RoundTimes(costs, Acceptance(K), separate=True)
+
+
+# How often which order took how many times its calls; what one wave seems to take more than two, beyond their calls.
+LEARNT = [
+    ([(1, 40, 1.3)], 1.25, 1.3, "what goes on is known soon"),
+    ([(2, 40, 1.0), (1, 40, 1.3)], 1.25, 1.3, "both"),
+    ([(1, 40, 1.2), (2, 40, 1.2)], 0.97, 1.03, "what both have in common is no difference"),
+    ([(2, 3, 0.39), (1, 3, 0.54)], 0.85, 1.18, "a few odd rounds, before calls are known well"),
+    ([(2, 40, 1.0), (1, 2, 1.9)], 1.0, 1.2, "cohorts that wait for each other once as they become one"),
+    ([(2, 40, 1.0), (1, 9, 35.0)], 0.97, 1.03, "a pause"),
+]
+
+
+@pytest.mark.parametrize(("rounds", "least", "most", "reason"), LEARNT, ids=[row[-1] for row in LEARNT])
+def test_what_rounds_take_beyond_their_calls(
+    times: RoundTimes, rounds: list[tuple[int, int, float]], least: float, most: float, reason: str
+) -> None:
+    calls = times.by_waves(ROWS, K)
+    for waves, number, often in rounds:
+        for _ in range(number):
+            times.took(waves, ROWS, K, often * calls[waves - 1])
+    one, two = times.by_waves(ROWS, K)
+    assert least <= (one / calls[0]) / (two / calls[1]) <= most, reason
