@@ -33,7 +33,7 @@ from rich.console import Console
 
 from bench import collect
 from cluster.core import Cluster
-from integration.conftest import free_port
+from cluster.ports import free_port
 from integration.metrics_server import telling_cluster
 from integration.pages import PORT
 from tandem import names

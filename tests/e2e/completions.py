@@ -51,7 +51,7 @@ def stream(client: triton.InferenceServerClient, prompt: str, draft_tokens: int)
     )
     chunks = []
     while True:
-        result, error = answers.get(timeout=60)
+        result, error = answers.get(timeout=240)
         assert error is None, error
         response = result.get_response()
         if response.outputs:

@@ -32,7 +32,7 @@ def load_demo() -> ModuleType:
     return module
 
 
-def wait_for(what: str, check: Callable[[], Any], seconds: float = 60) -> Any:
+def wait_for(what: str, check: Callable[[], Any], seconds: float = 180) -> Any:
     """Poll `check` until it returns something true, which is returned."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -76,7 +76,7 @@ class Site:
             return {}
         return {c["type"]: c for c in status["conditions"]}
 
-    def wait_condition(self, name: str, kind: str, status: str, seconds: float = 120) -> dict[str, Any]:
+    def wait_condition(self, name: str, kind: str, status: str, seconds: float = 240) -> dict[str, Any]:
         def check() -> dict[str, Any] | None:
             found = self.conditions(name).get(kind)
             return found if found and found["status"] == status else None
@@ -129,6 +129,7 @@ class Site:
         start = log.stat().st_size
 
         def count(controller: str) -> int:
+            time.sleep(1)  # an entry comes after the answer to its request
             with log.open("rb") as file:
                 file.seek(start)
                 entries = [json.loads(line) for line in file if line.endswith(b"\n")]
@@ -178,7 +179,7 @@ def site(images: list[Built]) -> Iterator[Site]:
     # The real admission plugin holds the serving pods to the strictest standard.
     made.run("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
     made.run("apply", "-f", str(QUICKSTART))
-    made.wait_condition("quickstart", "Ready", "True", 240)
+    made.wait_condition("quickstart", "Ready", "True")
     made.undisturbed = made.state("quickstart")
     yield made
     cluster.down()

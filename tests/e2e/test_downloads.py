@@ -37,7 +37,7 @@ class Hub:
         site.run("apply", "-f", "-", stdin=json.dumps(hub_service()))
         self.url = f"http://{site.run('get', 'service', 'hub', '-o', 'jsonpath={.spec.clusterIP}')}:8900"
         site.run("apply", "-f", "-", stdin=json.dumps(hub_pod(image, self.url)))
-        site.run("wait", "pod/hub", "--for=condition=Ready", "--timeout=60s")
+        site.run("wait", "pod/hub", "--for=condition=Ready", "--timeout=180s")
         wait_for("the hub to answer", self.answers)
 
     def answers(self) -> bool:
@@ -49,13 +49,13 @@ class Hub:
 
     def sent(self) -> dict[str, int]:
         """Bytes sent, by model and file."""
-        with urllib.request.urlopen(f"{self.url}/_stats", timeout=5) as reply:
+        with urllib.request.urlopen(f"{self.url}/_stats", timeout=30) as reply:
             found: dict[str, int] = json.load(reply)
         return found
 
     def fault(self, **faults: Any) -> None:
         request = urllib.request.Request(f"{self.url}/_faults", json.dumps(faults).encode(), method="PUT")
-        urllib.request.urlopen(request, timeout=5).close()
+        urllib.request.urlopen(request, timeout=30).close()
 
     def secret(self, name: str, token: str = "") -> None:
         """A Secret that sends downloads here."""
@@ -144,26 +144,28 @@ def test_a_corrupted_file_is_refused_by_name_until_the_job_is_deleted(site: Site
     assert site.server_pods(another) == {}
     hub.fault(corrupt=[])
     site.run("delete", "jobs", "-l", site.label(another, "fetch"))
-    site.wait_condition(another, "Ready", "True", 180)
+    site.wait_condition(another, "Ready", "True")
 
 
 def test_a_download_that_is_killed_goes_on_and_is_served(site: Site, hub: Hub) -> None:
     """The node's own files say the same as the Hub's, so the quickstart's completions are the standard."""
     size = (REPOSITORY / "images/reference/pair/target/model.safetensors").stat().st_size
-    hub.fault(bytes_per_second=size / 30)
+    hub.fault(bytes_per_second=size / 120)  # the operator looks every 15 s, and a pod may not answer it at once
     site.apply("fetched", target=model("target"), draft=model("draft"))
 
     def progress() -> bool:
         message = str(site.conditions("fetched").get("ModelsReady", {}).get("message", ""))
-        return "Fetching: " in message and "(0 %)" not in message
+        # So much that what is lost on the way to a process that is killed is less.
+        begun = hub.sent().get("pair/target/model.safetensors", 0) > size / 10
+        return begun and "Fetching: " in message and "(0 %)" not in message
 
-    wait_for("the progress in the condition", progress, 90)
+    wait_for("the progress in the condition", progress)
     before = hub.sent()["pair/target/model.safetensors"]
-    assert 0 < before < size
+    assert before < size
     for pod in fetching(site, "fetched"):
         site.run("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
     hub.fault(bytes_per_second=0)
-    site.wait_condition("fetched", "Ready", "True", 180)
+    site.wait_condition("fetched", "Ready", "True")
     sent = hub.sent()["pair/target/model.safetensors"]
     assert size <= sent < size + before, "what was there was not fetched again"
     assert not site.items("jobs", site.label("fetched")), "done, and its verdict kept"
@@ -178,7 +180,7 @@ def test_another_service_of_the_same_models_fetches_nothing(site: Site, hub: Hub
     site.run("delete", "sis", "fetched", "--ignore-not-found")
     sent = hub.sent()
     site.apply(another, target=model("target"), draft=model("draft"))
-    site.wait_condition(another, "Ready", "True", 180)
+    site.wait_condition(another, "Ready", "True")
     assert hub.sent() == sent
 
 
@@ -203,7 +205,7 @@ def test_what_no_service_refers_to_goes_when_asked_for(
 ) -> None:
     """The draft is referred to, the target is not any more."""
     site.apply(another, draft=model("draft"))
-    site.wait_condition(another, "Ready", "True", 180)
+    site.wait_condition(another, "Ready", "True")
     assert "removed 0.00 GB in 0 folders" in prune(site, images), "an hour of grace"
     told = prune(site, images, "--young", "0", "--dry-run").splitlines()
     assert len(told) == 2, "the target's folder, and the sum"

@@ -18,7 +18,7 @@ TOKENS = 48  # as completions.inputs asks for
 def llmapi(site: Site) -> Iterator[str]:
     name = str(yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"])
     site.run("apply", "-f", str(EXAMPLE))
-    site.wait_condition(name, "Ready", "True", 240)
+    site.wait_condition(name, "Ready", "True")
     yield name
     site.run("delete", "sis", name)
 

@@ -13,8 +13,9 @@ from typing import Any
 from cluster import pki
 from cluster.core import Cluster
 
-SECONDS = 10
-"""After which a request that stayed alone is let in: those whose writers were not to write at once."""
+SECONDS = 14
+"""After which a request that stayed alone is refused, as by a webhook that fails: its writer tries again. The API
+server waits for a webhook for 30 s at most."""
 
 
 @contextmanager
@@ -50,7 +51,11 @@ def created_at_once(cluster: Cluster, folder: Path, resource: str, namespace: st
 
     def with_others() -> None:
         if not met.is_set():
-            together.wait()
+            try:
+                together.wait()
+            except threading.BrokenBarrierError:
+                together.reset()  # for the next tries
+                raise
             met.set()
 
     authority = pki.load_authority(folder, "webhook-ca")

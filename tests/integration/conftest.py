@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import pytest
 import yaml
 
 from cluster.core import Cluster
+from cluster.errors import ClusterError
+from cluster.ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 STAGES = Path(__file__).parent / "stages"
@@ -53,7 +56,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
 
 
-def wait_for(what: str, check: Callable[[], Any], seconds: float = 30, log: Path | None = None) -> Any:
+PATIENCE = 90.0
+"""Seconds for what takes a few where nothing else runs: how long is not what is tested."""
+
+
+def wait_for(what: str, check: Callable[[], Any], seconds: float = PATIENCE, log: Path | None = None) -> Any:
     """Poll `check` until it returns something true, which is returned."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -65,9 +72,21 @@ def wait_for(what: str, check: Callable[[], Any], seconds: float = 30, log: Path
 
 
 def wait_established(cluster: Cluster, crd: str) -> None:
-    """Wait until a definition is served. kubectl fails, rather than waits, while it has no conditions at all."""
+    """Wait until a definition is served. kubectl fails, rather than waits, while it has no conditions at all.
+
+    Established, its kind may still be missing in what the API server tells of itself.
+    """
     established = ("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=5s")
-    wait_for(f"{crd} to be served", lambda: cluster.kubectl.works(*established))
+    wait_for(f"{crd} to be established", lambda: cluster.kubectl.works(*established))
+    wait_for(f"{crd} to be served", lambda: _is_read(cluster, crd.split(".")[0]))
+
+
+def _is_read(cluster: Cluster, plural: str) -> bool:
+    try:
+        cluster.reader.items(plural, namespace="")
+    except ClusterError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")
@@ -133,7 +152,7 @@ class Namespace:
         conditions = self.get("sis", name)["status"]["conditions"]
         return next(str(c["message"]) for c in conditions if c["type"] == condition)
 
-    def wait(self, condition: str, wanted: str, seconds: float = 30, name: str = "svc") -> None:
+    def wait(self, condition: str, wanted: str, seconds: float = PATIENCE, name: str = "svc") -> None:
         """Wait until a condition is `Status` or `Status/Reason`."""
         try:
             wait_for(
@@ -144,6 +163,16 @@ class Namespace:
         except AssertionError as error:
             seen = self.run("get", "sis,jobs,pods,nodes", "-o", "wide")
             raise AssertionError(f"{error}\n{self.conditions(name)}\n{seen}") from error
+
+    def wait_settled(self, name: str = "svc") -> None:
+        """Wait until the service is Ready and the Event that says so, the last that is written then, is there."""
+        self.wait("Ready", "True", name=name)
+        wait_for("the Event that it is Ready", lambda: "ServersAnswer" in self.events(name))
+
+    def events(self, name: str = "svc") -> list[str]:
+        """Reasons of Tandem's Events of a service, as often as it wrote them."""
+        found = [e for e in self.items("events") if e["source"].get("component") == "tandem"]
+        return [str(e["reason"]) for e in found if e["involvedObject"]["name"] == name]
 
     def children(self) -> set[str]:
         """`Kind/name` of all that Tandem made and is not transient."""
@@ -236,14 +265,14 @@ class OperatorProcess:
     def probe(self, path: str) -> tuple[int, str]:
         """Status code and text of `/readyz` or `/healthz`; 0 while it does not listen."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
         except OSError as error:
             return 0, str(error)
 
-    def wait_ready(self, seconds: float = 30) -> "OperatorProcess":
+    def wait_ready(self, seconds: float = PATIENCE) -> "OperatorProcess":
         wait_for("the operator's /readyz", lambda: self.probe("/readyz")[0] == 200, seconds, self.log)
         return self
 
@@ -257,7 +286,7 @@ class OperatorProcess:
         """SIGTERM, and its exit code."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE)
 
     @property
     def runs(self) -> bool:
@@ -268,14 +297,6 @@ class OperatorProcess:
         """The running process."""
         assert self.process is not None
         return psutil.Process(self.process.pid)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -312,16 +333,24 @@ def operator_with(lasting_operator: OperatorProcess, tmp_path: Path) -> Iterator
 
 
 class AuditLog:
-    """Requests that the API server answered since a moment."""
+    """Requests that the API server received since a moment.
 
-    def __init__(self, path: Path) -> None:
+    It writes of a request after it has answered it: whoever saw what a request did may be earlier than its entry.
+    """
+
+    LAG_SECONDS = 1.0
+
+    def __init__(self, path: Path, *, everything: bool = False) -> None:
         self.path = path
-        self.start = path.stat().st_size
+        self.start = 0 if everything else path.stat().st_size
+        self.since = "" if everything else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def entries(self) -> list[dict[str, Any]]:
+        time.sleep(self.LAG_SECONDS)
         with self.path.open("rb") as log:
             log.seek(self.start)
-            return [json.loads(line) for line in log if line.endswith(b"\n")]
+            found = [json.loads(line) for line in log if line.endswith(b"\n")]
+        return [entry for entry in found if entry["requestReceivedTimestamp"] >= self.since]
 
     def operator_writes(self, namespace: Namespace) -> list[str]:
         """`verb resource/subresource/name` of the operator's writes in a namespace."""

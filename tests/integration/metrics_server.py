@@ -16,8 +16,9 @@ from typing import Any
 
 from cluster import binaries
 from cluster.core import Cluster
+from cluster.ports import free_port
 
-from .conftest import STAGES, Namespace, free_port, wait_for
+from .conftest import PATIENCE, STAGES, Namespace, wait_for
 from .pages import host_address, loopback_stage
 from .test_chart import Release
 
@@ -59,13 +60,13 @@ class Server:
             self.process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
 
     def wait_ready(self) -> "Server":
-        wait_for("the metrics server's /readyz", lambda: self.probe("/readyz").startswith("ok"), 30, self.log)
+        wait_for("the metrics server's /readyz", lambda: self.probe("/readyz").startswith("ok"), log=self.log)
         return self
 
     def stop(self) -> None:
         assert self.process is not None
         self.process.terminate()
-        assert self.process.wait(20) == 0, self.log.read_text(encoding="utf-8")
+        assert self.process.wait(PATIENCE) == 0, self.log.read_text(encoding="utf-8")
 
     def kill(self) -> None:
         if self.process and self.process.poll() is None:
@@ -74,7 +75,7 @@ class Server:
 
     def probe(self, path: str) -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=30) as answer:
                 return str(answer.read().decode())
         except OSError as error:
             return f"{error}"
@@ -93,7 +94,7 @@ class Server:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=30) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -172,14 +173,19 @@ def scaling_active(team: Namespace) -> tuple[str, str]:
     return next(((c["status"], c["message"]) for c in conditions if c["type"] == "ScalingActive"), ("", ""))
 
 
-def wait_scaling(team: Namespace, server: Server, status: str) -> None:
-    """Wait until the HPA says that it scales, or (`False`) that it knows no figures."""
-    wait_told(team, server, f"ScalingActive={status}", lambda: scaling_active(team)[0] == status, 60)
+def wait_scaling(team: Namespace, server: Server, status: str, words: str = "") -> None:
+    """Wait until the HPA says that it scales, or (`False`) that it knows no figures; with these words in it."""
+
+    def told() -> bool:
+        now, message = scaling_active(team)
+        return now == status and words in message
+
+    wait_told(team, server, f"ScalingActive={status} {words}", told, 120)
 
 
 def wait_replicas(team: Namespace, server: Server, enough: Callable[[int], bool]) -> None:
     """Wait until somebody wrote that many into /scale."""
-    wait_told(team, server, "replicas", lambda: enough(replicas(team)), 120)
+    wait_told(team, server, "replicas", lambda: enough(replicas(team)), 180)
 
 
 def wait_told(team: Namespace, server: Server, what: str, check: Callable[[], bool], seconds: float) -> None:

@@ -37,25 +37,32 @@ def replicas(namespace: Namespace) -> tuple[int, int]:
     return namespace.get("sis", "svc")["spec"]["replicas"], deployments[0]["spec"]["replicas"] if deployments else 0
 
 
+def counted(namespace: Namespace) -> set[int]:
+    """Replicas of any sort that the status tells."""
+    status = namespace.get("sis", "svc")["status"]
+    return {status[kind] for kind in ("replicas", "readyReplicas", "updatedReplicas")}
+
+
 def test_replicas_are_kept_until_somebody_decides(
     cluster: Cluster, operator: OperatorProcess, namespace: Namespace
 ) -> None:
     """Switched on at 8, without figures, scaled by hand, switched off: nobody but people changes the number."""
     namespace.apply()
     namespace.run("scale", "sis", "svc", "--replicas=8")
-    wait_for("the Deployment to follow", lambda: replicas(namespace) == (8, 8), 30)
-    namespace.wait("Ready", "True", 60)
+    wait_for("the Deployment to follow", lambda: replicas(namespace) == (8, 8))
+    namespace.wait("Ready", "True")
     namespace.apply(autoscaling=EMBEDDED)
-    hpa = wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), 20, operator.log)
+    hpa = wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), log=operator.log)
     assert hpa["spec"]["metrics"][0]["object"]["metric"]["name"] == "tandem_replicas_needed"
-    namespace.wait("ScalingActive", "False/FailedGetObjectMetric", 60)
+    namespace.wait("ScalingActive", "False/FailedGetObjectMetric")
     assert "replicas stay as they are" in namespace.message("ScalingActive")
     assert replicas(namespace) == (8, 8), "kubectl apply without replicas leaves what is there"
     assert namespace.conditions()["Ready"] == "True/ServersAnswer", "it has no say in Ready"
 
     namespace.run("scale", "sis", "svc", "--replicas=5")
-    wait_for("the Deployment to follow", lambda: replicas(namespace) == (5, 5), 20)
-    namespace.wait("Ready", "True", 30)
+    wait_for("the Deployment to follow", lambda: replicas(namespace) == (5, 5))
+    namespace.wait("Ready", "True")
+    wait_for("the status to tell of it", lambda: counted(namespace) == {5}, log=operator.log)
     time.sleep(2)
     audit = AuditLog(cluster.audit_log)
     time.sleep(32)  # two looks of the autoscaler, which writes its status each time
@@ -63,32 +70,32 @@ def test_replicas_are_kept_until_somebody_decides(
     assert audit.operator_writes(namespace) == [], "nor does its counting make writes"
 
     namespace.apply(autoscaling=None)
-    wait_for("the autoscaler to go", lambda: not namespace.get("hpa", "svc-server"), 20, operator.log)
+    wait_for("the autoscaler to go", lambda: not namespace.get("hpa", "svc-server"), log=operator.log)
     assert replicas(namespace) == (5, 5)
     assert "ScalingActive" not in namespace.conditions()
 
 
 def test_an_autoscaler_edited_or_deleted_by_hand_comes_back(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(autoscaling=EMBEDDED)
-    wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), 30, operator.log)
+    wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), log=operator.log)
     namespace.run("patch", "hpa", "svc-server", "--type=merge", "-p", '{"spec":{"maxReplicas":99}}')
-    wait_for("its bound", lambda: namespace.get("hpa", "svc-server")["spec"]["maxReplicas"] == 9, 15, operator.log)
+    wait_for("its bound", lambda: namespace.get("hpa", "svc-server")["spec"]["maxReplicas"] == 9, log=operator.log)
     namespace.run("delete", "hpa", "svc-server")
-    wait_for("it to come back", lambda: namespace.get("hpa", "svc-server"), 15, operator.log)
+    wait_for("it to come back", lambda: namespace.get("hpa", "svc-server"), log=operator.log)
 
 
 def test_a_behavior_that_is_none_is_told_with_the_api_servers_words(
     operator: OperatorProcess, namespace: Namespace
 ) -> None:
     namespace.apply(autoscaling={**EMBEDDED, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 99999}}})
-    namespace.wait("ScalingActive", "False/ApplyRefused", 30)
+    namespace.wait("ScalingActive", "False/ApplyRefused")
     assert "stabilizationWindowSeconds" in namespace.message("ScalingActive")
     namespace.wait("Ready", "True")
 
 
 def test_keda_that_has_nobody_to_ask_is_told(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
-    namespace.wait("ScalingActive", "False/NoMetricsServer", 30)
+    namespace.wait("ScalingActive", "False/NoMetricsServer")
     namespace.wait("Ready", "True")
 
 
@@ -96,10 +103,10 @@ def test_one_autoscaler_takes_the_others_place(
     cluster: Cluster, namespace: Namespace, operator_with_server: OperatorProcess
 ) -> None:
     namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
-    wait_for("the ScaledObject", lambda: namespace.get("scaledobject", "svc-server"), 30, operator_with_server.log)
+    wait_for("the ScaledObject", lambda: namespace.get("scaledobject", "svc-server"), log=operator_with_server.log)
     audit = AuditLog(cluster.audit_log)
     namespace.apply(autoscaling={**EMBEDDED, "source": "Embedded"})
-    wait_for("the HPA", lambda: namespace.get("hpa", "svc-server"), 20, operator_with_server.log)
+    wait_for("the HPA", lambda: namespace.get("hpa", "svc-server"), log=operator_with_server.log)
     assert not namespace.get("scaledobject", "svc-server")
     writes = [w for w in audit.operator_writes(namespace) if "autoscalers" in w or "scaledobjects" in w]
     assert writes == ["delete scaledobjects//svc-server", "patch horizontalpodautoscalers//svc-server"]
@@ -109,7 +116,7 @@ def test_keda_that_is_not_installed_is_told(
     without_keda: None, namespace: Namespace, operator_with_server: OperatorProcess
 ) -> None:
     namespace.apply(autoscaling={**EMBEDDED, "source": "KEDA"})
-    namespace.wait("ScalingActive", "False/ScaledObjectMissing", 30)
+    namespace.wait("ScalingActive", "False/ScaledObjectMissing")
     assert "install https://keda.sh, or write source: Embedded" in namespace.message("ScalingActive")
     namespace.wait("Ready", "True")
     assert "Stalled" not in namespace.conditions()

@@ -57,10 +57,10 @@ def test_it_is_told_while_its_revision_serves(
     cluster: Cluster, operator: OperatorProcess, namespace: Namespace
 ) -> None:
     namespace.apply(**NGRAM)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     assert "SpeculationBeneficial" not in namespace.conditions(), "nothing is known of it"
     record(namespace, FASTER)
-    namespace.wait("SpeculationBeneficial", "True/Faster", 10)
+    namespace.wait("SpeculationBeneficial", "True/Faster")
     assert "1.60 times the target alone (1.50 to 1.70) with 1 streams" in namespace.message("SpeculationBeneficial")
     shown = speculation(namespace)
     assert (shown["speedup"], shown["speedupSource"]) == (1.6, "Benchmark")
@@ -68,41 +68,41 @@ def test_it_is_told_while_its_revision_serves(
 
     audit = AuditLog(cluster.audit_log)
     record(namespace, [measured(1, (18, 20), (17, 20), (16, 20))])
-    namespace.wait("SpeculationBeneficial", "False/Slower", 10)
+    namespace.wait("SpeculationBeneficial", "False/Slower")
     assert speculation(namespace)["speedup"] == 0.85
     writes = [write for write in audit.operator_writes(namespace) if not write.startswith("create events")]
     assert writes == ["patch speculativeinferenceservices/status/svc"], "the operator leaves the ConfigMap alone"
 
     namespace.apply(**NGRAM, speculation__maxDraftLen=3)
-    namespace.wait("SpeculationBeneficial", "Unknown/BenchmarkOutdated", 60)
-    wait_for("the old speed-up to go", lambda: "speedup" not in speculation(namespace), 10, operator.log)
+    namespace.wait("SpeculationBeneficial", "Unknown/BenchmarkOutdated")
+    wait_for("the old speed-up to go", lambda: "speedup" not in speculation(namespace), log=operator.log)
     assert "run it again with --record" in namespace.message("SpeculationBeneficial")
 
 
 def test_a_stranger_s_words_do_no_harm(operator: OperatorProcess, namespace: Namespace) -> None:
     """Whoever may edit ConfigMaps may write it: anything, and the operator reconciles on."""
     namespace.apply(**NGRAM)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     record(namespace, FASTER)
-    namespace.wait("SpeculationBeneficial", "True/Faster", 10)
+    namespace.wait("SpeculationBeneficial", "True/Faster")
     for text in ("[" * 8000, '{"levels": 1}', "x" * 900_000):
         patch = json.dumps([{"op": "add", "path": "/data/result.json", "value": text}])
         file = operator.settings.parent / "patch.json"
         file.write_text(patch, encoding="utf-8")
         namespace.run("patch", "configmap", "svc-benchmark", "--type=json", f"--patch-file={file}")
-        namespace.wait("SpeculationBeneficial", "Unknown/BenchmarkUnreadable", 10)
+        namespace.wait("SpeculationBeneficial", "Unknown/BenchmarkUnreadable")
         assert len(namespace.message("SpeculationBeneficial")) < 500
         assert "speedup" not in speculation(namespace)
         record(namespace, FASTER)
-        namespace.wait("SpeculationBeneficial", "True/Faster", 10)
+        namespace.wait("SpeculationBeneficial", "True/Faster")
     namespace.run("delete", "configmap", "svc-benchmark")
-    wait_for("the condition to go", lambda: "SpeculationBeneficial" not in namespace.conditions(), 10, operator.log)
+    wait_for("the condition to go", lambda: "SpeculationBeneficial" not in namespace.conditions(), log=operator.log)
     assert namespace.conditions()["Ready"] == "True/ServersAnswer"
 
 
 def test_it_goes_with_the_service_and_is_nobody_else_s(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(**NGRAM)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     namespace.run("create", "configmap", "svc-benchmark", "--from-literal=mine=1")
     with pytest.raises(ClusterError, match="belongs to somebody else"):
         record(namespace, FASTER)
@@ -111,4 +111,4 @@ def test_it_goes_with_the_service_and_is_nobody_else_s(operator: OperatorProcess
     with pytest.raises(ClusterError, match="not recorded: meanwhile it went from revision older"):
         asyncio.run(keep(replace(found, revision="older"), FASTER, ""))
     namespace.run("delete", "sis", "svc")
-    wait_for("its garbage to be collected", lambda: not namespace.get("configmap", "svc-benchmark"), 60)
+    wait_for("its garbage to be collected", lambda: not namespace.get("configmap", "svc-benchmark"))

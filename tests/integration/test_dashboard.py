@@ -48,7 +48,7 @@ def metrics_server_page() -> bytes:
 
 def ask(url: str, path: str, **query: str) -> Any:
     """`data` of an answer of Prometheus' API."""
-    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=10) as reply:
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=60) as reply:
         return json.loads(reply.read())["data"]
 
 
@@ -87,7 +87,7 @@ async def test_no_panel_is_empty(tmp_path: Path) -> None:
         }
         rules = [str(FILES / "rules.yaml")]
         with prometheus(tmp_path, pods, rule_files=rules, scrape_configs=[own]) as url:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while missing := await asyncio.to_thread(empty, url):
                 assert time.monotonic() < deadline, missing
                 await asyncio.sleep(1)

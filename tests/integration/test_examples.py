@@ -66,15 +66,15 @@ def test_brought_up(operator: OperatorProcess, namespace: Namespace, gpus: None,
         namespace.run("label", "node", "simulated-0", f"nvidia.com/gpu.product={product}", "--overwrite")
     namespace.run("apply", "-f", str(path))
     if path.stem == WAITS:
-        namespace.wait("Ready", "False/BuildRunning", 60, name)
+        namespace.wait("Ready", "False/BuildRunning", name=name)
         wait_for(
             "what it waits for", lambda: "waits for its resourceClaims" in namespace.message("EnginesReady", name)
         )
         return
     if path.stem == GROUP:
-        wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 60, operator.log)
+        wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), log=operator.log)
         leaders(namespace, 1)
-    namespace.wait("Ready", "True/ServersAnswer", 90, name)
+    namespace.wait("Ready", "True/ServersAnswer", name=name)
     conditions = namespace.conditions(name)
     tasks = {
         kind: conditions[kind] for kind in conditions if kind in ("ModelsReady", "EnginesReady", "PairCompatible")

@@ -19,7 +19,6 @@ from .metrics_server import (
     Server,
     held,
     replicas,
-    scaling_active,
     served,
     telling_cluster,
     wait_replicas,
@@ -70,7 +69,7 @@ def team(release: Release, server: Server, load: Load, operator: ExitStack) -> N
     """A service that asks for autoscaling, brought up by the operator."""
     made = Namespace(release.cluster, "team-a")
     made.apply(autoscaling=AUTOSCALING, serving={"maxBatchSize": load.batch})
-    made.wait("Ready", "True", 60)
+    made.wait("Ready", "True")
     return made
 
 
@@ -100,10 +99,10 @@ def test_two_that_start_at_once_share_one_certificate(release: Release, tmp_path
                 each.launch()
             for each in servers:
                 each.wait_ready()
-        wait_for("one certificate", lambda: agree(""), 15, servers[0].log)
+        wait_for("one certificate", lambda: agree(""), log=servers[0].log)
         before = held(release, "tls.crt")
         release.kubectl("delete", "secret", "tandem-metrics-certificate")
-        wait_for("another", lambda: agree(before), 90, servers[0].log)
+        wait_for("another", lambda: agree(before), log=servers[0].log)
         made = [line for each in servers for line in each.log.read_text("utf-8").splitlines() if MADE in line]
         assert len(made) == 2, "one of them made it, each time"
         for each in servers:
@@ -119,9 +118,17 @@ def same(one: str, other: str) -> bool:
 
 
 def test_the_api_server_trusts_it_and_shows_its_metrics(release: Release, server: Server) -> None:
-    wait_for("the APIService to be available", lambda: available(release), 60, server.log)
+    wait_for("the APIService to be available", lambda: available(release), log=server.log)
     found = json.loads(release.cluster.kubectl.run("get", "--raw", "/apis/custom.metrics.k8s.io/v1beta2"))
     assert f"speculativeinferenceservices.{GROUP}/tandem_replicas_needed" in [r["name"] for r in found["resources"]]
+
+
+def metric(team: Namespace, name: str) -> str:
+    """A figure as the API server has it; empty while there is none."""
+    try:
+        return str(json.loads(team.run("get", "--raw", f"{METRIC}/svc/{name}"))["items"][0]["value"])
+    except ClusterError:
+        return ""
 
 
 def test_load_drives_replicas_up_and_down(team: Namespace, load: Load, server: Server) -> None:
@@ -131,8 +138,9 @@ def test_load_drives_replicas_up_and_down(team: Namespace, load: Load, server: S
     load.sequences = 20
     wait_replicas(team, server, lambda count: count >= 3)
     wait_for("their pods to be read", lambda: len(load.pods) >= 3)
-    value = json.loads(team.run("get", "--raw", f"{METRIC}/svc/tandem_acceptance_rate"))["items"][0]["value"]
-    assert value == "800m", "people read the others through the API server"
+    # People read the others through the API server; after a pause of the machine there is no figure for a moment.
+    read = wait_for("acceptance", lambda: metric(team, "tandem_acceptance_rate"), log=server.log)
+    assert read == "800m"
     load.sequences = 1
     wait_replicas(team, server, lambda count: count == 1)
 
@@ -153,9 +161,8 @@ def test_without_metrics_replicas_are_held(team: Namespace, load: Load, server: 
     load.sequences = 20
     wait_replicas(team, server, lambda count: count >= 3)
     load.cut = True
-    wait_scaling(team, server, "False")
+    wait_scaling(team, server, "False", "is not known now")
     held = replicas(team)
-    assert "is not known now" in scaling_active(team)[1]
     load.sequences = 1
     with pytest.raises(AssertionError, match="not within"):
         wait_for("a change", lambda: replicas(team) != held, 12)
@@ -208,7 +215,7 @@ def test_another_adapter_is_left_alone_and_said(release: Release, server: Server
     with another_adapter(release) as manifest:
         with pytest.raises(ClusterError, match="belongs to Service monitoring/prometheus-adapter: another adapter"):
             release.install()
-        wait_for("the server to notice", lambda: "monitoring/prometheus-adapter" in server.probe("/readyz"), 60)
+        wait_for("the server to notice", lambda: "monitoring/prometheus-adapter" in server.probe("/readyz"))
         live = release.cluster.kubectl.get("apiservice", manifest["metadata"]["name"])
         assert manifest["spec"].items() <= live["spec"].items()
         assert server.get("/v1/services", server.token("tandem-operator"))[0] == 200, "reports go on"
@@ -221,8 +228,7 @@ NOT_USED_HERE = {("update", "secrets")}
 def test_the_server_needs_each_of_its_rights_and_no_other(release: Release, server: Server, team: Namespace) -> None:
     """The audit log of all of the above."""
     account = "system:serviceaccount:tandem-system:tandem-metrics"
-    everything = AuditLog(release.cluster.audit_log)
-    everything.start = 0
+    everything = AuditLog(release.cluster.audit_log, everything=True)
     entries = [e for e in everything.entries() if e["user"]["username"] == account]
     assert [e["requestURI"] for e in entries if e.get("responseStatus", {}).get("code") == 403] == []
     roles = [

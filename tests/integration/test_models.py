@@ -14,7 +14,7 @@ HUB: dict[str, Any] = {
 def test_downloads_then_preflight_then_servers(operator: OperatorProcess, namespace: Namespace) -> None:
     offer_volume(namespace)
     namespace.apply(**HUB)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     assert namespace.conditions()["ModelsReady"] == "True/FilesFound"
     assert namespace.items("jobs") == [], "what they found is kept, they are not"
     results = [c["metadata"]["name"] for c in namespace.items("cm") if "-fetch-" in c["metadata"]["name"]]
@@ -27,13 +27,13 @@ def test_downloads_then_preflight_then_servers(operator: OperatorProcess, namesp
 def test_the_claim_outlives_its_services_and_is_shared(operator: OperatorProcess, namespace: Namespace) -> None:
     offer_volume(namespace)
     namespace.apply(**HUB)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     (claim,) = namespace.items("pvc")
     assert "ownerReferences" not in claim["metadata"]
     namespace.run("delete", "sis", "svc")
     wait_for("all children to go", lambda: not namespace.children() and not namespace.server_pods())
     namespace.apply(**HUB)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     (again,) = namespace.items("pvc")
     assert again["metadata"]["uid"] == claim["metadata"]["uid"]
 
@@ -44,7 +44,6 @@ def test_without_a_volume_the_user_is_told_what_waits(operator: OperatorProcess,
     wait_for(
         "the scheduler's reason in the condition",
         lambda: "PersistentVolumeClaim" in namespace.message("ModelsReady"),
-        60,
     )
 
 

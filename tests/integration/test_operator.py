@@ -31,8 +31,8 @@ def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -
     ]
     assert "http://svc-triton." in columns[1]
     assert namespace.items("jobs") == [], "the preflight's Job is gone, its verdict is kept"
-    events = {e["reason"] for e in namespace.items("events") if e["source"].get("component") == "tandem"}
-    assert events == {"ServersAnswer"}
+    namespace.wait_settled()
+    assert namespace.events() == ["ServersAnswer"]
 
     namespace.run("delete", "sis", "svc")
     wait_for("all children to go", lambda: not namespace.children() and not namespace.server_pods())
@@ -43,7 +43,7 @@ def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace
     resources = {"requests": {"cpu": 1, "memory": "1024Mi"}}
     template = {"spec": {"containers": [{"name": "triton", "resources": resources}]}}
     namespace.apply(podTemplate=template)
-    namespace.wait("Ready", "True")
+    namespace.wait_settled()
     time.sleep(2)
     listening = audit()
     namespace.apply(podTemplate=template)  # the same again
@@ -65,8 +65,7 @@ def test_writes_until_ready_stay_within_a_budget(
     the rest is status."""
     listening = audit()
     namespace.apply()
-    namespace.wait("Ready", "True")
-    time.sleep(1)
+    namespace.wait_settled()
     writes = listening.operator_writes(namespace)
     status = [w for w in writes if "/status/" in w]
     assert sorted(w.split("/")[0] for w in writes if w not in status) == [
@@ -99,7 +98,7 @@ def test_a_deleted_child_comes_back(
     namespace.wait("Ready", "True")
     before = namespace.get(kind, name)["metadata"]["uid"]
     namespace.run(verb, kind, name)
-    again = wait_for(f"{kind} {name} to come back", lambda: namespace.get(kind, name), 10)
+    again = wait_for(f"{kind} {name} to come back", lambda: namespace.get(kind, name))
     assert again["metadata"]["uid"] != before
     namespace.wait("Ready", "True")
 
@@ -128,7 +127,7 @@ def test_a_child_edited_by_hand_is_repaired(
 
     before = relevant()
     namespace.run("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
-    wait_for(f"repair: {reason}", lambda: relevant() == before, 10)
+    wait_for(f"repair: {reason}", lambda: relevant() == before)
     namespace.wait("Ready", "True")
     assert namespace.server_pods() == pods, "no pod was disturbed"
 
@@ -209,7 +208,7 @@ def test_a_name_that_is_taken_is_left_to_its_owner(operator: OperatorProcess, na
     assert "delete or rename it" in namespace.message("Stalled")
     assert namespace.get("service", "svc-triton") == theirs
     namespace.run("delete", "service", "svc-triton")
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
 
 
 def test_a_service_recreated_under_its_name_gets_children_of_its_own(
@@ -221,7 +220,7 @@ def test_a_service_recreated_under_its_name_gets_children_of_its_own(
     namespace.run("delete", "sis", "svc", "--cascade=orphan")
     namespace.run("delete", "deploy,sa,cm,svc,pdb", "-l", "app.kubernetes.io/managed-by=tandem")
     namespace.apply()
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     new = namespace.get("sis", "svc")["metadata"]["uid"]
     owners = {d["metadata"]["ownerReferences"][0]["uid"] for d in namespace.items("deployments")}
     assert owners == {new} != {old}

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from cluster.pki import Identity, issue, load_authority
+from cluster.ports import free_port
 from tandem.telemetry.credentials import Credentials
 from tandem.telemetry.figures import Figures
 from tandem.telemetry.prometheus import Prometheus
@@ -30,12 +30,6 @@ pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: 
 SCRAPE_SECONDS = 0.5
 WINDOW = 30.0
 POD_LABELS = {"container": "triton", "speculativeinferenceservice": "llama"}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -69,12 +63,12 @@ def prometheus(folder: Path, pods: list[Target], web: Path | None = None, **sett
         yield f"{'https' if web else 'http'}://{address}"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def wait_ready(log: Path, process: "subprocess.Popen[bytes]") -> None:
     """By its log, which it writes whoever may ask it."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while "Server is ready to receive web requests" not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
@@ -115,7 +109,7 @@ async def served(*servers: Served) -> AsyncIterator[list[Target]]:
 
 async def first_scrape(url: str, targets: list[Target], credentials: Credentials | None = None) -> None:
     """Wait until Prometheus has samples of the pods: its targets change every five seconds."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     async with Prometheus(url, credentials) as source:
         while problems := await source.collect(targets, Store(300)):
             assert time.monotonic() < deadline, problems

@@ -13,26 +13,26 @@ NEVER_SCHEDULED: dict[str, Any] = {
 
 def test_replace_goes_back_when_the_new_servers_do_not_come(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(**REPLACE)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     assert "nothing answers" in namespace.message("SpecAccepted")
     first = namespace.get("sis", "svc")["status"]["currentRevision"]
     (before,) = namespace.server_pods()
 
     namespace.apply(**REPLACE, **NEVER_SCHEDULED)
-    wait_for("the old server to stop", lambda: before not in namespace.server_pods(), 30, operator.log)
-    namespace.wait("Stalled", "True/RolledBack", 90)
-    namespace.wait("Available", "True", 60)
+    wait_for("the old server to stop", lambda: before not in namespace.server_pods(), log=operator.log)
+    namespace.wait("Stalled", "True/RolledBack")
+    namespace.wait("Available", "True")
     status = namespace.get("sis", "svc")["status"]
     assert status["currentRevision"] == first
     assert status["failedRevision"] == status["updateRevision"] != first
 
     namespace.apply(**REPLACE)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     assert "failedRevision" not in namespace.get("sis", "svc")["status"]
 
 
 def test_a_group_that_does_not_come_is_stalled(operator: OperatorProcess, namespace: Namespace) -> None:
     """LeaderWorkerSet's controller is not here: nobody makes its pods."""
     namespace.apply(SEVERAL_NODES, rollout={"progressDeadlineSeconds": 5})
-    namespace.wait("Stalled", "True/ProgressDeadlineExceeded", 90)
+    namespace.wait("Stalled", "True/ProgressDeadlineExceeded")
     assert "0 of 1 servers of this revision answer" in namespace.message("Stalled")

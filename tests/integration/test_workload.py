@@ -135,33 +135,33 @@ def test_groups_wait_for_their_definition_and_come_up_with_it(
 ) -> None:
     operator = without_groups
     namespace.apply(SEVERAL_NODES)
-    namespace.wait("Ready", "False/LeaderWorkerSetMissing", 60)
+    namespace.wait("Ready", "False/LeaderWorkerSetMissing")
     assert "install https://lws.sigs.k8s.io" in namespace.message("Ready")
     assert namespace.conditions()["Stalled"] == "True/LeaderWorkerSetMissing"
     audit = AuditLog(cluster.audit_log)
     time.sleep(5)
     assert not [w for w in audit.operator_writes(namespace) if "/status/" in w], "it says so once"
     install_groups(cluster)
-    wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 90, operator.log)
+    wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), log=operator.log)
     leaders(namespace, 1)
-    namespace.wait("Ready", "True", 60)
+    namespace.wait("Ready", "True")
     assert namespace.get("sis", "svc")["status"]["replicas"] == 1
     (secret,) = [s for s in namespace.items("secrets") if s["metadata"]["name"] == "svc-ssh"]
     assert secret["type"] == "kubernetes.io/ssh-auth"
     time.sleep(12)  # a comparison finds the kind that is not watched yet, the next one has it watched
     namespace.run("delete", "leaderworkersets", "svc-server", "--cascade=orphan")
-    wait_for("it to come back", lambda: namespace.items("leaderworkersets"), 20, operator.log)
+    wait_for("it to come back", lambda: namespace.items("leaderworkersets"), log=operator.log)
     assert operator.probe("/healthz")[0] == 200
 
 
 def test_a_replica_grows_over_a_node_and_shrinks_again(operator: OperatorProcess, namespace: Namespace) -> None:
     """Deployment and LeaderWorkerSet take each other's place; the old one goes when the new one answers."""
     namespace.apply(SEVERAL_NODES, target__tensorParallelSize=1)
-    namespace.wait("EnginesReady", "True", 60)
+    namespace.wait("EnginesReady", "True")
     wait_for("the Deployment", lambda: namespace.items("deployments"))
     namespace.apply(SEVERAL_NODES)
-    wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), 60, operator.log)
+    wait_for("the LeaderWorkerSet", lambda: namespace.items("leaderworkersets"), log=operator.log)
     time.sleep(2)
     assert namespace.items("deployments"), "it serves until its successor does"
     leaders(namespace, 1)
-    wait_for("the Deployment to go", lambda: not namespace.items("deployments"), 30, operator.log)
+    wait_for("the Deployment to go", lambda: not namespace.items("deployments"), log=operator.log)

@@ -16,7 +16,8 @@ import yaml
 
 from cluster import binaries, pki
 from cluster.core import Cluster
-from integration.conftest import free_port, wait_established, wait_for
+from cluster.ports import free_port
+from integration.conftest import wait_established, wait_for
 from integration.metrics_server import behind_service
 
 PROGRAMS = ("keda-operator", "keda-adapter", "keda-admission-webhooks")

@@ -129,8 +129,7 @@ def test_another_source_and_back_changes_no_replica(team: Namespace, load: Load,
 
 def test_rights_of_kedas_manifests_and_of_the_chart_are_enough(keda: Keda, team: Namespace) -> None:
     """The audit log of all of the above."""
-    everything = AuditLog(keda.cluster.audit_log)
-    everything.start = 0
+    everything = AuditLog(keda.cluster.audit_log, everything=True)
     own = [e for e in everything.entries() if e["user"]["username"] == f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"]
     refused = [e["responseStatus"]["message"] for e in own if e.get("responseStatus", {}).get("code") == 403]
     # It goes on for a moment in a namespace that is being deleted, which takes nothing new.

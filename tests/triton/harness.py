@@ -9,7 +9,6 @@ import importlib.metadata
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +19,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from cluster.ports import free_port
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
@@ -101,7 +102,7 @@ class TritonServer:
 
     def start(self) -> None:
         """Start and wait until every model is ready. Raises ServerError."""
-        self.ports = _free_ports()
+        self.ports = Ports(free_port(), free_port(), free_port())
         self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))
         backends = _assemble_backends(self._home)
         environment = _environment(_assemble_python(self._home), self._options.env)
@@ -244,15 +245,6 @@ def _die_with_parent() -> list[str]:
     """Command prefix by which a killed test run takes the server along (util-linux; else nothing)."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
-
-
-def _free_ports() -> Ports:
-    """Three ports that are free now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return Ports(*(each.getsockname()[1] for each in sockets))
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

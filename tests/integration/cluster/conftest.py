@@ -51,21 +51,22 @@ def probe_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return archive
 
 
-def fetch(url: str, seconds: float = 20) -> str:
-    """Return what ``url`` answers, asking again while nothing listens yet; an answer that says no is an error."""
+def fetch(url: str, seconds: float = 60) -> str:
+    """Return what ``url`` answers, asking again while nothing listens or it says no: DNS may come up later."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     answers: list[str] = []
+    said = ["nothing"]
 
     def answered() -> bool:
         try:
-            with opener.open(url, timeout=5) as response:
+            with opener.open(url, timeout=10) as response:
                 answers.append(response.read().decode())
         except urllib.error.HTTPError as error:
             with error:
-                raise AssertionError(f"{url}: {error.code} {error.read().decode()}") from error
-        except (urllib.error.URLError, OSError):
-            return False
-        return True
+                said.append(f"{error.code} {error.read().decode()}")
+        except (urllib.error.URLError, OSError) as error:
+            said.append(str(error))
+        return bool(answers)
 
-    assert wait_until(answered, seconds), f"{url} does not answer"
+    assert wait_until(answered, seconds), f"{url} answers {said[-1]}"
     return answers[0].strip()
