@@ -121,7 +121,10 @@ async def test_figures_are_those_of_the_pods_themselves(tmp_path: Path) -> None:
     async with served(*servers) as targets, AsyncExitStack() as stack:
         url = await asyncio.to_thread(stack.enter_context, prometheus(tmp_path, targets))
         sources: list[tuple[Source, Store]] = [
-            (await stack.enter_async_context(Scraper(Limits(spread_seconds=0))), Store(300)),
+            (
+                await stack.enter_async_context(Scraper(Limits(spread_seconds=0, seconds=60, connect_seconds=60))),
+                Store(300),
+            ),
             (await stack.enter_async_context(Prometheus(url)), Store(300)),
         ]
 

@@ -19,7 +19,7 @@ PAIR = REPOSITORY_ROOT / "images/reference/pair"
 STAND_IN = Path(__file__).with_name("stand_in_engine")
 ENGINES = ["tensorrt_llm", "tensorrt_llm_draft"]
 SERVING = ["preprocessing", "postprocessing", "speculative_bls", "tensorrt_llm_bls"]
-SECONDS = 60
+SECONDS = 300
 
 Array = npt.NDArray[Any]
 Response = dict[str, Array]

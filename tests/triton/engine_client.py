@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 Array = npt.NDArray[Any]
 Response = dict[str, Array]
-SECONDS = 60.0
+SECONDS = 300.0
 NAMED = "[request id: "
 TRUE = np.ones((1, 1), np.bool_)
 

@@ -45,7 +45,7 @@ class TritonPythonModel:
         """Nothing runs yet."""
         self._running = 0
         self._lock = threading.Lock()
-        self._meeting = threading.Barrier(3, timeout=20)
+        self._meeting = threading.Barrier(3, timeout=60)
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests."""
@@ -82,7 +82,7 @@ class TritonPythonModel:
 
     def _wait(self, prompt: str) -> None:
         if prompt == "hold":
-            time.sleep(0.2)
+            time.sleep(0.5)
         if prompt.startswith("meet "):
             self._meeting.wait()
 

@@ -24,7 +24,7 @@ from cluster.ports import free_port
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 STOP_SECONDS = 30.0
 LOG_TAIL_LINES = 60
 
@@ -131,7 +131,7 @@ class TritonServer:
 
     def metrics(self) -> str:
         """The Prometheus text of the metrics port."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports.metrics}/metrics", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports.metrics}/metrics", timeout=60) as reply:
             text: bytes = reply.read()
         return text.decode()
 

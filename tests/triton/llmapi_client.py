@@ -38,7 +38,7 @@ def repository(
     values = {
         "llm_args_path": args,
         "llm_package": llm_package,
-        "request_timeout_seconds": 60,
+        "request_timeout_seconds": 300,
         "max_batch_size": 64,
         "drafter": "",
         **variables,

@@ -26,7 +26,7 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any
         "decoupled": False,
         "target": _role(target),
         "draft": _role(draft) if draft else None,
-        "request_timeout_seconds": 60,
+        "request_timeout_seconds": 300,
         "bls_instance_count": 1,
         **changes,
     }

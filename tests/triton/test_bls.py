@@ -29,14 +29,19 @@ from triton.stand_in import (
     TARGET_FAILS,
     TARGET_HANGS,
 )
+from triton.waits import eventually, metric, settled
 
 MAX_DRAFT = 8
+DRAFT_TIMEOUT = 6.0
+"""More than a machine stands still for now and then: a draft that is given up accepts nothing."""
 PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()]
 TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
 
 
 def serve(folder: Any, engine: str, rows: int) -> Iterator[TritonServer]:
-    made = bls.repository(folder, engine, max_draft_len=MAX_DRAFT, draft_timeout_seconds=0.5, max_engine_rows=rows)
+    made = bls.repository(
+        folder, engine, max_draft_len=MAX_DRAFT, draft_timeout_seconds=DRAFT_TIMEOUT, max_engine_rows=rows
+    )
     with TritonServer(made) as server, log_on_failure(server):
         yield server
 
@@ -49,18 +54,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64)
-
-
-def metric(server: TritonServer, name: str) -> float:
-    lines = [line for line in server.metrics().splitlines() if line.startswith(f"{name} ")]
-    return float(lines[0].split()[-1])
-
-
-def eventually(reached: Callable[[], bool], what: str, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))
@@ -249,7 +242,7 @@ def test_a_client_that_leaves_frees_the_engine(faulty: TritonServer, k: int) -> 
         call.send(inputs("def f", stream=True, num_draft_tokens=k, **LONG))
         call.receive()
         assert metric(faulty, "tandem_requests_running") >= 0
-    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=2)
+    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
     eventually(lambda: metric(faulty, "tandem_requests_running") == 0, "nothing running")
 
 
@@ -302,14 +295,14 @@ def test_stop_ends_a_request_by_its_id(faulty: TritonServer) -> None:
         with pytest.raises(InferenceServerException, match="the request was stopped"):
             while True:
                 call.receive()
-    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=2)
+    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
 
 
 def test_a_stop_word_ends_the_long_call_of_the_target(faulty: TritonServer) -> None:
     start = text(stream(faulty.grpc_url, inputs("def f", max_tokens=4, end_id=-1)))
     more = {**LONG, "stop_words": words([start[-3:]])}
     assert stream(faulty.grpc_url, inputs("def f", num_draft_tokens=0, **more))[-1]["finish_reason"].item() == b"stop"
-    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight", seconds=2)
+    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
 
 
 def test_a_client_can_run_the_loop_itself(server: TritonServer) -> None:
@@ -369,19 +362,6 @@ def test_http_error_is_the_client_s(faulty: TritonServer) -> None:
         urllib.request.urlopen(f"{faulty.http_url}/v2/models/tensorrt_llm_bls/generate", body, timeout=60)
     with error.value as answer:
         assert answer.code == 400
-
-
-def settled(server: TritonServer, names: list[str]) -> list[float]:
-    """Metrics that earlier requests no longer change: they are reported every half second."""
-    values: list[list[float]] = [[]]
-
-    def same() -> bool:
-        time.sleep(1)
-        values.append([metric(server, name) for name in names])
-        return values[-1] == values[-2]
-
-    eventually(same, "metrics settle")
-    return values[-1]
 
 
 def test_metrics_count_what_the_responses_say(server: TritonServer) -> None:

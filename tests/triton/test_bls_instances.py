@@ -12,7 +12,7 @@ from triton import bls_client as bls
 from triton.bls_client import ids, inputs, stream
 from triton.harness import TritonServer, log_on_failure
 from triton.stand_in import SLOW_TOKENS
-from triton.test_bls import eventually, metric
+from triton.waits import eventually, metric
 
 PROMPTS = [f"def f{i}(" for i in range(32)]
 K = 3

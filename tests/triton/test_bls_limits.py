@@ -12,9 +12,11 @@ from triton import bls_client as bls
 from triton.bls_client import inputs, stream, unary
 from triton.harness import TritonServer, log_on_failure
 from triton.stand_in import TARGET_HANGS
-from triton.test_bls import calls_in_flight, eventually, metric
+from triton.test_bls import calls_in_flight
+from triton.waits import eventually, metric, settled
 
-TIMEOUT = 2.0
+TIMEOUT = 7.0
+"""More than a machine stands still for now and then, and what a test does meanwhile."""
 HANGING = inputs("def f", seed=TARGET_HANGS)
 PLAIN = inputs("def g")
 
@@ -53,7 +55,7 @@ def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, mod
         # A stream's errors have no code in Triton's protocol.
         assert refused.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
         assert waits.result()
-        with pytest.raises(InferenceServerException, match="took longer than 2 s"):
+        with pytest.raises(InferenceServerException, match="took longer than 7 s"):
             held.result()
 
 
@@ -61,11 +63,11 @@ def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, mod
 def test_a_request_s_time_ends(server: TritonServer, model: str) -> None:
     """With an engine's call that would take longer, which is ended too."""
     began = time.monotonic()
-    with pytest.raises(InferenceServerException, match="the request took longer than 2 s and was ended") as ended:
+    with pytest.raises(InferenceServerException, match="the request took longer than 7 s and was ended") as ended:
         (stream if model == "speculative_bls" else unary)(server.grpc_url, HANGING, model)
     assert TIMEOUT <= time.monotonic() - began < 2 * TIMEOUT
     assert ended.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
-    eventually(lambda: calls_in_flight(server) == 0, "the engine's call is over", seconds=1)
+    eventually(lambda: calls_in_flight(server) == 0, "the engine's call is over")
 
 
 def test_a_client_that_leaves_the_line_costs_no_engine_call(server: TritonServer) -> None:
@@ -76,8 +78,7 @@ def test_a_client_that_leaves_the_line_costs_no_engine_call(server: TritonServer
         eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
         tokens = metric(server, "tandem_generation_tokens_total")
         call.cancel()
-        with pytest.raises(InferenceServerException, match="took longer than 2 s"):
+        with pytest.raises(InferenceServerException, match="took longer than 7 s"):
             held.result()
     eventually(lambda: metric(server, "tandem_requests_waiting") == 0, "the line is empty")
-    time.sleep(0.6)  # metrics are reported every half second
-    assert metric(server, "tandem_generation_tokens_total") == tokens
+    assert settled(server, ["tandem_generation_tokens_total"]) == [tokens]

@@ -23,7 +23,7 @@ def test_a_client_that_stays_connects_anew_and_notices_nothing(tmp_path: Path) -
         triton.InferenceServerClient(server.grpc_url) as client,
     ):
         seen: set[int] = set()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(seen) < 3 and time.monotonic() < deadline:
             assert client.is_server_live(), "no call fails"
             seen |= local_ports(server.ports.grpc)

@@ -22,6 +22,7 @@ from triton.stand_in import SLOW_TOKENS
 
 ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"
 TOKENS = 400
+DRAIN_SECONDS = 60
 
 
 class Pod(TritonServer):
@@ -34,7 +35,7 @@ class Pod(TritonServer):
         plan = {
             "models": {"none": {"config": "none"}},
             "server": {"command": super()._command(backends)},
-            "drain": {"port": self.ports.metrics, "seconds": 60},
+            "drain": {"port": self.ports.metrics, "seconds": DRAIN_SECONDS},
         }
         (folder / "none").touch()
         (folder / PLAN).write_text(json.dumps(plan))
@@ -77,7 +78,7 @@ def test_a_long_stream_survives_sigterm(pod: Pod) -> None:
             responses += [response] if response else []
     assert time.monotonic() - begun > 1.5, "most of the stream came after the signal"
     assert len(ids(responses)) == TOKENS
-    assert ended(pod, 15) == 0
+    assert ended(pod, 60) == 0
     assert "no request is left" in pod.log
 
 
@@ -96,12 +97,12 @@ def test_a_model_that_dies_takes_its_server_along(pod: Pod) -> None:
         with pytest.raises(InferenceServerException, match=r"UNAVAILABLE|Socket closed|Connection reset"):
             while not call.receive()[1]:
                 pass
-    assert ended(pod, 15) == 1
+    assert ended(pod, 60) == 1
     assert "a model has died" in pod.log
 
 
 def test_an_idle_server_stops_at_once(pod: Pod) -> None:
     pod.terminate()
-    assert ended(pod, 8) == 0
+    assert ended(pod, DRAIN_SECONDS / 2) == 0
     with triton.InferenceServerClient(pod.grpc_url) as client, pytest.raises(InferenceServerException):
         client.is_server_ready()

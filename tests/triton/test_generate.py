@@ -24,7 +24,7 @@ from triton.repository import assemble, variables
 
 FAKE = Path(__file__).with_name("fake_bls.py")
 TANDEM = [sys.executable, "-m", "tandem", "generate"]
-SECONDS = 60
+SECONDS = 180
 TEXT = "abcdefghi"  # of nine tokens
 FIGURES = "acceptance 66.7%, mean accepted length 3.00, finish: length"
 

@@ -17,11 +17,13 @@ from triton import bls_client as bls
 from triton import llmapi_client as llmapi
 from triton.bls_client import Response
 from triton.harness import REPOSITORY_ROOT, Options, TritonServer, log_on_failure
+from triton.waits import settled
 
 PAGE = REPOSITORY_ROOT / "tests/data/input/metrics/speculative_bls.txt"
 """A page of the real server, for tests and benchmarks without one."""
 PROMPTS = [f"def area_{n}(width, height):\n" for n in range(6)]
 TOKENS, K = 24, 4
+PATIENT = Limits(spread_seconds=0, seconds=60, connect_seconds=60)
 LAG_SECONDS = 1.0
 """Models publish every half second."""
 
@@ -43,15 +45,23 @@ def in_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield server
 
 
-def figures_of(server: TritonServer, work: Callable[[], None], meanwhile: float | None = None) -> PodFigures:
-    """What scrapes before and after `work` say of its time, and `meanwhile` every so many seconds."""
+def figures_of(
+    server: TritonServer,
+    work: Callable[[], None],
+    whole: Callable[[PodFigures], bool] = lambda pod: True,
+    meanwhile: float | None = None,
+) -> PodFigures:
+    """What scrapes before and after `work` say of its time, and `meanwhile` every so many seconds.
+
+    Where the models publish later than they use to, the last scrape is done again until it is `whole`.
+    """
     store, target = Store(600), Target("uid", "ns", "pod", "127.0.0.1", server.ports.metrics)
 
     async def read() -> None:
-        async with Scraper(Limits(spread_seconds=0)) as scraper:
+        async with Scraper(PATIENT) as scraper:
             assert await scraper.collect([target], store) == {}
 
-    time.sleep(LAG_SECONDS)
+    settled(server, ["tandem_requests_running", "tandem_generation_tokens_total"])
     asyncio.run(read())
     with ThreadPoolExecutor(1) as worker:
         working = worker.submit(work)
@@ -59,10 +69,17 @@ def figures_of(server: TritonServer, work: Callable[[], None], meanwhile: float 
             time.sleep(meanwhile)
             asyncio.run(read())
         working.result()
-    time.sleep(LAG_SECONDS)
-    asyncio.run(read())
-    (figures,) = store.figures(["uid"], time.time(), 600).pods
+    for _ in range(30):
+        time.sleep(LAG_SECONDS)
+        asyncio.run(read())
+        (figures,) = store.figures(["uid"], time.time(), 600).pods
+        if whole(figures):
+            break
     return figures
+
+
+def tokens_of(answers: list[Response]) -> int:
+    return int(sum(answer["num_output_tokens"].item() for answer in answers))
 
 
 def test_speculative_bls(speculative: TritonServer) -> None:
@@ -78,11 +95,11 @@ def test_speculative_bls(speculative: TritonServer) -> None:
             # The forwarder in front of the BLS: one request, two models.
             said.extend(threads.map(lambda text: bls.unary(url, bls.inputs(text, max_tokens=TOKENS)), PROMPTS[3:]))
 
-    figures = figures_of(speculative, work)
+    figures = figures_of(speculative, work, lambda pod: pod.generation_tokens == tokens_of(said))
     if os.environ.get("UPDATE_GOLDENS"):
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(speculative.metrics())
-    tokens = sum(answer["num_output_tokens"].item() for answer in said)
+    tokens = tokens_of(said)
     assert figures.generation_tokens == tokens == TOKENS * len(PROMPTS)
     assert figures.draft_tokens == sum(answer["total_draft_tokens"].item() for answer in said)
     assert figures.accepted_tokens == sum(answer["total_accepted_draft_tokens"].item() for answer in said)
@@ -125,8 +142,8 @@ def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pyte
         for text in PROMPTS[:3]:
             said.append(bls.unary(in_engine.grpc_url, llmapi.inputs(text), "tensorrt_llm_unary"))
 
-    pod = figures_of(in_engine, work)
-    tokens = sum(answer["num_output_tokens"].item() for answer in said)
+    pod = figures_of(in_engine, work, lambda pod: pod.generation_tokens == tokens_of(said))
+    tokens = tokens_of(said)
     assert pod.generation_tokens == tokens
     figures = Figures(0, (pod,))
     assert pod.rounds is not None

@@ -21,7 +21,9 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, COUNT_CALLS, TARGET_HANGS, IDLE_TIME = range(1001, 1008)
-HANG_SECONDS = 5.0
+HANG_SECONDS = 60.0
+SLOW_SECONDS = 0.02
+"""Of a slow token: a long call goes on long after a test that has it ended has given up to wait for that."""
 FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
 FIRST, LAST = 300, 2000  # ids of whole words in the pair's vocabulary
 END_SHARE = 97
@@ -104,7 +106,7 @@ class TritonPythonModel:
             if call_id not in self._active:
                 break
             if slow:
-                time.sleep(0.005)
+                time.sleep(SLOW_SECONDS)
             tokens.append(token)
         return tokens if tensors.get("exclude_input_in_output", [False])[0] else prompt + tokens
 

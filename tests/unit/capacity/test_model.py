@@ -180,7 +180,7 @@ def test_who_chooses_the_length(changes: dict[str, object], expected: tuple[int,
     assert lengths(spec(4, **changes)).at(12) == expected, reason  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.floats(0.01, 0.5), st.lists(st.floats(0.0, 0.3), min_size=1, max_size=40))
 def test_goodput_never_falls_with_more_sequences(first: float, more: list[float]) -> None:
     itl = first + np.cumsum([0.0, *more])

@@ -191,7 +191,7 @@ def test_a_stricter_latency_takes_more_replicas() -> None:
     assert loads[2] > 1.4 * loads[0]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.floats(1, 20000), st.floats(1, 2), st.floats(0.1, 0.9), st.integers(1, 12), st.integers(0, 4))
 def test_more_demand_never_asks_for_fewer(tokens: float, more: float, alpha: float, ready: int, pending: int) -> None:
     loads = [
@@ -201,7 +201,7 @@ def test_more_demand_never_asks_for_fewer(tokens: float, more: float, alpha: flo
     assert loads[0] <= loads[1]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.floats(1, 20000), st.floats(0.1, 0.9), st.integers(0, 300), st.integers(1, 9), st.integers(0, 5))
 def test_decisions_stay_within_bounds(tokens: float, alpha: float, waiting: int, ready: int, pending: int) -> None:
     made = decision(Demand(tokens, 20, waiting), known=curve(round(alpha, 1)), ready=ready, pending=pending)
@@ -210,7 +210,7 @@ def test_decisions_stay_within_bounds(tokens: float, alpha: float, waiting: int,
     assert made.desired_replicas in range(LIMITS.least, LIMITS.most + 1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.floats(500, 5000), st.floats(0.15, 0.9))
 def test_a_fall_of_acceptance_raises_replicas_at_the_same_demand(tokens: float, acceptance: float) -> None:
     fixed = range(4, 5)

@@ -90,8 +90,8 @@ class FakeKubectl:
         return (self.folder / name).read_text(encoding="utf-8").strip()
 
     def wrote(self, name: str) -> bool:
-        """Whether the file comes to be, in five seconds."""
-        deadline = time.monotonic() + 5
+        """Whether the file comes to be, in a minute."""
+        deadline = time.monotonic() + 60
         while not (self.folder / name).exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         return (self.folder / name).exists()

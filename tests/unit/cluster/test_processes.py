@@ -58,7 +58,7 @@ def test_a_killed_program_is_started_again(table: ProcessTable) -> None:
     pid = table.pid("sleeper")
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: table.pid("sleeper") is None, 10)
+    assert wait_until(lambda: table.pid("sleeper") is None, 60)
     assert table.ensure(SLEEP)
 
 
@@ -102,7 +102,7 @@ def test_programs_of_another_cluster_are_left_alone(table: ProcessTable, tmp_pat
 def test_a_program_that_ignores_polite_words_is_killed(table: ProcessTable) -> None:
     script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
     table.ensure(Program("stubborn", ("/bin/sh", "-c", script)))
-    assert wait_until(lambda: "ready" in tail(table.log("stubborn")), 10)
+    assert wait_until(lambda: "ready" in tail(table.log("stubborn")), 60)
     table.stop("stubborn", grace_seconds=0.2)
     assert table.pid("stubborn") is None
 
@@ -110,7 +110,7 @@ def test_a_program_that_ignores_polite_words_is_killed(table: ProcessTable) -> N
 def test_what_a_wrapper_wraps_ends_with_it(table: ProcessTable) -> None:
     script = "sleep 1000 & echo $!; wait"
     table.ensure(Program("wrapper", ("/bin/sh", "-c", script), wrapped=True))
-    assert wait_until(lambda: tail(table.log("wrapper")).isdecimal(), 10)
+    assert wait_until(lambda: tail(table.log("wrapper")).isdecimal(), 60)
     inner = int(tail(table.log("wrapper")))
     table.stop("wrapper")
     assert table.pid("wrapper") is None
@@ -119,6 +119,6 @@ def test_what_a_wrapper_wraps_ends_with_it(table: ProcessTable) -> None:
 
 def test_the_error_of_a_dead_program_shows_its_last_words(table: ProcessTable) -> None:
     table.ensure(Program("brief", ("/bin/sh", "-c", "echo the reason >&2; exit 1")))
-    assert wait_until(lambda: table.pid("brief") is None, 10)
+    assert wait_until(lambda: table.pid("brief") is None, 60)
     with pytest.raises(ClusterError, match="the reason"):
         table.check("brief")

@@ -77,7 +77,7 @@ async def get(port: int) -> int:
 
 
 async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
@@ -107,7 +107,7 @@ async def test_many_connections_take_no_place_from_others(reviews: FakeReviews, 
         for _ in range(3 * MOST):
             flood.append(await connect(listener.port, SLOW, tls=tls, said=said))
             held.callback(flood[-1][1].transport.abort)
-        assert await ended(flood[0], 5), "its oldest made place for its own"
+        assert await ended(flood[0], 30), "its oldest made place for its own"
         assert not await ended(early, 0.1)
         assert await get(listener.port) == 200, "nor is anybody new kept out"
         assert held_open(listener.port) <= MOST
@@ -138,10 +138,10 @@ SLOWLY: list[tuple[str, bool, bytes]] = [
 
 @pytest.mark.parametrize(("tls", "said"), [s[1:] for s in SLOWLY], ids=[s[0] for s in SLOWLY])
 async def test_what_does_not_come_is_not_waited_for(reviews: FakeReviews, tls: bool, said: bytes) -> None:
-    async with listening(reviews, Limits(tls_seconds=1, idle_seconds=1)) as listener:
+    async with listening(reviews, Limits(tls_seconds=4, idle_seconds=4)) as listener:
         connection = await connect(listener.port, SLOW, tls=tls, said=said)
         assert not await ended(connection, 0.5)
-        assert await ended(connection, 10)
+        assert await ended(connection, 30)
         connection[1].close()
 
 
@@ -162,7 +162,7 @@ async def test_strangers_keep_no_connection(reviews: FakeReviews) -> None:
         asked = b"GET /v1/services HTTP/1.1\r\nHost: x\r\n\r\n"
         connection = await connect(listener.port, SLOW, tls=True, said=asked)
         assert b" 401 " in await connection[0].readline()
-        assert await ended(connection, 5)
+        assert await ended(connection, 30)
         connection[1].close()
 
 
@@ -189,7 +189,7 @@ async def test_probes_are_answered_through_a_flood() -> None:
         url = f"http://127.0.0.1:{listener.port}/healthz"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.status == 200
-        assert await ended(flood[0], 5)
+        assert await ended(flood[0], 30)
     await listener.close()
 
 
@@ -206,7 +206,7 @@ async def test_a_defect_that_one_connection_finds_costs_no_other(
     async with listening(reviews, Limits()) as listener:
         monkeypatch.setattr(loop, "connect_accepted_socket", once)
         connection = await connect(listener.port, SLOW, tls=False)
-        assert await ended(connection, 5)
+        assert await ended(connection, 30)
         connection[1].close()
         await until(lambda: "could not be begun" in caplog.text)
         assert await get(listener.port) == 200

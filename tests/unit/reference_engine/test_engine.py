@@ -13,7 +13,7 @@ from reference_engine.scheduler import Capacity, Scheduler
 from unit.reference_engine import tiny_llama
 
 PROMPT = np.arange(20, dtype=np.int32)
-SECONDS = 30
+SECONDS = 120
 
 
 def collect(outputs: "queue.Queue[Output]") -> list[Output]:

@@ -47,5 +47,5 @@ class Answer(Generic[P]):
 
     def wait(self) -> Self:
         """Until the end."""
-        assert self.over.wait(10), "no end after 10 s"
+        assert self.over.wait(60), "no end after 60 s"
         return self

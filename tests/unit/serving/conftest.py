@@ -22,7 +22,7 @@ LIMITS: dict[str, Any] = {
     "running": 64,
     "waiting": 1024,
     "rows": 64,
-    "draft_timeout": 5,
+    "draft_timeout": 30,
     "ahead": False,
     "queue_timeout": math.inf,
 }
@@ -93,7 +93,7 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
     def make(engines: MockEngines, **options: Any) -> Service:
         parser = Parser(tokenizer, Limits(128, 4, 300))
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
-        settings = Options(**{"request_timeout": 10, "limits": rounds.Limits(**limits), **options})
+        settings = Options(**{"request_timeout": 50, "limits": rounds.Limits(**limits), **options})
         both: dict[Role, Engine] = {"target": engines.target, "draft": engines.draft}
         policy = Fixed(4, separate_devices=True)
         services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, policy, settings))

@@ -241,4 +241,4 @@ def test_a_build_that_is_stopped_ends(image: Path) -> None:
         assert process.stdout is not None
         assert any(line == "slow\n" for line in process.stdout)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) != 0
+        assert process.wait(timeout=40) != 0

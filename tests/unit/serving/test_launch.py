@@ -21,7 +21,7 @@ import os, signal, subprocess, sys, time
 print("arguments", sys.argv[1:], "mark", os.environ.get("MARK"), flush=True)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 print("ready", flush=True)
-time.sleep(30)
+time.sleep(60)
 """
 
 
@@ -71,7 +71,7 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     said = next(line for line in lines if line.startswith("arguments"))
     assert next(lines) == "ready\n"
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 7, errors
     models = revision.parent / "models"
     assert f"['--flag', '--model-repository={models}']" in said
@@ -96,7 +96,7 @@ def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:
 def test_a_server_ended_by_a_signal_gives_128_plus_it(revision: Path) -> None:
     change(revision, server={"command": [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]})
     process = serve(revision)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGKILL
 
 
@@ -119,7 +119,7 @@ def test_a_server_whose_model_died_is_ended(revision: Path, tmp_path: Path) -> N
     time.sleep(2 * LOOK_SECONDS + 0.5)
     assert process.poll() is None, "it lives"
     os.kill(model, signal.SIGSEGV)
-    said, _ = process.communicate(timeout=3 * LOOK_SECONDS + 5)
+    said, _ = process.communicate(timeout=30)
     assert f"a model has died (process {model})" in said
     assert process.returncode == 1
 
@@ -177,7 +177,7 @@ BROKEN = [
 def test_what_is_missing_is_said(revision: Path, what: str, message: str) -> None:
     broken(revision, what)
     process = serve(revision)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert errors.startswith("cannot serve: ")
     assert message in errors
@@ -192,7 +192,7 @@ def test_empty_plan_is_no_server(tmp_path: Path) -> None:
 def test_preflight_runs_whatever_the_verdict(revision: Path, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     process = start(revision, "preflight", "--termination-log", str(log))
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert json.loads(out) == json.loads(log.read_text())
     assert json.loads(out)["checks"][0]["reason"] == "ModelInvalid"
@@ -201,7 +201,7 @@ def test_preflight_runs_whatever_the_verdict(revision: Path, tmp_path: Path) -> 
 def test_preflight_that_cannot_run_fails(revision: Path) -> None:
     (revision / "launch.json").unlink()
     process = start(revision, "preflight", "--termination-log", os.devnull)
-    assert "cannot run the checks" in process.communicate(timeout=30)[1]
+    assert "cannot run the checks" in process.communicate(timeout=60)[1]
     assert process.returncode == 1
 
 
@@ -222,7 +222,7 @@ def test_probe_says_in_one_line_what_is_wrong(models: list[str], message: str, t
         [sys.executable, str(SERVING / "entrypoint.py"), *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert process.returncode == 1

@@ -127,7 +127,7 @@ def start() -> Iterator[Start]:
 
 
 def eventually(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not reached():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)

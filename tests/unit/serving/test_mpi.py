@@ -107,12 +107,16 @@ class Worker:
         )
         environment = {**os.environ, "PYTHONPATH": str(SERVING), "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
         environment["OF_THE_CONTAINER"] = "yes"
-        self.process = subprocess.Popen([sys.executable, "-c", code], env=environment)
-        self.wait((self.folder / SOCKET).exists)
+        log = folder / "log"
+        with log.open("w") as output:
+            self.process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=output)
+        # Its socket is there before it takes signals.
+        self.wait(lambda: "waiting for the leader's ranks" in log.read_text())
+        assert (self.folder / SOCKET).exists()
 
     @staticmethod
     def wait(check: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not check():
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -137,36 +141,36 @@ def worker(keys: Path, tmp_path: Path) -> Iterator[Worker]:
 
 
 def test_a_session_has_the_containers_environment(worker: Worker) -> None:
-    out, _ = worker.session("echo $OF_THE_CONTAINER; sleep 0.1").communicate(timeout=20)
+    out, _ = worker.session("echo $OF_THE_CONTAINER; sleep 0.1").communicate(timeout=60)
     assert out == "yes\n"
 
 
 def test_a_worker_ends_with_the_leaders_daemon_though_its_connection_ended_before(worker: Worker) -> None:
     """Open MPI's daemon leaves the ssh connection that started it."""
-    worker.session("(sleep 2; true) >/dev/null 2>&1 &").communicate(timeout=20)
+    worker.session("(sleep 6; true) >/dev/null 2>&1 &").communicate(timeout=60)
     time.sleep(0.5)
     assert worker.process.poll() is None
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
 
 
 def test_a_worker_that_is_told_to_stop_waits_for_the_leaders_daemon(worker: Worker) -> None:
-    with worker.session("echo up; sleep 2") as daemon:
+    with worker.session("echo up; sleep 6") as daemon:
         assert daemon.stdout is not None
         assert daemon.stdout.readline() == "up\n"
         worker.process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         assert worker.process.poll() is None, "ranks may still be needed"
-        assert worker.process.wait(20) == 0
-        assert daemon.wait(5) == 0
+        assert worker.process.wait(60) == 0
+        assert daemon.wait(60) == 0
 
 
 def test_a_worker_without_ranks_stops_at_once(worker: Worker) -> None:
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
 
 
 def test_there_is_no_shell(worker: Worker) -> None:
-    out, error = worker.session("").communicate(timeout=20)
+    out, error = worker.session("").communicate(timeout=60)
     assert (out, error) == ("", "this sshd starts MPI's daemons alone: there is no shell\n")
 
 

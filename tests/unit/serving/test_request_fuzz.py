@@ -55,7 +55,7 @@ def requests(draw: st.DrawFn) -> dict[str, Array]:
     return tensors
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(tensors=requests())
 def test_a_request_or_what_is_wrong_with_it(tokenizer: Tokenizer, tensors: dict[str, Array]) -> None:
     try:

@@ -71,7 +71,7 @@ class Call:
         if self._name == "held":
             self._calls.began.set()
         if self._name == "draft":
-            self._calls.in_time = self._calls.began.wait(5)
+            self._calls.in_time = self._calls.began.wait(30)
         return iter(())
 
     def stop(self) -> None:
@@ -86,6 +86,6 @@ def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
     rounds: Any = Script()
     runner._rounds = rounds
     runner.add([])
-    assert calls.began.wait(5)
+    assert calls.began.wait(30)
     runner.close()
     assert calls.in_time

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tandem.telemetry import families
@@ -132,7 +132,6 @@ def test_refused(text: str, reason: str) -> None:
         parse(text.encode(errors="surrogateescape"))
 
 
-@settings(deadline=None)  # a busy machine
 @given(st.binary(max_size=400))
 @example(b'tandem_x{"}} 1\n')
 @example(b"tandem_}\n")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.telemetry.exposition import parse
@@ -264,7 +264,6 @@ def test_a_pod_of_other_buckets_does_not_hide_the_others() -> None:
     assert Figures(0, tuple(pods)).histogram("time_to_first_token") == Histogram((0.5, 1, INF), (4, 2, 2), 13)
 
 
-@settings(deadline=None)  # a busy machine
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=2, max_size=20))
 def test_restarts_never_make_more_of_it_and_lose_only_what_cannot_be_seen(steps: list[tuple[int, bool]]) -> None:
     """Steps: tokens counted since the scrape before, and whether the server restarted before counting them."""
