@@ -65,7 +65,7 @@ class Fetcher:
         return subprocess.Popen(words, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def end(self, process: subprocess.Popen[str]) -> Result:
-        out, log = process.communicate(timeout=60)
+        out, log = process.communicate(timeout=240)
         assert out, log
         return Result(process.returncode, json.loads(out), log)
 
@@ -91,9 +91,9 @@ class Fetcher:
 
     def wait_for_bytes(self, count: float) -> None:
         """Wait until so many bytes of weights are in the cache."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self.cached_bytes() <= count:
-            assert time.monotonic() < deadline, f"{count} bytes are not there within 30 s"
+            assert time.monotonic() < deadline, f"{count} bytes are not there within 120 s"
             time.sleep(0.02)
 
 

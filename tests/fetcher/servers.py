@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster import binaries
+from cluster.ports import free_port
+from cluster.state import locked
 
 _MOTO_LOCK = Path(__file__).with_name("moto-requirements.txt")
 
@@ -39,11 +41,12 @@ def _moto_python() -> Path:
     folder = binaries.cache_dir().parent / f"moto-{digest}"
     uv = Path(sys.executable).with_name("uv")
     python = folder / "bin" / "python"
-    if not (folder / ".installed").exists():
-        subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        install = ["pip", "sync", "-q", "--system-certs", "--python", str(python), "--require-hashes"]
-        subprocess.run([uv, *install, _MOTO_LOCK], check=True)
-        (folder / ".installed").touch()
+    with locked(folder.with_name(f"{folder.name}.lock")):  # each process that runs tests wants it
+        if not (folder / ".installed").exists():
+            subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
+            install = ["pip", "sync", "-q", "--system-certs", "--python", str(python), "--require-hashes"]
+            subprocess.run([uv, *install, _MOTO_LOCK], check=True)
+            (folder / ".installed").touch()
     return python
 
 
@@ -51,7 +54,7 @@ def _moto_python() -> Path:
 def _running(command: list[str], port: int) -> Iterator[None]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not _listens(port):
             assert process.poll() is None, f"{command[0]} ended by itself"
             assert time.monotonic() < deadline, f"{command[0]} does not listen"
@@ -65,10 +68,3 @@ def _running(command: list[str], port: int) -> Iterator[None]:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

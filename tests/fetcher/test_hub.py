@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.ports import free_port
 from fetcher.conftest import FETCHED, MODEL, WEIGHTS, Fetcher
 from fetcher.hub_server import HubServer
-from fetcher.servers import free_port
 
 LARGE = "model-00001-of-00002.safetensors"
 LIMIT = 500_000
