@@ -70,6 +70,8 @@ triton: venv ## The Triton models on a real Triton server (CPU)
 
 .PHONY: fetcher
 fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this machine
+	@# Not within a test, whose time is limited.
+	@$(PY) -m cluster binary fake-gcs-server
 	$(PY) -m pytest tests/fetcher -n 2
 
 .PHONY: integration

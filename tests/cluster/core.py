@@ -23,8 +23,9 @@ from cluster.processes import ProcessTable, Program, wait_until
 from cluster.reader import Reader
 from cluster.state import NodeSpec, State
 
-READY_SECONDS = 60
-NODE_READY_SECONDS = 120
+# Several may start at once on few cores, each of which takes some ten seconds of one.
+READY_SECONDS = 180
+NODE_READY_SECONDS = 300
 
 
 def _silent(text: str) -> None:

@@ -29,7 +29,7 @@ from cluster.shell import command_path, pipe, succeeds
 
 BINARIES = ("kubelet", "kube-proxy", "coredns", "pause")
 PAUSE_IMAGE = "localhost/tandem/pause:v0"
-START_SECONDS = 30
+START_SECONDS = 120
 
 
 def node_cgroup(at: Addresses, number: int) -> str:

@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from cluster.core import Cluster
 
 from .conftest import AuditLog, Namespace, OperatorProcess, wait_for
@@ -11,7 +9,6 @@ from .conftest import AuditLog, Namespace, OperatorProcess, wait_for
 OUTAGE_SECONDS = 180
 
 
-@pytest.mark.timeout(1200)
 def test_the_api_server_away_for_three_minutes(
     operator: OperatorProcess, cluster: Cluster, namespace: Namespace
 ) -> None:
