@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import time
 from pathlib import Path
+
+ENDING_SECONDS = 30.0
 
 
 def hierarchies(mounts: str) -> list[tuple[Path, bool]]:
@@ -25,10 +28,23 @@ def make(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the group ``name`` with those below it, in every hierarchy; its processes must have ended."""
+    """Remove the group ``name`` with those below it, in every hierarchy; its processes must be ending."""
     for root, _ in hierarchies(Path("/proc/mounts").read_text()):
         group = root / name.lstrip("/")
         for folder in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
-            folder.rmdir()
-        with contextlib.suppress(FileNotFoundError):
-            group.rmdir()
+            _remove(folder)
+        _remove(group)
+
+
+def _remove(folder: Path) -> None:
+    """Remove one group, waiting for what the kernel has killed but not ended yet."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while True:
+        try:
+            return folder.rmdir()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
