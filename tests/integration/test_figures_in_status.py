@@ -77,10 +77,8 @@ def test_a_material_change_is_written_once_and_idle_services_never(
     operator = operator_with(reports={"url": f"http://127.0.0.1:{reports.port}", "pollSeconds": 0.2})
     namespace.apply()
     namespace.wait_settled()
-    reports.told, told_at = (
-        True,
-        time.monotonic(),
-    )  # not before: how long a service takes to come up is not the matter
+    # Not before: how long a service takes to come up is not the matter.
+    reports.told, told_at = True, time.monotonic()
     namespace.wait("SpeculationActive", "True/DraftTokensSeen")
     columns = namespace.run("get", "sis", "svc").splitlines()
     shown = dict(zip(columns[0].split(), columns[1].split(), strict=True))
