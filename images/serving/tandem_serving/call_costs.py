@@ -22,6 +22,8 @@ CUT = 3.0
 SURPRISE = 2.0
 # Prompt tokens of which is thought that they take as long as a call, or much less.
 PROMPT_TOKENS = 1000
+# Steps that go by, on average, until the engine takes a call in.
+TAKEN_IN = 0.5
 
 
 class LinearTime:
@@ -153,8 +155,9 @@ class Costs:
         return self._target.predict(_target(rows, rows * (k + 1), 1, 0))
 
     def alone(self, rows: float) -> float:
-        """Seconds of a step of the target alone, in long calls, while `rows` sequences run."""
-        return self._target.predict(_target(rows, rows * LONGEST_SPAN, LONGEST_SPAN, 0)) / LONGEST_SPAN
+        """Seconds of a token of the target alone, in long calls, while `rows` sequences run."""
+        steps = LONGEST_SPAN + TAKEN_IN
+        return self._target.predict(_target(rows, rows * steps, steps, 0)) / LONGEST_SPAN
 
 
 def _rows_share(rows: float) -> float:

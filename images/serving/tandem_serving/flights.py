@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from tandem_serving.call_costs import TAKEN_IN
 from tandem_serving.calls import LONGEST_SPAN, Role
 from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation
@@ -116,8 +117,7 @@ class Flights:
         elif batch.wave:
             self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt)
         elif not first.draft_ids and batch.turns[0].sequence.loop.longest_span <= first.output_len <= LONGEST_SPAN:
-            # Half a step goes by, on average, until the engine takes a call in.
-            self._policy.timed_alone(running, first.output_len + 0.5, seconds)
+            self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
 
 
 def _is_of(flight: Flight, key: Hashable) -> bool:

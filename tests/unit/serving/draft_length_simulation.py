@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
-from tandem_serving.call_costs import Costs
+from tandem_serving.call_costs import TAKEN_IN, Costs
 from tandem_serving.calls import LONGEST_SPAN
 from tandem_serving.draft_length import Choice, Devices, DraftLength
 
@@ -40,8 +40,8 @@ class Engines:
         return 12e-3 + 0.05e-3 * rows + self.position * rows * (k + 1)
 
     def period(self, rows: float, k: int, slots: int) -> float:
-        if k == 0:
-            return self.target(rows, 0)
+        if k == 0:  # calls of several tokens, which wait for the step in flight
+            return self.target(rows, 0) * (LONGEST_SPAN + TAKEN_IN) / LONGEST_SPAN
         draft, target = self.draft(rows / slots, k), self.target(rows / slots, k)
         if slots == 1:
             return draft + target + rows * self.gap
@@ -160,7 +160,8 @@ class Server:
         step = self.engines.target(rows, 0)
         trial = self.rng.sample(self.users, choice.turns if choice.k else 0)
         self.lengths.append(choice.k)
-        self.costs.observe_alone(rows, LONGEST_SPAN, self._noisy(LONGEST_SPAN * step))
+        steps = LONGEST_SPAN + TAKEN_IN
+        self.costs.observe_alone(rows, steps, self._noisy(steps * step))
         made = 0.0
         for user in self.users:
             left = float(LONGEST_SPAN)
@@ -168,7 +169,7 @@ class Server:
                 made += self._advance(user, choice.k)
                 left -= (1.5 if rows > 1 else 1.0) + self.engines.draft(len(trial), choice.k) / step
             made += self._advance(user, 0, left)
-        self.now += LONGEST_SPAN * step
+        self.now += steps * step
         return made
 
     def _speculate(self, together: list[User], apart: int, k: int) -> float:
@@ -181,7 +182,7 @@ class Server:
             self.costs.observe_draft(len(together) // slots, k, self._noisy(draft))
             self.costs.observe_target(len(together) // slots, k, self._noisy(target))
         if apart:
-            steps = LONGEST_SPAN
+            steps = LONGEST_SPAN + TAKEN_IN
             self.costs.observe_alone(apart, steps, self._noisy(steps * self.engines.target(apart, 0)))
         if len(together) == 1 and self.engines.devices == "separate":
             period = self.engines.ahead_alone(together[0].acceptance, k)

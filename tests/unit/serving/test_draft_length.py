@@ -134,7 +134,7 @@ def tokens_until(server: Server, off: bool) -> float:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("rows", "off", "on"), [(1, 600, 300), (8, 300, 350), (32, 150, 150), (64, 120, 120)])
+@pytest.mark.parametrize(("rows", "off", "on"), [(1, 600, 300), (8, 300, 350), (32, 250, 150), (64, 120, 120)])
 @pytest.mark.parametrize("engines", [CHEAP, COSTLY])
 def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int, seed: int) -> None:
     """In so many tokens of each sequence; after long without a draft as well."""
