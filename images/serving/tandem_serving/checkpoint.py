@@ -38,7 +38,9 @@ def read_limits(folder: Path) -> Limits:
     """Limits from config.json: Hugging Face's keys, or `build_config` of a built engine.
 
     An engine takes no more than `max_num_tokens` at once (trtGptModel.h, maxInputLen), and each step of the BLS
-    brings the whole text so far. Models that read images too have the keys of their text model in `text_config`.
+    brings the whole text so far. It keeps `max_draft_len` of its sequence length for draft tokens, and answers what
+    goes beyond with fewer tokens than were asked for, which reads as the end of the text (llmRequest.cpp, validate).
+    Models that read images too have the keys of their text model in `text_config`.
     """
     path = folder / "config.json"
     config = read_json(path)
@@ -55,6 +57,8 @@ def read_limits(folder: Path) -> Limits:
 
 def _longest(build: Mapping[str, Any]) -> Any:
     length, tokens = build.get("max_seq_len"), build.get("max_num_tokens")
+    if isinstance(length, int):
+        length -= build.get("max_draft_len") or 0
     return min(length, tokens) if isinstance(length, int) and isinstance(tokens, int) else length
 
 

@@ -37,7 +37,8 @@ class KvCacheError(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """What an engine takes of each of its GPUs, in bytes, and the longest sequence that it must hold, in tokens."""
+    """What an engine takes of each of its GPUs, in bytes, and the longest sequence that it must hold, in tokens:
+    a draft's are in its cache too."""
 
     weights: int
     token: int
@@ -64,7 +65,8 @@ def read_engine(folder: Path) -> Engine:
     ranks = [path.stat().st_size for path in folder.glob("rank*.engine")]
     if not ranks:
         raise CheckpointError(f"{folder} has no rank*.engine: build the engine again")
-    return Engine(weights=max(ranks), token=token, max_seq_len=limits.max_sequence_len)
+    drafted = (config.get("build_config") or {}).get("max_draft_len") or 0
+    return Engine(weights=max(ranks), token=token, max_seq_len=limits.max_sequence_len + drafted)
 
 
 def _token_bytes(config: Mapping[str, Any]) -> int:

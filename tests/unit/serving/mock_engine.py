@@ -30,12 +30,18 @@ def wrong_every(n: int, model: Model = counting) -> Model:
 
 @dataclass
 class MockEngine:
-    """Keeps the calls; `fail_at` raises EngineError at that call, `includes_end` returns END as a token."""
+    """Keeps the calls; `fail_at` raises EngineError at that call, `includes_end` returns END as a token.
+
+    `max_seq_len`: as TensorRT-LLM (llmRequest.cpp, validate) it keeps room in it for a call's draft tokens, for
+    `max_draft_len` where there are none, and answers with as many fewer tokens.
+    """
 
     model: Model
     end_ids: tuple[int, ...] = (END,)
     includes_end: bool = False
     fail_at: int = -1
+    max_seq_len: int = 1 << 30
+    max_draft_len: int = 0
     calls: list[Call] = field(default_factory=list)
 
     def run(self, call: Call) -> Output:
@@ -44,7 +50,8 @@ class MockEngine:
         if len(self.calls) - 1 == self.fail_at:
             raise EngineError("draft engine: out of order")
         tokens = self._verify(call) if call.draft_ids else self._generate(call)
-        return self._output(list(tokens))
+        room = self.max_seq_len - len(call.ids) - (len(call.draft_ids) or self.max_draft_len)
+        return self._output(list(tokens)[: max(room, 0)])
 
     def _output(self, ids: list[int]) -> Output:
         return Output(ids, log_probs=np.array([-0.5 * t for t in ids], np.float32))

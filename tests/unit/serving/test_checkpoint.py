@@ -21,6 +21,19 @@ LIMITS = [
         "an engine that takes no more at once",
     ),
     (
+        {"build_config": {"max_seq_len": 4096, "max_draft_len": 8}, "pretrained_config": {"vocab_size": 128}},
+        Limits(4088, 128),
+        "an engine that keeps room for draft tokens",
+    ),
+    (
+        {
+            "build_config": {"max_seq_len": 9000, "max_num_tokens": 8192, "max_draft_len": 8},
+            "pretrained_config": {"vocab_size": 128},
+        },
+        Limits(8192, 128),
+        "an engine that has that room beyond what it takes at once",
+    ),
+    (
         {"model_type": "llama4", "text_config": {"max_position_embeddings": 2048, "vocab_size": 300}},
         Limits(2048, 300),
         "a model that reads images too",

@@ -59,6 +59,11 @@ def test_bytes_of_a_token(change: dict[str, Any], token: int, reason: str, tmp_p
     assert engine == Engine(weights=4 * GIB, token=token, max_seq_len=4096), reason
 
 
+def test_draft_tokens_are_in_the_longest_sequence(tmp_path: Path) -> None:
+    config = {**CONFIG, "build_config": {"max_seq_len": 4096, "max_draft_len": 10}}
+    assert read_engine(engine_folder(tmp_path / "engine", config, GIB)).max_seq_len == 4096
+
+
 @pytest.mark.parametrize(
     ("config", "ranks", "message"),
     [

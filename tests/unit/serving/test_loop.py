@@ -1,10 +1,13 @@
+import json
 from collections.abc import Sequence as Seq
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tandem_serving.calls import Call, Output, Step
+from tandem_serving.checkpoint import read_limits
 from tandem_serving.loop import Loop, Sequence, mix
 from unit.serving.mock_engine import END, MockEngine, Model, counting, ending_after, run_loop, wrong_every
 
@@ -61,6 +64,19 @@ def test_end_id_wherever_it_falls(k: int, length: int, includes_end: bool) -> No
     steps = generate(target, MockEngine(wrong_every(3)), k)
     assert tokens(steps) == alone(model, 24)
     assert steps[-1].finish == "end_id"
+
+
+@pytest.mark.parametrize("k", range(5))
+@pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
+def test_the_longest_text_that_an_engine_takes_is_not_cut(draft: Model, k: int, tmp_path: Path) -> None:
+    build = {"max_seq_len": 40, "max_num_tokens": 8192, "max_draft_len": 4}
+    config = {"build_config": build, "pretrained_config": {"vocab_size": 300}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    limit = read_limits(tmp_path).max_sequence_len
+    target = MockEngine(counting, max_seq_len=40, max_draft_len=4)
+    steps = generate(target, MockEngine(draft), k, limit - len(PROMPT), target_limit=limit)
+    assert tokens(steps) == alone(counting, limit - len(PROMPT))
+    assert steps[-1].finish == "length"
 
 
 def test_end_id_costs_no_extra_round() -> None:
