@@ -54,7 +54,7 @@ SAMPLING = {
     "top_k": Scalar("runtime_top_k", np.int32, lambda v: v >= 0, "be 0 (all) or more"),
     "top_p": Scalar("runtime_top_p", np.float32, lambda v: 0 <= v <= 1, "lie between 0 and 1"),
     "temperature": Scalar("temperature", np.float32, lambda v: 0 <= v < math.inf, "be 0 or more"),
-    "length_penalty": Scalar("len_penalty", np.float32),
+    "length_penalty": Scalar("len_penalty", np.float32, lambda v: 0 <= v < math.inf, "be 0 or more"),
     "repetition_penalty": Scalar("repetition_penalty", np.float32, lambda v: 0 < v < math.inf, "be above 0"),
     "presence_penalty": Scalar("presence_penalty", np.float32),
     "frequency_penalty": Scalar("frequency_penalty", np.float32),
@@ -119,8 +119,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How draft tokens are accepted where a request does not say: by logits, and then by the target's probability
-    of at least `threshold` (None: by the rejection rule)."""
+    """How draft tokens are accepted where a request does not say: by logits, and then where the target's probability
+    is more than `threshold` of the draft's (None: by the rejection rule)."""
 
     by_logits: bool = False
     threshold: float | None = None
@@ -158,8 +158,7 @@ class Parser:
         text, ids = self._token_ids(inputs, i) if _IDS in inputs.tensors else self._tokenize(inputs, i)
         self._check_lengths(len(ids), max_tokens)
         seed = inputs.scalar("seed", i)
-        end_id = inputs.scalar("end_id", i)
-        ends = self._tokenizer.end_ids if end_id is None else [end_id]
+        ends = self._ends(inputs.scalar("end_id", i))
         return Prompt(
             index=i,
             text=text,
@@ -177,11 +176,20 @@ class Parser:
             asked=inputs.scalar("num_draft_tokens", i) is not None,
         )
 
+    def _ends(self, end_id: int | None) -> list[int]:
+        if end_id is None:
+            return self._tokenizer.end_ids
+        if not -1 <= end_id < self._limits.vocab_size:
+            raise RequestError(f"end_id is {end_id}: send -1 (none) or a token, 0 to {self._limits.vocab_size - 1}")
+        return [end_id]
+
     def _threshold(self, inputs: Inputs) -> dict[str, Array]:
         threshold = self._acceptance.threshold
         if threshold is None or not inputs.flag("use_draft_logits", self._acceptance.by_logits):
             return {}
-        return {"draft_acceptance_threshold": np.array([[threshold]], np.float32)}
+        # TensorRT-LLM refuses 0 (ExternalDraftTokensConfig).
+        least = float(np.finfo(np.float32).tiny)
+        return {"draft_acceptance_threshold": np.array([[max(threshold, least)]], np.float32)}
 
     def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
         text = inputs.text(_TEXT, i)
@@ -229,6 +237,10 @@ class Parser:
             if not scalar.valid(value):
                 raise RequestError(f"{name} is {value}: it must {scalar.must}")
             tensors[scalar.tensor] = np.array([[value]], scalar.dtype)
+        if inputs.scalar("temperature", i) == 0:
+            # TensorRT-LLM makes it top_p 1 at temperature 1, from all tokens, unless top_k is there to become 1
+            # (runtime/samplingConfig.h, validate).
+            tensors["runtime_top_k"] = np.array([[1]], np.int32)
         if end_ids:
             tensors["end_id"] = np.array([[end_ids[0]]], np.int32)
             tensors.setdefault("pad_id", tensors["end_id"])

@@ -51,6 +51,9 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"temperature": real(float("nan"))}, "temperature is nan"),
     ({"top_p": real(1.5)}, "top_p is 1.5: it must lie between 0 and 1"),
     ({"top_k": integer(-2)}, "top_k is -2"),
+    ({"length_penalty": real(-1)}, "length_penalty is -1.0: it must be 0 or more"),
+    ({"end_id": integer(300)}, "end_id is 300: send -1 (none) or a token, 0 to 299"),
+    ({"end_id": integer(-2)}, "end_id is -2"),
     ({"repetition_penalty": real(0)}, "repetition_penalty is 0.0: it must be above 0"),
     ({"presence_penalty": real(float("inf"))}, "presence_penalty is inf: it must be finite"),
     ({"beam_width": integer(2)}, "beam_width 2 is not supported"),
@@ -118,6 +121,8 @@ def test_a_guide_goes_to_the_target_alone(tokenizer: Tokenizer) -> None:
         (Acceptance(by_logits=True), None, True, None),
         (Acceptance(by_logits=True, threshold=0.25), None, True, [[0.25]]),
         (Acceptance(by_logits=True, threshold=0.25), False, False, None),
+        # Of all tokens that the target may choose: TensorRT-LLM takes no 0.
+        (Acceptance(by_logits=True, threshold=0.0), None, True, [[pytest.approx(0, abs=1e-30)]]),
     ],
 )
 def test_acceptance_is_the_services_unless_the_request_says(
@@ -128,6 +133,7 @@ def test_acceptance_is_the_services_unless_the_request_says(
     assert parsed.use_draft_logits is by_logits
     found = parsed.prompts[0].target_tensors.get("draft_acceptance_threshold")
     assert (None if found is None else found.tolist()) == threshold
+    assert found is None or found.item() > 0
     assert "draft_acceptance_threshold" not in parsed.prompts[0].tensors, "the draft has nothing to accept"
 
 
@@ -157,6 +163,7 @@ ENGINE_TENSORS: list[tuple[str, Array, str, Any]] = [
     ("presence_penalty", real(-0.5), "presence_penalty", [[-0.5]]),
     ("frequency_penalty", real(0.5), "frequency_penalty", [[0.5]]),
     ("end_id", integer(17), "end_id", [[17]]),
+    ("end_id", integer(-1), "end_id", [[-1]]),
     ("pad_id", integer(3), "pad_id", [[3]]),
 ]
 
@@ -166,6 +173,23 @@ def test_goes_to_the_engines(tokenizer: Tokenizer, name: str, value: Array, tens
     (prompt,) = Parser(tokenizer, LIMITS).parse(request(**{name: value})).prompts
     assert prompt.tensors[tensor].tolist() == expected
     assert prompt.tensors[tensor].dtype == value.dtype
+
+
+@pytest.mark.parametrize(
+    ("sent", "top_k", "reason"),
+    [
+        ({"temperature": real(0), "top_p": real(0.9)}, [[1]], "top_p would become 1, without top_k"),
+        ({"temperature": real(0), "top_k": integer(50)}, [[1]], "not 50"),
+        ({"temperature": real(0)}, [[1]], "as without it"),
+        ({"temperature": real(0.5), "top_p": real(0.9)}, None, "sampling is left as it is"),
+    ],
+)
+def test_temperature_0_is_greedy_whatever_else_is_sent(
+    tokenizer: Tokenizer, sent: dict[str, Array], top_k: Any, reason: str
+) -> None:
+    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**sent)).prompts
+    found = prompt.tensors.get("runtime_top_k")
+    assert (None if found is None else found.tolist()) == top_k, reason
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ class Acceptance(Model):
     """Logits: hand the draft's logits over between the engines' processes instead of through Triton; needs
     the orchestrator's launch, one more process."""
     threshold: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Logits: accept a token when the target gives it at least this probability. Lossy: the output is no longer
-    distributed as the target's."""
+    """Logits: accept a token when the target gives it more than this share of the draft's probability. Lossy: the
+    output is no longer distributed as the target's."""
 
 
 class NGram(Model):
