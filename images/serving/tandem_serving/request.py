@@ -127,12 +127,19 @@ class Acceptance:
 
 
 class Parser:
-    """Parses requests for one service."""
+    """Parses requests for one service. `refused`: flags that its engines cannot serve, and why."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits, acceptance: Acceptance | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        acceptance: Acceptance | None = None,
+        refused: Mapping[str, str] | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
         self._acceptance = acceptance or Acceptance()
+        self._refused = {**UNSUPPORTED_TRUE, **(refused or {})}
 
     def parse(self, tensors: Mapping[str, Array]) -> Request:
         """Check everything and tokenize. Raises RequestError.
@@ -143,7 +150,7 @@ class Parser:
         inputs = Inputs(tensors, "input_ids" if _IDS in tensors and _TEXT not in tensors else _TEXT)
         if _IDS in tensors and _TEXT in tensors:
             raise RequestError("both text_input and input_ids hold prompts: send one of them")
-        _refuse_unsupported(inputs)
+        _refuse_unsupported(inputs, self._refused)
         return Request(
             prompts=tuple(self._prompt(inputs, i) for i in range(inputs.count)),
             stream=inputs.flag("stream"),
@@ -274,11 +281,11 @@ def _target_tensors(inputs: Inputs, i: int) -> dict[str, Array]:
     return tensors
 
 
-def _refuse_unsupported(inputs: Inputs) -> None:
+def _refuse_unsupported(inputs: Inputs, flags: Mapping[str, str]) -> None:
     for name, why in UNSUPPORTED.items():
         if name in inputs.tensors:
             raise RequestError(f"{name} is not supported: {why}")
-    for name, why in UNSUPPORTED_TRUE.items():
+    for name, why in flags.items():
         if inputs.flag(name):
             raise RequestError(f"{name} is not supported: {why}")
     for name, why in UNSUPPORTED_ABOVE_ONE.items():

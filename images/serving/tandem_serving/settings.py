@@ -20,7 +20,8 @@ class Settings:
 
     `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance, `rows` those of
     one engine call (1: each sequence's calls by themselves). `separate_devices`: the engines run side by side.
-    `use_draft_logits` and `acceptance_threshold`: see request.Acceptance. `probe_share`: see service.Options.
+    `use_draft_logits` and `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities.
+    `probe_share`: see service.Options.
     """
 
     target_model: str
@@ -41,6 +42,7 @@ class Settings:
     queue_timeout: float
     use_draft_logits: bool
     acceptance_threshold: float | None
+    fast_logits: bool
     probe_share: float
 
 
@@ -70,6 +72,7 @@ def read(parameters: Mapping[str, str]) -> Settings:
             if parameters.get("draft_acceptance_threshold")
             else None
         ),
+        fast_logits=_flag(parameters, "fast_logits"),
         probe_share=number(parameters, "probe_share", float, "0", 0),
     )
 

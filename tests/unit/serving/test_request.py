@@ -87,6 +87,13 @@ def test_refused(tokenizer: Tokenizer, changes: dict[str, Array | None], message
     assert message in str(error.value)
 
 
+def test_what_the_engines_cannot_serve_is_refused_where_it_is_asked_for(tokenizer: Tokenizer) -> None:
+    parser = Parser(tokenizer, LIMITS, refused={"return_log_probs": "the engine computes none"})
+    assert parser.parse(request(return_log_probs=np.array([[False]])))
+    with pytest.raises(RequestError, match="return_log_probs is not supported: the engine computes none"):
+        parser.parse(request(return_log_probs=YES))
+
+
 LORA: dict[str, Any] = {
     "lora_task_id": np.array([7], np.uint64),
     "lora_weights": np.ones((1, 2, 4), np.float16),

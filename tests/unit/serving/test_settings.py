@@ -26,7 +26,8 @@ def test_all() -> None:
 
 def test_acceptance_by_logits() -> None:
     settings = read(LEAST | {"use_draft_logits": "true", "draft_acceptance_threshold": "0.0"})
-    assert (settings.use_draft_logits, settings.acceptance_threshold) == (True, 0.0)
+    assert (settings.use_draft_logits, settings.acceptance_threshold, settings.fast_logits) == (True, 0.0, False)
+    assert read(LEAST | {"fast_logits": "true"}).fast_logits
 
 
 @pytest.mark.parametrize(

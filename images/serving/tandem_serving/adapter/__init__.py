@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tandem_serving import checkpoint, rounds
+from tandem_serving import abilities, checkpoint, rounds
 from tandem_serving.adapter.engine import EngineModel, bind
 from tandem_serving.calls import Role
 from tandem_serving.inputs import Array
@@ -40,7 +40,9 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
     if draft:
         engines["draft"] = draft
     request_limits = Limits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)
-    parser = Parser(tokenizer, request_limits, Acceptance(config.use_draft_logits, config.acceptance_threshold))
+    acceptance = Acceptance(config.use_draft_logits, config.acceptance_threshold)
+    refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)
+    parser = Parser(tokenizer, request_limits, acceptance, refused)
     options = Options(
         request_timeout=config.request_timeout,
         limits=rounds.Limits(

@@ -107,6 +107,7 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "adaptive": spec.speculation.adaptive.enabled,
         "probe_share": spec.speculation.adaptive.probe_share,
         "use_draft_logits": acceptance.method == "Logits",
+        "fast_logits": fast_logits(spec),
         "draft_acceptance_threshold": acceptance.threshold,
         "max_engine_rows": spec.serving.max_batch_size if inputs.profile.batched_engine_calls else 1,
         # TensorRT-LLM starts a request's random numbers at its seed, and each step is a request.
