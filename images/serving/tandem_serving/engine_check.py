@@ -56,6 +56,12 @@ def _mismatch(wanted: Mapping[str, Any], version: str) -> tuple[str, str] | None
             "built without use_paged_context_fmha, by which each step finds the keys and values of the text so far:"
             " build it again with --use_paged_context_fmha=enable",
         )
+    if wanted.get("gather_generation_logits") and not built.get("gather_generation_logits"):
+        return (
+            "EngineWithoutLogits",
+            "built without gather_generation_logits, which speculation.acceptance.method Logits needs: build it again"
+            " with --gather_generation_logits, or write TokenMatch",
+        )
     return None
 
 

@@ -80,6 +80,26 @@ def test_an_engine_that_is_called_at_each_step(plan: dict[str, Any], plugins: di
     assert check_engines(plan).reason == reason
 
 
+@pytest.mark.parametrize(
+    ("build", "wanted", "reason"),
+    [
+        ({"gather_generation_logits": True}, True, "EnginesFit"),
+        ({"gather_generation_logits": False}, True, "EngineWithoutLogits"),
+        ({}, True, "EngineWithoutLogits"),
+        ({"gather_generation_logits": False}, False, "EnginesFit"),
+    ],
+    ids=["built for it", "built without", "says nothing of it", "by match"],
+)
+def test_an_engine_whose_logits_are_asked_for(
+    plan: dict[str, Any], build: dict[str, bool], wanted: bool, reason: str
+) -> None:
+    engine = plan["engines"]["target"]
+    config = {**BUILT, "build_config": {**BUILT["build_config"], **build}}
+    engine_folder(Path(engine["path"]), config, *[35 * GIB] * 4)
+    engine["gather_generation_logits"] = wanted
+    assert check_engines(plan).reason == reason
+
+
 def test_an_engine_of_another_version(plan: dict[str, Any]) -> None:
     check = check_engines({**plan, "tensorrt_llm": "1.2.0"})
     assert check.reason == "EngineVersion"

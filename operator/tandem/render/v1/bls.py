@@ -153,6 +153,7 @@ def _engine_check(inputs: Inputs, role: Role, engine: Engine) -> dict[str, Any]:
     """What the engine must have been built for."""
     spec = inputs.spec
     model = spec.draft if spec.draft and role is Role.DRAFT else spec.target
+    by_logits = spec.speculation.acceptance.method == "Logits"
     return {
         "path": engine.path,
         "tp_size": model.tensor_parallel_size,
@@ -160,4 +161,5 @@ def _engine_check(inputs: Inputs, role: Role, engine: Engine) -> dict[str, Any]:
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": max_draft_len(spec) if role is Role.TARGET else 0,
         **({"use_paged_context_fmha": True} if spec.draft and engine.block_reuse else {}),
+        **({"gather_generation_logits": True} if by_logits and role is Role.DRAFT else {}),
     }
