@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 log = logging.getLogger("tandem.errors")
 
+# Where a trace begins behind an engine's message: Python's, and TensorRT-LLM's (TllmException::getTrace).
+_TRACE = re.compile(r"\n\nAt:|\n1 +0x")
 # What a client hears of a fault of ours.
 FAILED = "the server failed at this request; its log says why"
 
@@ -63,6 +66,11 @@ class CancelledError(ServingError):
     """The client is gone, or asked for the request's end."""
 
     code = "CANCELLED"
+
+
+def without_trace(message: str) -> str:
+    """An engine's message without the calls that led to it."""
+    return _TRACE.split(message)[0].strip()
 
 
 @contextmanager

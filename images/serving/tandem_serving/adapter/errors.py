@@ -7,7 +7,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving.errors import EngineError, ServingError
+from tandem_serving.errors import EngineError, ServingError, without_trace
 from tandem_serving.inputs import Array
 
 CODES = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "CANCELLED")
@@ -21,7 +21,7 @@ def triton_error(error: ServingError) -> Any:
 def plain_error(error: Any, role: str = "") -> EngineError:
     """Our error for another model's TritonError: its message without a traceback, its code."""
     names = {getattr(pb_utils.TritonError, name): name for name in CODES}
-    message = error.message().split("\n\nAt:")[0].strip()
+    message = without_trace(error.message())
     return EngineError(f"{role} engine: {message}" if role else message, names.get(error.code(), "INTERNAL"))
 
 
