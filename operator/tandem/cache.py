@@ -73,6 +73,13 @@ def _key(path: str) -> str:
     return "/".join(path.split("/")[:KEPT_LEVELS])
 
 
+def _prune(keep: Iterable[str], young: int, dry_run: bool) -> list[str]:
+    """The fetcher's command."""
+    command = ["python3", "-m", "tandem_fetcher", "prune", "--cache", CACHE, "--young", str(young)]
+    command += ["--termination-log", "/dev/termination-log", *(["--dry-run"] if dry_run else [])]
+    return command + [word for each in sorted(keep) for word in ("--keep", each)]
+
+
 def prune_job(
     namespace: str,
     name: str,
@@ -88,19 +95,10 @@ def prune_job(
 
     `secrets`: with which the image is pulled.
     """
-    command = ["python3", "-m", "tandem_fetcher", "prune", "--cache", CACHE]
-    command += [
-        "--young",
-        str(young),
-        "--termination-log",
-        "/dev/termination-log",
-        *(["--dry-run"] if dry_run else []),
-    ]
-    command += [word for each in sorted(keep) for word in ("--keep", each)]
     container: dict[str, Any] = {
         "name": "prune",
         "image": image,
-        "command": command,
+        "command": _prune(keep, young, dry_run),
         "securityContext": CONTAINER_SECURITY,
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": [{"name": "cache", "mountPath": CACHE}],

@@ -4,7 +4,7 @@ import json
 import ssl
 import threading
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,27 +26,6 @@ def created_at_once(cluster: Cluster, folder: Path, resource: str, namespace: st
         AssertionError: there were fewer.
     """
     together = threading.Barrier(number, timeout=SECONDS)
-
-    class Handler(BaseHTTPRequestHandler):
-        """Answers AdmissionReviews: all are allowed.
-
-        https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
-        """
-
-        def do_POST(self) -> None:
-            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with_others()
-            allowed = {"uid": review["request"]["uid"], "allowed": True}
-            body = json.dumps({**review, "request": None, "response": allowed}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
     met = threading.Event()
 
     def with_others() -> None:
@@ -59,7 +38,7 @@ def created_at_once(cluster: Cluster, folder: Path, resource: str, namespace: st
             met.set()
 
     authority = pki.load_authority(folder, "webhook-ca")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _allowing(with_others))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pki.issue(authority, "webhook", pki.Identity("webhook", names=("127.0.0.1",))))
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -73,6 +52,32 @@ def created_at_once(cluster: Cluster, folder: Path, resource: str, namespace: st
         cluster.kubectl.run("delete", "validatingwebhookconfiguration", "at-once", "--ignore-not-found")
         server.shutdown()
         server.server_close()
+
+
+def _allowing(before: Callable[[], None]) -> type[BaseHTTPRequestHandler]:
+    """Handlers of a webhook that calls `before`, and allows what is asked for unless that raises."""
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers AdmissionReviews: all are allowed.
+
+        https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+        """
+
+        def do_POST(self) -> None:
+            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            before()
+            allowed = {"uid": review["request"]["uid"], "allowed": True}
+            body = json.dumps({**review, "request": None, "response": allowed}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    return Handler
 
 
 def _configuration(url: str, authority: pki.Authority, resource: str, namespace: str) -> dict[str, Any]:

@@ -45,8 +45,9 @@ class Acceptance(Model):
         ),
     )
     method: Literal["TokenMatch", "Logits"] = "TokenMatch"
-    """TokenMatch: a draft token stands when it is the target's own choice. Logits (BLS, DraftTarget): by the
-    rejection rule on both models' probabilities, which accepts more when sampling."""
+    """TokenMatch: a draft token stands when it is the target's own choice; exact when greedy (TensorRT-LLM draws
+    samples once more where they differ from the draft's). Logits (BLS, DraftTarget): by the rejection rule on both
+    models' probabilities, which accepts more when sampling."""
     fast_logits: bool = False
     """Logits: hand the draft's logits over between the engines' processes instead of through Triton; needs
     the orchestrator's launch, one more process."""
