@@ -68,7 +68,7 @@ class Unary:
         self._prefix = f"unary-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
         self._requests = ThreadPoolExecutor(running, thread_name_prefix="request")
-        self._calls = ThreadPoolExecutor(2 * running, thread_name_prefix="call")  # a stop must not wait for calls
+        self._calls = ThreadPoolExecutor(running, thread_name_prefix="call")
 
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
@@ -132,7 +132,7 @@ class Unary:
 
     def _run(self, request: Any, sender: Any) -> dict[str, Array]:
         if sender.is_cancelled():  # while it stood in line
-            raise _gone()
+            raise CancelledError("the client cancelled the request")
         inputs = [self._with_row_length(tensor) for tensor in request.inputs()]
         if any(tensor.name() in STREAM and tensor.as_numpy().any() for tensor in inputs):
             raise RequestError(f"this model answers once: to stream, call {self._model} with the same tensors")
@@ -147,8 +147,7 @@ class Unary:
         future = self._calls.submit(_collect, call)
         while not wait([future], CANCEL_POLL_SECONDS).done:
             if sender.is_cancelled():
-                self._stop(call_id, inputs)
-                raise _gone()
+                self._stop(call_id, inputs)  # and again while it runs: a stop that overtook the call ended nothing
         return future.result()
 
     def _stop(self, call_id: str, inputs: list[Any]) -> None:
@@ -160,7 +159,7 @@ class Unary:
             requested_output_names=["batch_index"],
             inputs=[*inputs, pb_utils.Tensor("stop", np.ones(shape, np.bool_))],
         )
-        self._calls.submit(_collect, stop)
+        _collect(stop)
 
     def _with_row_length(self, tensor: Any) -> Any:
         """The tensor as clients send it: with batches, flags come here as [n] and go on as [n, 1]."""
@@ -182,10 +181,6 @@ def _collect(call: Any) -> dict[str, Array]:
     if row:
         raise_in_band(row)
     return row
-
-
-def _gone() -> CancelledError:
-    return CancelledError("the client cancelled the request")
 
 
 def _refuse(request: Any, error: ServingError) -> None:

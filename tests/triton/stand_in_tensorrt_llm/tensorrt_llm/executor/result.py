@@ -12,6 +12,7 @@ class RequestOutput(result.RequestOutput):
 
     def __init__(self, request_id: int, prompt_token_ids: list[int], streaming: bool, group: int) -> None:
         super().__init__(request_id, prompt_token_ids, streaming)
+        print(f"stand-in: request {request_id} started", flush=True)
         self._group = group
         self._groups = 0
         self._count = 0
