@@ -21,7 +21,7 @@ def eventually(reached: Callable[[], bool], what: str, seconds: float = 20) -> N
 
 
 def settled(server: TritonServer, names: list[str]) -> list[float]:
-    """Metrics that earlier requests no longer change: they are reported every half second, later on a busy machine."""
+    """Metrics that earlier requests no longer change: they are reported every half second, or later."""
     values: list[list[float]] = [[], []]
 
     def same() -> bool:
