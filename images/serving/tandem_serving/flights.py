@@ -20,12 +20,15 @@ MOST_LOST = 16
 class Flight:
     """An engine call that began at `started` and should end at `due`, where that is known (monotonic seconds).
 
-    `left`: turns without an answer, by row.
+    `left`: turns without an answer, by row. `off`: the target ran alone when it began; `beside` such calls of the
+    target's: it tells how long those go on, not what a round takes.
     """
 
     batch: Batch[Generation]
     started: float
     left: dict[int, Turn[Generation]]
+    off: bool = False
+    beside: bool = False
     due: float | None = None
     given_up: bool = False
 
@@ -51,7 +54,8 @@ class Flights:
 
     def begin(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call begins."""
-        flight = Flight(batch, started, dict(enumerate(batch.turns)))
+        beside = any(other.off and other.batch.role == "target" and not other.batch.wave for other in self._flights)
+        flight = Flight(batch, started, dict(enumerate(batch.turns)), self._policy.off, beside)
         if batch.role == "draft":
             seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
             flight.due = None if seconds is None else started + seconds
@@ -105,7 +109,7 @@ class Flights:
         seconds = now - max(flight.started, self._landed[batch.role] if batch.queued else 0.0)
         if batch.wave:
             self._landed[batch.role] = now
-        if flight.left:
+        if flight.left or (batch.wave and flight.beside):
             return
         prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
         if not prompt and (batch.role == "draft" or batch.wave):

@@ -24,6 +24,11 @@ class Policy(Protocol):
         """What is known of all sequences."""
         ...
 
+    @property
+    def off(self) -> bool:
+        """Whether the target runs alone, but for trials."""
+        ...
+
     def estimate(self) -> Acceptance:
         """What will be known of a new sequence."""
         ...
@@ -67,6 +72,7 @@ class Policy(Protocol):
 class Fixed:
     """Always `length` tokens."""
 
+    off = False
     # Half a cohort a wave pays a step's fixed cost twice as often, but the engines' queues hide the calls'
     # overhead: measured with tests/bench/bls, lock-step wins below, two cohorts above.
     ALTERNATE = 10
@@ -129,6 +135,11 @@ class Adaptive:
     def server(self) -> Acceptance:
         """What the lengths are chosen by."""
         return self._lengths.server
+
+    @property
+    def off(self) -> bool:
+        """Whether the target runs alone, but for trials."""
+        return self._lengths.off
 
     def estimate(self) -> Acceptance:
         """A sequence's own acceptance, which starts as the server's."""

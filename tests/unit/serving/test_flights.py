@@ -1,0 +1,96 @@
+"""Which engine calls the policy learns costs from."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_serving.calls import LONGEST_SPAN, Call, Role
+from tandem_serving.flights import Flight, Flights
+from tandem_serving.foresight import Foresight
+from tandem_serving.policy import Fixed
+from tandem_serving.schedule import Batch, Turn
+
+K, ERA = 4, 100.0
+
+
+class Policy(Fixed):
+    """Notes what it is told; the test says whether the target runs alone."""
+
+    def __init__(self) -> None:
+        super().__init__(K, separate_devices=True)
+        self.off = False
+        self.told: list[tuple[Role, float]] = []
+
+    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+        self.told.append((role, rows))
+
+
+class Sky:
+    """Flights of sequences that do not matter here."""
+
+    def __init__(self) -> None:
+        self.policy, self.foresight = Policy(), Foresight(possible=True)
+        self.flights, self.now = Flights(self.policy, self.foresight), ERA
+
+    def begin(self, role: Role, rows: int, k: int = K, wave: bool = True) -> Flight:
+        length = k if role == "draft" else k + 1
+        call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
+        sequence: Any = None
+        return self.flights.begin(Batch(role, [Turn(sequence, call, "key")] * rows, wave), self.now)
+
+    def alone(self) -> Flight:
+        """The target alone begins a call of several tokens for a sequence."""
+        flight = self.begin("target", 1, wave=False)
+        call = flight.batch.turns[0].call._replace(draft_ids=(), output_len=LONGEST_SPAN - 1)
+        flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call, sequence=Span())  # type: ignore[arg-type]
+        return flight
+
+    def end(self, flight: Flight) -> None:
+        self.now += 0.01
+        flight.left.clear()
+        self.flights.end(flight, 8, self.now)
+
+
+class Span:
+    """A sequence's loop, whose longest call is longer than this one: nothing is told of it."""
+
+    longest_span = LONGEST_SPAN
+
+    @property
+    def loop(self) -> "Span":
+        return self
+
+
+@pytest.mark.parametrize(
+    ("off", "told", "reason"),
+    [
+        (False, [("draft", 3), ("target", 3)], "sequences that are better off alone stay: rounds go on beside them"),
+        (True, [], "speculation came back: soon those that still run alone take part, and nothing is as now"),
+    ],
+)
+def test_rounds_beside_calls_of_the_target_alone(off: bool, told: list[tuple[Role, float]], reason: str) -> None:
+    sky = Sky()
+    sky.policy.off = off
+    alone = sky.alone()
+    sky.policy.off = False
+    for role in ("draft", "target"):
+        sky.end(sky.begin(role, 3))
+    assert sky.policy.told == told, reason
+    assert (sky.foresight.expected(K) is None) == off
+    last = sky.begin("target", 3)
+    sky.end(alone)
+    sky.end(last)
+    assert sky.policy.told == told + [("target", 3)] * (not off), "most of it was beside the call"
+    sky.end(sky.begin("target", 4))
+    assert sky.policy.told[-1] == ("target", 4), "now they are all together"
+
+
+def test_a_trial_while_the_target_runs_alone_does_not_silence_others() -> None:
+    sky = Sky()
+    sky.policy.off = True
+    trial = sky.begin("target", 3)
+    sky.policy.off = False
+    sky.end(sky.begin("draft", 5))
+    sky.end(trial)
+    assert sky.policy.told == [("draft", 5), ("target", 3)]
