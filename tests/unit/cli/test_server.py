@@ -82,7 +82,11 @@ async def test_a_pod_that_goes_is_told_by_its_service(monkeypatch: pytest.Monkey
 
 
 RUN = """
-import asyncio, sys
+import asyncio, signal, sys
+
+if not sys.argv[1:]:  # the tests themselves may run under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 from tandem.generate.app import until_signal
 
 async def work():
