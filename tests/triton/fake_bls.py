@@ -43,7 +43,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Nothing runs yet."""
-        self._running = 0
+        self._held = 0
         self._lock = threading.Lock()
         self._meeting = threading.Barrier(3, timeout=60)
 
@@ -54,16 +54,10 @@ class TritonPythonModel:
 
     def _respond(self, inputs: dict[str, list[Any]], sender: Any) -> None:
         prompt = inputs["text_input"][0]
-        with self._lock:
-            self._running += 1
-            print(f"fake_bls: running {self._running}", flush=True)
         try:
             self._answer(prompt, inputs, sender)
         except threading.BrokenBarrierError:
             self._end(sender, error="the others did not come")
-        finally:
-            with self._lock:
-                self._running -= 1
 
     def _answer(self, prompt: str, inputs: dict[str, list[Any]], sender: Any) -> None:
         draft_tokens = inputs.get("num_draft_tokens", [DRAFT_TOKENS])[0]
@@ -82,7 +76,13 @@ class TritonPythonModel:
 
     def _wait(self, prompt: str) -> None:
         if prompt == "hold":
+            # Counted here: a client may know that a request is over before the thread that answered it goes on.
+            with self._lock:
+                self._held += 1
+                print(f"fake_bls: holding {self._held}", flush=True)
             time.sleep(0.5)
+            with self._lock:
+                self._held -= 1
         if prompt.startswith("meet "):
             self._meeting.wait()
 

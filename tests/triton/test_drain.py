@@ -19,6 +19,7 @@ from triton import bls_client as bls
 from triton.bls_client import Stream, ids, inputs
 from triton.harness import REPOSITORY_ROOT, TritonServer, log_on_failure
 from triton.stand_in import SLOW_TOKENS
+from triton.waits import eventually, metric
 
 ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"
 TOKENS = 400
@@ -71,6 +72,7 @@ def test_a_long_stream_survives_sigterm(pod: Pod) -> None:
     with Stream(pod.grpc_url) as call:
         call.send(inputs("a long story", max_tokens=TOKENS, stream=True, seed=SLOW_TOKENS, end_id=-1))
         responses = [call.receive()[0]]
+        eventually(lambda: metric(pod, "tandem_requests_running") == 1, "the gauge tells of it")
         pod.terminate()
         begun, last = time.monotonic(), False
         while not last:

@@ -135,8 +135,8 @@ def test_no_more_prompts_at_once_than_asked_for(server: TritonServer) -> None:
     before = len(server.log)
     prompts = [argument for i in range(5) for argument in ("-p", "hold")]
     assert generate(server.grpc_url, *prompts, "--concurrency", "2", "--json").returncode == 0
-    running = re.findall(r"fake_bls: running (\d+)", server.log[before:])
-    assert (len(running), max(running)) == (5, "2")
+    held = re.findall(r"fake_bls: holding (\d+)", server.log[before:])
+    assert (len(held), max(held)) == (5, "2")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def wait_until(holds: Any) -> None:
 def on_terminal(command: list[str], **environment: str) -> str:
     """What `command` writes to a terminal."""
     leader, follower = pty.openpty()
-    env = {**os.environ, "TERM": "xterm", **environment}
+    env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"} | environment
     with subprocess.Popen(command, stdout=follower, stderr=follower, env=env) as process:
         os.close(follower)
         shown = b""

@@ -1,6 +1,7 @@
 """Figures from the real Triton's pages: they are what the responses said, each token counted once."""
 
 import asyncio
+import copy
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from triton import bls_client as bls
 from triton import llmapi_client as llmapi
 from triton.bls_client import Response
 from triton.harness import REPOSITORY_ROOT, Options, TritonServer, log_on_failure
-from triton.waits import settled
+from triton.waits import eventually, metric, settled
 
 PAGE = REPOSITORY_ROOT / "tests/data/input/metrics/speculative_bls.txt"
 """A page of the real server, for tests and benchmarks without one."""
@@ -57,25 +58,31 @@ def figures_of(
     """
     store, target = Store(600), Target("uid", "ns", "pod", "127.0.0.1", server.ports.metrics)
 
-    async def read() -> None:
+    async def read(into: Store) -> None:
         async with Scraper(PATIENT) as scraper:
-            assert await scraper.collect([target], store) == {}
+            assert await scraper.collect([target], into) == {}
 
     settled(server, ["tandem_requests_running", "tandem_generation_tokens_total"])
-    asyncio.run(read())
+    asyncio.run(read(store))
     with ThreadPoolExecutor(1) as worker:
         working = worker.submit(work)
         while meanwhile is not None and not working.done():
             time.sleep(meanwhile)
-            asyncio.run(read())
+            asyncio.run(read(store))
         working.result()
     for _ in range(30):
         time.sleep(LAG_SECONDS)
-        asyncio.run(read())
-        (figures,) = store.figures(["uid"], time.time(), 600).pods
+        last = copy.deepcopy(store)  # gauges are means: a page that came too early must not stay among them
+        asyncio.run(read(last))
+        (figures,) = last.figures(["uid"], time.time(), 600).pods
         if whole(figures):
             break
     return figures
+
+
+def all_told(requests: int) -> Callable[[PodFigures], bool]:
+    """Latencies are published last of all."""
+    return lambda pod: pod.request_latency is not None and pod.request_latency.count == requests and not pod.running
 
 
 def tokens_of(answers: list[Response]) -> int:
@@ -95,7 +102,7 @@ def test_speculative_bls(speculative: TritonServer) -> None:
             # The forwarder in front of the BLS: one request, two models.
             said.extend(threads.map(lambda text: bls.unary(url, bls.inputs(text, max_tokens=TOKENS)), PROMPTS[3:]))
 
-    figures = figures_of(speculative, work, lambda pod: pod.generation_tokens == tokens_of(said))
+    figures = figures_of(speculative, work, all_told(len(PROMPTS)))
     if os.environ.get("UPDATE_GOLDENS"):
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(speculative.metrics())
@@ -122,10 +129,11 @@ def test_the_kv_cache_of_the_target_s_engine(speculative: TritonServer) -> None:
         with ThreadPoolExecutor(len(PROMPTS)) as threads:
             list(threads.map(lambda text: bls.unary(speculative.grpc_url, bls.inputs(text, max_tokens=200)), PROMPTS))
 
+    kind = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm",version="1"}'
     pod = figures_of(speculative, work, meanwhile=0.2)
+    eventually(lambda: metric(speculative, kind % "used") == 0, "the engine tells that it holds nothing")
     lines = [line.rsplit(" ", 1) for line in speculative.metrics().splitlines() if not line.startswith("#")]
     engine = {series: float(value) for series, value in lines}
-    kind = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm",version="1"}'
     assert pod.kv_blocks == engine[kind % "max"] == engine[kind % "free"] > 0
     assert pod.engine_requests
     cache = measure(Figures(0, (pod,)), newcomers=0)
@@ -142,7 +150,7 @@ def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pyte
         for text in PROMPTS[:3]:
             said.append(bls.unary(in_engine.grpc_url, llmapi.inputs(text), "tensorrt_llm_unary"))
 
-    pod = figures_of(in_engine, work, lambda pod: pod.generation_tokens == tokens_of(said))
+    pod = figures_of(in_engine, work, all_told(3))
     tokens = tokens_of(said)
     assert pod.generation_tokens == tokens
     figures = Figures(0, (pod,))

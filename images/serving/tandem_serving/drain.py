@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 TIMEOUT_SECONDS = 5.0
 GAUGES = ("tandem_requests_running", "tandem_requests_waiting")
-POLL_SECONDS = 0.7
-"""Above the half second by which the gauges lag: what two looks in a row do not see is not there."""
+POLL_SECONDS = 1.25
+"""Twice the half second and more by which the gauges lag: what two looks in a row do not see is not there."""
 
 
 def requests_left(port: int) -> float:

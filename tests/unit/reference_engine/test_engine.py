@@ -51,9 +51,16 @@ def test_many_threads_get_what_one_would() -> None:
 def test_a_cancelled_request_ends_and_the_engine_goes_on() -> None:
     engine = Engine(tiny_llama.scheduler())
     outputs: queue.Queue[Output] = queue.Queue()
-    call = engine.submit(Request(PROMPT, 200, streaming=True), outputs.put)
+    cancelled = threading.Event()
+
+    def put(output: Output) -> None:
+        outputs.put(output)
+        assert cancelled.wait(SECONDS)  # else it may be over before this thread goes on
+
+    call = engine.submit(Request(PROMPT, 200, streaming=True), put)
     outputs.get(timeout=SECONDS)
     engine.cancel(call)
+    cancelled.set()
     assert collect(outputs)[-1].finish == Finish.CANCELLED
     engine.submit(Request(PROMPT, 2), outputs.put)
     assert collect(outputs)[-1].finish == Finish.LENGTH

@@ -1,6 +1,7 @@
 """reference_llm: drafts change how fast the tokens come, never which; what it cannot do is refused by name."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
+from reference_engine.request import Output
 from reference_llm import LLM, SamplingParams
 from reference_llm.executor.result import RequestOutput
 from reference_llm.llmapi.drafters import lookup
@@ -239,16 +241,26 @@ async def test_a_bad_word_without_a_token_bans_nothing(alone: LLM) -> None:
 
 @pytest.mark.parametrize("config", [None, NGRAM], ids=["alone", "n-grams"])
 async def test_the_state_of_the_engine_is_told_where_it_is_asked_for(
-    folders: dict[str, Path], config: dict[str, Any] | None
+    folders: dict[str, Path], config: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By TensorRT-LLM's names, as `statistics` of the LLM-API model reads them."""
+    add, looked, early = RequestOutput.add, threading.Event(), State(requests=1, blocks=2 * 4, used=1)
+
+    def add_and_wait(result: RequestOutput, output: Output) -> None:
+        add(result, output)
+        assert looked.wait(60)  # else it may be far on, or done, when it is looked at
+
+    monkeypatch.setattr(RequestOutput, "add", add_and_wait)
     for asked in (True, False):
+        looked.clear()
         model = llm(folders, speculative_config=config, enable_iter_perf_stats=asked, max_batch_size=2)
         running = asyncio.ensure_future(run(model, PROMPTS[0], max_tokens=200))
         states = []
         while not running.done():
             states += [parse(told) async for told in model.get_stats_async()]
+            if not asked or early in states:
+                looked.set()
             await asyncio.sleep(0.001)
         model.shutdown()
         assert bool(states) == asked
-        assert not asked or State(requests=1, blocks=2 * 4, used=1) in states
+        assert not asked or early in states

@@ -14,7 +14,7 @@ ROWS = [
     ("two looks find nothing", [0, 0], True, 1),
     ("one look may come before the gauges", [0, 1, 0, 0], True, 3),
     ("requests end", [3, 2, 1, 0, 0], True, 4),
-    ("a request that never ends is cut when its time is over", [1], False, 15),
+    ("a request that never ends is cut when its time is over", [1], False, 8),
 ]
 
 
@@ -39,7 +39,8 @@ ANSWERS: list[tuple[bytes | None, float, str]] = [
 
 @pytest.mark.parametrize(("answer", "left", "reason"), ANSWERS, ids=[row[2] for row in ANSWERS])
 def test_what_a_server_says(monkeypatch: pytest.MonkeyPatch, answer: bytes | None, left: float, reason: str) -> None:
-    monkeypatch.setattr(drain, "TIMEOUT_SECONDS", 0.2)
+    if answer is None:
+        monkeypatch.setattr(drain, "TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
         asked = threads.submit(requests_left, server.getsockname()[1])
         connection, _ = server.accept()
