@@ -12,6 +12,8 @@ import urllib3
 from cluster.errors import ClusterError
 
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+# Answers of an API server that waits for its storage.
+WAITS = (500, 502, 503, 504)
 """All that the API server serves, in one answer (KEP-3352, aggregated discovery)."""
 
 
@@ -53,7 +55,9 @@ class Reader:
             key_file=str(pki / "client-kubernetes-admin.key"),
             # As client-go: an answer with Retry-After is asked for ten times more. A new definition's kind is
             # answered 429 until its storage is there.
-            retries=urllib3.Retry(10, connect=1, read=1, other=1),
+            retries=urllib3.Retry(
+                10, connect=1, read=3, other=1, status_forcelist=WAITS, backoff_factor=0.1, backoff_max=2
+            ),
             timeout=30,
         )
         self._kinds: dict[str, Kind] = {}

@@ -131,7 +131,9 @@ class Site:
         def count(controller: str) -> int:
             time.sleep(1)  # an entry comes after the answer to its request
             with log.open("rb") as file:
-                file.seek(start)
+                file.seek(max(0, start - 1))
+                if start:
+                    file.readline()  # the rest of an entry that was being written then
                 entries = [json.loads(line) for line in file if line.endswith(b"\n")]
             return sum(made_pod(entry, controller) for entry in entries)
 

@@ -28,6 +28,7 @@ def kill(site: Site) -> None:
     """kill -9 of the operator's process; the kubelet may still be about to start it again."""
     (process,) = wait_for("the operator's process", lambda: processes_of(operator_pod(site)))
     process.kill()
+    process.wait(60)
 
 
 def processes_of(pod: dict[str, Any]) -> list[psutil.Process]:

@@ -348,7 +348,9 @@ class AuditLog:
     def entries(self) -> list[dict[str, Any]]:
         time.sleep(self.LAG_SECONDS)
         with self.path.open("rb") as log:
-            log.seek(self.start)
+            log.seek(max(0, self.start - 1))
+            if self.start:
+                log.readline()  # the rest of an entry that was being written then
             found = [json.loads(line) for line in log if line.endswith(b"\n")]
         return [entry for entry in found if entry["requestReceivedTimestamp"] >= self.since]
 

@@ -83,7 +83,7 @@ def test_a_service_deleted_while_it_was_away_leaves_nothing(operator: OperatorPr
     namespace.apply()
     namespace.wait("Ready", "True")
     operator.kill()
-    namespace.run("delete", "sis", "svc", "--timeout=20s")
+    namespace.run("delete", "sis", "svc", "--timeout=90s")
     wait_for("all children to go", lambda: not namespace.children() and not namespace.server_pods())
 
 
@@ -136,7 +136,7 @@ def test_a_crd_that_goes_and_comes_back(operator: OperatorProcess, cluster: Clus
     wait_for("the truth", lambda: operator.probe("/readyz")[0] == 503, log=operator.log)
     cluster.kubectl.run("apply", "-f", str(REPOSITORY / "crds"))
     wait_established(cluster, crd)
-    operator.wait_ready(40)
+    operator.wait_ready()
     namespace.apply()
     namespace.wait("Ready", "True")
     assert operator.usage.pid == pid

@@ -119,7 +119,9 @@ def same(one: str, other: str) -> bool:
 
 def test_the_api_server_trusts_it_and_shows_its_metrics(release: Release, server: Server) -> None:
     wait_for("the APIService to be available", lambda: available(release), log=server.log)
-    found = json.loads(release.cluster.kubectl.run("get", "--raw", "/apis/custom.metrics.k8s.io/v1beta2"))
+    asked = ("get", "--raw", "/apis/custom.metrics.k8s.io/v1beta2")
+    wait_for("the API server to lead there", lambda: release.cluster.kubectl.works(*asked), log=server.log)
+    found = json.loads(release.cluster.kubectl.run(*asked))
     assert f"speculativeinferenceservices.{GROUP}/tandem_replicas_needed" in [r["name"] for r in found["resources"]]
 
 
@@ -161,6 +163,7 @@ def test_without_metrics_replicas_are_held(team: Namespace, load: Load, server: 
     load.sequences = 20
     wait_replicas(team, server, lambda count: count >= 3)
     load.cut = True
+    wait_for("the figures to be gone", lambda: not metric(team, "tandem_replicas_needed"), log=server.log)
     wait_scaling(team, server, "False", "is not known now")
     held = replicas(team)
     load.sequences = 1

@@ -25,7 +25,7 @@ def test_the_api_server_away_for_three_minutes(
         assert operator.probe("/healthz")[0] == 200
     finally:
         cluster.start("kube-apiserver")
-    operator.wait_ready(60)
+    operator.wait_ready()
     assert namespace.server_pods() == pods
     namespace.run("delete", "service", "svc-triton")
     wait_for("repair after the outage", lambda: namespace.get("service", "svc-triton"))

@@ -19,6 +19,9 @@ from tandem.settings import LeaseSettings
 
 log = logging.getLogger(__name__)
 
+RELEASE_TRIES = 3
+"""A renewal that was cut off on its way may still arrive between our reading and our writing."""
+
 
 class Leadership:
     """Tries to hold the Lease for as long as `run()` runs."""
@@ -119,12 +122,15 @@ class Leadership:
         if self._clock() >= self._held_until:
             return
         self._held_until = 0.0
-        try:
-            lease = await self._api.get(LEASE, self._namespace, self._settings.name)
-            if lease and _spec(lease).get("holderIdentity") == self._identity:
-                await self._api.replace(LEASE, self._lease(lease, holder=""))
-        except (Transient, Refused) as error:
-            log.warning("cannot release the Lease: %s", error)
+        for _ in range(RELEASE_TRIES):
+            try:
+                lease = await self._api.get(LEASE, self._namespace, self._settings.name)
+                if lease and _spec(lease).get("holderIdentity") == self._identity:
+                    await self._api.replace(LEASE, self._lease(lease, holder=""))
+            except (Transient, Refused) as error:
+                log.warning("cannot release the Lease: %s", error)
+            else:
+                return
 
 
 def _spec(lease: Object) -> Object:

@@ -112,6 +112,26 @@ async def test_a_released_lease_is_taken_at_once(api: FakeApi, clock: Clock) -> 
     b.check()
 
 
+async def test_a_renewal_that_was_on_its_way_does_not_keep_the_lease(
+    api: FakeApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await a._step()
+    read = api.get
+
+    async def read_before_it_arrives(*arguments: object) -> dict[str, Any] | None:
+        lease = await read(*arguments)
+        monkeypatch.setattr(api, "get", read)
+        assert lease is not None
+        await api.replace(None, lease)
+        return lease
+
+    monkeypatch.setattr(api, "get", read_before_it_arrives)
+    await a._release()
+    await b._step()
+    b.check()
+
+
 async def test_the_same_identity_takes_up_its_own_lease_at_once(api: FakeApi, clock: Clock) -> None:
     await candidate(api, clock, "pod-1")._step()
     again = candidate(api, clock, "pod-1")
