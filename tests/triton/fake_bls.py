@@ -54,6 +54,7 @@ class TritonPythonModel:
 
     def _respond(self, inputs: dict[str, list[Any]], sender: Any) -> None:
         prompt = inputs["text_input"][0]
+        print("fake_bls: a request", flush=True)
         try:
             self._answer(prompt, inputs, sender)
         except threading.BrokenBarrierError:

@@ -113,7 +113,7 @@ def test_compare(server: TritonServer, prompt: str, options: list[str], code: in
 def test_a_comparison_is_not_the_server_s_first_work(server: TritonServer) -> None:
     before = len(server.log)
     assert generate(server.grpc_url, "-p", "one", "--compare").returncode == 0
-    assert server.log[before:].count("fake_bls: running") == 4, "two to warm up, two that are measured"
+    assert server.log[before:].count("fake_bls: a request") == 4, "two to warm up, two that are measured"
 
 
 def test_a_refused_prompt_does_not_keep_the_others(server: TritonServer) -> None:
