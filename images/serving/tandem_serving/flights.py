@@ -55,7 +55,7 @@ class Flights:
     def begin(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call begins."""
         beside = any(other.off and other.batch.role == "target" and not other.batch.wave for other in self._flights)
-        flight = Flight(batch, started, dict(enumerate(batch.turns)), self._policy.off, beside)
+        flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.off, beside=beside)
         if batch.role == "draft":
             seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
             flight.due = None if seconds is None else started + seconds
