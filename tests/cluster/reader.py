@@ -12,9 +12,9 @@ import urllib3
 from cluster.errors import ClusterError
 
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-# Answers of an API server that waits for its storage.
-WAITS = (500, 502, 503, 504)
 """All that the API server serves, in one answer (KEP-3352, aggregated discovery)."""
+WAITS = (500, 502, 503, 504)
+"""Answers of an API server that waits for its storage."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import tritonclient.grpc as triton
 
 from triton import bls_client as bls
 from triton.bls_client import ids, inputs, stream
@@ -67,4 +68,20 @@ def test_sequences_of_all_instances_are_running(server: TritonServer) -> None:
             call.receive()
         eventually(lambda: metric(server, "tandem_requests_running") == len(PROMPTS[:6]), "all run")
         eventually(lambda: metric(server, "tandem_draft_length") == K, "not the sum of the instances'")
+    eventually(lambda: metric(server, "tandem_requests_running") == 0, "none runs")
+
+
+def test_unary_clients_that_leave_end_their_requests(server: TritonServer) -> None:
+    """A stop ends requests of the instance that gets it: it is sent again until that is the right one."""
+    long = {"max_tokens": 1500, "num_draft_tokens": K, "seed": SLOW_TOKENS, "end_id": -1}
+    with triton.InferenceServerClient(server.grpc_url) as client:
+        calls = [
+            client.async_infer(
+                "tensorrt_llm_bls", bls.infer_inputs(inputs(prompt, **long)), lambda result, error: None
+            )
+            for prompt in PROMPTS[:6]
+        ]
+        eventually(lambda: metric(server, "tandem_requests_running") == len(calls), "all run")
+        for call in calls:
+            call.cancel()
     eventually(lambda: metric(server, "tandem_requests_running") == 0, "none runs")
