@@ -1,7 +1,5 @@
 """One point of the benchmark: the real Triton with stub engines, the client in its own process, CPU apart."""
 
-import dataclasses
-import json
 import os
 import re
 import shutil
@@ -13,13 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import psutil
 
-from bench.bls import client
+from bench.bls import client, stub
 from bench.bls.client import Load, Result
-from bench.bls.device import Meter
 from bench.bls.in_flight import Costs, Pair
+from bench.bls.stub import Meter, Stub
 from triton import bls_client
 from triton.harness import TritonServer
 
@@ -106,7 +103,7 @@ class Bench:
         """`program`: the load's, from `client.build`, in the folder where the meters are."""
         self._server = server
         self._program = program
-        self._processes = _processes(server)
+        self._triton, self._bls = psutil.Process(server.pid), _bls(server)
         self._meters = {role: Meter(_meter(program.parent, role)) for role in ROLES.values()}
 
     def run(self, load: Load, profile: Profile | None = None) -> Point:
@@ -116,7 +113,7 @@ class Bench:
         def at_window() -> None:
             samples.append(self._sample())
             if profile and len(samples) == 1:
-                profile.start(self._processes["bls"].pid)
+                profile.start(self._bls.pid)
 
         result = client.run(self._program, self._server.grpc_url, load, at_window)
         if profile:
@@ -125,7 +122,7 @@ class Bench:
         return Point(
             result,
             {name: last.cpu[name] - first.cpu[name] for name in first.cpu} | {"client": result.cpu},
-            _peak_rss(self._processes["bls"].pid),
+            _peak_rss(self._bls.pid),
             {role: last.calls[role] - first.calls[role] for role in ROLES.values()},
             {role: last.rows[role] - first.rows[role] for role in ROLES.values()},
             {role: (last.busy[role] - first.busy[role]) / result.seconds for role in ROLES.values()},
@@ -134,7 +131,8 @@ class Bench:
     def _sample(self) -> "_Sample":
         text = self._server.metrics()
         calls, rows = ({role: _counter(text, name, model) for model, role in ROLES.items()} for name in _COUNTERS)
-        cpu = {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
+        engines, all_of_it = _engine_seconds(self._triton), sum(self._triton.cpu_times()[:2])
+        cpu = {"bls": sum(self._bls.cpu_times()[:2]), "engines": engines, "server": all_of_it - engines}
         return _Sample(cpu, calls, rows, {role: meter.read()[0] for role, meter in self._meters.items()})
 
 
@@ -158,29 +156,16 @@ def repository(folder: Path, setup: Setup) -> Path:
         version = models / "speculative_bls/1"  # a link
         version.unlink()
         version.symlink_to(HERE / "bare_bls")
-    device = str(folder / "device") if setup.pair.shared else ""
-    template = jinja2.Template(
-        (HERE / "stub_engine/config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined, autoescape=False
-    )
+    device = folder / "device" if setup.pair.shared else None
+    library = stub.build(folder)
     for name, role in ROLES.items():
         costs: Costs = getattr(setup.pair, role)
-        given = {
-            "role": role,
-            "costs": json.dumps(dataclasses.asdict(costs)).replace('"', "'"),
-            "acceptance": ",".join(map(str, setup.acceptance)),
-            "device": device,
-            "meter": _meter(folder, role),
-        }
-        version = models / name / "1"
-        version.mkdir(parents=True)
-        (models / name / "config.pbtxt").write_text(template.render(name=name, parameters=given))
-        (version / "model.py").symlink_to(HERE / "stub_engine/model.py")
-        (version / "bench").symlink_to(HERE.parent)  # Triton puts the folder on the model's path
+        stub.install(models, name, Stub(role, costs, setup.acceptance, _meter(folder, role), device), library)
     return models
 
 
-def _meter(folder: Path, role: str) -> str:
-    return str(folder / f"{role}.meter")
+def _meter(folder: Path, role: str) -> Path:
+    return folder / f"{role}.meter"
 
 
 def _set_parameters(config: Path, values: dict[str, str]) -> None:
@@ -192,16 +177,21 @@ def _set_parameters(config: Path, values: dict[str, str]) -> None:
     config.write_text(text)
 
 
-def _processes(server: TritonServer) -> dict[str, psutil.Process]:
-    """The processes by role: server, bls, target, draft."""
-    found = {"server": psutil.Process(server.pid)}
-    folders = {"speculative_bls": "bls", **ROLES}
+def _bls(server: TritonServer) -> psutil.Process:
+    """The process of the BLS, a child of the server's."""
     for child in psutil.Process(server.pid).children(recursive=True):
-        for word in child.cmdline():
-            model = Path(word).parent.parent.name
-            if word.endswith("1/model.py") and model in folders:
-                found[folders[model]] = child
-    return found
+        if any(word.endswith("speculative_bls/1/model.py") for word in child.cmdline()):
+            return child
+    raise client.LoadError("the server has no process of the BLS: see its log")
+
+
+def _engine_seconds(server: psutil.Process) -> float:
+    """CPU seconds of the stub engines' threads, which are the server's and named by the stub."""
+    return sum(
+        thread.user_time + thread.system_time
+        for thread in server.threads()
+        if Path(f"/proc/{server.pid}/task/{thread.id}/comm").read_text().startswith("stub-")
+    )
 
 
 def _peak_rss(pid: int) -> int:

@@ -11,7 +11,7 @@ from bench.bls.in_flight import Pair
 from bench.bls.measure import Point
 from bench.bls.simulate import Job, Outcome, Window, Workload
 
-ENGINES = ("draft", "target")
+PROCESSES = ("bls", "server", "engines", "client")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,6 @@ def row(pair: Pair, runs: Sequence[Run], alone: Sequence[Run]) -> list[str]:
     speed, base = _median(r.point.speed for r in runs), _median(r.point.speed for r in alone)
     schedule = max(runs, key=lambda r: r.ideal.speed).ideal.schedule
     rounds = [r.point.result.ttft_mean / first_round(pair, r.load, r.ideal.schedule) for r in runs]
-    engines = [sum(r.point.per_chunk(name) for name in ENGINES) for r in runs]
     return [
         str(runs[0].load.streams),
         f"{_median(r.ideal.speed for r in runs):.0f}",
@@ -75,9 +74,7 @@ def row(pair: Pair, runs: Sequence[Run], alone: Sequence[Run]) -> list[str]:
         f"{speed / base:.2f}",
         f"{_median(r.point.result.ttft_mean for r in runs) * 1e3:.1f}",
         f"{_median(rounds):.2f}",
-        *(f"{_median(r.point.per_chunk(name) for r in runs) * 1e6:.0f}" for name in ("bls", "server")),
-        f"{_median(engines) * 1e6:.0f}",
-        f"{_median(r.point.per_chunk('client') for r in runs) * 1e6:.0f}",
+        *(f"{_median(r.point.per_chunk(name) for r in runs) * 1e6:.0f}" for name in PROCESSES),
         f"{max(r.point.rss for r in (*runs, *alone)) / 1e6:.0f}",
     ]
 

@@ -43,17 +43,6 @@ def agrees(key: U64, positions: npt.NDArray[np.int64], alpha: npt.NDArray[np.flo
     return (hashed >> np.uint64(11)) * 2.0**-53 < alpha[:, None]
 
 
-def draft_tokens(true: Ids, agreed: npt.NDArray[np.bool_]) -> Ids:
-    """The draft's tokens: the true one where agreed, else its neighbour."""
-    return np.where(agreed, true, FIRST + (true - FIRST + 1) % (LAST - FIRST)).astype(np.int32)
-
-
-def leading(matches: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """The number of leading True values of each row: bool[B, m] to int[B]."""
-    count: npt.NDArray[np.int64] = matches.cumprod(1, dtype=np.int64).sum(1)
-    return count
-
-
 def alpha_of(key: U64, alphas: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Each sequence's acceptance: with several, its key says which."""
     return alphas[(key % np.uint64(len(alphas))).astype(np.int64)]

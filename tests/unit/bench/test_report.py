@@ -16,7 +16,7 @@ PAIR = Pair(Costs(2.0), Costs(12.0))
 
 def run(tokens: int, ideal: float, load: Load, ttft: float = 0.03, bls: float = 0.02) -> Run:
     result = Result(2.0, tokens, 100, 10, 0, ttft, ttft, 0.01)
-    cpu = {"bls": bls, "server": 0.03, "draft": 0.001, "target": 0.002, "client": 0.01}
+    cpu = {"bls": bls, "server": 0.03, "engines": 0.003, "client": 0.01}
     return Run(load, Point(result, cpu, 50_000_000, {}, {}, {}), Outcome("lock-step", ideal, 0.02, 0.02))
 
 

@@ -1,0 +1,79 @@
+"""The stub engine as a Triton model: `stub_engine/` built, a model repository's folder for it, and its meter."""
+
+import dataclasses
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import jinja2
+
+from bench.bls.in_flight import Costs
+
+SOURCE = Path(__file__).with_name("stub_engine")
+LIBRARY = "libtriton_stub.so"  # as Triton derives it from the configuration's backend
+_WORK = struct.Struct("dq")
+
+
+class BuildError(RuntimeError):
+    """The stub engine could not be built; the message says what is missing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stub:
+    """An engine: its role ("draft", or "target"), costs, and acceptance (several: sequences differ, by their key).
+
+    `device`: a file that engines name alike which share a device. `meter`: the file for `Meter`.
+    """
+
+    role: str
+    costs: Costs
+    acceptance: tuple[float, ...]
+    meter: Path
+    device: Path | None = None
+
+
+class Meter:
+    """How much an engine has worked: it counts in a file that is mapped here."""
+
+    def __init__(self, path: Path) -> None:
+        file = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.truncate(file, _WORK.size)
+        self._map = mmap.mmap(file, _WORK.size)
+        os.close(file)
+
+    def read(self) -> tuple[float, int]:
+        """(seconds in steps, steps) so far."""
+        seconds, steps = _WORK.unpack(self._map[:])
+        return seconds, steps
+
+
+def build(folder: Path) -> Path:
+    """Build the backend into `folder`. Raises BuildError."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise BuildError("g++ is not on PATH: apt install g++, the stub engine is a backend of Triton's in C++")
+    library = folder / LIBRARY
+    options = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([compiler, *options, "-o", str(library), str(SOURCE / "stub.cpp")], check=True)
+    return library
+
+
+def install(models: Path, name: str, stub: Stub, library: Path) -> None:
+    """Make the Triton model `name` in the repository `models`."""
+    template = jinja2.Template((SOURCE / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)
+    version = models / name / "1"
+    version.mkdir(parents=True)
+    (models / name / "config.pbtxt").write_text(template.render(name=name))
+    (version / LIBRARY).symlink_to(library)
+    settings = {
+        "role": stub.role,
+        "acceptance": " ".join(map(str, stub.acceptance)),
+        "meter": stub.meter,
+        **dataclasses.asdict(stub.costs),
+    }
+    if stub.device:
+        settings["device"] = stub.device
+    (version / "stub.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))

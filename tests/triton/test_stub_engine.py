@@ -1,0 +1,168 @@
+"""The benchmark's stub engine on the real server: tokens, costs by its meter, calls that are stopped or refused."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from bench.bls import stub, tokens
+from bench.bls.in_flight import Costs
+from bench.bls.stub import Meter, Stub
+from triton.engine_client import TRUE, Array, Client, Response, open_client
+from triton.harness import TritonServer, log_on_failure
+
+COSTS = Costs(2.0, per_sequence=0.05, per_draft_token=0.5, per_prefill_token=0.01)
+SLOW = Costs(100.0)
+ALPHA = 0.7
+PROMPT = 64
+Rows = list[list[int]]
+
+
+class Stubs:
+    """A server with stub engines, and their meters."""
+
+    def __init__(self, url: str, client: Client, meters: dict[str, Meter]) -> None:
+        self.url, self.client, self._meters = url, client, meters
+
+    def call(self, model: str, rows: Rows, output_lens: list[int], drafted: Array | None = None) -> Response:
+        return next(self.client.send(model, inputs(rows, output_lens, drafted)).responses())
+
+    def milliseconds(self, model: str) -> float:
+        return self._meters[model].read()[0] * 1e3
+
+    def steps(self, model: str) -> int:
+        return self._meters[model].read()[1]
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stubs]:
+    folder = tmp_path_factory.mktemp("stubs")
+    library, models = stub.build(folder), folder / "models"
+    device = folder / "device"
+    made = {
+        "target": Stub("target", COSTS, (ALPHA,), folder / "target.meter"),
+        "draft": Stub("draft", COSTS, (ALPHA,), folder / "draft.meter"),
+        "slow": Stub("target", SLOW, (ALPHA,), folder / "slow.meter", device),
+        "slow_too": Stub("draft", SLOW, (ALPHA,), folder / "slow_too.meter", device),
+    }
+    for name, each in made.items():
+        stub.install(models, name, each, library)
+    with TritonServer(models) as server, log_on_failure(server), open_client(server.grpc_url) as client:
+        yield Stubs(server.grpc_url, client, {name: Meter(each.meter) for name, each in made.items()})
+
+
+def prompts(first: int, rows: int, length: int = PROMPT) -> Rows:
+    """Prompts that no other test sends: `first` differs."""
+    made: Rows = (first * 1000 + np.arange(rows)[:, None] * 7 + np.arange(length) * 3 + 1).tolist()
+    return made
+
+
+def inputs(rows: Rows, output_lens: list[int], drafted: Array | None = None) -> dict[str, Array]:
+    longest = max(map(len, rows))
+    tensors = {
+        "input_ids": np.array([row + [0] * (longest - len(row)) for row in rows], np.int32),
+        "input_lengths": np.array([[len(row)] for row in rows], np.int32),
+        "request_output_len": np.array(output_lens, np.int32)[:, None],
+    }
+    return tensors if drafted is None else tensors | {"draft_input_ids": drafted.astype(np.int32)}
+
+
+def true_ids(rows: Rows, count: int) -> tokens.Ids:
+    positions = np.array([[len(row)] for row in rows]) + np.arange(count)
+    return tokens.true_tokens(keys(rows), positions)
+
+
+def keys(rows: Rows) -> tokens.U64:
+    return tokens.keys(np.array([row[: tokens.KEY_TOKENS] for row in rows], np.int32))
+
+
+def test_the_target_makes_the_true_tokens_and_the_draft_those_that_agree(stubs: Stubs) -> None:
+    rows = prompts(1, 40)
+    true = true_ids(rows, 9)
+    made = {model: stubs.call(model, rows, [9] * 40) for model in ("target", "draft")}
+    assert made["target"]["output_ids"][:, 0].tolist() == true.tolist()
+    positions = PROMPT + np.zeros((40, 1), np.int64) + np.arange(9)
+    agreed = tokens.agrees(keys(rows), positions, np.full(40, ALPHA))
+    assert ((made["draft"]["output_ids"][:, 0] == true) == agreed).all()
+    assert agreed.any()
+    assert not agreed.all()
+
+
+@pytest.mark.parametrize(("rows", "k"), [(1, 4), (5, 1), (32, 8)])
+def test_speculation_gives_the_targets_tokens(stubs: Stubs, rows: int, k: int) -> None:
+    """Draft and verify like a loop would, rows of unequal lengths in one call: the target's own tokens."""
+    sequences = prompts(10 + k, rows)
+    wanted, accepted = true_ids(sequences, 100), 0
+    while min(map(len, sequences)) < PROMPT + 40:
+        proposal = stubs.call("draft", sequences, [k] * rows)["output_ids"][:, 0]
+        answer = stubs.call("target", sequences, [k + 1] * rows, proposal)
+        counts = answer["sequence_length"][:, 0].tolist()
+        for sequence, row, count in zip(sequences, answer["output_ids"][:, 0], counts, strict=True):
+            sequence.extend(row[:count].tolist())
+            accepted += count - 1
+    assert accepted, "some drafts are accepted"
+    for sequence, row in zip(sequences, wanted, strict=True):
+        assert sequence[PROMPT : PROMPT + 40] == row[:40].tolist()
+
+
+def test_made_up_draft_tokens_change_nothing(stubs: Stubs) -> None:
+    rows = prompts(20, 1)
+    padded = np.concatenate([true_ids(rows, 2), [[1, 1]]], 1)
+    assert stubs.call("target", rows, [5], padded)["sequence_length"].tolist() == [[3]]
+    assert stubs.call("target", rows, [2], padded)["sequence_length"].tolist() == [[2]], (
+        "request_output_len bounds it"
+    )
+
+
+# prompts, request_output_len, draft tokens, milliseconds of all steps together, why. A step is 2 ms, 0.05 a sequence.
+CALLS = [
+    (prompts(30, 1), [1], 0, 2.05 + 0.63, "63 tokens are prefilled; the last is the step's own"),
+    (prompts(30, 1), [1], 0, 2.05 + 0.31, "the last token is computed again, with its whole block"),
+    (prompts(30, 1, 65), [1], 0, 2.05, "two full blocks are cached"),
+    (prompts(31, 3), [1, 1, 1], 0, 2.15 + 3 * 0.63, "sequences cost time"),
+    (prompts(31, 2, 65), [1, 3], 0, 2.1 + 2.05 + 2.05, "the shorter row leaves"),
+    (prompts(30, 2, 65), [4, 4], 3, 2.1 + 6 * 0.5 + 0.64, "a verification is one step; half of it is new"),
+]
+
+
+def test_calls_cost_what_the_model_says(stubs: Stubs) -> None:
+    for rows, output_lens, k, milliseconds, why in CALLS:
+        before = stubs.milliseconds("target")
+        stubs.call("target", rows, output_lens, np.ones((len(rows), k)) if k else None)
+        assert stubs.milliseconds("target") - before == pytest.approx(milliseconds), why
+
+
+def test_short_prompts_are_refused(stubs: Stubs) -> None:
+    with pytest.raises(InferenceServerException, match="at least 16 tokens"):
+        stubs.call("target", prompts(40, 1, 8), [1])
+    assert stubs.call("target", prompts(40, 1), [1])["sequence_length"].tolist() == [[1]]
+
+
+def test_a_call_that_is_stopped_ends_without_tokens(stubs: Stubs) -> None:
+    before = stubs.steps("slow")
+    running = stubs.client.send("slow", inputs(prompts(50, 1), [100_000]), request_id="one")
+    while stubs.steps("slow") == before:
+        time.sleep(0.01)
+    one = np.ones((1, 1), np.int32)
+    required = dict.fromkeys(("input_ids", "input_lengths", "request_output_len"), one)
+    with open_client(stubs.url) as other:
+        assert list(other.send("slow", {**required, "stop": TRUE}, request_id="one").responses()) == []
+    assert list(running.responses()) == []
+
+
+def test_a_shared_device_serves_one_step_at_a_time(stubs: Stubs) -> None:
+    begun = time.monotonic()
+    calls = [stubs.client.send(model, inputs(prompts(60, 1), [2])) for model in ("slow", "slow_too")]
+    for call in calls:
+        assert len(call.tokens()) == 2
+    assert time.monotonic() - begun > 4 * 0.1, "four steps of 100 ms, one after the other"
+
+
+def test_an_engine_without_settings_says_what_is_missing(tmp_path: Path) -> None:
+    library = stub.build(tmp_path)
+    stub.install(tmp_path / "models", "target", Stub("target", COSTS, (), tmp_path / "meter"), library)
+    with pytest.raises(RuntimeError, match="role, meter, acceptance and fixed have to be given"):
+        TritonServer(tmp_path / "models").start()
