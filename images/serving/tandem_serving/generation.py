@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
+from weakref import WeakValueDictionary
 
 from tandem_serving import metrics as m
 from tandem_serving.acceptance import Acceptance
@@ -19,18 +21,39 @@ from tandem_serving.loop import Loop
 
 log = logging.getLogger("tandem.generation")
 
+SMALL = 64  # bytes of a tensor
+
+
+class Values:
+    """Stands for what tensors hold: one object for all equal ones, which is quick to compare at each call."""
+
+    _known: ClassVar[WeakValueDictionary[Hashable, Values]] = WeakValueDictionary()
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Array]) -> Values | None:
+        """None for tensors that are more than a few numbers."""
+        if any(array.dtype.hasobject or array.nbytes > SMALL for array in tensors.values()):
+            return None
+        content = tuple((name, array.dtype.char, array.shape, array.tobytes()) for name, array in tensors.items())
+        return cls._known.setdefault(content, cls())
+
 
 @dataclass(frozen=True)
 class Binding:
     """What goes with each of a sequence's calls to one engine.
 
     `tensors` by name, shapes with batch 1; `outputs` are wanted beside the tokens; `seeded`: calls bring a
-    seed of their own. Calls of sequences with equal `key` can share an engine call.
+    seed of their own. Calls of sequences with equal `key` can share an engine call. `values` of the tensors.
     """
 
     tensors: Mapping[str, Array]
     outputs: tuple[str, ...] = ()
     seeded: bool = False
+    values: Values | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compute the values once."""
+        object.__setattr__(self, "values", Values.of(self.tensors))
 
     @property
     def key(self) -> Hashable:

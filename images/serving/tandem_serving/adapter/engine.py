@@ -15,9 +15,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -71,6 +71,7 @@ class EngineModel:
         # Triton adds this class to pb_utils only once the model is initialized.
         self._memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
         self._stops = ThreadPoolExecutor(32, thread_name_prefix=f"stop-{role}")
+        self.sent = Sent()
 
     def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
         """An engine call with a row for each turn; it starts when it is read."""
@@ -118,11 +119,13 @@ class Answers:
         self._id = request_id
         self._rows = len(turns)
         self._outputs = turns[0].sequence.bindings[model.role].outputs
-        self._tensors = _tensors(model.role, turns)
+        self._common = _common(model, turns)
+        self._tensors = _tensors(turns)
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """Outputs with their rows, all at once. Raises EngineError."""
-        response = self._model.execute(self._id, self._tensors, [*_TOKENS, *self._outputs])
+        response = self._model.execute(self._id, self._common.tensors + self._tensors, [*_TOKENS, *self._outputs])
+        self._model.sent.keep(self._common)
         yield _outputs(response, self._rows, self._outputs)
 
     def stop(self) -> None:
@@ -130,16 +133,51 @@ class Answers:
         self._model.stop(self._id)
 
 
-def _tensors(role: Role, turns: Sequence[Turn[Generation]]) -> list[Any]:
-    """The input tensors of a call."""
+class Common(NamedTuple):
+    """Input tensors that are alike in many calls, with a key that says which; None: they are in few."""
+
+    key: Hashable
+    tensors: list[Any]
+
+
+class Sent(dict[Hashable, list[Any]]):
+    """Tensors of earlier calls: they are in shared memory already. Thread-safe.
+
+    Only those of calls that are over, since Triton writes a tensor there when it is first sent, without a lock.
+    """
+
+    MOST = 512
+
+    def keep(self, common: Common) -> None:
+        """Use these again; all are forgotten when there are too many."""
+        if common.key is None or common.key in self:
+            return
+        if len(self) >= self.MOST:
+            self.clear()
+        self[common.key] = common.tensors
+
+
+def _common(model: EngineModel, turns: Sequence[Turn[Generation]]) -> Common:
+    """What comes from the sequences' requests, and how many tokens each wants."""
+    bindings = [turn.sequence.bindings[model.role] for turn in turns]
+    lengths = tuple(turn.call.output_len for turn in turns)
+    values = tuple(binding.values for binding in bindings)
+    key = None if None in values else (values, lengths)
+    if known := model.sent.get(key):
+        return Common(key, known)
+    arrays = {name: np.concatenate([each.tensors[name] for each in bindings]) for name in bindings[0].tensors}
+    arrays["request_output_len"] = np.array(lengths, np.int32)[:, None]
+    return Common(key, [pb_utils.Tensor(name, array) for name, array in arrays.items()])
+
+
+def _tensors(turns: Sequence[Turn[Generation]]) -> list[Any]:
+    """The other input tensors of a call."""
     calls = [turn.call for turn in turns]
-    arrays = _constants([turn.sequence.bindings[role] for turn in turns])
     lengths = [len(call.ids) for call in calls]
-    arrays["input_ids"] = ids = np.zeros((len(calls), max(lengths)), np.int32)
+    arrays: dict[str, Array] = {"input_ids": (ids := np.zeros((len(calls), max(lengths)), np.int32))}
     for row, call, length in zip(ids, calls, lengths, strict=True):
         row[:length] = call.ids
     arrays["input_lengths"] = np.array(lengths, np.int32)[:, None]
-    arrays["request_output_len"] = np.array([call.output_len for call in calls], np.int32)[:, None]
     if calls[0].draft_ids:
         arrays["draft_input_ids"] = np.array([call.draft_ids for call in calls], np.int32)
     if any(call.min_tokens for call in calls):
@@ -150,12 +188,6 @@ def _tensors(role: Role, turns: Sequence[Turn[Generation]]) -> list[Any]:
     if logits:
         arrays["draft_logits"] = np.stack(logits)
     return [pb_utils.Tensor(name, array) for name, array in arrays.items()]
-
-
-def _constants(bindings: list[Binding]) -> dict[str, Array]:
-    if len(bindings) == 1:
-        return dict(bindings[0].tensors)
-    return {name: np.concatenate([each.tensors[name] for each in bindings]) for name in bindings[0].tensors}
 
 
 def _array(response: Any, name: str) -> Array | None:
