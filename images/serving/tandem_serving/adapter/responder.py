@@ -16,8 +16,10 @@ from tandem_serving.adapter.errors import triton_error
 from tandem_serving.errors import ServingError
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import P, Piece, Responder
+from tandem_serving.stuck import Watchdog
 
 ONE_RESPONSE = "one_response"
+_triton = Watchdog()
 MadeP = TypeVar("MadeP", bound=Piece, covariant=True)
 
 
@@ -82,11 +84,13 @@ class TritonResponder(ABC, Generic[P]):
 
     def close(self) -> None:
         """End without a response."""
-        self._sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        with _triton:
+            self._sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def cancelled(self) -> bool:
         """Whether the client is gone."""
-        return bool(self._sender.is_cancelled())
+        with _triton:
+            return bool(self._sender.is_cancelled())
 
     def _collect(self, row: dict[str, Array], last: bool) -> None:
         self._rows.append(row)
@@ -96,4 +100,5 @@ class TritonResponder(ABC, Generic[P]):
             self._send(pb_utils.InferenceResponse(tensors), last)
 
     def _send(self, response: Any, last: bool) -> None:
-        self._sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0)
+        with _triton:
+            self._sender.send(response, pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0)
