@@ -18,12 +18,18 @@ DRIFT = 0.02
 RELAX = 1e-4
 # Innovations beyond this many standard deviations are cut: a stalled machine is no slow engine.
 CUT = 3.0
-# A call that takes so many times the expected counts only if the next one does too.
+# A call that takes so many times the expected, or so much less, counts only if the next one does too: a machine
+# stalled, or the engine took two calls in one step.
 SURPRISE = 2.0
 # Prompt tokens of which is thought that they take as long as a call, or much less.
 PROMPT_TOKENS = 1000
 # Steps that go by, on average, until the engine takes a call in.
 TAKEN_IN = 0.5
+# Rows that take as long on a call's way through the server, there and back, as the call without them. Measured with
+# tests/bench/bls: 1.3 ms and 0.1 ms a row for calls of the target, 0.8 and 0.06 for those of the draft, 1 to 32 rows.
+WAY_ROWS = 13
+# Tokens over which it is averaged how long the calls of the target alone are.
+SPAN_TOKENS = 10_000
 
 
 class LinearTime:
@@ -62,7 +68,9 @@ class LinearTime:
         """
         if not self._known:
             self._begin(call, seconds, share, like)
-        surprised, self._surprised = self._surprised, seconds > SURPRISE * self.predict(call)
+        expected = self.predict(call)
+        odd = seconds > SURPRISE * expected or SURPRISE * seconds < expected
+        surprised, self._surprised = self._surprised, odd
         if self._surprised and not surprised:
             return
         x = np.array(call)
@@ -98,66 +106,80 @@ class LinearTime:
         self._covariance = self._start + np.outer(self._theta, self._theta)  # the first call may be off as a whole
 
 
-def _draft(rows: float, k: int, prompt: int) -> Features:
-    return 1.0, k, k * rows, prompt
+def _way(rows: float, queued: bool) -> float:
+    """How often a call goes the way of one without rows; not at all while the engine has another to work on."""
+    return 0.0 if queued else 1 + rows / WAY_ROWS
 
 
-def _target(rows: float, tokens: float, steps: float, prompt: int) -> Features:
-    return 1.0, steps, steps * rows, tokens, prompt
+def _draft(rows: float, k: int, prompt: int, queued: bool) -> Features:
+    return _way(rows, queued), k, k * rows, prompt
+
+
+def _target(rows: float, k: int, prompt: int, queued: bool) -> Features:
+    return _way(rows, queued), 1.0, rows, rows * (k + 1), prompt
+
+
+def _alone(rows: float, steps: float) -> Features:
+    """A sequence's call among those of the others."""
+    return _way(1, queued=False), steps, steps * rows, steps * rows, 0.0
 
 
 class Costs:
     """Seconds of draft and target calls by the rows in the call and the draft length k.
 
-    A draft call takes c + k * (d0 + d1 * rows), c being little; a call of the target e + steps * (v0 + v1 * rows)
-    + v2 * tokens, a verification being one step of rows * (k + 1) tokens. New prompts take their tokens' time beside
-    that. Before the first observation a guess holds, of which only the ratio matters.
+    A draft call takes c + k * (d0 + d1 * rows); a call of the target e + steps * (v0 + v1 * rows) + v2 * tokens, a
+    verification being one step of rows * (k + 1) tokens. c and e are the call's way through the server; of a `queued`
+    one, which the engine has when it is done with the one before, nobody waits for that. New prompts take their
+    tokens' time beside all that. Before the first observation a guess holds, of which only the ratio matters.
     """
 
     def __init__(self) -> None:
-        self._draft = LinearTime((0.0, 0.002, 0.0, 0.0), (0.1, 0.5, 0.5, 1.0), by_rows=2)
-        self._target = LinearTime((0.001, 0.011, 0.0, 0.0, 0.0), (0.1, 0.5, 0.5, 0.5, 1.0), by_rows=3)
+        self._draft = LinearTime((0.0003, 0.002, 0.0, 0.0), (0.2, 0.5, 0.5, 1.0), by_rows=2)
+        self._target = LinearTime((0.001, 0.011, 0.0, 0.0, 0.0), (0.2, 0.5, 0.5, 0.5, 1.0), by_rows=3)
+        self._calls = 1 / LONGEST_SPAN  # for each token of the target alone
 
     @property
     def known(self) -> bool:
         """Whether calls of both engines were observed."""
         return self._draft.known and self._target.known
 
-    def observe_draft(self, rows: float, k: int, seconds: float, prompt: int = 0) -> None:
+    def observe_draft(self, rows: float, k: int, seconds: float, prompt: int = 0, queued: bool = False) -> None:
         """A draft call of `k` >= 1 tokens for each of `rows` sequences took `seconds`; new prompts: tokens."""
         if rows > 0 and k > 0 and seconds > 0:
-            like = _draft(rows + 8, k, PROMPT_TOKENS)
-            self._draft.observe(_draft(rows, k, prompt), seconds, _rows_share(rows), like)
+            like = _draft(rows + 8, k, PROMPT_TOKENS, queued=False)
+            self._draft.observe(_draft(rows, k, prompt, queued), seconds, _rows_share(rows), like)
 
-    def observe_target(self, rows: float, k: int, seconds: float, prompt: int = 0) -> None:
+    def observe_target(self, rows: float, k: int, seconds: float, prompt: int = 0, queued: bool = False) -> None:
         """A verification of `k` >= 0 tokens for each of `rows` sequences took `seconds`; new prompts: tokens."""
-        self._observe_target(rows, rows * (k + 1), 1, seconds, prompt)
+        if rows > 0 and k >= 0 and seconds > 0:
+            like = _target(rows + 8, k, PROMPT_TOKENS, queued=False)
+            self._target.observe(_target(rows, k, prompt, queued), seconds, _rows_share(rows), like)
 
     def observe_alone(self, rows: float, steps: float, seconds: float) -> None:
         """A call of `steps` of the target alone took `seconds` while `rows` sequences ran."""
-        self._observe_target(rows, rows * steps, steps, seconds, 0)
+        if rows > 0 and steps > 0 and seconds > 0:
+            like = (*_alone(rows + 8, steps)[:-1], PROMPT_TOKENS)
+            self._target.observe(_alone(rows, steps), seconds, _rows_share(rows), like)
 
-    def _observe_target(self, rows: float, tokens: float, steps: float, seconds: float, prompt: int) -> None:
-        if rows > 0 and tokens > 0 and seconds > 0:
-            like = _target(rows + 8, tokens * (rows + 8) / rows, steps, PROMPT_TOKENS)
-            self._target.observe(_target(rows, tokens, steps, prompt), seconds, _rows_share(rows), like)
+    def observe_span(self, tokens: int) -> None:
+        """The target alone made a call of so many tokens: requests begin and end with short ones, which wait, too."""
+        self._calls += (1 - tokens * self._calls) / SPAN_TOKENS
 
     def doubt_draft(self, keep: float) -> None:
         """No draft was made for a while: believe it to take this share of what was thought."""
         self._draft.doubt(keep)
 
-    def draft(self, rows: float, k: int) -> float:
+    def draft(self, rows: float, k: int, queued: bool = False) -> float:
         """Seconds of a draft call of `k` tokens for each of `rows` sequences."""
-        return self._draft.predict(_draft(rows, k, 0))
+        return self._draft.predict(_draft(rows, k, 0, queued))
 
-    def target(self, rows: float, k: int) -> float:
+    def target(self, rows: float, k: int, queued: bool = False) -> float:
         """Seconds of a verification of `k` draft tokens for each of `rows` sequences."""
-        return self._target.predict(_target(rows, rows * (k + 1), 1, 0))
+        return self._target.predict(_target(rows, k, 0, queued))
 
     def alone(self, rows: float) -> float:
-        """Seconds of a token of the target alone, in long calls, while `rows` sequences run."""
-        steps = LONGEST_SPAN + TAKEN_IN
-        return self._target.predict(_target(rows, rows * steps, steps, 0)) / LONGEST_SPAN
+        """Seconds of a token of the target alone while `rows` sequences run, in calls as it makes them."""
+        return self._calls * self._target.predict(_alone(rows, 1 / self._calls + TAKEN_IN))
 
 
 def _rows_share(rows: float) -> float:

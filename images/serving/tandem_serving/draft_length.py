@@ -39,7 +39,9 @@ DECIDE_EVERY = 24
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
 LEAST_LOSS = 0.02
 REGROUP_ROUNDS = 4
-# Rounds whose length says little, at the start and after speculation came back: of calls, too, little is known.
+# Rounds whose length says little: at the start, when the load has changed, and after speculation came back, from a
+# trial of the target alone, too. Of calls little is known then, and sequences that do not come at once make more than
+# two cohorts for a while.
 UNSETTLED_ROUNDS = 16
 # Trials without a budget at the start and whenever there are twice as many rows as ever before; the length
 # stays until they are over.
@@ -94,6 +96,7 @@ class DraftLength:
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
+        self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
         self._waves = 1  # in flight since the latest choice
         self._settled = False  # as many as before that
         self._mean = 1.0  # expected tokens of a round of the cohort
@@ -165,10 +168,11 @@ class DraftLength:
         step = passed / self._times.period(rows, self._k)
         self._rounds += step
         self._waited += step
+        self._unsettled = UNSETTLED_ROUNDS if self._trial == 0 else max(0.0, self._unsettled - step)
         self._regroup = max(0, self._regroup - 1)
         if self.off:
             self._costs.doubt_draft(0.5 ** (passed / DOUBT_SECONDS))
-        elif self._trial is None and self._settled and not self._apart and self._rounds > UNSETTLED_ROUNDS:
+        elif self._trial is None and self._settled and not self._apart and not self._unsettled:
             self._times.took(self._waves, rows, self._k, passed)
         elif self._trial is not None:
             self._budget.charge(passed - 2 * self._times.period(rows, self._trial))
@@ -181,6 +185,8 @@ class DraftLength:
             return True
         last = self._decision.rows
         moved = abs(rows - last) * 4 > last
+        if moved:
+            self._unsettled = UNSETTLED_ROUNDS
         return moved or self._waited >= min(DECIDE_EVERY, 1 + self._rounds / 8)
 
     def _decide(self, now: float, rows: int, sequences: Collection[Acceptance]) -> None:
@@ -206,7 +212,7 @@ class DraftLength:
 
     def _change(self, k: int) -> None:
         if self.off or not k:
-            self._rounds = 0.0  # speculation comes back or ends: soon judged again
+            self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
         self._k, self._urge = k, 0.0
         self._budget.refresh()
         if not k:

@@ -20,8 +20,8 @@ MOST_LOST = 16
 class Flight:
     """An engine call that began at `started` and should end at `due`, where that is known (monotonic seconds).
 
-    `left`: turns without an answer, by row. `off`: the target ran alone when it began; `beside` such calls of the
-    target's: it tells how long those go on, not what a round takes.
+    `left`: turns without an answer, by row. `off`: the target ran alone when it began, for all; `beside`: it began
+    beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes.
     """
 
     batch: Batch[Generation]
@@ -54,8 +54,8 @@ class Flights:
 
     def begin(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call begins."""
-        beside = any(other.off and other.batch.role == "target" and not other.batch.wave for other in self._flights)
-        flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.off, beside=beside)
+        beside = any(_passes(other) for other in self._flights)
+        flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.alone, beside=beside)
         if batch.role == "draft":
             seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
             flight.due = None if seconds is None else started + seconds
@@ -106,7 +106,8 @@ class Flights:
         """Tell what a call took that is like others of its kind."""
         batch, first = flight.batch, flight.batch.turns[0].call
         # A wave that was in the engine's queue began when the one before it was over.
-        seconds = now - max(flight.started, self._landed[batch.role] if batch.queued else 0.0)
+        queued = batch.queued and flight.started < self._landed[batch.role]
+        seconds = now - (self._landed[batch.role] if queued else flight.started)
         if batch.wave:
             self._landed[batch.role] = now
         if flight.left or (batch.wave and flight.beside):
@@ -117,11 +118,22 @@ class Flights:
         if batch.role == "draft":
             if batch.wave:  # rows that end early leave the others fewer rows a step
                 lengths = [turn.call.output_len for turn in batch.turns]
-                self._policy.timed("draft", sum(lengths) / max(lengths), max(lengths), seconds, prompt)
+                self._policy.timed("draft", sum(lengths) / max(lengths), max(lengths), seconds, prompt, queued)
         elif batch.wave:
-            self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt)
-        elif not first.draft_ids and batch.turns[0].sequence.loop.longest_span <= first.output_len <= LONGEST_SPAN:
-            self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
+            self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt, queued)
+        elif not first.draft_ids and first.output_len <= LONGEST_SPAN:
+            self._policy.spanned(first.output_len)
+            if first.output_len >= batch.turns[0].sequence.loop.longest_span:
+                self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
+
+
+def _passes(flight: Flight) -> bool:
+    """Whether this is a call of the target's, by itself, of a sequence that will be in the waves soon.
+
+    A wave that comes meanwhile waits for its step; so does the next one, and the engine then takes both together.
+    """
+    batch = flight.batch
+    return batch.role == "target" and not batch.wave and (flight.off or batch.turns[0].call.first)
 
 
 def _is_of(flight: Flight, key: Hashable) -> bool:

@@ -29,6 +29,11 @@ class Policy(Protocol):
         """Whether the target runs alone, but for trials."""
         ...
 
+    @property
+    def alone(self) -> bool:
+        """Whether it does so now, or in a trial of that."""
+        ...
+
     def estimate(self) -> Acceptance:
         """What will be known of a new sequence."""
         ...
@@ -57,7 +62,9 @@ class Policy(Protocol):
         """Waves in flight: 1 (lock-step) or 2 (alternating cohorts)."""
         ...
 
-    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+    def timed(
+        self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
+    ) -> None:
         """An engine call for `rows` sequences (on average, over its steps) took so long: `length` draft tokens each.
 
         `prompt`: tokens of the prompts that were new to the engine.
@@ -68,11 +75,15 @@ class Policy(Protocol):
         """A call of so many steps of the target alone took so long while `rows` sequences ran."""
         ...
 
+    def spanned(self, tokens: int) -> None:
+        """The target alone made a call of so many tokens."""
+        ...
+
 
 class Fixed:
     """Always `length` tokens."""
 
-    off = False
+    off = alone = False
     # Half a cohort a wave pays a step's fixed cost twice as often, but the engines' queues hide the calls'
     # overhead: measured with tests/bench/bls, lock-step wins below, two cohorts above.
     ALTERNATE = 10
@@ -106,10 +117,15 @@ class Fixed:
         """Two from `ALTERNATE` sequences on, where the engines run side by side."""
         return 2 if self._separate and sequences >= self.ALTERNATE else 1
 
-    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+    def timed(
+        self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
+    ) -> None:
         """A fixed length learns nothing."""
 
     def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
+        """A fixed length learns nothing."""
+
+    def spanned(self, tokens: int) -> None:
         """A fixed length learns nothing."""
 
 
@@ -140,6 +156,11 @@ class Adaptive:
     def off(self) -> bool:
         """Whether the target runs alone, but for trials."""
         return self._lengths.off
+
+    @property
+    def alone(self) -> bool:
+        """Whether it does so now, or in a trial of that."""
+        return self.off or not self._k
 
     def estimate(self) -> Acceptance:
         """A sequence's own acceptance, which starts as the server's."""
@@ -175,13 +196,20 @@ class Adaptive:
         """By the time that a round would take."""
         return self._lengths.slots(sequences, self._k)
 
-    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+    def timed(
+        self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
+    ) -> None:
         """Learn what calls cost; those of a trial while off run beside the target's own and say little."""
         if self._lengths.off:
             return
         learn = self._costs.observe_draft if role == "draft" else self._costs.observe_target
-        self._told.append(lambda: learn(rows, length, seconds, prompt))
+        self._told.append(lambda: learn(rows, length, seconds, prompt, queued))
 
     def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
         """Learn what the target takes by itself."""
         self._told.append(lambda: self._costs.observe_alone(rows, steps, seconds))
+
+    def spanned(self, tokens: int) -> None:
+        """Learn how long the calls of the target alone are; those of trials of it are short."""
+        if self._lengths.off:
+            self._costs.observe_span(tokens)

@@ -8,8 +8,10 @@ from tandem_serving.call_costs import Costs
 
 # What is better by this share is changed to.
 MIN_GAIN = 0.015
-# Weight of a new observation of what rounds take beyond their calls; what takes so many times as long was a pause.
+# Weight of a new observation of what rounds take beyond their calls, which moves it by so much at most: a prompt that
+# came at a bad time. What takes so many times as long was a pause.
 NEW = 0.1
+MOST_MOVED = 0.03
 PAUSE = 2.0
 
 
@@ -59,11 +61,12 @@ class RoundTimes:
             return
         beyond = seconds / self._calls(rows, k)[waves - 1]
         if beyond < PAUSE:
-            self._beyond[waves] += NEW * (beyond - self._beyond[waves])
+            moved = NEW * (beyond - self._beyond[waves])
+            self._beyond[waves] += min(max(moved, -MOST_MOVED), MOST_MOVED)
 
     def _calls(self, rows: int, k: int) -> tuple[float, float]:
         """What the calls of a round take, in one wave and in two."""
-        halves = self._costs.draft(rows / 2, k), self._costs.target(rows / 2, k)
+        halves = self._costs.draft(rows / 2, k, queued=True), self._costs.target(rows / 2, k, queued=True)
         return self._one_wave(rows, k), 2 * foresight.side_by_side(*halves)
 
     def _one_wave(self, rows: int, k: int) -> float:

@@ -161,9 +161,10 @@ class Rounds:
         return min(generation.draft_length, self._policy.length(generation.acceptance))
 
     def _ask(self, generation: Generation, call: Call) -> None:
-        # One token of the target fits into a verification of others; several are a call of their own.
+        # One token of the target fits into a verification of others, if there are; several are a call of their own.
         alone = call.role == "target" and not call.draft_ids
-        own = generation.isolated or (alone and (call.output_len > 1 or not generation.draft_length))
+        joins = call.output_len == 1 and generation.draft_length and not self._policy.off
+        own = generation.isolated or (alone and not joins)
         self._schedule.ask(Turn(generation, call, generation.key, own))
         if call.role == "draft" or own or generation.reproducible:
             return

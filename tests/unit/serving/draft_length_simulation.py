@@ -1,7 +1,8 @@
 """A server in closed loop, simulated round by round: closed-form engine times, seeded acceptance and noise.
 
 As on the real server, rounds take longer than their calls: by `gap` a row in lock-step, and two cohorts wait for
-each other when a draft takes as long as a verification. The target alone runs in calls of several tokens, beside
+each other when a draft takes as long as a verification. Calls take their `way` through the server, unless they wait
+in the queue of an engine that is busy with the other cohort. The target alone runs in calls of several tokens, beside
 which a trial drafts.
 
 Throughput counts expected tokens and times without noise, so that only the choices differ from run to run.
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
-from tandem_serving.call_costs import TAKEN_IN, Costs
+from tandem_serving.call_costs import TAKEN_IN, WAY_ROWS, Costs
 from tandem_serving.calls import LONGEST_SPAN
 from tandem_serving.draft_length import Choice, Devices, DraftLength
 
@@ -26,26 +27,33 @@ MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured
 class Engines:
     """A draft step of 2 ms and a target step of 12 ms, 0.05 ms more a row, and `position` a row and token.
 
-    `gap`: seconds a row between the calls of a round.
+    `gap`: seconds a row between the calls of a round; `way`: seconds of a call without rows.
     """
 
     position: float = 0.0
     devices: Devices = "separate"
     gap: float = 0.005e-3
+    way: float = 0.0
 
-    def draft(self, rows: float, k: int) -> float:
-        return k * (2e-3 + 0.05e-3 * rows)
+    def draft(self, rows: float, k: int, queued: bool = False) -> float:
+        return k * (2e-3 + 0.05e-3 * rows) + self._way(rows, queued)
 
-    def target(self, rows: float, k: int) -> float:
-        return 12e-3 + 0.05e-3 * rows + self.position * rows * (k + 1)
+    def target(self, rows: float, k: int, queued: bool = False) -> float:
+        return 12e-3 + 0.05e-3 * rows + self.position * rows * (k + 1) + self._way(rows, queued)
+
+    def alone(self, rows: float) -> float:
+        """A call of several tokens, which waits for the step in flight."""
+        return (LONGEST_SPAN + TAKEN_IN) * self.target(rows, 0, queued=True) + self._way(1)
 
     def period(self, rows: float, k: int, slots: int) -> float:
-        if k == 0:  # calls of several tokens, which wait for the step in flight
-            return self.target(rows, 0) * (LONGEST_SPAN + TAKEN_IN) / LONGEST_SPAN
-        draft, target = self.draft(rows / slots, k), self.target(rows / slots, k)
+        if k == 0:
+            return self.alone(rows) / LONGEST_SPAN
         if slots == 1:
-            return draft + target + rows * self.gap
-        return 2 * side_by_side(draft, target)
+            return self.draft(rows, k) + self.target(rows, k) + rows * self.gap
+        return 2 * side_by_side(self.draft(rows / 2, k, queued=True), self.target(rows / 2, k, queued=True))
+
+    def _way(self, rows: float, queued: bool = False) -> float:
+        return 0.0 if queued else self.way * (1 + rows / WAY_ROWS)
 
     def ahead(self, acceptances: list[float], k: int) -> float:
         """A round of several rows that draft ahead: those whose tokens were foreseen, the target's own too
@@ -100,15 +108,20 @@ class User:
 
 @dataclass
 class Server:
-    """The policy under test in front of `engines`; the times that it sees have noise of 5% and stalls."""
+    """The policy under test in front of `engines`; the times that it sees have noise of 5% and stalls.
+
+    `astray`: rounds after a trial of the target alone in which two cohorts are three, and take half as long again.
+    """
 
     engines: Engines
     acceptances: list[float]
     seed: int = 0
     minimum: int = 0
+    astray: int = 0
     lengths: list[int] = field(default_factory=list)
     alone: int = 0
     now: float = 0.0
+    left_astray: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -145,10 +158,13 @@ class Server:
             k = 0
         self.lengths.append(k)
         self.alone += len(apart)
-        step = self.engines.target(rows, 0)
-        period = self._speculate(together, len(apart), k) if k else step
+        step = self.engines.target(rows, 0, queued=True)
+        period = self._speculate(together, len(apart), k) if k else self.engines.target(rows, 0)
         if not k:
-            self.costs.observe_target(len(together), 0, self._noisy(step))
+            self.costs.observe_target(len(together), 0, self._noisy(period))
+        self.left_astray = max(0, self.left_astray - 1) if k else self.astray
+        if k and self.left_astray and self.policy.slots(len(together), k) == 2:
+            period *= 1.5
         made = sum(self._advance(user, k) for user in together)
         made += sum(self._advance(user, 0, period / step) for user in apart)
         self.now += period
@@ -157,40 +173,42 @@ class Server:
     def _alone(self, choice: Choice) -> float:
         """A call of the target for each user; `choice.turns` of them draft first, if it says so."""
         rows = len(self.users)
-        step = self.engines.target(rows, 0)
+        call = self.engines.alone(rows)
         trial = self.rng.sample(self.users, choice.turns if choice.k else 0)
         self.lengths.append(choice.k)
-        steps = LONGEST_SPAN + TAKEN_IN
-        self.costs.observe_alone(rows, steps, self._noisy(steps * step))
+        self.costs.observe_alone(rows, LONGEST_SPAN + TAKEN_IN, self._noisy(call))
         made = 0.0
         for user in self.users:
             left = float(LONGEST_SPAN)
             if user in trial:  # the verification waits for the step in flight, of others
                 made += self._advance(user, choice.k)
-                left -= (1.5 if rows > 1 else 1.0) + self.engines.draft(len(trial), choice.k) / step
+                left -= (1.5 if rows > 1 else 1.0) + self.engines.draft(len(trial), choice.k) * LONGEST_SPAN / call
             made += self._advance(user, 0, left)
-        self.now += steps * step
+        self.now += call
         return made
 
     def _speculate(self, together: list[User], apart: int, k: int) -> float:
         """The cohort's round; those apart make steps of the target meanwhile, merged with its verifications."""
         slots = self.policy.slots(len(together), k)
         rows = len(together) / slots
-        draft = self.engines.draft(rows, k)
-        target = self.engines.target(rows, k) + self.engines.target(apart, 0) - self.engines.target(0, 0)
+        drafts_queue = slots == 2 and self.engines.draft(rows, k) > self.engines.target(rows, k)
+        verifications_queue = slots == 2 and not drafts_queue
+        draft = self.engines.draft(rows, k, drafts_queue)
+        more = self.engines.target(apart, 0, queued=True) - self.engines.target(0, 0, queued=True)
+        target = self.engines.target(rows, k, verifications_queue) + more
         for _ in range(slots):
-            self.costs.observe_draft(len(together) // slots, k, self._noisy(draft))
-            self.costs.observe_target(len(together) // slots, k, self._noisy(target))
+            size = len(together) // slots
+            self.costs.observe_draft(size, k, self._noisy(draft), queued=drafts_queue)
+            self.costs.observe_target(size, k, self._noisy(target), queued=verifications_queue)
         if apart:
-            steps = LONGEST_SPAN + TAKEN_IN
-            self.costs.observe_alone(apart, steps, self._noisy(steps * self.engines.target(apart, 0)))
+            self.costs.observe_alone(apart, LONGEST_SPAN + TAKEN_IN, self._noisy(self.engines.alone(apart)))
         if len(together) == 1 and self.engines.devices == "separate":
             period = self.engines.ahead_alone(together[0].acceptance, k)
         elif slots == 1 and self._draft_ahead(len(together), k):
             period = self.engines.ahead([user.acceptance for user in together], k)
         else:
             period = self.engines.period(len(together), k, slots)
-        return period + target - self.engines.target(rows, k)
+        return period + more
 
     def _draft_ahead(self, rows: int, k: int) -> bool:
         """As the runner decides, see rounds.py."""

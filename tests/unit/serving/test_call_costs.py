@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tandem_serving.call_costs import Costs
+from tandem_serving.call_costs import WAY_ROWS, Costs
 
 ROWS_AND_LENGTHS = [(1, 4), (8, 4), (32, 2), (64, 4), (16, 6), (64, 1)]
 
@@ -78,11 +78,15 @@ def test_one_stalled_first_call_is_forgotten() -> None:
     assert costs.target(32, 4) == pytest.approx(target(32, 4), rel=0.1)
 
 
-def test_a_single_stall_moves_nothing() -> None:
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [(50, "a stall"), (2.5, "a step of others, and its own"), (0.05, "the engine took it into the step before")],
+)
+def test_a_single_odd_call_moves_nothing(times: float, reason: str) -> None:
     costs = fitted(100, noise=0.0)
     before = costs.target(64, 0)
-    costs.observe_target(64, 0, 50 * before)
-    assert costs.target(64, 0) == before
+    costs.observe_target(64, 0, times * before)
+    assert costs.target(64, 0) == before, reason
 
 
 @pytest.mark.parametrize(("rows", "k", "seconds"), [(0, 4, 1.0), (4, -1, 1.0), (4, 4, 0.0), (4, 4, -1.0)])
@@ -129,6 +133,58 @@ def test_a_token_of_a_long_call_does_not_pay_for_a_call() -> None:
         costs.observe_alone(64, 16, 0.003 + 16 * target(64, 0))
     assert costs.alone(64) == pytest.approx((16.5 * target(64, 0) + 0.003) / 16, rel=0.03)
     assert costs.target(64, 4) == pytest.approx(0.003 + target(64, 4), rel=0.05)
+
+
+WAY = 0.0013  # seconds of a call without rows, through the server
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("one_wave", "two_waves", "reason"),
+    [
+        (100, 400, "two cohorts for long, of one size and length: what they don't tell apart stays as it was"),
+        (400, 20, "hardly ever two"),
+        (8, 600, "one wave in the first rounds only"),
+    ],
+)
+def test_a_calls_way_is_told_from_what_its_rows_take(one_wave: int, two_waves: int, reason: str, seed: int) -> None:
+    """All 32 rows in one wave wait for it, 16 in the queue do not, a row by itself has hardly any.
+
+    Taken for a cost of rows it would make the target alone seem dear after the former and cheap after the latter.
+    """
+    costs, rng = Costs(), random.Random(seed)
+
+    def step(rows: float) -> float:
+        return (0.012 + 0.00005 * rows) * rng.gauss(1, 0.05)
+
+    for _ in range(10):
+        costs.observe_alone(32, 16.5, 16.5 * step(32) + WAY * (1 + 1 / WAY_ROWS))
+    for _ in range(one_wave):
+        costs.observe_target(32, 3, step(32) + WAY * (1 + 32 / WAY_ROWS))
+    for _ in range(two_waves):
+        costs.observe_target(16, 3, step(16), queued=True)
+    assert costs.target(32, 3) == pytest.approx(0.0136 + WAY * (1 + 32 / WAY_ROWS), rel=0.08), reason
+    assert costs.target(16, 3, queued=True) == pytest.approx(0.0128, rel=0.05), reason
+    assert costs.alone(32) == pytest.approx((16.5 * 0.0136 + WAY) / 16, rel=0.08), reason
+
+
+@pytest.mark.parametrize(
+    ("calls", "each", "reason"),
+    [
+        ([], 16, "unknown: as long as they may be"),
+        ([1, 2, 4, 8, 16, 16, 16, 16, 16, 16, 16, 1] * 600, 128 / 12, "short ones at both ends of each request"),
+        ([1, 2, 4, 8] * 30, 14, "for a moment, as speculation ends: no matter"),
+        ([2] * 20_000, 2, "texts that have to flow"),
+    ],
+)
+def test_calls_of_the_target_alone_wait_the_more_often_the_shorter_they_are(
+    calls: list[int], each: float, reason: str
+) -> None:
+    costs = Costs()
+    for tokens in calls:
+        costs.observe_span(tokens)
+    guess = [0.001 * (1 + 1 / WAY_ROWS), 0.011]
+    assert costs.alone(1) == pytest.approx((guess[0] + (each + 0.5) * guess[1]) / each, rel=0.01), reason
 
 
 def test_a_draft_engine_that_nobody_asks_is_believed_to_become_cheaper() -> None:

@@ -19,11 +19,19 @@ class Policy(Fixed):
 
     def __init__(self) -> None:
         super().__init__(K, separate_devices=True)
-        self.off = False
+        self.alone = False
         self.told: list[tuple[Role, float]] = []
+        self.queued: list[bool] = []
+        self.spans: list[int] = []
 
-    def timed(self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0) -> None:
+    def timed(
+        self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
+    ) -> None:
         self.told.append((role, rows))
+        self.queued.append(queued)
+
+    def spanned(self, tokens: int) -> None:
+        self.spans.append(tokens)
 
 
 class Sky:
@@ -33,17 +41,24 @@ class Sky:
         self.policy, self.foresight = Policy(), Foresight(possible=True)
         self.flights, self.now = Flights(self.policy, self.foresight), ERA
 
-    def begin(self, role: Role, rows: int, k: int = K, wave: bool = True) -> Flight:
+    def begin(self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False) -> Flight:
         length = k if role == "draft" else k + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
         sequence: Any = None
-        return self.flights.begin(Batch(role, [Turn(sequence, call, "key")] * rows, wave), self.now)
+        return self.flights.begin(Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued), self.now)
 
     def alone(self) -> Flight:
         """The target alone begins a call of several tokens for a sequence."""
         flight = self.begin("target", 1, wave=False)
         call = flight.batch.turns[0].call._replace(draft_ids=(), output_len=LONGEST_SPAN - 1)
         flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call, sequence=Span())  # type: ignore[arg-type]
+        return flight
+
+    def prompt(self) -> Flight:
+        """A new prompt's first token, by itself while waves are in the engine's queue."""
+        flight = self.alone()
+        call = flight.batch.turns[0].call._replace(output_len=1, first=True)
+        flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call)
         return flight
 
     def end(self, flight: Flight) -> None:
@@ -71,9 +86,9 @@ class Span:
 )
 def test_rounds_beside_calls_of_the_target_alone(off: bool, told: list[tuple[Role, float]], reason: str) -> None:
     sky = Sky()
-    sky.policy.off = off
+    sky.policy.alone = off
     alone = sky.alone()
-    sky.policy.off = False
+    sky.policy.alone = False
     for role in ("draft", "target"):
         sky.end(sky.begin(role, 3))
     assert sky.policy.told == told, reason
@@ -88,9 +103,51 @@ def test_rounds_beside_calls_of_the_target_alone(off: bool, told: list[tuple[Rol
 
 def test_a_trial_while_the_target_runs_alone_does_not_silence_others() -> None:
     sky = Sky()
-    sky.policy.off = True
+    sky.policy.alone = True
     trial = sky.begin("target", 3)
-    sky.policy.off = False
+    sky.policy.alone = False
     sky.end(sky.begin("draft", 5))
     sky.end(trial)
     assert sky.policy.told == [("draft", 5), ("target", 3)]
+
+
+def test_verifications_that_wait_for_a_new_prompts_step_teach_nothing() -> None:
+    """Nor those that the engine then takes together with them, which come when that is over."""
+    sky = Sky()
+    prompt = sky.prompt()
+    waves = [sky.begin("target", 3), sky.begin("target", 4)]
+    for flight in (prompt, *waves):
+        sky.end(flight)
+    assert sky.policy.told == []
+    sky.end(sky.begin("target", 5))
+    assert sky.policy.told == [("target", 5)], "it began when all that was over"
+
+
+@pytest.mark.parametrize(
+    ("queued", "waits", "told", "reason"),
+    [
+        (True, True, [False, True], "the second one has its turn when the first is over"),
+        (True, False, [False, False], "two cohorts, but the engine had nothing to do"),
+        (False, True, [False, False], "no cohort of two: nobody knows that the engine went on with it at once"),
+    ],
+)
+def test_a_call_in_the_queue_is_told_from_one_that_the_engine_waited_for(
+    queued: bool, waits: bool, told: list[bool], reason: str
+) -> None:
+    sky = Sky()
+    first = sky.begin("target", 3, queued=queued)
+    if waits:
+        second = sky.begin("target", 3, queued=queued)
+        sky.end(first)
+    else:
+        sky.end(first)
+        second = sky.begin("target", 3, queued=queued)
+    sky.end(second)
+    assert sky.policy.queued == told, reason
+
+
+def test_calls_of_the_target_alone_tell_how_long_they_are() -> None:
+    sky = Sky()
+    for flight in (sky.prompt(), sky.alone(), sky.begin("target", 1)):
+        sky.end(flight)
+    assert sky.policy.spans == [1, LONGEST_SPAN - 1], "not the verification"

@@ -41,3 +41,29 @@ def test_calls_beside_those_of_the_target_alone_teach_nothing() -> None:
     policy.timed("draft", 8, 1, 100.0)
     policy.think()
     assert policy._costs.draft(8, 1) == before
+
+
+def test_a_trial_of_the_target_alone_is_told_from_speculation_that_is_off() -> None:
+    policy, seen = adaptive(rows=8), set()
+    for _ in range(40):
+        policy.turns(8)
+        policy.think()
+        assert policy.alone == (policy.length(policy.estimate()) == 0)
+        seen.add((policy.off, policy.alone))
+    assert seen == {(False, False), (False, True)}
+
+
+def test_short_calls_of_trials_do_not_make_the_target_alone_slow() -> None:
+    policy = adaptive(rows=8, draft=0.5)  # far too dear
+    policy.think()
+    before = policy._costs.alone(8)
+    policy.spanned(2)
+    assert policy._costs.alone(8) == before
+    for _ in range(40):
+        policy.turns(8)
+        policy.think()
+        policy.timed("draft", 8, 4, 0.5)
+    assert policy.off
+    before = policy._costs.alone(8)
+    policy.spanned(2)
+    assert policy._costs.alone(8) > before

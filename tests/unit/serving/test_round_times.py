@@ -28,6 +28,7 @@ LEARNT = [
     ([(2, 3, 0.39), (1, 3, 0.54)], 0.85, 1.18, "a few odd rounds, before calls are known well"),
     ([(2, 40, 1.0), (1, 2, 1.9)], 1.0, 1.2, "cohorts that wait for each other once as they become one"),
     ([(2, 40, 1.0), (1, 9, 35.0)], 0.97, 1.03, "a pause"),
+    ([(1, 40, 1.0), (2, 3, 1.9)], 0.9, 1.0, "prompts that came at a bad time"),
 ]
 
 

@@ -198,3 +198,18 @@ def test_without_a_device_of_its_own_all_draft_and_all_are_verified() -> None:
     table = Table(ahead=False, a=right, b=wrong)
     seen = [table.end(next(iter(table.flights))) for _ in range(6)]
     assert seen == [["target ab"], ["draft ab"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("off", "flying", "reason"),
+    [
+        (False, ["target ab"], "its first token fits into the next verification"),
+        (True, ["target ab", "target c"], "there is none: the engine takes it into the step of those that run"),
+    ],
+)
+def test_a_new_prompt_waits_for_others_only_while_they_speculate(off: bool, flying: list[str], reason: str) -> None:
+    table = Table(ahead=False, a=right, b=right)
+    assert table.end("draft a") == ["target ab"]
+    table.policy.off = off
+    table.rounds.admit([table.generation("c", 2)])
+    assert table.start() == flying, reason
