@@ -123,8 +123,9 @@ class Operator:
             for key in keys:
                 self._queue.add(key)
             if dead:
-                log.error("a watch is dead: changes were not told twice in a row; starting the watches again")
+                log.error("a watch is dead: twice in a row it was missing or silent; starting the watches again")
                 await self._source.stop()
-            delay = min(10.0, self._settings.resync_seconds) if keys else self._settings.resync_seconds
+            soon = keys or self._resync.blind
+            delay = min(10.0, self._settings.resync_seconds) if soon else self._settings.resync_seconds
             if self._resync.problem:
                 delay = min(5.0, delay)

@@ -67,6 +67,9 @@ class Resync:
     """Monotonic time of the last complete comparison; 0 before the first."""
     problem: str = ""
     """Why the last one was not complete, or of some namespaces alone; empty when it was of all."""
+    blind: bool = False
+    """Whether a kind was not watched at the last one, though all could be listed. kopf asks for kinds at its start
+    and at changes of CRDs; an API server that serves a kind may name it among its kinds only a moment later."""
     _untold: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def compare(self) -> tuple[set[Key], bool]:
@@ -84,6 +87,8 @@ class Resync:
         untold = {entry: rv for entry, (rv, _) in listed.items() if self.source.seen.get(entry) != rv}
         dead = any(self._untold.get(entry) == rv for entry, rv in untold.items())
         dead |= self.source.watching and not scopes <= set(self.source.scopes)
+        blind_before, self.blind = self.blind, self.source.alive and not self.source.watching
+        dead |= blind_before and self.blind
         keys = {key for entry in untold if (key := listed[entry][1])}
         metrics.MISSED_EVENTS.inc(len(untold))
         self._untold, self.compared_at = untold, time.monotonic()

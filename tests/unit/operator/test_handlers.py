@@ -84,7 +84,7 @@ class Source:
     def __init__(self, *scopes: str | None) -> None:
         self.seen: dict[tuple[str, str], str] = {}
         self.scopes = scopes or (None,)
-        self.watching = True
+        self.alive = self.watching = True
 
 
 class FakeApi:
@@ -120,6 +120,30 @@ async def test_an_untold_change_is_reconciled_and_twice_untold_is_a_dead_watch()
     assert await compared.compare() == ({Key("ns", "svc")}, True)
     source.seen = {("Pod", "uid-p"): "7"}
     assert await compared.compare() == (set(), False)
+
+
+# (kopf runs, it watches all kinds) at each comparison, whether that shows a dead watch, why
+WATCHING = [
+    ([(True, True), (True, True)], [False, False], "all is watched"),
+    (
+        [(True, False), (True, False)],
+        [False, True],
+        "kopf looked for a kind before it was there",
+    ),
+    ([(True, False), (True, True), (True, False)], [False, False, False], "kopf was about to watch it"),
+    ([(True, False), (False, False), (True, False)], [False, False, False], "the watches are being started again"),
+]
+
+
+@pytest.mark.parametrize(("states", "dead", "why"), WATCHING)
+async def test_a_kind_that_is_listed_and_not_watched_twice_in_a_row_is_a_dead_watch(
+    states: list[tuple[bool, bool]], dead: list[bool], why: str
+) -> None:
+    source = Source()
+    compared, found = resync(FakeApi(), source), []
+    for source.alive, source.watching in states:
+        found.append((await compared.compare())[1])
+    assert found == dead, why
 
 
 async def test_an_object_that_changes_all_the_time_is_no_dead_watch() -> None:
