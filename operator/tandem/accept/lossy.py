@@ -18,4 +18,15 @@ def _relaxed(spec: ServiceSpec, profile: Profile) -> str | None:
     return "speculation.mtp.relaxedAcceptance is lossy: while the model thinks, its text is not the target's own"
 
 
-WARNINGS: tuple[Warn, ...] = (_threshold, _relaxed)
+def _samples(spec: ServiceSpec, profile: Profile) -> str | None:
+    """Where a sample differs from the draft's, TensorRT-LLM draws once more: externalDraftTokensLayer.cpp."""
+    verifies = spec.runtime.mode == "BLS" and spec.speculation.decoding_type == "DraftTarget"
+    if not verifies or profile.engine_backend != "tensorrtllm" or spec.speculation.acceptance.method == "Logits":
+        return None
+    return (
+        "speculation.acceptance.method TokenMatch is lossy on TensorRT engines for requests that sample: draft tokens"
+        " come out more often than the target's own; greedy requests are exact, and so is num_draft_tokens 0"
+    )
+
+
+WARNINGS: tuple[Warn, ...] = (_threshold, _relaxed, _samples)

@@ -153,6 +153,7 @@ def test_refused(change: dict[str, Any], reason: str, message: str, settings: Se
     assert accept(parse(BASE, **change).spec, settings) == Refusal(reason, message)
 
 
+TENSORRT_BLS: dict[str, Any] = {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]}
 WARNED = [
     ({}, ()),
     (
@@ -191,6 +192,17 @@ WARNED = [
         | {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]},
         ("speculation.acceptance.threshold 0.3 is lossy: the output is not distributed as the target's",),
     ),
+    (
+        TENSORRT_BLS | {"speculation": {"decodingType": "DraftTarget"}},
+        (
+            "speculation.acceptance.method TokenMatch is lossy on TensorRT engines for requests that sample: draft"
+            " tokens come out more often than the target's own; greedy requests are exact, and so is"
+            " num_draft_tokens 0",
+        ),
+    ),
+    (TENSORRT_BLS | {"speculation": {"decodingType": "DraftTarget", "acceptance": {"method": "Logits"}}}, ()),
+    (TENSORRT_BLS | {"speculation": {"decodingType": "None"}, "draft": None}, ()),
+    (speculating("DraftTarget"), ()),
 ]
 
 

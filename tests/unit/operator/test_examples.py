@@ -23,6 +23,7 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 README = REPOSITORY / "examples/README.md"
 PROFILES = REPOSITORY / "docs/profiles.md"
 BLS = ("DraftTarget", "Medusa", "Lookahead", "None")
+SAMPLES_ARE_LOSSY = {"bls-draft-target-dra", "bls-draft-target-mig", "bls-draft-target-shared"}
 LLMAPI = ("DraftTarget", "Eagle3", "MTP", "NGram", "UserProvided", "Custom", "None")
 
 
@@ -94,7 +95,9 @@ def test_what_documents_show_can_be_copied(settings: Settings) -> None:
 def test_an_example_is_rendered_completely(path: Path, settings: Settings) -> None:
     found = accepted_all(path.read_text(encoding="utf-8"), settings)
     ((service, accepted),) = found
-    assert accepted.warnings == ()
+    assert [warning.partition(" is ")[0] for warning in accepted.warnings] == (
+        ["speculation.acceptance.method TokenMatch"] if path.stem in SAMPLES_ARE_LOSSY else []
+    )
     manifests = list(yaml.safe_load_all(render_manifests(found, settings)))
     kinds = [manifest["kind"] for manifest in manifests]
     assert {"ServiceAccount", "ConfigMap", "Service", "Job"} <= set(kinds)
