@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tandem.benchmark.figures import Level, Side, Window, verdict
+from tandem.benchmark.figures import Level, Side, Window, refused, verdict
 from tandem.benchmark.load import Load, play
 from tandem.benchmark.record import Serving, keep, serving
 from tandem.generate.app import Target, connect, until_signal
@@ -66,6 +66,8 @@ def _show(plan: Plan, levels: Sequence[Level], console: Console, as_json: bool) 
         return
     console.print(table(levels))
     console.print(verdict(levels), highlight=False, soft_wrap=True)
+    if said := refused(levels):
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Level], measured: list[Serving]) -> int:
@@ -178,4 +180,5 @@ def _side(side: Side) -> dict[str, float | int | None]:
         "acceptanceRate": side.acceptance_rate,
         "meanAcceptedLength": side.mean_accepted_length,
         "requests": sum(len(window.completions) for window in side.windows),
+        "refused": len(side.refusals),
     }

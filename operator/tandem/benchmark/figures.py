@@ -20,12 +20,16 @@ from tandem.generate.figures import Completion
 
 @dataclass(frozen=True)
 class Window:
-    """What a closed loop did within `seconds`: tokens that came, requests that ended, first tokens (seconds)."""
+    """What a closed loop did within `seconds`: tokens that came, requests that ended, first tokens (seconds).
+
+    `refusals`: what the server said to requests that it refused.
+    """
 
     seconds: float
     tokens: int
     completions: tuple[Completion, ...]
     first_tokens: tuple[float, ...]
+    refusals: tuple[str, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
@@ -54,6 +58,11 @@ class Side:
         """Median inter-token latency of the requests, seconds; None when none with two tokens ended."""
         found = [c for w in self.windows for c in w.completions if len(c.ids) > 1]
         return _median([(c.seconds - c.first_token_seconds) / (len(c.ids) - 1) for c in found])
+
+    @property
+    def refusals(self) -> list[str]:
+        """What the server said to requests that it refused."""
+        return [said for window in self.windows for said in window.refusals]
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -118,6 +127,19 @@ def problem(levels: Sequence[Level]) -> str:
     if all(level.outcome is None for level in levels):
         return "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?"
     return ""
+
+
+def refused(levels: Sequence[Level]) -> str:
+    """How many requests were refused, and what to do about it; empty where none was."""
+    found = {level.streams: level.speculative.refusals + level.alone.refusals for level in levels}
+    said = [text for texts in found.values() for text in texts]
+    if not said:
+        return ""
+    counts = ", ".join(f"{len(texts)} at {streams} streams" for streams, texts in found.items() if texts)
+    return (
+        f"requests that the server refused are left out ({counts}; the last: {said[-1]}): measure with fewer"
+        " --streams, or when nobody else uses it"
+    )
 
 
 def verdict(levels: Sequence[Level]) -> str:

@@ -12,6 +12,9 @@ from tandem.generate.errors import RequestRefusedError
 from tandem.generate.figures import Arrival, Completion, Recorder
 from tandem.generate.request import Request, Sampling
 
+REFUSED_PAUSE_SECONDS = 0.5
+"""Before a stream sends its next request: a server that has no place now is not asked all the time."""
+
 
 @dataclass(frozen=True)
 class Load:
@@ -30,6 +33,7 @@ class _Seen:
     tokens: list[tuple[float, int]] = field(default_factory=list)
     first_tokens: list[tuple[float, float]] = field(default_factory=list)
     completions: list[tuple[float, Completion]] = field(default_factory=list)
+    refusals: list[tuple[float, str]] = field(default_factory=list)
 
     def window(self, start: float, end: float) -> Window:
         """What lies between two times."""
@@ -38,14 +42,17 @@ class _Seen:
             tokens=sum(tokens for at, tokens in self.tokens if start <= at < end),
             completions=tuple(completion for at, completion in self.completions if start <= at < end),
             first_tokens=tuple(seconds for at, seconds in self.first_tokens if start <= at < end),
+            refusals=tuple(said for at, said in self.refusals if start <= at < end),
         )
 
 
 async def play(server: Server, load: Load, warm_up: float, seconds: float) -> Window:
     """Play a load for `warm_up` and then `seconds`, of which the window tells; requests under way then are cancelled.
 
+    Others may use the service, too: a stream that is refused goes on with its next request a little later.
+
     Raises:
-        RequestRefusedError: the server refused a request.
+        RequestRefusedError: the server refused one of each stream and has made no token, or none in the window.
         ServerError: it went away.
     """
     seen, numbers = _Seen(), count()
@@ -59,13 +66,22 @@ async def play(server: Server, load: Load, warm_up: float, seconds: float) -> Wi
         for stream in streams:
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
-    return seen.window(start, start + seconds)
+    window = seen.window(start, start + seconds)
+    if window.refusals and not window.tokens:
+        raise RequestRefusedError(window.refusals[-1])
+    return window
 
 
 async def _stream(server: Server, load: Load, numbers: Iterator[int], seen: _Seen) -> None:
     while True:
         prompt = load.prompts[next(numbers) % len(load.prompts)]
-        await _request(server, Request(prompt, load.sampling, load.num_draft_tokens), seen)
+        try:
+            await _request(server, Request(prompt, load.sampling, load.num_draft_tokens), seen)
+        except RequestRefusedError as error:
+            seen.refusals.append((time.monotonic(), str(error)))
+            if not seen.tokens and len(seen.refusals) >= load.streams:
+                raise
+            await asyncio.sleep(REFUSED_PAUSE_SECONDS)
 
 
 async def _request(server: Server, request: Request, seen: _Seen) -> None:

@@ -1,5 +1,6 @@
 """Figures of `tandem bench`, from what the clients saw."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -7,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from tandem.benchmark import app, record
-from tandem.benchmark.figures import Level, Side, Window, verdict
+from tandem.benchmark import app, load, record
+from tandem.benchmark.figures import Level, Side, Window, refused, verdict
+from tandem.benchmark.load import Load, play
 from tandem.generate.app import Target
 from tandem.generate.errors import RequestRefusedError
-from tandem.generate.figures import Completion, Totals
-from tandem.generate.request import Sampling
+from tandem.generate.figures import Chunk, Completion, Totals
+from tandem.generate.request import Request, Sampling
 from tandem.kubectl import ClusterError
 
 
@@ -104,6 +106,46 @@ NOT_ALONE = Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.
 )
 def test_verdict(levels: list[Level], says: str) -> None:
     assert verdict(levels) == says
+
+
+def test_refused_requests_are_told_of() -> None:
+    full = Side((Window(2.0, 20, (), (), ("full", "the queue is full")),))
+    levels = [level(1, (3, 2)), Level(16, full, Side((window(20),)))]
+    assert refused(levels[:1]) == ""
+    assert refused(levels) == (
+        "requests that the server refused are left out (2 at 16 streams; the last: the queue is full): measure with"
+        " fewer --streams, or when nobody else uses it"
+    )
+
+
+class Server:
+    """Answers requests with two tokens each; refuses those whose numbers are in `refuses`, None: all."""
+
+    def __init__(self, refuses: set[int] | None) -> None:
+        self._refuses = refuses
+        self.asked = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        self.asked += 1
+        if self._refuses is None or self.asked in self._refuses:
+            raise RequestRefusedError("request refused: the queue is full")
+        await asyncio.sleep(0.02)
+        yield Chunk("", ids=(1, 2), finish_reason="length")
+
+
+async def test_a_stream_that_is_refused_goes_on_with_its_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "REFUSED_PAUSE_SECONDS", 0.01)
+    server = Server({1, 4})
+    found = await play(server, Load(["p"], Sampling(2), streams=2), 0.0, 1.0)  # type: ignore[arg-type]  # a fake
+    assert found.refusals == ("request refused: the queue is full",) * 2
+    assert len(found.completions) > 2, "both streams went on"
+
+
+async def test_who_refuses_everything_is_not_measured() -> None:
+    server = Server(None)
+    with pytest.raises(RequestRefusedError, match="the queue is full"):
+        await play(server, Load(["p"], Sampling(2), streams=3), 0.0, 60.0)  # type: ignore[arg-type]  # a fake
+    assert server.asked == 3, "one a stream"
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["JSON", "a table"])
