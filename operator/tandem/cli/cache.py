@@ -22,7 +22,10 @@ DEFAULT_IMAGE = Settings().fetcher_image
 
 app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
 
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the services and the claim.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option("-n", "--namespace", help="Namespace of the services and the claim; the context's by default."),
+]
 Claim = Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")]
 Young = Annotated[int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")]
@@ -33,15 +36,16 @@ class PruneFailed(TandemError):
     """The Job did not do it; the message says why."""
 
 
-async def prune(namespace: str, claim: str, image: str, *, young: int, dry_run: bool) -> dict[str, Any]:
-    """Remove what no service of the namespace refers to; returns what the Job tells.
+async def prune(namespace: str | None, claim: str, image: str, *, young: int, dry_run: bool) -> dict[str, Any]:
+    """Remove what no service of the namespace (None: the context's) refers to; returns what the Job tells.
 
     Raises:
         PruneFailed, UnknownReferences, Refused, Transient, SettingsError: each says what to do.
     """
-    from tandem.cluster.client import Api  # slow to import, and the other commands do without
+    from tandem.cluster.client import Api, current_namespace  # slow to import, and the other commands do without
 
     async with await Api.connect() as api:
+        namespace = namespace or current_namespace()
         if await api.get(CACHE_CLAIM, namespace, claim) is None:
             raise PruneFailed(
                 f"there is no PersistentVolumeClaim {claim} in namespace {namespace}: nothing was cached there;"

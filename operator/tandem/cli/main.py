@@ -122,7 +122,7 @@ app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user
 
 @cache_command.app.command("prune")
 def cache_prune(
-    namespace: cache_command.Namespace = "default",
+    namespace: cache_command.Namespace = None,
     claim: cache_command.Claim = names.CACHE_CLAIM,
     image: cache_command.Image = cache_command.DEFAULT_IMAGE,
     young: cache_command.Young = 3600,

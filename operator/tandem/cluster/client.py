@@ -1,8 +1,10 @@
 """A thin asynchronous client of raw JSON objects over `kubernetes.aio`, and the one place of API errors."""
 
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import aiohttp
@@ -30,6 +32,14 @@ class _Sent(TypedDict, total=False):
     body: Object
     content_type: str
     accept: str
+
+
+def current_namespace(pod: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")) -> str:
+    """The namespace of the pod that this runs in (its file `pod`), else of the kubeconfig's context, or `default`."""
+    with contextlib.suppress(OSError):
+        return pod.read_text().strip()
+    _, context = config.list_kube_config_contexts()
+    return str(context["context"].get("namespace", "default"))
 
 
 class Api:
