@@ -16,9 +16,10 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from cluster.ports import free_port
 
@@ -59,8 +60,12 @@ class Options:
 class TritonServer:
     """One tritonserver process on a model repository.
 
-    Use as a context manager, or `start` and `stop`. Thread-safe: no.
+    Use as a context manager, or `start` and `stop`. Left with an exception, it prints the tail of its log.
+    Thread-safe: no.
     """
+
+    running: ClassVar[set["TritonServer"]] = set()
+    """Those between `start` and `stop`."""
 
     def __init__(self, repository: Path, options: Options | None = None) -> None:
         self.repository = repository
@@ -74,7 +79,9 @@ class TritonServer:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            print(f"--- tritonserver log (tail) ---\n{self.tail()}", file=sys.stderr)
         self.stop()
 
     @property
@@ -102,6 +109,7 @@ class TritonServer:
 
     def start(self) -> None:
         """Start and wait until every model is ready. Raises ServerError."""
+        self.running.add(self)
         self.ports = Ports(free_port(), free_port(), free_port())
         self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))
         backends = _assemble_backends(self._home)
@@ -122,6 +130,7 @@ class TritonServer:
 
     def stop(self) -> None:
         """End the server's process group, remove its files and shared memory. Idempotent."""
+        self.running.discard(self)
         process, self._process = self._process, None
         if process is not None:
             _end_group(process)
@@ -177,16 +186,6 @@ class TritonServer:
             if time.monotonic() > deadline:
                 raise ServerError(f"tritonserver was not ready in {START_SECONDS:.0f} s:\n{self.tail()}")
             time.sleep(0.1)
-
-
-@contextlib.contextmanager
-def log_on_failure(server: TritonServer) -> Iterator[None]:
-    """Print the server's log tail when the block fails, so that pytest shows it with the failure."""
-    try:
-        yield
-    except BaseException:
-        print(f"--- tritonserver log (tail) ---\n{server.tail()}", file=sys.stderr)
-        raise
 
 
 def _wheel() -> Path:

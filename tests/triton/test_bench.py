@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from triton import bls_client as bls
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 
 BENCH = [sys.executable, "-m", "tandem", "bench"]
 PROMPTS = bls.PAIR / "prompts.jsonl"
@@ -18,7 +18,7 @@ SHORT = ["--warm-up", "0.5", "--seconds", "2", "--repeats", "2", "--max-tokens",
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     made = bls.repository(tmp_path_factory.mktemp("repository"), "reference", max_draft_len=4, max_engine_rows=64)
-    with TritonServer(made) as triton, log_on_failure(triton):
+    with TritonServer(made) as triton:
         yield triton
 
 

@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import Array, ids, inputs, stream, text, unary, words
-from triton.harness import REPOSITORY_ROOT, TritonServer, log_on_failure
+from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.stand_in import (
     COUNT_CALLS,
     DRAFT_FAILS,
@@ -42,7 +42,7 @@ def serve(folder: Any, engine: str, rows: int) -> Iterator[TritonServer]:
     made = bls.repository(
         folder, engine, max_draft_len=MAX_DRAFT, draft_timeout_seconds=DRAFT_TIMEOUT, max_engine_rows=rows
     )
-    with TritonServer(made) as server, log_on_failure(server):
+    with TritonServer(made) as server:
         yield server
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from triton import bls_client as bls
 from triton.bls_client import Array, Response, ids, inputs, stream, text, unary, words
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 
 PROMPTS = [json.loads(line)["prompt"] for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()[:4]]
 MAX_DRAFT = 8
@@ -24,7 +24,7 @@ NONE = np.array([[0]], np.int32)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", max_draft_len=MAX_DRAFT, max_engine_rows=64)
-    with TritonServer(made) as running, log_on_failure(running):
+    with TritonServer(made) as running:
         yield running
 
 

@@ -11,7 +11,7 @@ import tritonclient.grpc as triton
 
 from triton import bls_client as bls
 from triton.bls_client import ids, inputs, stream
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 from triton.stand_in import SLOW_TOKENS
 from triton.waits import eventually, metric
 
@@ -23,7 +23,7 @@ K = 3
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = tmp_path_factory.mktemp("instances")
     made = bls.repository(folder, "stand-in", max_draft_len=8, max_engine_rows=64, bls_instance_count=2)
-    with TritonServer(made) as running, log_on_failure(running):
+    with TritonServer(made) as running:
         yield running
 
 

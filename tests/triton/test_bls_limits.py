@@ -10,7 +10,7 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, unary
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 from triton.stand_in import TARGET_HANGS
 from triton.test_bls import calls_in_flight
 from triton.waits import eventually, metric, settled
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
         with (made / model / "config.pbtxt").open("a") as config:
             for name in ("max_running_sequences", "max_waiting_sequences"):
                 config.write(f'\nparameters {{ key: "{name}" value {{ string_value: "1" }} }}')
-    with TritonServer(made) as running, log_on_failure(running):
+    with TritonServer(made) as running:
         yield running
 
 

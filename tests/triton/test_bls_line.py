@@ -12,7 +12,7 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, unary
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 from triton.stand_in import TARGET_HANGS
 from triton.test_bls import calls_in_flight
 from triton.waits import eventually, metric
@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     made = bls.repository(tmp_path_factory.mktemp("line"), "stand-in", **limits)
     with (made / UNARY / "config.pbtxt").open("a") as config:
         config.write('\nparameters { key: "max_running_sequences" value { string_value: "1" } }')
-    with TritonServer(made) as running, log_on_failure(running):
+    with TritonServer(made) as running:
         yield running
 
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tritonclient.utils import InferenceServerException
 
 from triton.engine_client import Client, inputs, open_client
-from triton.harness import REPOSITORY_ROOT, TritonServer, log_on_failure
+from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.repository import assemble, variables
 
 Ids = npt.NDArray[np.int32]
@@ -37,7 +37,7 @@ def prompts(count: int) -> list[Ids]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder: Path = tmp_path_factory.mktemp("engines")
     repository = assemble(folder, [TARGET, DRAFT], variables(PAIR / "target", PAIR / "draft", decoupled=True))
-    with TritonServer(repository) as server, log_on_failure(server):
+    with TritonServer(repository) as server:
         yield server
 
 
@@ -242,7 +242,7 @@ def test_a_stop_request_ends_the_one_with_its_id(client: Client, server: TritonS
 
 def test_slots_of_clients_that_are_gone_serve_others(tmp_path: Path) -> None:
     values = variables(PAIR / "target", None, max_batch_size=2, decoupled=True)
-    with TritonServer(assemble(tmp_path / "small", [TARGET], values)) as small, log_on_failure(small):
+    with TritonServer(assemble(tmp_path / "small", [TARGET], values)) as small:
         with open_client(small.grpc_url, leave=True) as gone:
             calls = [gone.send(TARGET, inputs(PROMPT, LONG, streaming=True)) for _ in range(2)]
             for call in calls:

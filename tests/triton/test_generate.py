@@ -19,7 +19,7 @@ import pytest
 
 from tandem.generate.client import Server
 from tandem.generate.request import Request, Sampling
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 from triton.repository import assemble, variables
 
 FAKE = Path(__file__).with_name("fake_bls.py")
@@ -31,7 +31,7 @@ FIGURES = "acceptance 66.7%, mean accepted length 3.00, finish: length"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    with TritonServer(repository(tmp_path_factory.mktemp("repository"))) as triton, log_on_failure(triton):
+    with TritonServer(repository(tmp_path_factory.mktemp("repository"))) as triton:
         yield triton
 
 
@@ -219,14 +219,14 @@ def test_a_server_of_something_else(server: TritonServer, tmp_path: Path) -> Non
     config = tmp_path / "speculative_bls/config.pbtxt"
     config.write_text(config.read_text().replace('name: "speculative_bls"', 'name: "resnet"'))
     (tmp_path / "speculative_bls").rename(tmp_path / "resnet")
-    with TritonServer(tmp_path) as other, log_on_failure(other):
+    with TritonServer(tmp_path) as other:
         done = generate(other.grpc_url, "-p", "one")
     assert done.returncode == 1
     assert "serves neither speculative_bls nor tensorrt_llm_unary (its models: resnet)" in done.stderr
 
 
 def test_a_server_that_dies(tmp_path: Path) -> None:
-    with TritonServer(repository(tmp_path)) as triton, log_on_failure(triton):
+    with TritonServer(repository(tmp_path)) as triton:
         command = [*TANDEM, "--url", triton.grpc_url, "-p", "endless"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout

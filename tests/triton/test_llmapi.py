@@ -22,7 +22,7 @@ from reference_engine.request import Output, Request
 from reference_engine.sampling import SamplingParams
 from triton import bls_client as bls
 from triton.bls_client import PAIR, Array, Response, ids, text
-from triton.harness import REPOSITORY_ROOT, Options, ServerError, TritonServer, log_on_failure
+from triton.harness import REPOSITORY_ROOT, Options, ServerError, TritonServer
 from triton.llmapi_client import inputs, repository, texts
 from triton.stand_in_tensorrt_llm.tensorrt_llm.faults import ENGINE_DIES, HANGS, REQUEST_FAILS
 from triton.waits import eventually, metric, settled
@@ -35,7 +35,7 @@ SPECULATIVE = {"speculative_config": {"decoding_type": "NGram", "max_draft_len":
 
 def serve(folder: Path, llm_args: dict[str, Any], version: str = "1.2", **variables: Any) -> Iterator[TritonServer]:
     made = repository(folder / "models", llm_args, **variables)
-    with TritonServer(made, Options(env={"STAND_IN_VERSION": version})) as server, log_on_failure(server):
+    with TritonServer(made, Options(env={"STAND_IN_VERSION": version})) as server:
         yield server
 
 

@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from triton import bls_client as bls
 from triton.bls_client import ids, inputs, stream
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 
 MODELS = ["speculative_bls", "tensorrt_llm_bls"]
 Raw = tuple[str, list[int], bytes]
@@ -168,7 +168,7 @@ def named(changes: dict[str, Raw | None]) -> str:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     made = bls.repository(tmp_path_factory.mktemp("odd"), "reference", max_engine_rows=64)
-    with TritonServer(made) as running, log_on_failure(running):
+    with TritonServer(made) as running:
         yield running
 
 

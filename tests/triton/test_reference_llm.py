@@ -19,7 +19,7 @@ from reference_engine.request import Output, Request
 from reference_engine.sampling import SamplingParams
 from triton import bls_client as bls
 from triton.bls_client import PAIR, Array, Response, ids, text
-from triton.harness import ServerError, TritonServer, log_on_failure
+from triton.harness import ServerError, TritonServer
 from triton.llmapi_client import inputs, repository
 
 TEXTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()[:8]]
@@ -43,7 +43,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     args = {"speculative_config": CONFIGS[request.param]}
     made = repository(tmp_path_factory.mktemp("llm") / "models", args, llm_package="reference_llm")
-    with TritonServer(made) as server, log_on_failure(server):
+    with TritonServer(made) as server:
         yield server
 
 

@@ -12,7 +12,7 @@ from bench.bls import stub, tokens
 from bench.bls.in_flight import Costs
 from bench.bls.stub import Meter, Stub
 from triton.engine_client import TRUE, Array, Client, Response, open_client
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 
 COSTS = Costs(2.0, per_sequence=0.05, per_draft_token=0.5, per_prefill_token=0.01)
 SLOW = Costs(100.0)
@@ -50,7 +50,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stubs]:
     }
     for name, each in made.items():
         stub.install(models, name, each, library)
-    with TritonServer(models) as server, log_on_failure(server), open_client(server.grpc_url) as client:
+    with TritonServer(models) as server, open_client(server.grpc_url) as client:
         yield Stubs(server.grpc_url, client, {name: Meter(each.meter) for name, each in made.items()})
 
 

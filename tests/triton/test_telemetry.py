@@ -17,7 +17,7 @@ from tandem.telemetry.windows import Store
 from triton import bls_client as bls
 from triton import llmapi_client as llmapi
 from triton.bls_client import Response
-from triton.harness import REPOSITORY_ROOT, Options, TritonServer, log_on_failure
+from triton.harness import REPOSITORY_ROOT, Options, TritonServer
 from triton.waits import eventually, metric, settled
 
 PAGE = REPOSITORY_ROOT / "tests/data/input/metrics/speculative_bls.txt"
@@ -32,7 +32,7 @@ LAG_SECONDS = 1.0
 @pytest.fixture(scope="module")
 def speculative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     made = bls.repository(tmp_path_factory.mktemp("bls"), "reference", max_draft_len=K, max_engine_rows=64)
-    with TritonServer(made) as server, log_on_failure(server):
+    with TritonServer(made) as server:
         yield server
 
 
@@ -42,7 +42,7 @@ def in_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     speculation = {"speculative_config": {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 2}}
     arguments = {**speculation, "enable_iter_perf_stats": True}
     made = llmapi.repository(tmp_path_factory.mktemp("llmapi") / "models", arguments)
-    with TritonServer(made, Options(env={"STAND_IN_VERSION": request.param})) as server, log_on_failure(server):
+    with TritonServer(made, Options(env={"STAND_IN_VERSION": request.param})) as server:
         yield server
 
 

@@ -20,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import PAIR, SECONDS, Array, infer_inputs, stream, unary, words
-from triton.harness import TritonServer, log_on_failure
+from triton.harness import TritonServer
 from triton.loop_client import Loop, Tensors
 
 MAX_TOKENS = 24
@@ -32,7 +32,7 @@ UNARY = ["tensorrt_llm_bls", "ensemble"]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = tmp_path_factory.mktemp("upstream")
-    with TritonServer(bls.repository(folder, "reference", max_engine_rows=64)) as server, log_on_failure(server):
+    with TritonServer(bls.repository(folder, "reference", max_engine_rows=64)) as server:
         yield server
 
 
