@@ -105,9 +105,7 @@ class Rounds:
             self._schedule.enter(generation.key)
             if generation.draft_length:
                 self._policy.enter(generation.acceptance)
-            # A prompt's first token should not wait for a draft, of others or one that can be made meanwhile.
-            early = len(self._places.running) > 1 or self._draft_ahead(1)
-            self._begin(generation, first=early and not generation.reproducible)
+            self._begin(generation, first=not generation.reproducible)  # nobody's first token waits for a draft
 
     def _let_go(self, generation: Generation) -> None:
         self._retire(generation)
