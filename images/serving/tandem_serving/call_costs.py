@@ -28,8 +28,8 @@ TAKEN_IN = 0.5
 # Rows that take as long on a call's way through the server, there and back, as the call without them. Measured with
 # tests/bench/bls: 1.3 ms and 0.1 ms a row for calls of the target, 0.8 and 0.06 for those of the draft, 1 to 32 rows.
 WAY_ROWS = 13
-# Tokens over which it is averaged how long the calls of the target alone are.
-SPAN_TOKENS = 10_000
+# Tokens over which it is averaged how many calls the target alone makes of them.
+CALLS_TOKENS = 10_000
 
 
 class LinearTime:
@@ -116,12 +116,21 @@ def _draft(rows: float, k: int, prompt: int, queued: bool) -> Features:
 
 
 def _target(rows: float, k: int, prompt: int, queued: bool) -> Features:
-    return _way(rows, queued), 1.0, rows, rows * (k + 1), prompt
+    return _way(rows, queued), 1.0, rows, rows * (k + 1), prompt, 0.0
+
+
+def _own_draft(rows: float, k: int, prompt: int, queued: bool) -> Features:
+    """A sequence's call among those of the others."""
+    return _way(1, queued), k, k * rows, prompt
+
+
+def _own_target(rows: float, k: int, prompt: int, queued: bool) -> Features:
+    return _way(1, queued), 1.0, rows, rows * (k + 1), prompt, 1.0
 
 
 def _alone(rows: float, steps: float) -> Features:
     """A sequence's call among those of the others."""
-    return _way(1, queued=False), steps, steps * rows, steps * rows, 0.0
+    return _way(1, queued=False), steps, steps * rows, steps * rows, 0.0, 0.0
 
 
 class Costs:
@@ -131,11 +140,15 @@ class Costs:
     verification being one step of rows * (k + 1) tokens. c and e are the call's way through the server; of a `queued`
     one, which the engine has when it is done with the one before, nobody waits for that. New prompts take their
     tokens' time beside all that. Before the first observation a guess holds, of which only the ratio matters.
+
+    Without `waves` each sequence makes its own calls, which the engine merges: `rows` are then all that run, and each
+    call waits for the step in flight. How many of them are in the same engine is not told apart.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waves: bool = True) -> None:
+        self._draft_call, self._target_call = (_draft, _target) if waves else (_own_draft, _own_target)
         self._draft = LinearTime((0.0003, 0.002, 0.0, 0.0), (0.2, 0.5, 0.5, 1.0), by_rows=2)
-        self._target = LinearTime((0.001, 0.011, 0.0, 0.0, 0.0), (0.2, 0.5, 0.5, 0.5, 1.0), by_rows=3)
+        self._target = LinearTime((0.001, 0.011, 0.0, 0.0, 0.0, 0.005), (0.2, 0.5, 0.5, 0.5, 1.0, 0.5), by_rows=3)
         self._calls = 1 / LONGEST_SPAN  # for each token of the target alone
 
     @property
@@ -146,24 +159,26 @@ class Costs:
     def observe_draft(self, rows: float, k: int, seconds: float, prompt: int = 0, queued: bool = False) -> None:
         """A draft call of `k` >= 1 tokens for each of `rows` sequences took `seconds`; new prompts: tokens."""
         if rows > 0 and k > 0 and seconds > 0:
-            like = _draft(rows + 8, k, PROMPT_TOKENS, queued=False)
-            self._draft.observe(_draft(rows, k, prompt, queued), seconds, _rows_share(rows), like)
+            like = self._draft_call(rows + 8, k, PROMPT_TOKENS, False)
+            self._draft.observe(self._draft_call(rows, k, prompt, queued), seconds, _rows_share(rows), like)
 
     def observe_target(self, rows: float, k: int, seconds: float, prompt: int = 0, queued: bool = False) -> None:
         """A verification of `k` >= 0 tokens for each of `rows` sequences took `seconds`; new prompts: tokens."""
         if rows > 0 and k >= 0 and seconds > 0:
-            like = _target(rows + 8, k, PROMPT_TOKENS, queued=False)
-            self._target.observe(_target(rows, k, prompt, queued), seconds, _rows_share(rows), like)
+            like = (*self._target_call(rows + 8, k, PROMPT_TOKENS, False)[:5], 1.0)
+            self._target.observe(self._target_call(rows, k, prompt, queued), seconds, _rows_share(rows), like)
 
     def observe_alone(self, rows: float, steps: float, seconds: float) -> None:
         """A call of `steps` of the target alone took `seconds` while `rows` sequences ran."""
         if rows > 0 and steps > 0 and seconds > 0:
-            like = (*_alone(rows + 8, steps)[:-1], PROMPT_TOKENS)
+            like = (*_alone(rows + 8, steps)[:4], PROMPT_TOKENS, 1.0)
             self._target.observe(_alone(rows, steps), seconds, _rows_share(rows), like)
 
-    def observe_span(self, tokens: int) -> None:
-        """The target alone made a call of so many tokens: requests begin and end with short ones, which wait, too."""
-        self._calls += (1 - tokens * self._calls) / SPAN_TOKENS
+    def observe_calls(self, tokens: int, calls: int) -> None:
+        """The target alone makes so many calls of so many tokens: requests begin and end with short ones, which wait,
+        too."""
+        if tokens > 0:
+            self._calls += (calls / tokens - self._calls) * min(1.0, tokens / CALLS_TOKENS)
 
     def doubt_draft(self, keep: float) -> None:
         """No draft was made for a while: believe it to take this share of what was thought."""
@@ -171,11 +186,11 @@ class Costs:
 
     def draft(self, rows: float, k: int, queued: bool = False) -> float:
         """Seconds of a draft call of `k` tokens for each of `rows` sequences."""
-        return self._draft.predict(_draft(rows, k, 0, queued))
+        return self._draft.predict(self._draft_call(rows, k, 0, queued))
 
     def target(self, rows: float, k: int, queued: bool = False) -> float:
         """Seconds of a verification of `k` draft tokens for each of `rows` sequences."""
-        return self._target.predict(_target(rows, k, 0, queued))
+        return self._target.predict(self._target_call(rows, k, 0, queued))
 
     def alone(self, rows: float) -> float:
         """Seconds of a token of the target alone while `rows` sequences run, in calls as it makes them."""

@@ -78,14 +78,14 @@ class Decision:
 class DraftLength:
     """The draft length of the sequences that speculate, between `minimum` and `maximum`, or 0.
 
-    0 (the target alone) is a candidate unless `minimum` >= 1. One object decides for all cohorts; `server`
-    is the prior of the sequences' acceptances. All methods are called under one lock.
+    0 (the target alone) is a candidate unless `minimum` >= 1. `waves`: sequences share engine calls. One object
+    decides for all cohorts; `server` is the prior of the sequences' acceptances. All methods are called under a lock.
     """
 
-    def __init__(self, minimum: int, maximum: int, costs: Costs, devices: Devices) -> None:
+    def __init__(self, minimum: int, maximum: int, costs: Costs, devices: Devices, waves: bool = True) -> None:
         self.server = Acceptance(maximum)
         self._costs = costs
-        self._times = RoundTimes(costs, self.server, devices == "separate")
+        self._times = RoundTimes(costs, self.server, devices == "separate", waves)
         self._candidates = [*([0] if minimum < 1 else []), *range(max(1, minimum), maximum + 1)]
         self._k = min(max(minimum, FIRST_LENGTH), maximum)
         self._trial: int | None = None

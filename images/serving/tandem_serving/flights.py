@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from tandem_serving.schedule import Batch, Turn
 
 # So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.
 MOST_LOST = 16
+# Share of the calls in the air that draft as many tokens, at least, where each sequence makes its own and one of them
+# teaches something: some always begin or end.
+ALIKE = 0.75
 
 
 @dataclass(eq=False)
@@ -21,7 +25,8 @@ class Flight:
     """An engine call that began at `started` and should end at `due`, where that is known (monotonic seconds).
 
     `left`: turns without an answer, by row. `off`: the target ran alone when it began, for all; `beside`: it began
-    beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes.
+    beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes; `mixed`:
+    many calls beside it draft another number of tokens, which counts where the engine merges calls.
     """
 
     batch: Batch[Generation]
@@ -29,8 +34,15 @@ class Flight:
     left: dict[int, Turn[Generation]]
     off: bool = False
     beside: bool = False
+    mixed: bool = False
     due: float | None = None
     given_up: bool = False
+
+    @property
+    def length(self) -> int:
+        """Draft tokens."""
+        turn = self.batch.turns[0]
+        return turn.call.output_len - turn.ahead if self.batch.role == "draft" else len(turn.call.draft_ids)
 
     def awaited(self) -> list[Turn[Generation]]:
         """Turns without an answer that somebody waits for."""
@@ -38,14 +50,16 @@ class Flight:
 
 
 class Flights:
-    """What calls take is told to `policy` and `foresight`."""
+    """What calls take is told to `policy` and `foresight`. `waves`: sequences share calls, or else make their own."""
 
-    def __init__(self, policy: Policy, foresight: Foresight) -> None:
+    def __init__(self, policy: Policy, foresight: Foresight, waves: bool = True) -> None:
         self._policy = policy
+        self._waves = waves
         self._foresight = foresight
         self._flights: dict[Flight, None] = {}
         self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
         self._lost = 0
+        self._lengths: Counter[int] = Counter()
 
     @property
     def draft_returns(self) -> bool:
@@ -54,8 +68,10 @@ class Flights:
 
     def begin(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call begins."""
-        beside = any(_passes(other) for other in self._flights)
+        beside = any(_passes(other) for other in self._flights if not other.given_up)
         flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.alone, beside=beside)
+        self._lengths[flight.length] += 1
+        flight.mixed = self._mixed(flight)
         if batch.role == "draft":
             seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
             flight.due = None if seconds is None else started + seconds
@@ -64,15 +80,18 @@ class Flights:
 
     def end(self, flight: Flight, running: int, now: float) -> None:
         """It is over; `running` sequences have places."""
+        flight.mixed |= self._mixed(flight)
         del self._flights[flight]
         if flight.given_up:
             self._lost -= flight.batch.role == "draft"
         else:
+            self._lengths[flight.length] -= 1
             self._time(flight, running, now)
 
     def give_up(self, flight: Flight) -> None:
         """Nobody waits for it any longer; its thread does."""
         flight.given_up = True
+        self._lengths[flight.length] -= 1
         self._lost += flight.batch.role == "draft"
 
     def useless(self) -> list[Flight]:
@@ -102,6 +121,9 @@ class Flights:
         ]
         return max(dues, default=-patience) + patience
 
+    def _mixed(self, flight: Flight) -> bool:
+        return self._lengths[flight.length] < ALIKE * self._lengths.total()
+
     def _time(self, flight: Flight, running: int, now: float) -> None:
         """Tell what a call took that is like others of its kind."""
         batch, first = flight.batch, flight.batch.turns[0].call
@@ -115,25 +137,27 @@ class Flights:
         prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
         if not prompt and (batch.role == "draft" or batch.wave):
             self._foresight.timed(batch.role, max(turn.call.output_len for turn in batch.turns), seconds)
+        told = batch.wave or not (self._waves or flight.mixed)
         if batch.role == "draft":
-            if batch.wave:  # rows that end early leave the others fewer rows a step
+            if told:  # rows that end early leave the others fewer rows a step
                 lengths = [turn.call.output_len for turn in batch.turns]
-                self._policy.timed("draft", sum(lengths) / max(lengths), max(lengths), seconds, prompt, queued)
-        elif batch.wave:
-            self._policy.timed("target", len(batch.turns), len(first.draft_ids), seconds, prompt, queued)
-        elif not first.draft_ids and first.output_len <= LONGEST_SPAN:
-            self._policy.spanned(first.output_len)
-            if first.output_len >= batch.turns[0].sequence.loop.longest_span:
-                self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
+                rows = sum(lengths) / max(lengths) if batch.wave else running
+                self._policy.timed("draft", rows, max(lengths), seconds, prompt, queued)
+        elif told and (batch.wave or first.draft_ids):
+            rows = len(batch.turns) if batch.wave else running
+            self._policy.timed("target", rows, len(first.draft_ids), seconds, prompt, queued)
+        elif not first.draft_ids and batch.turns[0].sequence.loop.longest_span <= first.output_len <= LONGEST_SPAN:
+            self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
 
 
 def _passes(flight: Flight) -> bool:
-    """Whether this is a call of the target's, by itself, of a sequence that will be in the waves soon.
+    """Whether this is a short call of the target's, by itself, of a sequence that will be in the waves soon.
 
     A wave that comes meanwhile waits for its step; so does the next one, and the engine then takes both together.
     """
     batch = flight.batch
-    return batch.role == "target" and not batch.wave and (flight.off or batch.turns[0].call.first)
+    call = batch.turns[0].call
+    return batch.role == "target" and not batch.wave and (flight.off or (call.first and call.output_len == 1))
 
 
 def _is_of(flight: Flight, key: Hashable) -> bool:

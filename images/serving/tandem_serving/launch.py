@@ -152,7 +152,7 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
     """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
-    finishing = threading.Event()
+    finishing, stopping = threading.Event(), threading.Event()
     model_died = threading.Event()
     launcher = ranks.is_launcher(command[0])
 
@@ -163,10 +163,12 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
             finishing.set()
             threading.Thread(target=stop, args=(child.pid,), daemon=True).start()
         else:
+            stopping.set()
             _signal(child.pid, launcher, number)
 
     def stop(pid: int) -> None:
         finish()
+        stopping.set()
         _signal(pid, launcher, signal.SIGTERM)
 
     def end() -> None:
@@ -182,7 +184,7 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
         raise LaunchError(f"{command[0]} cannot be started ({error.strerror}): check the image") from None
     for missed in early:
         _signal(child.pid, launcher, missed)
-    threading.Thread(target=dead_models.watch, args=(child.pid, finishing, end), daemon=True).start()
+    threading.Thread(target=dead_models.watch, args=(child.pid, stopping, end), daemon=True).start()
     code = _reap(child.pid)
     return 1 if model_died.is_set() else code
 

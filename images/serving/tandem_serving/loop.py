@@ -205,6 +205,15 @@ class Loop:
             return None
         return padded(call, length)
 
+    def calls_alone(self) -> tuple[int, int]:
+        """Its tokens so far, and how many calls the target alone makes of as many; (0, 0) where it is always one."""
+        tokens = left = 0 if self._sequence.one_call else self._end - self._start
+        calls, span = 0, 1
+        while left > 0:
+            left -= min(span, self.longest_span)
+            calls, span = calls + 1, 2 * span
+        return tokens, calls
+
     @property
     def _remaining(self) -> int:
         return len(self._ids) - self._end

@@ -13,7 +13,7 @@ from typing import Protocol
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
 from tandem_serving.calls import Role
-from tandem_serving.draft_length import DraftLength
+from tandem_serving.draft_length import Devices, DraftLength
 
 
 class Policy(Protocol):
@@ -67,7 +67,8 @@ class Policy(Protocol):
     ) -> None:
         """An engine call for `rows` sequences (on average, over its steps) took so long: `length` draft tokens each.
 
-        `prompt`: tokens of the prompts that were new to the engine.
+        Where each sequence makes its own calls, `rows` are all that run. `prompt`: tokens of the prompts that were
+        new to the engine.
         """
         ...
 
@@ -75,8 +76,8 @@ class Policy(Protocol):
         """A call of so many steps of the target alone took so long while `rows` sequences ran."""
         ...
 
-    def spanned(self, tokens: int) -> None:
-        """The target alone made a call of so many tokens."""
+    def ended(self, tokens: int, calls: int) -> None:
+        """A sequence of so many tokens is over; the target alone makes so many calls of them."""
         ...
 
 
@@ -125,23 +126,30 @@ class Fixed:
     def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
         """A fixed length learns nothing."""
 
-    def spanned(self, tokens: int) -> None:
+    def ended(self, tokens: int, calls: int) -> None:
         """A fixed length learns nothing."""
 
 
 class Adaptive:
     """The length with the most tokens a second, see draft_length.py; chosen anew when all had their turn.
 
-    What is chosen holds from one call of the target on: the sequences of a wave draft as many tokens.
+    What is chosen holds from one call of the target on: the sequences of a wave draft as many tokens. `waves`:
+    sequences share engine calls; otherwise each makes its own.
     """
 
     def __init__(
-        self, minimum: int, maximum: int, separate_devices: bool, clock: Callable[[], float] = time.monotonic
+        self,
+        minimum: int,
+        maximum: int,
+        separate_devices: bool,
+        waves: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._maximum = maximum
         self._clock = clock
-        self._costs = Costs()
-        self._lengths = DraftLength(minimum, maximum, self._costs, "separate" if separate_devices else "shared")
+        self._costs = Costs(waves)
+        devices: Devices = "separate" if separate_devices else "shared"
+        self._lengths = DraftLength(minimum, maximum, self._costs, devices, waves)
         self._running: dict[Acceptance, None] = {}
         self._left = 0
         self._told: list[Callable[[], None]] = []
@@ -209,7 +217,6 @@ class Adaptive:
         """Learn what the target takes by itself."""
         self._told.append(lambda: self._costs.observe_alone(rows, steps, seconds))
 
-    def spanned(self, tokens: int) -> None:
-        """Learn how long the calls of the target alone are; those of trials of it are short."""
-        if self._lengths.off:
-            self._costs.observe_span(tokens)
+    def ended(self, tokens: int, calls: int) -> None:
+        """Learn how many calls the target alone makes, whether it does or not: texts may become short or long."""
+        self._told.append(lambda: self._costs.observe_calls(tokens, calls))

@@ -16,31 +16,37 @@ PAUSE = 2.0
 
 
 class RoundTimes:
-    """Seconds in which every row makes one round. `server`: what is accepted; `separate`: engines run side by side.
+    """Seconds in which every row makes one round.
+
+    `server`: what is accepted; `separate`: engines run side by side; `waves`: sequences share calls. Otherwise each
+    goes on its own, and its calls take what they take beside the others'.
 
     Between its calls a round waits for us: much where all rows are in one wave, whose text competes with the next
     call for the processors, little where another wave is in the engines meanwhile. How much is seen from rounds of
     both kinds; what both have in common (new prompts) is left out, since the target alone would have it, too.
     """
 
-    def __init__(self, costs: Costs, server: Acceptance, separate: bool) -> None:
+    def __init__(self, costs: Costs, server: Acceptance, separate: bool, waves: bool = True) -> None:
         self._costs = costs
         self._server = server
         self._separate = separate
+        self._cohorts = separate and waves
         self._waves = 1
         self._beyond = {1: 1.0, 2: 1.0}  # rounds over their calls, by waves in flight
 
     def side_by_side(self, rows: int, k: int) -> bool:
         """Whether there can be two waves: one drafts while the other is verified."""
-        return self._separate and rows > 1 and k > 0
+        return self._cohorts and rows > 1 and k > 0
 
     def period(self, rows: int, k: int) -> float:
         """With `k` draft tokens, in the best order."""
         if k == 0:
             return self._costs.alone(rows)
-        if not self._separate:
-            return self._costs.draft(rows, k) + self._costs.target(rows, k)
-        return min(self.by_waves(rows, k)) if rows > 1 else self._single(k)
+        if self.side_by_side(rows, k):
+            return min(self.by_waves(rows, k))
+        if self._separate and rows == 1:
+            return self._single(k)
+        return self._costs.draft(rows, k) + self._costs.target(rows, k)
 
     def waves(self, rows: int, k: int) -> int:
         """Of `side_by_side` engines: one wave or two, by what takes less time."""

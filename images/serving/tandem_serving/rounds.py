@@ -66,7 +66,7 @@ class Rounds:
         self._foresight = Foresight(limits.ahead)
         self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold)
         self._places = Places(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._flights = Flights(policy, self._foresight)
+        self._flights = Flights(policy, self._foresight, waves=limits.rows > 1)
         self._breaker = Breaker()
         self.held = 0.0
 
@@ -220,6 +220,7 @@ class Rounds:
             generation.acceptance.observe(step.drafted, step.accepted)
         self.outgoing.append((generation, generation.take(step)))
         if generation.over:
+            self._policy.ended(*generation.loop.calls_alone())
             self._retire(generation)
             # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.

@@ -9,6 +9,7 @@ response never returns, and Triton calls itself live and ready all the while.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -20,8 +21,9 @@ LOOKS = 30
 last far longer than a response waits where Triton has too few threads (docs/bls.md) and engine calls hold them."""
 
 MESSAGE = (
-    f"Triton has not taken a response for {LOOKS * LOOK_SECONDS:.0f} s, nor will it: its gRPC server is locked up"
-    " (see docs/bls.md); ending this model, so that the server starts again"
+    f"Triton has not taken a response for {LOOKS * LOOK_SECONDS:.0f} s: its gRPC server is locked up, or engine calls"
+    " that do not return hold all threads of its pool (see docs/bls.md); ending this model, so that the server starts"
+    " again"
 )
 
 
@@ -63,13 +65,15 @@ class Watchdog:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="stuck", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._watch, name="stuck", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _watch(self) -> None:
         pause = threading.Event()
         while not self.look():
             pause.wait(LOOK_SECONDS)
         # Not by logging, whose records may go through Triton.
-        os.write(sys.stderr.fileno(), f"{MESSAGE}\n".encode())
+        with contextlib.suppress(OSError, AttributeError):  # nobody reads any longer: it must end all the same
+            os.write(sys.stderr.fileno(), f"{MESSAGE}\n".encode())
         self._end()

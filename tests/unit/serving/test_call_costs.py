@@ -182,7 +182,7 @@ def test_calls_of_the_target_alone_wait_the_more_often_the_shorter_they_are(
 ) -> None:
     costs = Costs()
     for tokens in calls:
-        costs.observe_span(tokens)
+        costs.observe_calls(tokens, 1)
     guess = [0.001 * (1 + 1 / WAY_ROWS), 0.011]
     assert costs.alone(1) == pytest.approx((guess[0] + (each + 0.5) * guess[1]) / each, rel=0.01), reason
 

@@ -22,7 +22,6 @@ class Policy(Fixed):
         self.alone = False
         self.told: list[tuple[Role, float]] = []
         self.queued: list[bool] = []
-        self.spans: list[int] = []
 
     def timed(
         self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
@@ -30,16 +29,13 @@ class Policy(Fixed):
         self.told.append((role, rows))
         self.queued.append(queued)
 
-    def spanned(self, tokens: int) -> None:
-        self.spans.append(tokens)
-
 
 class Sky:
     """Flights of sequences that do not matter here."""
 
-    def __init__(self) -> None:
+    def __init__(self, waves: bool = True) -> None:
         self.policy, self.foresight = Policy(), Foresight(possible=True)
-        self.flights, self.now = Flights(self.policy, self.foresight), ERA
+        self.flights, self.now = Flights(self.policy, self.foresight, waves), ERA
 
     def begin(self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False) -> Flight:
         length = k if role == "draft" else k + 1
@@ -146,8 +142,34 @@ def test_a_call_in_the_queue_is_told_from_one_that_the_engine_waited_for(
     assert sky.policy.queued == told, reason
 
 
-def test_calls_of_the_target_alone_tell_how_long_they_are() -> None:
+def test_a_prompt_s_call_that_never_returns_does_not_silence_others() -> None:
     sky = Sky()
-    for flight in (sky.prompt(), sky.alone(), sky.begin("target", 1)):
-        sky.end(flight)
-    assert sky.policy.spans == [1, LONGEST_SPAN - 1], "not the verification"
+    sky.flights.give_up(sky.prompt())
+    sky.end(sky.begin("target", 3))
+    assert sky.policy.told == [("target", 3)]
+
+
+@pytest.mark.parametrize(
+    ("others", "told", "reason"),
+    [
+        ([K, K, K], [("target", 8)], "one of eight that run, all of which draft as many tokens"),
+        ([K, K, K - 1], [("target", 8)], "one of four in the air is about to end"),
+        ([K, K - 1, K - 1], [], "they change to another length: its steps are as long as theirs"),
+        ([K, 0, 0], [], "half of them try the target alone"),
+    ],
+)
+def test_merged_calls_teach_what_the_length_costs_that_all_have(
+    others: list[int], told: list[tuple[Role, float]], reason: str
+) -> None:
+    sky = Sky(waves=False)
+    for k in others:
+        sky.begin("target", 1, k, wave=False)
+    sky.end(sky.begin("target", 1, wave=False))
+    assert sky.policy.told == told, reason
+
+
+def test_calls_by_themselves_teach_nothing_where_others_share_theirs() -> None:
+    sky = Sky()
+    for role in ("draft", "target"):
+        sky.end(sky.begin(role, 1, wave=False))
+    assert sky.policy.told == []

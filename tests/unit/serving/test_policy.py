@@ -1,5 +1,7 @@
 """The adaptive policy: when it chooses, and whose calls it learns from."""
 
+import pytest
+
 from tandem_serving.policy import Adaptive
 
 
@@ -53,17 +55,19 @@ def test_a_trial_of_the_target_alone_is_told_from_speculation_that_is_off() -> N
     assert seen == {(False, False), (False, True)}
 
 
-def test_short_calls_of_trials_do_not_make_the_target_alone_slow() -> None:
-    policy = adaptive(rows=8, draft=0.5)  # far too dear
-    policy.think()
-    before = policy._costs.alone(8)
-    policy.spanned(2)
-    assert policy._costs.alone(8) == before
+@pytest.mark.parametrize("draft", [0.001, 0.5])
+def test_short_texts_are_dear_for_the_target_alone_and_long_ones_cheap_again(draft: float) -> None:
+    """Whether it runs alone (a draft of 0.5 s is far too dear) or not: else it would be judged by what once was."""
+    policy = adaptive(rows=8, draft=draft)
     for _ in range(40):
         policy.turns(8)
         policy.think()
-        policy.timed("draft", 8, 4, 0.5)
-    assert policy.off
-    before = policy._costs.alone(8)
-    policy.spanned(2)
-    assert policy._costs.alone(8) > before
+        policy.timed("draft", 8, 4, draft)
+    assert policy.off == (draft > 0.1)
+    seconds = []
+    for tokens, calls in ((3, 2), (600, 41)):
+        for _ in range(40_000 // tokens):
+            policy.ended(tokens, calls)
+        policy.think()
+        seconds.append(policy._costs.alone(8))
+    assert seconds[0] > 1.2 * seconds[1]

@@ -67,7 +67,7 @@ class Play:
     def __init__(self, seed: int, places: int, rows: int, beside: bool, right: float, faults: float) -> None:
         self.rng = random.Random(seed)
         self.now, self.right, self.faults, self.rows = 100.0, right, faults, rows
-        policies: list[Policy] = [Fixed(K, beside), Adaptive(0, K, beside, clock=lambda: self.now)]
+        policies: list[Policy] = [Fixed(K, beside), Adaptive(0, K, beside, rows > 1, clock=lambda: self.now)]
         self.policy = policies[seed % 4 == 3]
         limits = Limits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, 0.05 if seed % 2 else math.inf)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), self.depart, clock=lambda: self.now)

@@ -60,6 +60,6 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
     )
     policy: Policy = Fixed(config.max_draft_len, config.separate_devices)
     if config.adaptive and config.max_draft_len:
-        policy = Adaptive(config.min_draft_len, config.max_draft_len, config.separate_devices)
+        policy = Adaptive(config.min_draft_len, config.max_draft_len, config.separate_devices, config.rows > 1)
     service = Service(parser, tokenizer, engines, bind, policy, options)
     return service, [target, *([draft] if draft else [])]

@@ -149,11 +149,12 @@ class Sent(dict[Hashable, list[Any]]):
     MOST = 512
 
     def keep(self, common: Common) -> None:
-        """Use these again; all are forgotten when there are too many."""
+        """Use these again; the oldest are forgotten when there are too many."""
         if common.key is None or common.key in self:
             return
         if len(self) >= self.MOST:
-            self.clear()
+            with contextlib.suppress(StopIteration, RuntimeError):  # another thread did or does so
+                self.pop(next(iter(self)), None)
         self[common.key] = common.tensors
 
 

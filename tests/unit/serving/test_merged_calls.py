@@ -1,0 +1,179 @@
+"""The adaptive length over engines that merge calls as they come, as TensorRT-LLM does: what it makes of each load.
+
+Simulated: a step of an engine takes all calls in flight, and none that comes meanwhile. No threads, no clock.
+"""
+
+import heapq
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_serving import metrics as m
+from tandem_serving.calls import Call, Output, Role
+from tandem_serving.chunks import Chunk
+from tandem_serving.errors import EngineError
+from tandem_serving.flights import Flight
+from tandem_serving.generation import Generation
+from tandem_serving.jobs import Job
+from tandem_serving.loop import Loop, Sequence
+from tandem_serving.policy import Adaptive, Fixed, Policy
+from tandem_serving.rounds import Limits, Rounds
+from tandem_serving.schedule import Batch
+from unit.serving.services import NO_TENSORS, Answer
+from unit.serving.test_rounds import NoText
+
+MAX_K, WAY = 8, 0.0008
+FAILED = EngineError("not here")
+
+
+def steps(call: Call) -> int:
+    return 1 if call.draft_ids else call.output_len
+
+
+class Engine:
+    """`base` seconds a step, `token` more for each token that it takes: of the target 1 + its draft tokens."""
+
+    def __init__(self, world: "World", base: float, token: float) -> None:
+        self._world, self._base, self._token = world, base, token
+        self._left: dict[Flight, int] = {}
+        self._stepping = False
+
+    def take(self, flight: Flight) -> None:
+        self._left[flight] = max(steps(turn.call) for turn in flight.batch.turns)
+        if not self._stepping:
+            self._step()
+
+    def _step(self) -> None:
+        self._stepping = bool(self._left)
+        if self._stepping:
+            taken = list(self._left)
+            tokens = sum(len(turn.call.draft_ids) + 1 for flight in taken for turn in flight.batch.turns)
+            self._world.after(self._base + self._token * tokens, lambda: self._stepped(taken))
+
+    def _stepped(self, taken: list[Flight]) -> None:
+        for flight in taken:
+            self._left[flight] -= 1
+            if not self._left[flight]:
+                del self._left[flight]
+                self._world.after(WAY / 2, lambda flight=flight: self._world.answered(flight))  # type: ignore[misc]
+        self._step()
+
+
+class World:
+    """`streams` requests at once, in a closed loop; of these `guided` ones that the target makes in one call each."""
+
+    def __init__(self, policy: Callable[["World"], Policy], rows: int, acceptance: float, token: float) -> None:
+        self.now, self.tokens, self._events, self._numbers = (
+            100.0,
+            0,
+            list[tuple[float, int, Callable[[], None]]](),
+            count(),
+        )
+        self._random, self._acceptance, self._guided = random.Random(1), acceptance, set[Generation]()
+        self.policy = policy(self)
+        limits = Limits(64, 0, rows, draft_timeout=60.0, ahead=True)
+        self._rounds = Rounds(self.policy, limits, m.Metrics(), lambda _: None, clock=lambda: self.now)
+        self._engines: dict[Role, Engine] = {"draft": Engine(self, 0.002, 5e-5), "target": Engine(self, 0.012, token)}
+
+    def after(self, seconds: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + seconds, next(self._numbers), event))
+
+    def run(self, seconds: float) -> float:
+        """Tokens a second meanwhile."""
+        end, before = self.now + seconds, self.tokens
+        while self._events[0][0] < end:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+        self.now = end
+        return (self.tokens - before) / seconds
+
+    def begin(self, guided: bool = False) -> None:
+        length = 400 if guided else self._random.randrange(100, 157)
+        loop = Loop(Sequence(np.zeros(20, np.int32), length, one_call=guided))
+        job: Job[Chunk] = Job(1, "", Answer(), deadline=1e9)
+        writer: Any = NoText()
+        estimate = self.policy.estimate()
+        made = Generation(job, loop, writer, NO_TENSORS, estimate, m.Metrics(), draft_length=MAX_K)
+        self._guided |= {made} if guided else set()
+        self._rounds.admit([made])
+        self.start()
+
+    def start(self) -> None:
+        self._take_off(self._rounds.start())
+        if self._rounds.held:
+            self.after(max(0.0, self._rounds.held - self.now), self.start)
+
+    def _take_off(self, batches: list[Batch[Generation]]) -> None:
+        for batch in batches:
+            flight = self._rounds.took_off(batch, self.now)
+            engine = self._engines[batch.role]
+            self.after(WAY / 2, lambda flight=flight, engine=engine: engine.take(flight))  # type: ignore[misc]
+
+    def answered(self, flight: Flight) -> None:
+        turns = flight.batch.turns
+        outputs = [(row, Output(self._answer(turn.call))) for row, turn in enumerate(turns)]
+        self._take_off(self._rounds.release(flight.batch))
+        self._rounds.answered(flight, outputs, self.now)
+        self._rounds.outgoing.clear()
+        self._rounds.landed(flight, FAILED, self.now)
+        for generation in {turn.sequence for turn in turns if turn.sequence.over and not turn.sequence.job.over}:
+            generation.job.over = True
+            self._rounds.leave(generation)
+            self.begin(generation in self._guided)
+        self.start()
+        self.policy.think()
+
+    def _answer(self, call: Call) -> list[int]:
+        """All say 0; a draft 1 where it is wrong."""
+        if call.role == "draft":
+            return [int(self._random.random() > self._acceptance) for _ in range(call.output_len)]
+        right = [*call.draft_ids, 1].index(1) if call.draft_ids else call.output_len - 1
+        self.tokens += right + 1
+        return [0] * (right + 1)
+
+
+def speed(
+    streams: int, acceptance: float, token: float, fixed: int | None = None, rows: int = 1, guided: int = 0
+) -> float:
+    """Tokens a second once all is known."""
+
+    def policy(world: World) -> Policy:
+        if fixed is not None:
+            return Fixed(fixed, separate_devices=True)
+        return Adaptive(0, MAX_K, separate_devices=True, waves=rows > 1, clock=lambda: world.now)
+
+    world = World(policy, rows, acceptance, token)
+    for _ in range(guided):
+        world.begin(guided=True)
+    for _ in range(streams):
+        world.begin()
+    world.run(3)
+    return world.run(4)
+
+
+# acceptance, seconds of the target for each token, streams, share of the best fixed length at least, why
+LOADS = [
+    (0.3, 5e-5, 1, 0.97, "little is accepted: the target alone"),
+    (0.3, 3e-4, 16, 0.97, "and verifying is dear"),
+    (0.9, 5e-5, 1, 0.97, "nearly all is accepted: the longest, or nearly so"),
+    (0.9, 5e-5, 16, 0.9, "many make steps that wait for each other as it happens"),
+    (0.7, 3e-4, 16, 0.9, "verifying is dear: short ones"),
+]
+
+
+@pytest.mark.parametrize(("acceptance", "token", "streams", "least", "reason"), LOADS)
+def test_the_length_suits_acceptance_costs_and_load(
+    acceptance: float, token: float, streams: int, least: float, reason: str
+) -> None:
+    best = max(speed(streams, acceptance, token, fixed) for fixed in (0, 2, 4, MAX_K))
+    assert speed(streams, acceptance, token) >= least * best, reason
+
+
+def test_requests_of_one_long_call_do_not_keep_the_others_from_learning() -> None:
+    """Guided ones, where engines take many rows a call: they run beside all waves."""
+    alone = speed(24, 0.1, 4e-4, fixed=0, rows=64, guided=3)
+    assert speed(24, 0.1, 4e-4, rows=64, guided=3) >= 0.95 * alone
