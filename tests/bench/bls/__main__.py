@@ -156,6 +156,7 @@ def adaptive(
     device: DeviceOption = "separate",
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
+    parameter: Parameter = NO_PARAMETERS,
     write: Write = None,
 ) -> None:
     """The adaptive draft length against fixed ones, for each acceptance and load.
@@ -164,7 +165,9 @@ def adaptive(
     take turns, and of each one's runs the median counts.
     """
     rows, alphas = [], tuple(acceptance)
-    fresh, standing = (_setup(device, per_token, prefill, alphas, [f"adaptive={v}"]) for v in ("true", "false"))
+    fresh, standing = (
+        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter]) for v in ("true", "false")
+    )
     console.print("starting Triton")
     with serve(standing) as bench:
         for group, count in itertools.product(range(len(alphas)), streams):

@@ -124,6 +124,28 @@ def test_a_server_whose_model_died_is_ended(revision: Path, tmp_path: Path) -> N
     assert process.returncode == 1
 
 
+RUN = """
+import os, sys, time
+from tandem_serving.launch import run
+sys.exit(run([sys.executable, "-c", sys.argv[1]], os.environ, finish=lambda: time.sleep(60)))
+"""
+
+
+def test_a_model_that_dies_while_requests_are_finished_ends_the_server(tmp_path: Path) -> None:
+    """Nobody serves them any longer, and what the model counted stays on the page: it would be waited for in vain."""
+    environment = {**os.environ, "FOLDER": str(tmp_path), "PYTHONPATH": str(SERVING)}
+    command = [sys.executable, "-u", "-c", RUN, WITH_MODEL]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        model = int(next(line for line in process.stdout if line.startswith("model ")).split()[1])
+        process.send_signal(signal.SIGTERM)
+        time.sleep(LOOK_SECONDS + 0.5)
+        os.kill(model, signal.SIGSEGV)
+        said, _ = process.communicate(timeout=30)
+    assert f"a model has died (process {model})" in said
+    assert process.returncode == 1
+
+
 def test_assembling_twice_gives_the_same(revision: Path, tmp_path: Path) -> None:
     plan = read_plan(revision)
     for _ in range(2):
