@@ -27,6 +27,9 @@ from unit.serving.services import NO_TENSORS, Answer
 from unit.serving.test_rounds import NoText
 
 MAX_K, WAY = 8, 0.0008
+# Share of the best fixed length's speed: 0.95 to 1.14 with other seeds; 0.3 to 0.81 where a length of 4 stays though
+# it is not the best.
+NEARLY = 0.9
 FAILED = EngineError("not here")
 
 
@@ -67,12 +70,8 @@ class World:
     """`streams` requests at once, in a closed loop; of these `guided` ones that the target makes in one call each."""
 
     def __init__(self, policy: Callable[["World"], Policy], rows: int, acceptance: float, token: float) -> None:
-        self.now, self.tokens, self._events, self._numbers = (
-            100.0,
-            0,
-            list[tuple[float, int, Callable[[], None]]](),
-            count(),
-        )
+        self.now, self.tokens, self._numbers = 100.0, 0, count()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._random, self._acceptance, self._guided = random.Random(1), acceptance, set[Generation]()
         self.policy = policy(self)
         limits = Limits(64, 0, rows, draft_timeout=60.0, ahead=True)
@@ -120,7 +119,7 @@ class World:
         self._rounds.answered(flight, outputs, self.now)
         self._rounds.outgoing.clear()
         self._rounds.landed(flight, FAILED, self.now)
-        for generation in {turn.sequence for turn in turns if turn.sequence.over and not turn.sequence.job.over}:
+        for generation in [turn.sequence for turn in turns if turn.sequence.over and not turn.sequence.job.over]:
             generation.job.over = True
             self._rounds.leave(generation)
             self.begin(generation in self._guided)
@@ -155,25 +154,25 @@ def speed(
     return world.run(4)
 
 
-# acceptance, seconds of the target for each token, streams, share of the best fixed length at least, why
+# acceptance, seconds of the target for each token, streams, why
 LOADS = [
-    (0.3, 5e-5, 1, 0.97, "little is accepted: the target alone"),
-    (0.3, 3e-4, 16, 0.97, "and verifying is dear"),
-    (0.9, 5e-5, 1, 0.97, "nearly all is accepted: the longest, or nearly so"),
-    (0.9, 5e-5, 16, 0.9, "many make steps that wait for each other as it happens"),
-    (0.7, 3e-4, 16, 0.9, "verifying is dear: short ones"),
+    (0.3, 5e-5, 1, "little is accepted: the target alone"),
+    (0.3, 3e-4, 16, "and verifying is dear"),
+    (0.9, 5e-5, 1, "nearly all is accepted: the longest, or nearly so"),
+    (0.9, 5e-5, 16, "many make steps that wait for each other as it happens"),
+    (0.7, 3e-4, 16, "verifying is dear: short ones"),
 ]
 
 
-@pytest.mark.parametrize(("acceptance", "token", "streams", "least", "reason"), LOADS)
+@pytest.mark.parametrize(("acceptance", "token", "streams", "reason"), LOADS)
 def test_the_length_suits_acceptance_costs_and_load(
-    acceptance: float, token: float, streams: int, least: float, reason: str
+    acceptance: float, token: float, streams: int, reason: str
 ) -> None:
     best = max(speed(streams, acceptance, token, fixed) for fixed in (0, 2, 4, MAX_K))
-    assert speed(streams, acceptance, token) >= least * best, reason
+    assert speed(streams, acceptance, token) >= NEARLY * best, reason
 
 
 def test_requests_of_one_long_call_do_not_keep_the_others_from_learning() -> None:
     """Guided ones, where engines take many rows a call: they run beside all waves."""
     alone = speed(24, 0.1, 4e-4, fixed=0, rows=64, guided=3)
-    assert speed(24, 0.1, 4e-4, rows=64, guided=3) >= 0.95 * alone
+    assert speed(24, 0.1, 4e-4, rows=64, guided=3) >= NEARLY * alone
