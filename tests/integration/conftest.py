@@ -246,7 +246,7 @@ class OperatorProcess:
         self.log = folder / f"operator-{self.port}.log"
         self.settings = folder / f"settings-{self.port}.yaml"
         self.process: subprocess.Popen[bytes] | None = None
-        self.add_settings(resyncSeconds=5, lease={"durationSeconds": 6, "renewSeconds": 1})
+        self.add_settings(resyncSeconds=5, lease={"durationSeconds": 15, "renewSeconds": 1})
 
     def add_settings(self, **settings: Any) -> None:
         """For its next start."""

@@ -28,6 +28,10 @@ PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/s
 START_SECONDS = 300.0
 STOP_SECONDS = 30.0
 LOG_TAIL_LINES = 60
+START_TRIES = 4
+ABORTED = "boost::interprocess::lock_exception"
+"""Once in six times Triton takes a model's process for dead, and aborts, that gets no processor for 1.5 s while it
+loads. A container would start again."""
 
 
 class ServerError(RuntimeError):
@@ -109,6 +113,15 @@ class TritonServer:
 
     def start(self) -> None:
         """Start and wait until every model is ready. Raises ServerError."""
+        for left in reversed(range(START_TRIES)):
+            try:
+                self._start()
+                break
+            except ServerError as error:
+                if not left or ABORTED not in str(error):
+                    raise
+
+    def _start(self) -> None:
         self.running.add(self)
         self.ports = Ports(free_port(), free_port(), free_port())
         self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))

@@ -15,7 +15,7 @@ from triton.stand_in import TARGET_HANGS
 from triton.test_bls import calls_in_flight
 from triton.waits import eventually, metric, settled
 
-TIMEOUT = 7.0
+TIMEOUT = 15
 """More than a machine stands still for now and then, and what a test does meanwhile."""
 HANGING = inputs("def f", seed=TARGET_HANGS)
 PLAIN = inputs("def g")
@@ -55,7 +55,7 @@ def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, mod
         # A stream's errors have no code in Triton's protocol.
         assert refused.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
         assert waits.result()
-        with pytest.raises(InferenceServerException, match="took longer than 7 s"):
+        with pytest.raises(InferenceServerException, match=f"took longer than {TIMEOUT} s"):
             held.result()
 
 
@@ -63,7 +63,7 @@ def test_a_full_line_refuses_and_the_others_are_served(server: TritonServer, mod
 def test_a_request_s_time_ends(server: TritonServer, model: str) -> None:
     """With an engine's call that would take longer, which is ended too."""
     began = time.monotonic()
-    with pytest.raises(InferenceServerException, match="the request took longer than 7 s and was ended") as ended:
+    with pytest.raises(InferenceServerException, match=f"took longer than {TIMEOUT} s and was ended") as ended:
         (stream if model == "speculative_bls" else unary)(server.grpc_url, HANGING, model)
     assert TIMEOUT <= time.monotonic() - began < 2 * TIMEOUT
     assert ended.value.status() == ("StatusCode.UNAVAILABLE" if model == "tensorrt_llm_bls" else None)
@@ -78,7 +78,7 @@ def test_a_client_that_leaves_the_line_costs_no_engine_call(server: TritonServer
         eventually(lambda: metric(server, "tandem_requests_waiting") == 1, "one waits")
         tokens = metric(server, "tandem_generation_tokens_total")
         call.cancel()
-        with pytest.raises(InferenceServerException, match="took longer than 7 s"):
+        with pytest.raises(InferenceServerException, match=f"took longer than {TIMEOUT} s"):
             held.result()
     eventually(lambda: metric(server, "tandem_requests_waiting") == 0, "the line is empty")
     assert settled(server, ["tandem_generation_tokens_total"]) == [tokens]
