@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -59,7 +58,6 @@ class Flights:
         self._flights: dict[Flight, None] = {}
         self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
         self._lost = 0
-        self._lengths: Counter[int] = Counter()
 
     @property
     def draft_returns(self) -> bool:
@@ -70,12 +68,11 @@ class Flights:
         """An engine call begins."""
         beside = any(_passes(other) for other in self._flights if not other.given_up)
         flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.alone, beside=beside)
-        self._lengths[flight.length] += 1
-        flight.mixed = self._mixed(flight)
         if batch.role == "draft":
             seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
             flight.due = None if seconds is None else started + seconds
         self._flights[flight] = None
+        flight.mixed = self._mixed(flight)
         return flight
 
     def end(self, flight: Flight, running: int, now: float) -> None:
@@ -85,13 +82,11 @@ class Flights:
         if flight.given_up:
             self._lost -= flight.batch.role == "draft"
         else:
-            self._lengths[flight.length] -= 1
             self._time(flight, running, now)
 
     def give_up(self, flight: Flight) -> None:
         """Nobody waits for it any longer; its thread does."""
         flight.given_up = True
-        self._lengths[flight.length] -= 1
         self._lost += flight.batch.role == "draft"
 
     def useless(self) -> list[Flight]:
@@ -122,7 +117,10 @@ class Flights:
         return max(dues, default=-patience) + patience
 
     def _mixed(self, flight: Flight) -> bool:
-        return self._lengths[flight.length] < ALIKE * self._lengths.total()
+        if self._waves:
+            return False
+        lengths = [other.length for other in self._flights if not other.given_up]
+        return lengths.count(flight.length) < ALIKE * len(lengths)
 
     def _time(self, flight: Flight, running: int, now: float) -> None:
         """Tell what a call took that is like others of its kind."""

@@ -67,7 +67,11 @@ class Engine:
 
 
 class World:
-    """`streams` requests at once, in a closed loop; of these `guided` ones that the target makes in one call each."""
+    """Requests in a closed loop: each that ends is followed by another, of one call of the target if it was `guided`.
+
+    `rows`: sequences that an engine call takes; `acceptance` of a draft token; `token`: seconds of the target's steps
+    for each token.
+    """
 
     def __init__(self, policy: Callable[["World"], Policy], rows: int, acceptance: float, token: float) -> None:
         self.now, self.tokens, self._numbers = 100.0, 0, count()
