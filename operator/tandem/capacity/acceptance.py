@@ -7,6 +7,9 @@ from dataclasses import dataclass
 FIRST_GUESS = 0.7
 # Rounds that what was thought before weighs beside a window's. Windows of busy services have thousands.
 PRIOR_ROUNDS = 50.0
+# Most draft tokens a round that are reckoned with, as of the largest tree that a specification may ask for: what a pod
+# says is not to be trusted, and its time is everybody's.
+MOST_DRAFTED = 256
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def _share(mean: float, j: int) -> float:
 
 def _as_if_equal(drafts: Drafts) -> list[float]:
     """Accepted tokens by position where only their sum is told: as if all positions were alike."""
-    k = max(1, round(drafts.drafted / drafts.rounds))
+    k = max(1, round(min(drafts.drafted / drafts.rounds, MOST_DRAFTED)))
     wanted = min(drafts.accepted / drafts.rounds, k)
     low, high = 0.0, 1.0
     for _ in range(40):

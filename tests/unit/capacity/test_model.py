@@ -1,5 +1,7 @@
 """The fitted replica: acceptance, step times, the curve of goodput by load."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,6 +32,15 @@ def test_acceptance_by_position(drafts: Drafts, expected: tuple[float, ...], rea
     acceptance = Acceptance(3)
     acceptance.observe(drafts)
     assert acceptance.positions == pytest.approx(expected, abs=0.02), reason
+
+
+def test_a_round_that_drafts_without_end_takes_no_time() -> None:
+    started = time.process_time()
+    acceptance = Acceptance(3)
+    acceptance.observe(Drafts(1.0, 1e6, 0.5))
+    assert time.process_time() - started < 0.5, "a pod's nonsense would hold up all services"
+    acceptance.observe(Drafts(1e-320, 2.0**53, 1.0))
+    assert all(0 <= p <= 1 for p in acceptance.positions)
 
 
 def test_tau_is_the_sum_of_the_products() -> None:
