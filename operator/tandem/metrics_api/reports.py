@@ -80,9 +80,10 @@ def _asked_length(spec: ServiceSpec, figures: Figures) -> float | None:
 
 
 def _per_position(figures: Figures) -> tuple[float, ...]:
-    """Probability of each position given those before it, as far as any were accepted."""
+    """Probability of each position given those before it, as far as any were accepted; a scrape may come between two
+    of its counters, and what a pod says may be nonsense."""
     reached = (figures.sum("rounds") or 0.0, *figures.accepted_per_position)
-    return tuple(now / before for before, now in pairwise(reached) if before > 0)
+    return tuple(min(1.0, now / before) for before, now in pairwise(reached) if before > 0)
 
 
 def _latency(figures: Figures) -> Latency:

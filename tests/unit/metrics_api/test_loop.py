@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tandem.api.types import SpeculativeInferenceService
 from tandem.capacity.planner import Planner
 from tandem.metrics_api.board import Board
 from tandem.metrics_api.inventory import Known
 from tandem.metrics_api.loop import Loop
+from tandem.report import Reports
 from tandem.settings import MetricsServerSettings
 from tandem.telemetry.exposition import parse
 from tandem.telemetry.figures import Replicas
@@ -188,6 +191,34 @@ async def test_a_defect_that_one_service_finds_costs_the_others_nothing(
     assert good is not None
     assert (bad.decision, bad.running) == (None, 3), "its figures are told"
     assert good.decision is not None
+
+
+NONSENSE = (0.0, 5e-324, 1e-200, 0.5, 1.0, 3e4, 2.0**53)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(*[st.sampled_from(NONSENSE)] * 6), min_size=2, max_size=4))
+def test_whatever_a_pod_tells_the_reports_can_be_read(said: list[tuple[float, ...]]) -> None:
+    """One that the operator cannot read would cost it those of all services."""
+    clock, board = Clock(), Board(120)
+    cluster = FakeCluster(clock)
+    cluster.add("llama", maxReplicas=4)
+    fields = ("running", "tokens", "rounds", "drafted", "accepted", "first")
+    totals = [0.0] * len(fields)
+
+    async def collect(targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+        totals[:] = [min(2.0**53, total + more) for total, more in zip(totals, said[cluster.rounds], strict=True)]
+        cluster.rounds += 1
+        page = PAGE.format(**dict(zip(fields, totals, strict=True)), second=said[0][5])
+        store.add(targets[0].uid, clock.now, parse(page.encode()))
+        return {}
+
+    cluster.collect = collect  # type: ignore[method-assign]
+    asyncio.run(rounds(Loop(cluster, cluster, board, MetricsServerSettings(), clock), clock, len(said)))
+    (report,) = board.list()
+    told = Reports(items=(report,)).model_dump_json(by_alias=True, exclude_none=True)
+    assert Reports.model_validate_json(told).items[0].namespace == "team-a"
+    assert all(0 <= p <= 1 for p in report.speculation.accepted_per_position)
 
 
 async def test_a_service_that_goes_is_forgotten(loop: Loop, cluster: FakeCluster, board: Board, clock: Clock) -> None:
