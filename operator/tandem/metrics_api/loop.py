@@ -90,4 +90,6 @@ class Loop:
             return planner.update(figures, known.replicas, service.spec)
         except Exception:  # a defect at one service must not leave all others without figures
             log.exception("no decision for service %s/%s", service.namespace, service.name)
+            # What it remembers may be the cause, and would be of every round to come.
+            self._planners.pop(service.uid, None)
             return None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import yaml
@@ -191,6 +192,28 @@ async def test_a_defect_that_one_service_finds_costs_the_others_nothing(
     assert good is not None
     assert (bad.decision, bad.running) == (None, 3), "its figures are told"
     assert good.decision is not None
+
+
+async def test_a_policy_that_failed_starts_anew(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it learned may be what fails, and then did so for as long as the process lives."""
+    cluster.add("llama", maxReplicas=4)
+    update, spoilt = Planner.update, list[Planner]()
+
+    def fails_from_the_third_on(planner: Planner, *seen: Any) -> Any:
+        if cluster.rounds == 3:
+            spoilt.append(planner)
+        if planner in spoilt:
+            raise ZeroDivisionError
+        return update(planner, *seen)
+
+    monkeypatch.setattr(Planner, "update", fails_from_the_third_on)
+    told = []
+    for _ in range(5):
+        await rounds(loop, clock, 1)
+        told.append(board.list()[0].decision is not None)
+    assert told == [True, True, False, True, True]
 
 
 NONSENSE = (0.0, 5e-324, 1e-200, 0.5, 1.0, 3e4, 2.0**53)
