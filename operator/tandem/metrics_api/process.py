@@ -89,13 +89,15 @@ class MetricsServer:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _take(self, trust: Trust, listener: Listener) -> None:
-        before, self._trust = self._trust, trust
+        before = self._trust
+        if before is None or before.listens_as != trust.listens_as:
+            await listener.listen(trust.context())
+        # Only now: a certificate that TLS does not take is a problem until another is there.
+        self._trust = trust
         self._authenticator.request_header = trust.request_header
         metrics.CERTIFICATE_EXPIRY.set(trust.certificate.expires_at.timestamp())
         if before is None or trust.registration != before.registration:
             log.log(logging.WARNING if trust.registration else logging.INFO, "%s", self.ready())
-        if before is None or before.listens_as != trust.listens_as:
-            await listener.listen(trust.context())
 
     def not_ready(self) -> str:
         """Why nothing can be told now; empty when figures are there."""

@@ -1,9 +1,17 @@
 """What the metrics server is wired of, by its settings."""
 
+import asyncio
 import json
+from dataclasses import replace
 
-from tandem.metrics_api.process import source
-from tandem.settings import MetricsServerSettings
+import pytest
+
+from tandem.metrics_api import process
+from tandem.metrics_api.authentication import RequestHeader
+from tandem.metrics_api.certificates import renewed, utc_now
+from tandem.metrics_api.process import MetricsServer, source
+from tandem.metrics_api.trust import Trust
+from tandem.settings import MetricsServerSettings, Settings
 from tandem.telemetry.source import Target
 from tandem.telemetry.windows import Store
 from unit.telemetry.hostile_pods import fixed, serve
@@ -24,3 +32,40 @@ async def test_pods_are_read_themselves_or_by_the_prometheus_that_is_named() -> 
             assert store.latest("uid") is not None
             seen.append((pod.asked, prometheus.asked))
     assert seen == [(1, 0), (1, 1)]
+
+
+async def test_it_is_not_ready_while_its_certificate_is_no_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as an administrator's, whose key was changed before the certificate was: nothing listens for autoscalers."""
+    monkeypatch.setattr(process, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(process, "LOOK_SECONDS", 0.01)
+    good, other = renewed(None, ["x"], utc_now()), renewed(None, ["x"], utc_now())
+    assert good is not None
+    assert other is not None
+    server = MetricsServer(None, Settings())  # type: ignore[arg-type]  # nothing is asked of the API server
+
+    class Keeper:
+        looks, certificate = 0, replace(good, key=other.key)
+
+        async def look(self) -> Trust:
+            self.looks += 1
+            return Trust(self.certificate, RequestHeader(), "")
+
+    class FakeListener:
+        contexts: list[object] = []  # noqa: RUF012  # of the one there is
+
+        async def listen(self, context: object) -> None:
+            self.contexts.append(context)
+
+    keeper, listener = Keeper(), FakeListener()
+    server._keeper = keeper  # type: ignore[assignment]
+    keeping = asyncio.create_task(server._keep_trust(listener))  # type: ignore[arg-type]
+    try:
+        while keeper.looks < 3:
+            await asyncio.sleep(0.01)
+        assert "cannot be used" in server.not_ready()
+        keeper.certificate = good
+        while not listener.contexts:
+            await asyncio.sleep(0.01)
+        assert server.not_ready() == server._inventory.problem
+    finally:
+        keeping.cancel()
