@@ -57,6 +57,9 @@ class Certificate:
             made = cls(data.get(CA, b""), data[CERT], data[KEY], data.get(CA_KEY, b""))
             x509.load_pem_x509_certificates(made.chain)
             serialization.load_pem_private_key(made.key, None)
+            if made.authority_key:  # `renewed` issues with it
+                x509.load_pem_x509_certificates(made.authorities)
+                serialization.load_pem_private_key(made.authority_key, None)
         except (KeyError, ValueError, TypeError, binascii.Error) as error:
             raise CertificateError(
                 f"Secret {name} holds no certificate ({error}): delete it, and it is made again; or, where"

@@ -95,6 +95,8 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("no base64", {"tls.crt": "%%%", "tls.key": "%%%"}),
     ("no certificate", {"tls.crt": "AAAA", "tls.key": "AAAA"}),
     ("no key", {"tls.crt": made().data()["tls.crt"]}),
+    ("no authority beside its key", {**made().data(), "ca.crt": ""}),
+    ("no key of the authority", {**made().data(), "ca.key": "AAAA"}),
 ]
 
 

@@ -102,8 +102,11 @@ async def test_of_two_at_once_one_wins_and_the_other_takes_what_it_made(api: Fak
     assert (await loser.look()).certificate == seen[0].certificate
 
 
-async def test_a_broken_secret_of_ours_is_made_anew(api: FakeApi) -> None:
-    api.put("Secret", SECRET_NAME, data={"tls.crt": "AAAA"})
+@pytest.mark.parametrize("part", ["tls.crt", "tls.key", "ca.crt", "ca.key"])
+async def test_a_broken_secret_of_ours_is_made_anew(api: FakeApi, part: str) -> None:
+    await keeper(api).look()
+    api.writes.clear()
+    api.objects["Secret", SECRET_NAME]["data"][part] = "AAAA"
     trust = await keeper(api).look()
     assert api.writes[0] == f"replace {SECRET_NAME}"
     assert Certificate.parse(api.objects["Secret", SECRET_NAME]) == trust.certificate
