@@ -39,6 +39,9 @@ class Planner:
         if _engine(spec) != self._engine:
             self._begin(spec)
         figures = _usable(figures)
+        if self._at is not None and figures.at < self._at:
+            # The clock was set back: what was seen later than now would count as the latest until then.
+            self._history, self._outlook, self._advisor = History(), Outlook(), Advisor()
         passed = 0.0 if self._at is None else max(0.0, figures.at - self._at)
         self._at = figures.at
         self._model.observe(figures, self._lengths)

@@ -75,6 +75,23 @@ def test_slow_replicas_are_asked_for_earlier() -> None:
     assert asked[1] < asked[0]
 
 
+@pytest.mark.parametrize("back", [30.0, 7200.0, 1e9], ids=["half a minute", "a time zone", "from a wrong year"])
+def test_a_clock_that_is_set_back_costs_a_window_and_no_more(back: float) -> None:
+    """What came to pass before it, later than now, would else hold the guards and lead the trends until then."""
+    queued = figures(0.0, *[Truth().pod(20, 3, 0.8, waiting=9)] * 3)
+    asked = []
+    for moved in (0.0, back):
+        watched = Watched()
+        watched.load(busy(20, pods=1), Replicas(1), 20)
+        for i in range(10):
+            watched.load(busy(8 + i, pods=1), Replicas(1))
+        watched.load(busy(20), Replicas(3))
+        watched.at -= moved
+        asked.append((watched.load(busy(10), Replicas(3), 40), watched.load(queued, Replicas(3), 3)))
+    assert asked[1] == pytest.approx(asked[0], rel=0.1)
+    assert len(watched.planner._history._seen) < 10, "nor does it remember ever more"
+
+
 def test_an_objective_that_nothing_keeps_brings_no_replicas() -> None:
     kept, unreachable = Watched(), Watched(spec(itl="10ms"))
     for watched in (kept, unreachable):
