@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import names
-from tandem.api.types import Condition, Model, SpeculationStatus, SpeculativeInferenceService
+from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, SpeculativeInferenceService
 from tandem.benchmarked import Benchmark
 from tandem.build.service import url
 from tandem.decide import Decision, Step, records
@@ -101,6 +101,8 @@ def _figures(service: SpeculativeInferenceService, news: News | None, benchmark:
         scaling = decided
     if service.spec.autoscaling is None:
         scaling = None
+    if service.spec.speculation.decoding_type is DecodingType.NONE:
+        speculation = None  # and not for ever that of the revisions before
     shown: dict[str, Model | None] = {"speculation": speculation, "autoscaling": scaling}
     return {name: part.model_dump(by_alias=True, exclude_none=True) for name, part in shown.items() if part}
 

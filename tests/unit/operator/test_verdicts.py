@@ -362,3 +362,13 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
     assert (moved["speculation"]["speedup"], moved["speculation"]["observedAt"]) == (0.8, LATER)
     off = again.model_copy(update={"spec": parse(QUICKSTART).spec})
     assert "autoscaling" not in status(off, decision, observed, None, LATER, near)
+
+
+@pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "pods of before", "no draft"])
+def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: News | None, settings: Settings) -> None:
+    """Nothing would ever take them away: windows without a draft say nothing of drafts."""
+    before = parse(QUICKSTART)
+    shown = status(before, decide(before, settings, Observed({})), Observed({}), None, NOW, News(report()))
+    alone = parse(QUICKSTART, draft=None, speculation={"decodingType": "None"})
+    alone = alone.model_copy(update={"status": type(before.status).model_validate(shown)})
+    assert "speculation" not in status(alone, decide(alone, settings, Observed({})), Observed({}), None, LATER, told)
