@@ -7,9 +7,10 @@ revision: of another it says nothing.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Self
 
-from pydantic import AwareDatetime, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from tandem import names
@@ -28,6 +29,16 @@ LEAST_PAIRS = 3
 # A window may be without a token on one side, and have a single one on the other.
 Speedup = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
+def _as_in_status(at: datetime) -> datetime:
+    """A time as status spells it, or the API server takes no status with it: in UTC, its year of four digits."""
+    if not 1000 < at.year < 9999:
+        raise ValueError("no benchmark is of that year")
+    return at.astimezone(UTC)
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_as_in_status)]
 
 
 class RecordedLevel(Wire):
@@ -58,7 +69,7 @@ class Record(Wire):
 
     revision: Annotated[str, Field(pattern=r"^[0-9a-z]{1,63}$")]
     """Revision that was measured (status.currentRevision)."""
-    at: AwareDatetime
+    at: Time
     """When it ended."""
     against: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/%\[\]-]{0,253}$")] = ""
     """What ran the target alone: a service's name, or a server's address; empty: the service itself."""

@@ -76,6 +76,12 @@ def test_a_result_tells_its_worth_with_its_samples() -> None:
     )
 
 
+def test_a_time_of_another_zone_is_told_in_utc() -> None:
+    said = read(result(at="2026-01-01T01:30:00.5+02:00"))
+    assert said.at == "2025-12-31T23:30:00Z"
+    assert "by tandem bench at 2025-12-31T23:30:00Z" in said.worth.message
+
+
 LOADS = [
     # load, streams of the level that counts, reason
     (None, 1, "not known: the lowest"),
@@ -117,6 +123,8 @@ UNUSABLE: dict[str, tuple[Any, str, str]] = {
     "out of order": (result(level(low=2.0)), "BenchmarkUnreadable", "speedup must lie between low and high"),
     "a time that is none": (result(at="soon"), "BenchmarkUnreadable", "at: "),
     "a time of no place": (result(at="2026-01-01T00:00:00"), "BenchmarkUnreadable", "at: "),
+    "before there were computers": (result(at="0099-01-01T00:00:00Z"), "BenchmarkUnreadable", "at: "),
+    "the end of time": (result(at="9999-12-31T23:59:59-05:00"), "BenchmarkUnreadable", "at: "),
     "a revision with words": (result(revision="\u001b[31m all well"), "BenchmarkUnreadable", "revision: "),
     "a name with words": (result(against="a\nReady: True"), "BenchmarkUnreadable", "against: "),
     "a book": (" " * MOST_BYTES + json.dumps(result()), "BenchmarkUnreadable", "result.json is longer than 16 KiB"),
