@@ -133,7 +133,7 @@ class Authenticator:
         if user := self.request_header.user(peer, headers):
             return None if user.name == ANONYMOUS else _in_group(user)
         scheme, _, token = next(iter(headers.getall("Authorization", ())), "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        if scheme.lower() != "bearer" or not token.strip() or not token.isascii():
             return None
         return await self._by_token(token.strip())
 

@@ -261,6 +261,7 @@ HOSTILE: list[tuple[str, bytes]] = [
         + b"".join(b"X-Remote-Extra-%d: a\r\n" % i for i in range(100_000))
         + b"\r\n",
     ),
+    ("a token that is no text", b"GET /v1/services HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n"),
     ("no HTTP", b"\x00\x01\x02\r\n\r\n"),
     ("smuggling", b"GET /v1/services HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"),
 ]
