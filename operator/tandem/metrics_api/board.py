@@ -16,6 +16,8 @@ class Board:
 
     keep_seconds: float
     clock: Callable[[], float] = time.monotonic
+    rounds: int = 0
+    """That were posted."""
     _reports: Mapping[Key, ServiceReport] = field(default_factory=dict)
     _posted_at: float | None = None
 
@@ -23,6 +25,7 @@ class Board:
         """Replace all reports by those of a round."""
         self._reports = {(report.namespace, report.name): report for report in reports}
         self._posted_at = self.clock()
+        self.rounds += 1
 
     @property
     def age(self) -> float | None:

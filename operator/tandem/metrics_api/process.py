@@ -35,6 +35,8 @@ LOOK_SECONDS, RETRY_SECONDS = 30.0, 2.0
 SPREAD = 2 / 3
 """Share of a round over which pods are read: the rest is for those that take their time."""
 STUCK_ROUNDS = 10
+READINGS = 2
+"""Rounds until there are figures: a new pod does not take the place of one that has them before."""
 
 
 def source(settings: MetricsServerSettings) -> Scraper | Prometheus:
@@ -105,7 +107,10 @@ class MetricsServer:
             return self._problem
         if self._inventory.problem:
             return self._inventory.problem
-        return "" if self._board.fresh else "no round was done lately"
+        if not self._board.fresh:
+            return "no round was done lately"
+        # Counters say nothing of one reading: whoever asked would be told that no pod tells figures.
+        return "" if self._board.rounds >= READINGS else "pods were read once: figures need two readings"
 
     def broken(self) -> str:
         """Why a restart would help; empty when it would not."""

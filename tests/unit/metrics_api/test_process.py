@@ -34,6 +34,21 @@ async def test_pods_are_read_themselves_or_by_the_prometheus_that_is_named() -> 
     assert seen == [(1, 0), (1, 1)]
 
 
+def test_it_is_ready_when_pods_were_read_twice() -> None:
+    """Before, it would tell autoscalers and the operator of every service that no pod tells figures."""
+    server = MetricsServer(None, Settings())  # type: ignore[arg-type]  # nothing is asked of the API server
+    certificate = renewed(None, ["x"], utc_now())
+    assert certificate is not None
+    server._trust = Trust(certificate, RequestHeader(), "")
+    for reflector in server._inventory._all:
+        reflector.listed.set()
+    said = [server.not_ready()]
+    for _ in range(2):
+        server._board.post([])
+        said.append(server.not_ready())
+    assert said == ["no round was done lately", "pods were read once: figures need two readings", ""]
+
+
 async def test_it_is_not_ready_while_its_certificate_is_no_good(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as an administrator's, whose key was changed before the certificate was: nothing listens for autoscalers."""
     monkeypatch.setattr(process, "RETRY_SECONDS", 0.01)
