@@ -115,17 +115,28 @@ def _replicas(service: SpeculativeInferenceService) -> str:
 
 
 async def top(console: Console, namespace: str | None, *, everywhere: bool, watch: float | None) -> None:
-    """Read and show; every `watch` seconds where that is given, until cancelled. Raises kubectl.ClusterError."""
+    """Read and show; every `watch` seconds where that is given, until cancelled. Raises kubectl.ClusterError where the
+    first reading fails: a later one is made again."""
+    found = await _shown(console, namespace, everywhere)
     if watch is None or not console.is_terminal:
         while True:
-            console.print(await _shown(console, namespace, everywhere))
+            console.print(found)
             if watch is None:
                 return
             await asyncio.sleep(watch)
+            found = await _again(console, namespace, everywhere)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(await _shown(console, namespace, everywhere), refresh=True)
+            live.update(found, refresh=True)
             await asyncio.sleep(watch)
+            found = await _again(console, namespace, everywhere)
+
+
+async def _again(console: Console, namespace: str | None, everywhere: bool) -> Table | Text:
+    try:
+        return await _shown(console, namespace, everywhere)
+    except kubectl.ClusterError as error:
+        return Text(f"it is asked again soon: {error}", "yellow")
 
 
 async def _shown(console: Console, namespace: str | None, everywhere: bool) -> Table | Text:

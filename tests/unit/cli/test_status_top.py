@@ -337,3 +337,21 @@ async def test_top_shows_again_and_again_when_watched(kubectl: Path) -> None:
     answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
     with pytest.raises(Enough):
         await top.top(Console(file=Page(), width=200), None, everywhere=False, watch=0.01)
+
+
+async def test_top_outlives_an_api_server_that_is_away_for_a_moment(
+    kubectl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal that is left open all day; when it is started, what is wrong ends it."""
+    page, reads = Page(), top.read
+
+    async def read(*asked: Any) -> top.Board:
+        if page.getvalue().count("75.3%") == 1 and "away" not in page.getvalue():
+            raise top.kubectl.ClusterError("the API server is away")
+        return await reads(*asked)
+
+    answer(kubectl, "get speculativeinferenceservices", raw_list(service()))
+    monkeypatch.setattr(top, "read", read)
+    with pytest.raises(Enough):
+        await top.top(Console(file=page, width=200), None, everywhere=False, watch=0.01)
+    assert "it is asked again soon: the API server is away" in page.getvalue()
