@@ -18,6 +18,7 @@ from tandem.cluster.client import Api
 from tandem.cluster.kinds import POD, SERVICES_KIND
 from tandem.cluster.reflector import Reflector
 from tandem.observed import Object, is_true
+from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
 from tandem.telemetry.figures import Replicas
 from tandem.telemetry.source import Target
 
@@ -27,6 +28,8 @@ SERVER_PODS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER},{names.LABEL_COMP
 """Where a replica is a group, its leader is its server: it alone publishes metrics."""
 
 
+MOST_START = 2 * STARTUP_PERIOD_SECONDS * STARTUP_FAILURES
+"""The kubelet ends a container that takes half as long to start."""
 LATEST = 5
 """So many of the youngest Ready pods say how long a replica takes to start."""
 
@@ -131,12 +134,18 @@ def pod(obj: Object) -> Pod | None:
 
 
 def _started_in(status: Object, created: datetime) -> float | None:
-    """Seconds from a Ready pod's creation until it was Ready; None where containers began anew since: then the
-    condition's time is that of a recovery."""
-    if any(container.get("restartCount") for container in status.get("containerStatuses", [])):
+    """Seconds from a Ready pod's creation until it was Ready; None where the condition's time is that of a recovery:
+    where containers began anew, or it came later than a server may start (its node was away for a while, say)."""
+    containers = status.get("containerStatuses", [])
+    if any(container.get("restartCount") for container in containers):
         return None
-    since = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)
-    return (datetime.fromisoformat(since) - created).total_seconds() if since else None
+    said = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)
+    if not said:
+        return None
+    ready = datetime.fromisoformat(said)
+    running = [container.get("state", {}).get("running", {}).get("startedAt") for container in containers]
+    began = max((datetime.fromisoformat(at) for at in running if at), default=created)
+    return (ready - created).total_seconds() if (ready - began).total_seconds() <= MOST_START else None
 
 
 def _is_address(text: object) -> bool:

@@ -89,6 +89,12 @@ def started(minute: int, seconds: int, **changes: Any) -> dict[str, Any]:
     return edited(POD, metadata__creationTimestamp=created, status__conditions=[condition], **changes)
 
 
+def running(minute: int) -> dict[str, Any]:
+    """A container that began so many minutes past eight."""
+    at = datetime(2026, 11, 22, 8, tzinfo=UTC) + timedelta(minutes=minute)
+    return {"restartCount": 0, "state": {"running": {"startedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}}}
+
+
 @pytest.mark.parametrize(
     ("pods", "expected", "reason"),
     [
@@ -107,6 +113,12 @@ def started(minute: int, seconds: int, **changes: Any) -> dict[str, Any]:
             90,
             "one that crashed was Ready before",
         ),
+        (
+            [started(0, 90), started(1, 5 * 86400, status__containerStatuses=[running(2)])],
+            90,
+            "its node was away for a while, five days later",
+        ),
+        ([started(0, 86400 + 90, status__containerStatuses=[running(24 * 60)])], 86490, "it waited a day for a GPU"),
     ],
 )
 def test_what_a_replica_takes_to_start(pods: list[dict[str, Any]], expected: float | None, reason: str) -> None:
