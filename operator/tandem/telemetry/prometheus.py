@@ -20,6 +20,9 @@ from tandem.telemetry.windows import Store
 
 QUERY = f'{{__name__=~"{"|".join(NAMES)}"}}[1m]'
 SECONDS = 10.0
+SET_BACK = 120.0
+"""A minute that ended so long before the newest sample means that Prometheus' clock was set back. Less may be of
+another Prometheus behind the same address."""
 MAX_BYTES = 64 << 20
 """Of an answer: for 1,000 pods that are scraped every 15 s it has about 20 MB."""
 
@@ -112,6 +115,8 @@ def add(store: Store, pod: str, scrapes: Mapping[float, Scrape]) -> str:
         What is wrong with the last, or that there is none; empty: nothing.
     """
     latest, reason = store.latest(pod) or 0.0, ""
+    if max(scrapes, default=latest) < latest - SET_BACK:
+        latest = 0.0
     for at in sorted(at for at in scrapes if at > latest):
         try:
             store.add(pod, at, _page(scrapes[at]))

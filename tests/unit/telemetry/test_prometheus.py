@@ -57,6 +57,22 @@ def test_only_scrapes_that_are_new_are_taken() -> None:
     assert store.figures(["uid"], 130, 60).pods[0].seconds == 45
 
 
+@pytest.mark.parametrize(
+    ("then", "seconds", "reason"),
+    [
+        ((100, 115), 15, "set back by an hour: known from there on, not an hour later"),
+        ((3660, 3675), 30, "another Prometheus that lags behind"),
+    ],
+)
+def test_the_clock_of_prometheus_is_set_back(then: tuple[float, ...], seconds: float, reason: str) -> None:
+    store = Store(300)
+    for times in ((3670, 3685, 3700), then):
+        add(store, "uid", by_pod(answer(found(TOKENS, [(at, "7") for at in times])))["ns", "pod-a"])
+    at = store.latest("uid")
+    assert at is not None
+    assert store.figures(["uid"], at, 60).pods[0].seconds == seconds, reason
+
+
 def test_two_jobs_that_scrape_a_pod_do_not_count_it_twice() -> None:
     pods = by_pod(
         answer(
