@@ -9,7 +9,7 @@ from itertools import compress
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -77,7 +77,10 @@ def table(board: Board, at: datetime, *, everywhere: bool, less: int = 0) -> Tab
     left_out = {*LEAST[:less], *([] if everywhere else ["NAMESPACE"])}
     shown = [name not in left_out for name in COLUMNS]
     for name in compress(COLUMNS, shown):
-        made.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
+        # At the last names are broken, which may be as long as a line: the figures of all would have no room.
+        broken = less == len(LEAST) and name in ("NAMESPACE", "NAME")
+        justify: JustifyMethod = "left" if name in WORDS else "right"
+        made.add_column(name, justify=justify, no_wrap=not broken, overflow="fold" if broken else "ellipsis")
     for service in sorted(board.services, key=lambda s: (-_tokens(board, s), s.namespace, s.name)):
         made.add_row(*compress(_row(board, service, at), shown))
     return made

@@ -196,6 +196,22 @@ def test_top_leaves_out_columns_rather_than_cut_them(width: int, columns: str) -
     assert "…" not in capture.get()
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_one_long_name_does_not_cost_all_services_their_figures(width: int) -> None:
+    name, namespace = (
+        "a-name-that-is-as-long-as-one-may-be-oh",
+        "one-branch-of-one-team-has-a-namespace-with-a-long-name-as-well",
+    )
+    long = service().model_copy(update={"metadata": {**service().metadata, "name": name, "namespace": namespace}})
+    console = Console(width=width, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(top.fitting(console, top.Board([long, service()], BUSY), NOW, everywhere=True))
+    lines = [line.split() for line in capture.get().splitlines() if line.strip(" ─")]
+    assert lines[0] == "NAMESPACE NAME READY RUN WAIT TOKENS/S".split()
+    assert lines[1] == ["team-a", "llama", "True", "12", "-", "1,234"]
+    assert "…" not in capture.get(), "names are broken, not cut"
+
+
 QUANTITIES = [("0", 0.0), ("1431m", 1.431), ("12", 12.0), ("3k", 3000.0), ("250u", 0.00025), ("1.5", 1.5)]
 
 
