@@ -212,7 +212,15 @@ def test_one_long_name_does_not_cost_all_services_their_figures(width: int) -> N
     assert "…" not in capture.get(), "names are broken, not cut"
 
 
-QUANTITIES = [("0", 0.0), ("1431m", 1.431), ("12", 12.0), ("3k", 3000.0), ("250u", 0.00025), ("1.5", 1.5)]
+QUANTITIES = [
+    ("0", 0.0),
+    ("1431m", 1.431),
+    ("12", 12.0),
+    ("3k", 3000.0),
+    ("250u", 0.00025),
+    ("1.5", 1.5),
+    ("5T", 5e12),
+]
 
 
 @pytest.mark.parametrize(("text", "value"), QUANTITIES)
