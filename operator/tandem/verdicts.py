@@ -12,7 +12,7 @@ from tandem.benchmarked import Benchmark
 from tandem.decide import Decision
 from tandem.errors import Refused
 from tandem.finding import Finding
-from tandem.news import News, drafting, tokens
+from tandem.news import News, drafting, speculation_moved, speculation_status, tokens
 from tandem.observed import Object, Observed, condition
 from tandem.report import ServiceReport, Worth
 from tandem.report import Speculation as Seen
@@ -115,7 +115,7 @@ def _active(service: SpeculativeInferenceService, decision: Decision, news: News
     if report is None or (active is None and report.speculation.drafted is None and not report.tokens_per_second):
         return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
     if active:
-        return Finding(kind, "True", "DraftTokensSeen", _figures(report))
+        return _unmoved(service, report, Finding(kind, "True", "DraftTokensSeen", _figures(report)))
     reason, message = _why_inactive(service, report)
     if decision.profile and not decision.profile.counts_draft_tokens and reason != SWITCHED_OFF:
         said = f"profile {decision.profile.name} does not tell how many tokens it drafts"
@@ -176,8 +176,8 @@ def _beneficial(service: SpeculativeInferenceService, news: News, benchmark: Ben
     found, before = _told(kind, worth), _before(service, kind)
     side = {"True": worth.speedup - 1, "False": 1 - worth.speedup}
     if found.status == "Unknown" and stands and before and side.get(before.status, -1.0) >= -NEAR:
-        return Finding(kind, before.status, before.reason, f"{found.message}; too close to tell anything else")
-    return found
+        found = Finding(kind, before.status, before.reason, f"{found.message}; too close to tell anything else")
+    return _unmoved(service, report, found) if report and stands else found
 
 
 def _by_benchmark(kind: str, benchmark: Benchmark) -> Finding:
@@ -236,6 +236,15 @@ def _as_before(
     if stands and before and (before.reason != "NoTraffic" or reason == "NoTraffic"):
         return Finding(kind, before.status, before.reason, before.message)
     return Finding(kind, "Unknown", reason, message)
+
+
+def _unmoved(service: SpeculativeInferenceService, report: ServiceReport, found: Finding) -> Finding:
+    """In the words of before, where the figures of status stay, too: an operator that starts anew is no news."""
+    before = _before(service, found.type)
+    if before is None or (before.status, before.reason) != (found.status, found.reason):
+        return found
+    moved = speculation_moved(service.status.speculation, speculation_status(report))
+    return found if moved else Finding(found.type, found.status, found.reason, before.message)
 
 
 def _before(service: SpeculativeInferenceService, kind: str) -> Condition | None:

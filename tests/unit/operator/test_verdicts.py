@@ -12,6 +12,7 @@ from tandem.errors import KindMissing, Refused
 from tandem.metrics_api import reports
 from tandem.news import News
 from tandem.observed import Object, Observed
+from tandem.report import ServiceReport
 from tandem.settings import ReportsSettings, Settings
 from tandem.status import status
 from tandem.telemetry.figures import Replicas
@@ -372,3 +373,30 @@ def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: News | 
     alone = parse(QUICKSTART, draft=None, speculation={"decodingType": "None"})
     alone = alone.model_copy(update={"status": type(before.status).model_validate(shown)})
     assert "speculation" not in status(alone, decide(alone, settings, Observed({})), Observed({}), None, LATER, told)
+
+
+@pytest.mark.parametrize(
+    ("change", "written"),
+    [
+        ({"speculation": {"acceptanceRate": 0.752, "samples": 901}, "worth": sure(1.52)}, False),
+        ({"speculation": {"acceptanceRate": 0.77, "samples": 901}}, True),
+        ({"worth": sure(1.7)}, True),
+        ({"worth": sure(0.8)}, True),
+    ],
+    ids=["as the last told", "acceptance moved", "the speed-up moved", "another verdict"],
+)
+def test_an_operator_that_starts_anew_writes_only_what_moved(
+    change: dict[str, Any], written: bool, settings: Settings
+) -> None:
+    """What it told before it does not remember; all services at once would be written for numbers in words."""
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision, said = decide(service, settings, seen), {"message": "1.50 times the target alone"}
+
+    def told(now: ServiceReport) -> dict[str, Any]:
+        news = News(now)
+        return status(service, decision, seen, None, NOW, news, verdicts(service, decision, seen, news, None))
+
+    first = told(report(worth={**sure(1.5), **said}))
+    service = service.model_copy(update={"status": type(service.status).model_validate(first)})
+    later = report(observedAt=LATER, **{"worth": {**sure(1.5), "message": "1.50 times, later"}, **change})
+    assert (told(later) != first) is written
