@@ -7,8 +7,8 @@ from dataclasses import dataclass
 FIRST_GUESS = 0.7
 # Rounds that what was thought before weighs beside a window's. Windows of busy services have thousands.
 PRIOR_ROUNDS = 50.0
-# Most draft tokens a round that are reckoned with, as of the largest tree that a specification may ask for: what a pod
-# says is not to be trusted, and its time is everybody's.
+# Most draft tokens a round that are reckoned with, as of the largest tree that a specification may ask for. A pod may
+# say any number, and the time that it takes is everybody's.
 MOST_DRAFTED = 256
 
 

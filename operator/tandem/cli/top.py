@@ -118,8 +118,11 @@ def _replicas(service: SpeculativeInferenceService) -> str:
 
 
 async def top(console: Console, namespace: str | None, *, everywhere: bool, watch: float | None) -> None:
-    """Read and show; every `watch` seconds where that is given, until cancelled. Raises kubectl.ClusterError where the
-    first reading fails: a later one is made again."""
+    """Read and show; every `watch` seconds where that is given, until cancelled.
+
+    Raises:
+        kubectl.ClusterError: the first reading failed; a later one is made again.
+    """
     found = await _shown(console, namespace, everywhere)
     if watch is None or not console.is_terminal:
         while True:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import app, status, top, words
+from tandem.kubectl import ClusterError
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SERVICE = """
@@ -207,7 +208,7 @@ def test_one_long_name_does_not_cost_all_services_their_figures(width: int) -> N
     with console.capture() as capture:
         console.print(top.fitting(console, top.Board([long, service()], BUSY), NOW, everywhere=True))
     lines = [line.split() for line in capture.get().splitlines() if line.strip(" ─")]
-    assert lines[0] == "NAMESPACE NAME READY RUN WAIT TOKENS/S".split()
+    assert lines[0] == ["NAMESPACE", "NAME", "READY", "RUN", "WAIT", "TOKENS/S"]
     assert lines[1] == ["team-a", "llama", "True", "12", "-", "1,234"]
     assert "…" not in capture.get(), "names are broken, not cut"
 
@@ -371,7 +372,7 @@ async def test_top_outlives_an_api_server_that_is_away_for_a_moment(
 
     async def read(*asked: Any) -> top.Board:
         if page.getvalue().count("75.3%") == 1 and "away" not in page.getvalue():
-            raise top.kubectl.ClusterError("the API server is away")
+            raise ClusterError("the API server is away")
         return await reads(*asked)
 
     answer(kubectl, "get speculativeinferenceservices", raw_list(service()))

@@ -5,10 +5,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
 
+from tandem.listening import Listener
 from tandem.metrics_api import process
 from tandem.metrics_api.authentication import RequestHeader
-from tandem.metrics_api.certificates import renewed, utc_now
+from tandem.metrics_api.certificates import Certificate, renewed, utc_now
 from tandem.metrics_api.process import MetricsServer, source
 from tandem.metrics_api.trust import Trust
 from tandem.settings import MetricsServerSettings, Settings
@@ -37,9 +39,7 @@ async def test_pods_are_read_themselves_or_by_the_prometheus_that_is_named() -> 
 def test_it_is_ready_when_pods_were_read_twice() -> None:
     """Before, it would tell autoscalers and the operator of every service that no pod tells figures."""
     server = MetricsServer(None, Settings())  # type: ignore[arg-type]  # nothing is asked of the API server
-    certificate = renewed(None, ["x"], utc_now())
-    assert certificate is not None
-    server._trust = Trust(certificate, RequestHeader(), "")
+    server._trust = Trust(certificate(), RequestHeader(), "")
     for reflector in server._inventory._all:
         reflector.listed.set()
     said = [server.not_ready()]
@@ -49,38 +49,31 @@ def test_it_is_ready_when_pods_were_read_twice() -> None:
     assert said == ["no round was done lately", "pods were read once: figures need two readings", ""]
 
 
+def certificate() -> Certificate:
+    made = renewed(None, ["x"], utc_now())
+    assert made is not None
+    return made
+
+
 async def test_it_is_not_ready_while_its_certificate_is_no_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as an administrator's, whose key was changed before the certificate was: nothing listens for autoscalers."""
+    """Such as an administrator's whose key was changed first: nothing listens for autoscalers."""
     monkeypatch.setattr(process, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(process, "LOOK_SECONDS", 0.01)
-    good, other = renewed(None, ["x"], utc_now()), renewed(None, ["x"], utc_now())
-    assert good is not None
-    assert other is not None
     server = MetricsServer(None, Settings())  # type: ignore[arg-type]  # nothing is asked of the API server
+    good, said, listening = certificate(), list[str](), asyncio.Event()
+    bad = replace(good, key=certificate().key)
 
-    class Keeper:
-        looks, certificate = 0, replace(good, key=other.key)
+    async def look() -> Trust:
+        said.append(server.not_ready())
+        return Trust(bad if len(said) < 4 else good, RequestHeader(), "")
 
-        async def look(self) -> Trust:
-            self.looks += 1
-            return Trust(self.certificate, RequestHeader(), "")
+    async def listen(_: object) -> None:
+        listening.set()
 
-    class FakeListener:
-        contexts: list[object] = []  # noqa: RUF012  # of the one there is
-
-        async def listen(self, context: object) -> None:
-            self.contexts.append(context)
-
-    keeper, listener = Keeper(), FakeListener()
-    server._keeper = keeper  # type: ignore[assignment]
-    keeping = asyncio.create_task(server._keep_trust(listener))  # type: ignore[arg-type]
-    try:
-        while keeper.looks < 3:
-            await asyncio.sleep(0.01)
-        assert "cannot be used" in server.not_ready()
-        keeper.certificate = good
-        while not listener.contexts:
-            await asyncio.sleep(0.01)
-        assert server.not_ready() == server._inventory.problem
-    finally:
-        keeping.cancel()
+    listener = Listener(web.Application(), "127.0.0.1", 0)
+    monkeypatch.setattr(server._keeper, "look", look)
+    monkeypatch.setattr(listener, "listen", listen)
+    keeping = asyncio.create_task(server._keep_trust(listener))
+    async with asyncio.timeout(60):
+        await listening.wait()
+    keeping.cancel()
+    assert ["cannot be used" in each for each in said] == [False, True, True, True]

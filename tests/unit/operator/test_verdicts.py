@@ -365,7 +365,7 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
     assert "autoscaling" not in status(off, decision, observed, None, LATER, near)
 
 
-@pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "pods of before", "no draft"])
+@pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "old pods", "no draft"])
 def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: News | None, settings: Settings) -> None:
     """Nothing would ever take them away: windows without a draft say nothing of drafts."""
     before = parse(QUICKSTART)
