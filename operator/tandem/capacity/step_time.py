@@ -22,6 +22,9 @@ BY_ROWS = np.array([0.0, 1.0, 0.0, 1.0])
 RELAX = 0.02
 # Innovations beyond this many standard deviations are cut: a stalled pod is no slow model.
 CUT = 3.0
+# Of the first observations one in less than half of what was expected shows that those before it were the stall, as
+# when a new server compiles what its first requests need: it counts as the first.
+FIRST = 12
 # Sequences at which a first observation is thought to be half made of them.
 HALF = 64.0
 # Share of a coefficient's guessed time that it may turn out to take otherwise: d0, d1, v0, v1.
@@ -55,6 +58,7 @@ class StepTime:
         self._theta: Array = np.zeros(4)
         self._start: Array = np.zeros((4, 4))
         self._covariance: Array = self._start
+        self._count = 0
         self.rows = 0.0
         """Most sequences at once that were seen, a replica; fades slowly."""
         self.fewest = math.inf
@@ -88,8 +92,9 @@ class StepTime:
         """
         if not (rows > 0 and k >= 0 and seconds > 0 and weight > 0 and math.isfinite(rows * k * seconds)):
             return
-        if not self.known:
+        if not self.known or (self._count < FIRST and 2 * seconds < float(features(rows, k) @ self._theta)):
             self._begin(rows, k, seconds)
+        self._count += 1
         self.rows, self.fewest = max(self.rows, rows), min(self.fewest, rows)
         x = features(rows, k)
         expected = float(x @ self._theta)

@@ -75,6 +75,19 @@ def test_slow_replicas_are_asked_for_earlier() -> None:
     assert asked[1] < asked[0]
 
 
+@pytest.mark.parametrize("slower", [5, 30, 100])
+def test_a_first_window_that_stalls_starts_no_replicas(slower: float) -> None:
+    """The first requests of a new service: graphs are captured and kernels chosen while they wait."""
+    usual, stalled = Watched(), Watched()
+    for watched, factor in ((usual, 1.0), (stalled, slower)):
+        truth = Truth(0.006 * factor, 0.00015 * factor, 0.036 * factor, 0.00015 * factor)
+        watched.load(figures(0.0, truth.pod(3, 3, 0.8, seconds=15.0)), Replicas(1))
+    loads = [
+        (usual.load(busy(10, pods=1), Replicas(1)), stalled.load(busy(10, pods=1), Replicas(1))) for _ in range(8)
+    ]
+    assert all(cold == pytest.approx(warm, rel=0.1) for warm, cold in loads[1:]), loads
+
+
 @pytest.mark.parametrize("back", [30.0, 7200.0, 1e9], ids=["half a minute", "a time zone", "from a wrong year"])
 def test_a_clock_that_is_set_back_costs_a_window_and_no_more(back: float) -> None:
     """What came to pass before it, later than now, would else hold the guards and lead the trends until then."""
