@@ -165,6 +165,14 @@ class TritonServer:
         except OSError:  # refused, 4xx and 5xx, timed out
             return False
 
+    def _tells_metrics(self) -> bool:
+        """That port is opened last, when the server has been ready for a moment."""
+        try:
+            self.metrics()
+        except OSError:
+            return False
+        return True
+
     def tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of the log."""
         return "\n".join(self.log.splitlines()[-lines:])
@@ -192,7 +200,7 @@ class TritonServer:
     def _wait_ready(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
-        while not self.ready():
+        while not (self.ready() and self._tells_metrics()):
             code = self._process.poll()
             if code is not None:
                 raise ServerError(f"tritonserver exited with {code} before it was ready:\n{self.tail()}")
