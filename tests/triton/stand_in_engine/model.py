@@ -14,13 +14,15 @@ The draft refuses the last two.
 import hashlib
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, COUNT_CALLS, TARGET_HANGS, IDLE_TIME = range(1001, 1008)
+DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, TARGET_HANGS = range(1001, 1006)
+COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS = range(1006, 1010)
 HANG_SECONDS = 60.0
 SLOW_SECONDS = 0.02
 """Of a slow token: a long call goes on long after a test that has it ended has given up to wait for that."""
@@ -46,6 +48,8 @@ class TritonPythonModel:
         self._active: set[str] = set()
         self._calls = 0  # that run; a stopped one is not active, and runs until it has noticed
         self._ended = time.monotonic()
+        self._seeds: Counter[int] = Counter()  # of all calls that began
+        self._callers: set[str] = set()  # an instance of the BLS numbers its calls
         self._lock = threading.Lock()
 
     def execute(self, requests: list[Any]) -> None:
@@ -65,6 +69,10 @@ class TritonPythonModel:
             sender.send(_response([[self._calls]]), FINAL)
         elif seeds[0] == IDLE_TIME:
             sender.send(_response([[round(1000 * (time.monotonic() - self._ended))]]), FINAL)
+        elif seeds[0] == COUNT_SEED:
+            sender.send(_response([[self._seeds[int(tensors["input_ids"][0, 0])]]]), FINAL)
+        elif seeds[0] == COUNT_CALLERS:
+            sender.send(_response([[len(self._callers)]]), FINAL)
         elif (DRAFT_FAILS if self._draft else TARGET_FAILS) in seeds:
             _fail(sender, "the stand-in fails on demand")
         elif self._draft and not tensors.keys().isdisjoint([*LORA, GUIDE]):
@@ -79,6 +87,8 @@ class TritonPythonModel:
         with self._lock:
             self._active.add(call_id)
             self._calls += 1
+            self._seeds.update(seeds)
+            self._callers.add(call_id.rpartition("-")[0])
         if (DRAFT_HANGS if self._draft else TARGET_HANGS) in seeds:
             self._hang(call_id)
         rows = [
