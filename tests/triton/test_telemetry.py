@@ -18,7 +18,7 @@ from triton import bls_client as bls
 from triton import llmapi_client as llmapi
 from triton.bls_client import Response
 from triton.harness import REPOSITORY_ROOT, Options, TritonServer
-from triton.waits import eventually, metric, settled
+from triton.waits import eventually, metric
 
 PAGE = REPOSITORY_ROOT / "tests/data/input/metrics/speculative_bls.txt"
 """A page of the real server, for tests and benchmarks without one."""
@@ -26,7 +26,9 @@ PROMPTS = [f"def area_{n}(width, height):\n" for n in range(6)]
 TOKENS, K = 24, 4
 PATIENT = Limits(spread_seconds=0, seconds=60, connect_seconds=60)
 LAG_SECONDS = 1.0
-"""Models publish every half second."""
+"""Models publish every half second, the engine's state every second; or later, where the machine stands still."""
+MEANWHILE_SECONDS = 0.2
+MOST_WORK = 20
 
 
 @pytest.fixture(scope="module")
@@ -47,42 +49,50 @@ def in_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def figures_of(
-    server: TritonServer,
-    work: Callable[[], None],
-    whole: Callable[[PodFigures], bool] = lambda pod: True,
-    meanwhile: float | None = None,
+    server: TritonServer, work: Callable[[], None], sequences: int, enough: Callable[[PodFigures], bool] | None = None
 ) -> PodFigures:
-    """What scrapes before and after `work` say of its time, and `meanwhile` every so many seconds.
+    """What scrapes before and after `work`, which runs so many sequences, say of its time.
 
-    Where the models publish later than they use to, the last scrape is done again until it is `whole`.
+    With `enough` every now and then meanwhile, too, and the work is done again until they say that. Whoever leaves
+    waits until all that was done is published: the next one counts from there.
     """
     store, target = Store(600), Target("uid", "ns", "pod", "127.0.0.1", server.ports.metrics)
+    done = 0
+
+    def figures(of: Store) -> PodFigures:
+        (pod,) = of.figures(["uid"], time.time(), 600).pods
+        return pod
 
     async def read(into: Store) -> None:
         async with Scraper(PATIENT) as scraper:
             assert await scraper.collect([target], into) == {}
 
-    settled(server, ["tandem_requests_running", "tandem_generation_tokens_total"])
     asyncio.run(read(store))
     with ThreadPoolExecutor(1) as worker:
-        working = worker.submit(work)
-        while meanwhile is not None and not working.done():
-            time.sleep(meanwhile)
-            asyncio.run(read(store))
-        working.result()
+        while not done or (enough and not enough(figures(store))):
+            assert done < MOST_WORK * sequences, figures(store)
+            working = worker.submit(work)
+            while enough:
+                time.sleep(MEANWHILE_SECONDS)
+                asyncio.run(read(store))
+                if working.done():
+                    break
+            working.result()
+            done += sequences
     for _ in range(30):
         time.sleep(LAG_SECONDS)
         last = copy.deepcopy(store)  # gauges are means: a page that came too early must not stay among them
         asyncio.run(read(last))
-        (figures,) = last.figures(["uid"], time.time(), 600).pods
-        if whole(figures):
-            break
-    return figures
+        pod = figures(last)
+        told = pod.request_latency is not None and pod.request_latency.count == done  # published last of all
+        if told and (enough or not pod.running) and not metric(server, "tandem_requests_running"):
+            return pod
+    raise AssertionError(f"{done} sequences are never told of: {pod}")
 
 
-def all_told(requests: int) -> Callable[[PodFigures], bool]:
-    """Latencies are published last of all."""
-    return lambda pod: pod.request_latency is not None and pod.request_latency.count == requests and not pod.running
+def of_its_cache(pod: PodFigures) -> bool:
+    """Whether the engine was found at work often enough to tell what a request holds."""
+    return measure(Figures(0, (pod,)), newcomers=0) is not None
 
 
 def tokens_of(answers: list[Response]) -> int:
@@ -102,7 +112,7 @@ def test_speculative_bls(speculative: TritonServer) -> None:
             # The forwarder in front of the BLS: one request, two models.
             said.extend(threads.map(lambda text: bls.unary(url, bls.inputs(text, max_tokens=TOKENS)), PROMPTS[3:]))
 
-    figures = figures_of(speculative, work, all_told(len(PROMPTS)))
+    figures = figures_of(speculative, work, len(PROMPTS))
     if os.environ.get("UPDATE_GOLDENS"):
         PAGE.parent.mkdir(parents=True, exist_ok=True)
         PAGE.write_text(speculative.metrics())
@@ -130,7 +140,7 @@ def test_the_kv_cache_of_the_target_s_engine(speculative: TritonServer) -> None:
             list(threads.map(lambda text: bls.unary(speculative.grpc_url, bls.inputs(text, max_tokens=200)), PROMPTS))
 
     kind = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm",version="1"}'
-    pod = figures_of(speculative, work, meanwhile=0.2)
+    pod = figures_of(speculative, work, len(PROMPTS), of_its_cache)
     eventually(lambda: metric(speculative, kind % "used") == 0, "the engine tells that it holds nothing")
     lines = [line.rsplit(" ", 1) for line in speculative.metrics().splitlines() if not line.startswith("#")]
     engine = {series: float(value) for series, value in lines}
@@ -150,7 +160,7 @@ def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pyte
         for text in PROMPTS[:3]:
             said.append(bls.unary(in_engine.grpc_url, llmapi.inputs(text), "tensorrt_llm_unary"))
 
-    pod = figures_of(in_engine, work, all_told(3))
+    pod = figures_of(in_engine, work, 3)
     tokens = tokens_of(said)
     assert pod.generation_tokens == tokens
     figures = Figures(0, (pod,))
@@ -165,12 +175,9 @@ def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pyte
 
 def test_the_kv_cache_of_an_engine_that_tells_of_its_iterations(in_engine: TritonServer) -> None:
     def work() -> None:
-        until = time.monotonic() + 4  # its state is looked at every second
-        while time.monotonic() < until:
-            prompts = llmapi.inputs(*PROMPTS, max_tokens=200)
-            bls.unary(in_engine.grpc_url, prompts, "tensorrt_llm_unary")
+        bls.unary(in_engine.grpc_url, llmapi.inputs(*PROMPTS, max_tokens=200), "tensorrt_llm_unary")
 
-    pod = figures_of(in_engine, work, meanwhile=0.2)
+    pod = figures_of(in_engine, work, len(PROMPTS), of_its_cache)
     assert pod.kv_blocks
     assert pod.engine_requests
     cache = measure(Figures(0, (pod,)), newcomers=0)

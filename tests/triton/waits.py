@@ -20,14 +20,22 @@ def eventually(reached: Callable[[], bool], what: str, seconds: float = 20) -> N
         time.sleep(0.02)
 
 
-def settled(server: TritonServer, names: list[str]) -> list[float]:
-    """Metrics that earlier requests no longer change: they are reported every half second, or later."""
-    values: list[list[float]] = [[], []]
+def counted(server: TritonServer, names: list[str], ask: Callable[[], list[float]]) -> None:
+    """Wait until the metrics `names` have grown by what `ask` says of the requests that it makes.
 
-    def same() -> bool:
-        time.sleep(1.5)
-        values.append([metric(server, name) for name in names])
-        return values[-1] == values[-2] == values[-3]
+    Models report later than they answer, and how much later nothing tells: where a metric grows by more, what came
+    before may have been told of only now. It is asked again then, from what the page says by now.
+    """
+    for left in reversed(range(5)):
+        before = [metric(server, name) for name in names]
+        expected = [then + said for then, said in zip(before, ask(), strict=True)]
 
-    eventually(same, "metrics settle")
-    return values[-1]
+        def told(expected: list[float] = expected) -> bool:
+            return all(metric(server, name) >= wanted for name, wanted in zip(names, expected, strict=True))
+
+        eventually(told, f"counted: {dict(zip(names, expected, strict=True))}")
+        time.sleep(1)  # whatever was counted too often is told of, too
+        now = [metric(server, name) for name in names]
+        if now == expected:
+            return
+        assert left, f"{dict(zip(names, now, strict=True))} instead of {expected}"
