@@ -38,6 +38,28 @@ metadata: {name: nvidia}
 handler: nvidia
 """
 """What placements of the rows name."""
+PLAIN = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "plain"},
+    "spec": {"containers": [{"name": "plain", "image": "example.com/plain"}]},
+}
+NEEDING = {
+    **PLAIN,
+    "spec": {
+        "serviceAccountName": "llama-server",
+        "priorityClassName": "serving",
+        "runtimeClassName": "nvidia",
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "plain",
+                "image": "example.com/plain",
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    },
+}
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +69,17 @@ def restricted(cluster: Cluster) -> Namespace:
     made.run("label", "namespace", made.name, RESTRICTED)
     made.run("apply", "-f", "-", stdin=NEEDED)
     made.run("create", "serviceaccount", "llama-server")
+    wait_for("the ServiceAccount that pods without one get", lambda: made.get("serviceaccount", "default"))
+    wait_for("the admission to have heard of it all", lambda: _takes(made, NEEDING) and not _takes(made, PLAIN))
     return made
+
+
+def _takes(namespace: Namespace, manifest: dict[str, Any]) -> bool:
+    try:
+        dry_run(namespace, manifest)
+    except ClusterError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -89,9 +121,8 @@ def dry_run(namespace: Namespace, manifest: dict[str, Any]) -> Any:
 
 
 def test_the_admission_is_on(restricted: Namespace) -> None:
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}}
     with pytest.raises(ClusterError, match='violates PodSecurity "restricted'):
-        dry_run(restricted, {**pod, "spec": {"containers": [{"name": "plain", "image": "example.com/plain"}]}})
+        dry_run(restricted, PLAIN)
 
 
 @pytest.mark.parametrize(("base", "patch", "wanted", "reason"), MERGES, ids=[row[3] for row in MERGES])
