@@ -4,7 +4,10 @@ from collections.abc import Generator
 
 import pytest
 
+from triton.again import pytest_runtest_protocol, pytest_terminal_summary
 from triton.harness import TritonServer
+
+__all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]
 
 
 @pytest.hookimpl(wrapper=True)

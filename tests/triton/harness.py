@@ -31,7 +31,7 @@ LOG_TAIL_LINES = 60
 START_TRIES = 4
 ABORTED = "boost::interprocess::lock_exception"
 """Once in six times Triton takes a model's process for dead, and aborts, that gets no processor for 1.5 s while it
-loads. A container would start again."""
+loads; later it does now and then. A container would start again, and so does a test: see again.py."""
 
 
 class ServerError(RuntimeError):
@@ -70,6 +70,8 @@ class TritonServer:
 
     running: ClassVar[set["TritonServer"]] = set()
     """Those between `start` and `stop`."""
+    aborts: ClassVar[list[str]] = []
+    """What was said of servers that were ready when Triton aborted them, and were stopped since."""
 
     def __init__(self, repository: Path, options: Options | None = None) -> None:
         self.repository = repository
@@ -78,6 +80,7 @@ class TritonServer:
         self.shm_prefix = f"tandem-{uuid.uuid4().hex}-"
         self._home = Path("/nonexistent")
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_ready = False
 
     def __enter__(self) -> "TritonServer":
         self.start()
@@ -111,6 +114,15 @@ class TritonServer:
             raise ServerError("the server is not running: call start() first")
         return self._process.pid
 
+    @property
+    def aborted(self) -> bool:
+        """Whether it was ready, and Triton itself has ended it since (below an entry point: by a shell's code)."""
+        if not (self._process and self._was_ready and ABORTED in self.log):
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it says so first
+            return self._process.wait(STOP_SECONDS) in (-signal.SIGABRT, 128 + signal.SIGABRT)
+        return False
+
     def start(self) -> None:
         """Start and wait until every model is ready. Raises ServerError."""
         for left in reversed(range(START_TRIES)):
@@ -123,6 +135,7 @@ class TritonServer:
 
     def _start(self) -> None:
         self.running.add(self)
+        self._was_ready = False
         self.ports = Ports(free_port(), free_port(), free_port())
         self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))
         backends = _assemble_backends(self._home)
@@ -140,9 +153,12 @@ class TritonServer:
         except BaseException:
             self.stop()
             raise
+        self._was_ready = True
 
     def stop(self) -> None:
         """End the server's process group, remove its files and shared memory. Idempotent."""
+        if self.aborted:
+            self.aborts.append(next(line.strip() for line in self.log.splitlines() if ABORTED in line))
         self.running.discard(self)
         process, self._process = self._process, None
         if process is not None:

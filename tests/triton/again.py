@@ -1,0 +1,50 @@
+"""A test whose server Triton itself aborted runs once more.
+
+Where a machine stands still for a second or two, Triton 2.51 takes a model's process for dead and aborts by a
+lock_exception: that is no fault of what is tested, and no test can prevent it. The server's log must prove it; any
+other failure stays one, and so does the second.
+"""
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from triton.harness import ServerError, TritonServer
+
+AGAIN = "run again"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """pytest's own, with a second try."""
+    place = {"nodeid": item.nodeid, "location": item.location}
+    item.ihook.pytest_runtest_logstart(**place)
+    TritonServer.aborts.clear()
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    if any(report.failed for report in reports) and (why := _aborts()):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        for report in reports:
+            report.user_properties.append((AGAIN, why))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(**place)
+    return True
+
+
+def _aborts() -> str:
+    """What Triton said at the end of servers that it aborted since the test began; those that go on start anew."""
+    for server in [each for each in TritonServer.running if each.aborted]:
+        server.stop()
+        try:
+            server.start()
+        except ServerError as error:
+            print(error)
+            return ""
+    return "\n".join(TritonServer.aborts)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests ran twice, and why."""
+    for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
+        for name, why in report.user_properties:
+            if name == AGAIN and report.when == "call":
+                terminalreporter.write_line(f"TWICE {report.nodeid}: Triton aborted its server: {why}")

@@ -1,0 +1,76 @@
+"""A test runs twice where its server's log proves that Triton aborted it, and nowhere else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = """
+import os, signal
+import pytest
+from triton.harness import ABORTED, TritonServer
+
+BEGUN = []
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with TritonServer(tmp_path_factory.mktemp("empty")) as made:
+        yield made
+
+def abort(server, words=ABORTED):
+    with (server._home / "log").open("a") as log:
+        log.write(f"terminate called after throwing an instance of '{words}'\\n")
+    os.kill(server.pid, signal.SIGABRT)
+    server._process.wait(60)
+
+def test_it(server):
+    BEGUN.append(server.pid)
+    assert server.ready()
+    DOES
+
+def test_the_next(server):
+    assert server.ready()
+"""
+ENDED = "assert server.ready()"
+
+
+@pytest.mark.parametrize("chosen", ["test_it or test_the_next", "test_it"], ids=["the server goes on", "it stops"])
+def test_whom_triton_aborts_runs_again(tmp_path: Path, chosen: str) -> None:
+    said = run(tmp_path, f"if len(BEGUN) == 1: abort(server)\n    {ENDED}\n    assert len(BEGUN) == 2", chosen)
+    assert f"{chosen.count('test')} passed" in said
+    assert "failed" not in said
+    assert said.count("TWICE test_made.py::test_it: Triton aborted its server: terminate called after") == 1
+    assert said.count("TWICE") == 1
+
+
+def test_a_server_of_the_test_s_own_counts_too(tmp_path: Path) -> None:
+    own = "with TritonServer(server.repository) as own:\n        if len(BEGUN) == 1: abort(own)\n        "
+    own += "assert own.ready()"
+    assert run(tmp_path, own, "test_it").count("TWICE") == 1
+
+
+@pytest.mark.parametrize(
+    ("does", "twice"),
+    [
+        (f"abort(server)\n    {ENDED}", 1),
+        (f"abort(server, 'std::runtime_error')\n    {ENDED}", 0),
+        ("assert len(BEGUN) > 1, 'the first time'", 0),
+    ],
+    ids=["twice", "for another reason", "it lives"],
+)
+def test_what_else_fails_stays_a_failure(tmp_path: Path, does: str, twice: int) -> None:
+    said = run(tmp_path, does, "test_it")
+    assert "1 failed" in said
+    assert said.count("TWICE") == twice
+
+
+def run(folder: Path, does: str, chosen: str) -> str:
+    """What pytest says of tests that do this."""
+    (folder / "test_made.py").write_text(TESTS.replace("DOES", does))
+    command = [sys.executable, "-m", "pytest", "-p", "triton.again", "-p", "no:cacheprovider", "-n", "1"]
+    command += ["-k", chosen, "test_made.py"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env, timeout=300, check=False)
+    return done.stdout + done.stderr
