@@ -145,21 +145,32 @@ def test_a_session_has_the_containers_environment(worker: Worker) -> None:
     assert out == "yes\n"
 
 
-def test_a_worker_ends_with_the_leaders_daemon_though_its_connection_ended_before(worker: Worker) -> None:
+def test_a_worker_ends_with_the_leaders_daemon_though_its_connection_ended_before(
+    worker: Worker, tmp_path: Path
+) -> None:
     """Open MPI's daemon leaves the ssh connection that started it."""
-    worker.session("(sleep 6; true) >/dev/null 2>&1 &").communicate(timeout=60)
+    end = tmp_path / "end"
+    worker.session(f"({until(end)}) >/dev/null 2>&1 &").communicate(timeout=60)
     time.sleep(0.5)
     assert worker.process.poll() is None
+    end.touch()
     assert worker.process.wait(60) == 0
 
 
-def test_a_worker_that_is_told_to_stop_waits_for_the_leaders_daemon(worker: Worker) -> None:
-    with worker.session("echo up; sleep 6") as daemon:
+def until(file: Path) -> str:
+    """A command that runs until the file is there, or nobody can want it any longer."""
+    return f"for _ in $(seq 600); do [ -e {file} ] && break; sleep 0.1; done"
+
+
+def test_a_worker_that_is_told_to_stop_waits_for_the_leaders_daemon(worker: Worker, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    with worker.session(f"echo up; {until(end)}") as daemon:
         assert daemon.stdout is not None
         assert daemon.stdout.readline() == "up\n"
         worker.process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         assert worker.process.poll() is None, "ranks may still be needed"
+        end.touch()
         assert worker.process.wait(60) == 0
         assert daemon.wait(60) == 0
 
