@@ -92,7 +92,10 @@ from tandem.generate.app import until_signal
 async def work():
     print("runs", flush=True)
     try:
-        await asyncio.sleep(1 if sys.argv[1:] else 60)
+        if sys.argv[1:]:
+            await asyncio.to_thread(sys.stdin.readline)
+        else:
+            await asyncio.sleep(60)
         return 0
     finally:
         print("ends in order", flush=True)
@@ -110,10 +113,10 @@ def test_a_terminal_that_closes_leaves_no_port_forward(command: list[str], code:
     arguments = [*command, sys.executable, "-c", RUN, *command]
     env = {**os.environ, "PYTHONPATH": str(OPERATOR)}
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, text=True
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, text=True
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == "runs\n"
         process.send_signal(signal.SIGHUP)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate("that was all\n", timeout=60)
     assert (process.returncode, out) == (code, "ends in order\n")
