@@ -7,6 +7,7 @@ import pytest
 from tandem_serving.errors import RequestError
 from tandem_serving.request import Limits, Parser
 from tandem_serving.tokenizer import Tokenizer
+from unit.serving.conftest import ModelFolder, byte_level
 
 
 def test_a_long_text_does_not_hold_up_other_threads(tokenizer: Tokenizer) -> None:
@@ -46,6 +47,19 @@ def test_no_token_stands_for_more_characters_than_the_longest(tokenizer: Tokeniz
     texts = ["def add(a, b):\n    return a + b\n", "naïve 漢字 🙂", "for i in range(10):\n"]
     for text in texts:
         assert len(text) <= tokenizer.most_characters(len(tokenizer.encode(text)))
+
+
+def test_a_text_stays_whole_and_alone_whatever_its_tokenizer_was_saved_with(model_folder: ModelFolder) -> None:
+    """Training scripts leave truncation and padding in tokenizer.json."""
+    text, saved = "def add(a, b):\n", byte_level()
+    expected = saved.encode(text).ids
+    saved.enable_truncation(4)
+    assert len(saved.encode(text).ids) == 4 < len(expected)
+    assert Tokenizer(model_folder("truncates", saved)).encode(text) == expected
+    saved.no_truncation()
+    saved.enable_padding(length=100)
+    assert len(saved.encode(text).ids) == 100
+    assert Tokenizer(model_folder("pads", saved)).encode(text) == expected
 
 
 def test_words_without_a_token_are_left_out(tokenizer: Tokenizer) -> None:
