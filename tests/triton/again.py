@@ -1,14 +1,15 @@
-"""A test whose server Triton itself aborted runs once more.
+"""A test whose server Triton itself breaks runs once more.
 
-Where a machine stands still for a second or two, Triton 2.51 takes a model's process for dead and aborts by a
-lock_exception: that is no fault of what is tested, and no test can prevent it. The server's log must prove it; any
-other failure stays one, and so does the second.
+Where a machine stands still for a second or two, Triton 2.51 takes a model's process for dead: it aborts by a
+lock_exception, kills that process, or crashes. That is no fault of what is tested, and no test can prevent it. It
+must be proven (`TritonServer.given_up`); any other failure stays one, and so does the second.
 """
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from triton.harness import ServerError, TritonServer
+from triton.pulse import PULSE
 
 AGAIN = "run again"
 
@@ -18,9 +19,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """pytest's own, with a second try."""
     place = {"nodeid": item.nodeid, "location": item.location}
     item.ihook.pytest_runtest_logstart(**place)
-    TritonServer.aborts.clear()
+    PULSE.begin()
+    TritonServer.gave_up.clear()
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    if any(report.failed for report in reports) and (why := _aborts()):
+    if any(report.failed for report in reports) and (why := _gave_up()):
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         for report in reports:
             report.user_properties.append((AGAIN, why))
@@ -30,16 +32,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def _aborts() -> str:
-    """What Triton said at the end of servers that it aborted since the test began; those that go on start anew."""
-    for server in [each for each in TritonServer.running if each.aborted]:
+def _gave_up() -> str:
+    """What proves it of servers of this test; those that others use, too, start anew."""
+    for server in [each for each in TritonServer.running if each.given_up]:
         server.stop()
         try:
             server.start()
         except ServerError as error:
             print(error)
             return ""
-    return "\n".join(TritonServer.aborts)
+    return "\n".join(TritonServer.gave_up)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -47,4 +49,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
         for name, why in report.user_properties:
             if name == AGAIN and report.when == "call":
-                terminalreporter.write_line(f"TWICE {report.nodeid}: Triton aborted its server: {why}")
+                terminalreporter.write_line(f"TWICE {report.nodeid}: Triton broke its server: {why}")

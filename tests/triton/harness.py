@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cluster.ports import free_port
+from triton.pulse import PULSE
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
@@ -32,6 +33,8 @@ START_TRIES = 4
 ABORTED = "boost::interprocess::lock_exception"
 """Once in six times Triton takes a model's process for dead, and aborts, that gets no processor for 1.5 s while it
 loads; later it does now and then. A container would start again, and so does a test: see again.py."""
+UNHEALTHY = "is not healthy"
+"""What it says where it does not abort, but kills that process, or crashes."""
 
 
 class ServerError(RuntimeError):
@@ -70,8 +73,8 @@ class TritonServer:
 
     running: ClassVar[set["TritonServer"]] = set()
     """Those between `start` and `stop`."""
-    aborts: ClassVar[list[str]] = []
-    """What was said of servers that were ready when Triton aborted them, and were stopped since."""
+    gave_up: ClassVar[list[str]] = []
+    """What proves it of servers of which a model was given up, and that were stopped since."""
 
     def __init__(self, repository: Path, options: Options | None = None) -> None:
         self.repository = repository
@@ -80,7 +83,7 @@ class TritonServer:
         self.shm_prefix = f"tandem-{uuid.uuid4().hex}-"
         self._home = Path("/nonexistent")
         self._process: subprocess.Popen[bytes] | None = None
-        self._was_ready = False
+        self._ready_at = 0.0
 
     def __enter__(self) -> "TritonServer":
         self.start()
@@ -115,13 +118,28 @@ class TritonServer:
         return self._process.pid
 
     @property
-    def aborted(self) -> bool:
-        """Whether it was ready, and Triton itself has ended it since (below an entry point: by a shell's code)."""
-        if not (self._process and self._was_ready and ABORTED in self.log):
-            return False
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it says so first
-            return self._process.wait(STOP_SECONDS) in (-signal.SIGABRT, 128 + signal.SIGABRT)
-        return False
+    def given_up(self) -> str:
+        """What proves that Triton took a model's process for dead that only stood still; empty: nothing does.
+
+        By its log alone where it aborts. Else that process may have died by itself: where ours stood still, too,
+        that is not why.
+        """
+        if not (self._process and self._ready_at):
+            return ""
+        still = PULSE.stood_still(self._ready_at)
+        for line in self.log.splitlines():
+            if ABORTED in line and self._ends() in (-signal.SIGABRT, 128 + signal.SIGABRT):
+                return line.strip()
+            if still and UNHEALTHY in line:
+                return f"{line.strip()}; the machine stood still for {still:.1f} s"
+        return ""
+
+    def _ends(self) -> int | None:
+        """Its exit code, for which it is waited: it says first that it aborts."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(STOP_SECONDS)
+        return None
 
     def start(self) -> None:
         """Start and wait until every model is ready. Raises ServerError."""
@@ -135,7 +153,7 @@ class TritonServer:
 
     def _start(self) -> None:
         self.running.add(self)
-        self._was_ready = False
+        self._ready_at = 0.0
         self.ports = Ports(free_port(), free_port(), free_port())
         self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))
         backends = _assemble_backends(self._home)
@@ -153,12 +171,12 @@ class TritonServer:
         except BaseException:
             self.stop()
             raise
-        self._was_ready = True
+        self._ready_at = time.monotonic()
 
     def stop(self) -> None:
         """End the server's process group, remove its files and shared memory. Idempotent."""
-        if self.aborted:
-            self.aborts.append(next(line.strip() for line in self.log.splitlines() if ABORTED in line))
+        if why := self.given_up:
+            self.gave_up.append(why)
         self.running.discard(self)
         process, self._process = self._process, None
         if process is not None:
