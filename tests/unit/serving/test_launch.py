@@ -81,6 +81,19 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     assert (models / "engine" / "1" / "model.py").read_text() == "# a model\n"
 
 
+def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARK", "the image's")
+    change(revision, server={"command": [sys.executable, "-c", SERVER, "--model-repository=elsewhere"]})
+    process = serve(revision)
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, "")
+    said = next(line for line in lines if line.startswith("arguments"))
+    assert next(lines) == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert "['--model-repository=elsewhere'] mark set" in said
+
+
 def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:
     """Sockets of many clients, and memory that GPUs' drivers lock, beyond the low soft limits of a runtime."""
     tell = "import resource as r; print([r.getrlimit(k) for k in (r.RLIMIT_NOFILE, r.RLIMIT_MEMLOCK)])"

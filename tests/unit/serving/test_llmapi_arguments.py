@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_drafters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry_point: 
     assert type(drafter).__name__ == "Drafter"
 
 
+def test_a_drafter_s_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("image", "mounted"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "drafter_of_two.py").write_text(f"WHERE = {name!r}\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "image"), *sys.path])
+    assert arguments.load_drafter("drafter_of_two:WHERE", str(tmp_path / "mounted")) == "mounted"
+
+
 BROKEN = [
     ("nothing", "the drafter is 'nothing': write module:attribute"),
     (":Drafter", "write module:attribute"),
@@ -69,8 +78,9 @@ def test_drafters_that_cannot_be_loaded(
     assert message in str(error.value)
 
 
-def test_a_drafter_goes_into_the_speculative_config() -> None:
-    config = {"decoding_type": "User_Provided", "max_draft_len": 4}
+@pytest.mark.parametrize("spelling", ["User_Provided", "UserProvided"])
+def test_a_drafter_goes_into_the_speculative_config(spelling: str) -> None:
+    config = {"decoding_type": spelling, "max_draft_len": 4}
     drafter = object()
     given = {"model": "m", "speculative_config": config}
     assert arguments.with_drafter(given, drafter)["speculative_config"] == {**config, "drafter": drafter}

@@ -1,8 +1,10 @@
 """The service: how requests end before their time, and what becomes of the others."""
 
+import gc
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -149,6 +151,26 @@ def test_a_request_that_is_over_is_never_asked_about() -> None:
     job.send(Chunk(0, "", [], finish_reason="length"))
     answer.gone = True
     assert not job.abandoned()
+
+
+def test_a_stop_without_an_id_ends_nobody_s_request() -> None:
+    jobs, answer = Jobs[Chunk](timeout=1e9), Answer()
+    jobs.add(jobs.make(1, "", answer))
+    jobs.cancel("")
+    assert not answer.over.is_set()
+
+
+def test_a_request_that_is_over_is_forgotten() -> None:
+    """Its tensors are in Triton's shared memory for as long as anybody knows it."""
+    jobs = Jobs[Chunk](timeout=1e9)
+    job = jobs.make(1, "", Answer())
+    jobs.add(job)
+    job.send(Chunk(0, "", [], finish_reason="length"))
+    kept = weakref.ref(job)
+    del job
+    assert not jobs.watch(now=0.0)
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_response_that_was_made_in_time_is_not_sent_after_the_end() -> None:

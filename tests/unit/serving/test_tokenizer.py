@@ -3,6 +3,7 @@ import time
 
 import numpy as np
 import pytest
+from tokenizers import processors
 
 from tandem_serving.errors import RequestError
 from tandem_serving.request import Limits, Parser
@@ -65,3 +66,12 @@ def test_a_text_stays_whole_and_alone_whatever_its_tokenizer_was_saved_with(mode
 def test_words_without_a_token_are_left_out(tokenizer: Tokenizer) -> None:
     assert tokenizer.word_list(["", "return", ""]).tolist() == tokenizer.word_list(["return"]).tolist()
     assert tokenizer.word_list([""]).shape == (2, 0)
+
+
+def test_words_to_look_for_have_no_begin_token(model_folder: ModelFolder) -> None:
+    """What a model wants at the beginning of a text stands before no word within it."""
+    begins = byte_level()
+    begins.post_processor = processors.TemplateProcessing("<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)])
+    tokenizer = Tokenizer(model_folder("begins", begins))
+    text, word = tokenizer.encode("return"), tokenizer.word_list(["return"])[0].tolist()
+    assert text == [0, *word]
