@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tandem.cluster.lease import Leadership
-from tandem.errors import NotLeader, Transient
+from tandem.errors import NotLeader, Refused, Transient
 from tandem.settings import LeaseSettings
 
 
@@ -100,6 +100,58 @@ async def test_a_leader_cut_off_stops_writing_before_another_may_start(api: Fake
     await b._step()
     with pytest.raises(NotLeader):
         b.check()
+
+
+async def test_the_lease_is_counted_from_before_it_was_asked_for(
+    api: FakeApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others count from when they see the renewal, which may be long before its answer comes."""
+    a, create = candidate(api, clock, "a"), api.create
+
+    async def answered_late(*arguments: Any) -> None:
+        await create(*arguments)
+        clock.now += 9
+
+    monkeypatch.setattr(api, "create", answered_late)
+    await a._step()
+    a.check()
+    clock.now += 1
+    with pytest.raises(NotLeader):
+        a.check()
+
+
+async def test_a_renewal_that_is_refused_is_tried_again(
+    api: FakeApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, get = candidate(api, clock, "a"), api.get
+
+    async def refused(*_: object) -> None:
+        raise Refused(403, "forbidden")
+
+    monkeypatch.setattr(api, "get", refused)
+    await a._step()
+    with pytest.raises(NotLeader):
+        a.check()
+    monkeypatch.setattr(api, "get", get)
+    await a._step()
+    a.check()
+
+
+async def test_people_see_who_leads_since_when_and_how_often_it_changed(api: FakeApi, clock: Clock) -> None:
+    a, b = candidate(api, clock, "a"), candidate(api, clock, "b")
+    await a._step()
+    assert api.lease
+    first = api.lease["spec"]
+    await a._step()
+    renewed = api.lease["spec"]
+    assert renewed["renewTime"] > first["renewTime"] == first["acquireTime"] == renewed["acquireTime"]
+    assert (first["leaseTransitions"], renewed["leaseTransitions"]) == (0, 0)
+    await b._step()
+    clock.now += 20
+    await b._step()
+    taken = api.lease["spec"]
+    assert (taken["holderIdentity"], taken["leaseTransitions"]) == ("b", 1)
+    assert taken["acquireTime"] > renewed["renewTime"]
 
 
 async def test_a_released_lease_is_taken_at_once(api: FakeApi, clock: Clock) -> None:

@@ -261,6 +261,21 @@ def test_a_refused_spec_touches_nothing(world: World, service: SpeculativeInfere
     assert found["Available"] == "True/ServersAnswer"
 
 
+def test_what_was_begun_goes_on_while_a_spec_is_refused(world: World, service: SpeculativeInferenceService) -> None:
+    bring_up(world, service)
+    world.step(parse(QUICKSTART, target__model__uri="file:///other"))
+    assert len(world.jobs()) == 1
+    assert world.step(parse(QUICKSTART, runtime__profile="nope"))[1] == []
+
+
+def test_a_job_is_never_written_again(world: World, service: SpeculativeInferenceService) -> None:
+    """The API server adds what the manifest leaves open, and refuses another template."""
+    world.step(service)
+    (name,) = world.jobs()
+    world.objects["Job", name]["spec"]["suspend"] = False
+    assert world.step(service)[1] == []
+
+
 @pytest.mark.parametrize(
     ("cache", "rolls"),
     [

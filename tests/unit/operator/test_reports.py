@@ -11,6 +11,7 @@ from aiohttp import web
 
 from tandem.cluster import reports
 from tandem.cluster.reports import SILENT_SECONDS, ReportReader
+from tandem.metrics_api.certificates import renewed, utc_now
 from tandem.news import News
 from tandem.settings import ReportsSettings
 
@@ -169,6 +170,39 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     news = reader.reader.news(*LLAMA, UID)
     assert news is not None
     assert "http://127.0.0.1:9 does not answer" in news.problem
+
+
+@pytest.mark.parametrize(
+    ("trusts", "problem"),
+    [
+        ("its authority", ""),
+        ("another authority", "CERTIFICATE_VERIFY_FAILED"),
+        ("the system", "CERTIFICATE_VERIFY_FAILED"),
+    ],
+)
+async def test_the_server_s_certificate_is_looked_at(trusts: str, problem: str, tmp_path: Path) -> None:
+    own, another = (renewed(None, ["localhost"], utc_now()) for _ in range(2))
+    assert own
+    assert another
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes((own if trusts == "its authority" else another).authorities)
+    app = web.Application()
+    app.router.add_get("/v1/services", says({"items": []}))
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=own.context("")).start()
+    settings = ReportsSettings(
+        url=f"https://localhost:{runner.addresses[0][1]}", ca_file="" if trusts == "the system" else str(authority)
+    )
+    clock = Clock()
+    reader = ReportReader(settings, lambda *_: None, clock, tmp_path / "token")
+    clock.now = SILENT_SECONDS
+    await reader.read()
+    news = reader.news(*LLAMA, UID)
+    await runner.cleanup()
+    assert news
+    assert problem in news.problem
+    assert bool(news.problem) == bool(problem)
 
 
 async def test_a_service_without_a_report_is_told_of_silence_too(reader: Reader) -> None:
