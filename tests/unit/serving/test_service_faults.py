@@ -197,6 +197,17 @@ def test_a_client_that_is_gone_gets_no_last_response_at_once() -> None:
     assert len(answer.chunks) == 1
 
 
+def test_a_response_that_cannot_be_sent_ends_its_request_alone(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client would wait for ever."""
+    service, broken = start(MockEngines()), Answer(broken=True)
+    service.submit(tensors("def add("), "", broken)
+    assert str(broken.wait().error) == "the server failed at this request; its log says why"
+    assert "a response could not be sent" in caplog.text
+    assert ask(service, tensors("def add(")).wait().error is None
+
+
 def test_a_broken_engine_still_ends_the_request(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     def broken(role: str, call: MockCall) -> None:
         raise ZeroDivisionError
