@@ -5,13 +5,17 @@ lock_exception, kills that process, or crashes. That is no fault of what is test
 must be proven (`TritonServer.given_up`); any other failure stays one, and so does the second.
 """
 
+import time
+
 import pytest
 from _pytest.runner import runtestprotocol
 
-from triton.harness import ServerError, TritonServer
+from triton.harness import UNHEALTHY, ServerError, TritonServer
 from triton.pulse import PULSE
 
 AGAIN = "run again"
+RECENT_SECONDS = 10.0
+"""So long before a test it may have happened: the next call of the model finds it out."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,8 +25,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(**place)
     PULSE.begin()
     TritonServer.gave_up.clear()
+    begun = time.monotonic()
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    if any(report.failed for report in reports) and (why := _gave_up()):
+    failures = [report.longreprtext for report in reports if report.failed]
+    if failures and (why := _gave_up("".join(failures), begun)):
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         for report in reports:
             report.user_properties.append((AGAIN, why))
@@ -32,9 +38,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def _gave_up() -> str:
-    """What proves it of servers of this test; those that others use, too, start anew."""
-    for server in [each for each in TritonServer.running if each.given_up]:
+def _gave_up(failures: str, begun: float) -> str:
+    """What proves it of servers of this test; those that others use, too, start anew.
+
+    Where it is the answer to a client, the server's log has nothing of it.
+    """
+    answer = UNHEALTHY.search(failures)
+    still = PULSE.stood_still(begun - RECENT_SECONDS) if answer else 0
+    if answer and still:
+        TritonServer.gave_up.append(f"{answer[0]}; the machine stood still for {still:.1f} s")
+    for server in [each for each in TritonServer.running if still or each.given_up]:
         server.stop()
         try:
             server.start()

@@ -7,6 +7,7 @@ Every server has free ports, its own shared-memory names and its own process gro
 import contextlib
 import importlib.metadata
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,7 +34,7 @@ START_TRIES = 4
 ABORTED = "boost::interprocess::lock_exception"
 """Once in six times Triton takes a model's process for dead, and aborts, that gets no processor for 1.5 s while it
 loads; later it does now and then. A container would start again, and so does a test: see again.py."""
-UNHEALTHY = "is not healthy"
+UNHEALTHY = re.compile("Stub process '[^']+' is not healthy")
 """What it says where it does not abort, but kills that process, or crashes."""
 
 
@@ -130,7 +131,7 @@ class TritonServer:
         for line in self.log.splitlines():
             if ABORTED in line and self._ends() in (-signal.SIGABRT, 128 + signal.SIGABRT):
                 return line.strip()
-            if still and UNHEALTHY in line:
+            if still and UNHEALTHY.search(line):
                 return f"{line.strip()}; the machine stood still for {still:.1f} s"
         return ""
 

@@ -11,7 +11,7 @@ import pytest
 TESTS = """
 import os, signal, subprocess
 import pytest
-from triton.harness import ABORTED, UNHEALTHY, TritonServer
+from triton.harness import ABORTED, TritonServer
 
 BEGUN = []
 
@@ -30,7 +30,10 @@ def abort(server, words=ABORTED):
     end(server, f"terminate called after throwing an instance of '{words}'", signal.SIGABRT)
 
 def crash(server):
-    end(server, f"Stub process 'x_0_0' {UNHEALTHY}.", signal.SIGSEGV)
+    end(server, "Stub process 'x_0_0' is not healthy.", signal.SIGSEGV)
+
+def refuse():
+    raise RuntimeError("Stub process 'x_0_0' is not healthy.")
 
 def stand_still():
     subprocess.run(["sh", "-c", f"kill -STOP {os.getpid()}; sleep 2; kill -CONT {os.getpid()}"], check=True)
@@ -63,11 +66,12 @@ def test_a_server_of_the_test_s_own_counts_too(tmp_path: Path) -> None:
     assert run(tmp_path, own, "test_it").count("TWICE") == 1
 
 
-def test_a_model_that_is_given_up_while_the_machine_stands_still(tmp_path: Path) -> None:
-    said = run(tmp_path, f"if len(BEGUN) == 1: stand_still(), crash(server)\n    {ENDED}", "test_it or test_the_next")
+@pytest.mark.parametrize("tells", ["crash(server)", "refuse()"], ids=["the log says so", "the client is told"])
+def test_a_model_that_is_given_up_while_the_machine_stands_still(tmp_path: Path, tells: str) -> None:
+    said = run(tmp_path, f"if len(BEGUN) == 1: stand_still(), {tells}\n    {ENDED}", "test_it or test_the_next")
     assert "2 passed" in said
     assert said.count("TWICE") == 1
-    assert re.search("Stub process 'x_0_0' is not healthy.; the machine stood still for [12]\\.[0-9] s", said)
+    assert re.search("Stub process 'x_0_0' is not healthy.?; the machine stood still for [12]\\.[0-9] s", said)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +80,10 @@ def test_a_model_that_is_given_up_while_the_machine_stands_still(tmp_path: Path)
         (f"abort(server)\n    {ENDED}", 1),
         (f"abort(server, 'std::runtime_error')\n    {ENDED}", 0),
         (f"if len(BEGUN) == 1: crash(server)\n    {ENDED}", 0),
+        (f"if len(BEGUN) == 1: refuse()\n    {ENDED}", 0),
         ("stand_still()\n    assert len(BEGUN) > 1, 'the first time'", 0),
     ],
-    ids=["twice", "for another reason", "a model died by itself", "the server lives"],
+    ids=["twice", "for another reason", "a model died by itself", "and its client is told", "the server lives"],
 )
 def test_what_else_fails_stays_a_failure(tmp_path: Path, does: str, twice: int) -> None:
     said = run(tmp_path, does, "test_it")
