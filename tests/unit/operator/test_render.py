@@ -55,6 +55,14 @@ def record(service: SpeculativeInferenceService, settings: Settings) -> Record:
     return Record(renderer=LATEST, serving_image=settings.serving_image, profile=profile, spec=service.spec)
 
 
+def test_processors_are_no_devices_of_their_own_for_each_engine(settings: Settings) -> None:
+    """Engines that draft and verify at once on the same processors take turns there."""
+    made = render(record(parse(QUICKSTART, placement__strategy="Separate"), settings))
+    (config,) = [text for name, text in made.files.items() if name.startswith("speculative_bls.")]
+    (line,) = [line for line in config.splitlines() if "separate_devices" in line]
+    assert 'string_value: "false"' in line
+
+
 def test_a_revision_read_back_from_its_record_is_the_same_revision(settings: Settings) -> None:
     first = render(record(parse(QUICKSTART), settings))
     again = render(Record.model_validate_json(first.files["record.json"]))
