@@ -47,16 +47,18 @@ class Reflector(Generic[T]):
         """List and watch, for ever."""
         delay = FIRST_DELAY_SECONDS
         while True:
+            began = asyncio.get_running_loop().time()
             try:
-                version = await self._list()
-                delay = FIRST_DELAY_SECONDS
-                await self._watch(version)
+                await self._watch(await self._list())
             except (Transient, Refused) as error:
                 if not self.problem:
                     log.warning("%s are not seen as they are: %s", self._kind.plural, error)
                 self.problem = str(error)
-                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-                delay = min(2 * delay, LAST_DELAY_SECONDS)
+            if asyncio.get_running_loop().time() - began >= LAST_DELAY_SECONDS:
+                delay = FIRST_DELAY_SECONDS
+            # After a watch that ended in peace, too: where a proxy ends each at once, lists would follow on lists.
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(2 * delay, LAST_DELAY_SECONDS)
 
     async def _list(self) -> str:
         objects, version = await self._api.list_at(self._kind, self._namespace, self._selector)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from tandem.news import News, Telling, tell
-from tandem.report import Reports
+from tandem.report import ServiceReport
 from tandem.settings import ReportsSettings
+from tandem.wire import Wire
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +79,12 @@ class ReportReader:
             return
         self._answered_at, self._asked = self._clock(), True
         self._set_problem("")
-        self._note(reports)
+        self._note(*reports)
 
-    def _note(self, reports: Reports) -> None:
-        known = {(report.namespace, report.name): report for report in reports.items}
-        for key in self._told.keys() - known.keys():
+    def _note(self, reports: list[ServiceReport], unread: int) -> None:
+        known = {(report.namespace, report.name): report for report in reports}
+        # Of which service one is that could not be read is not known: what was told of any may be of that one.
+        for key in self._told.keys() - known.keys() if not unread else ():
             del self._told[key]
         for key, report in known.items():
             before = self._told.get(key)
@@ -98,7 +100,8 @@ class ReportReader:
                 self._on_news(*key)
             self._asking.clear()
 
-    async def _ask(self) -> Reports:
+    async def _ask(self) -> tuple[list[ServiceReport], int]:
+        """The reports that can be read, and how many cannot. Raises ReportsError."""
         url = f"{self._settings.url.rstrip('/')}/v1/services"
         try:
             connector = aiohttp.TCPConnector(ssl=self._trust())
@@ -111,10 +114,7 @@ class ReportReader:
             raise ReportsError(str(error) or type(error).__name__) from error
         if reply.status != 200:
             raise ReportsError(f"{reply.status}: {body[:200].decode('utf-8', 'replace').strip()}")
-        try:
-            return Reports.model_validate_json(body)
-        except ValidationError as error:
-            raise ReportsError(f"what it says are no reports: {error.errors()[0]['msg']}") from error
+        return _read(body)
 
     def _trust(self) -> ssl.SSLContext | bool:
         # Read anew each time: the authority may be renewed.
@@ -124,6 +124,35 @@ class ReportReader:
         if not self._token_file.exists():
             return {}
         return {"Authorization": f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"}
+
+
+class _Items(Wire):
+    """`Reports`, of which each is looked at by itself: what one says must not hide all others."""
+
+    items: tuple[JsonValue, ...]
+
+
+def _read(body: bytes) -> tuple[list[ServiceReport], int]:
+    reports, problems = [], []
+    try:
+        items = _Items.model_validate_json(body).items
+    except ValidationError as error:
+        raise ReportsError(f"what it says are no reports: {_first(error)}") from error
+    for item in items:
+        try:
+            reports.append(ServiceReport.model_validate(item))
+        except ValidationError as error:
+            problems.append(_first(error))
+    if problems and not reports:
+        raise ReportsError(f"what it says are no reports: {problems[0]}")
+    if problems:
+        log.warning("%d of %d reports cannot be read: %s", len(problems), len(items), problems[0])
+    return reports, len(problems)
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 async def _bounded(stream: aiohttp.StreamReader) -> bytes:

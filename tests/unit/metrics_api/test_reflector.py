@@ -8,7 +8,7 @@ import pytest
 
 from tandem.cluster import reflector
 from tandem.cluster.kinds import POD
-from tandem.cluster.reflector import Reflector
+from tandem.cluster.reflector import FIRST_DELAY_SECONDS, LAST_DELAY_SECONDS, Reflector
 from tandem.errors import Transient
 
 
@@ -109,3 +109,24 @@ async def test_what_was_seen_stays_while_the_api_server_is_away(
     await settle()
     assert seen.problem == ""
     task.cancel()
+
+
+@pytest.mark.parametrize("end", [None, Transient("cut")], ids=["in peace", "by an error"])
+async def test_where_each_watch_ends_at_once_lists_come_ever_more_rarely(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, end: Exception | None
+) -> None:
+    """Behind a proxy that ends them, say: thousands of pods are not read on end."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 7:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for _ in range(7):
+        api.events.put_nowait(end)
+    with pytest.raises(asyncio.CancelledError):
+        await Reflector(api, POD, None, "", odd).run()  # type: ignore[arg-type]
+    most = [min(FIRST_DELAY_SECONDS * 2**i, LAST_DELAY_SECONDS) for i in range(7)]
+    assert all(high / 2 <= seconds <= high for seconds, high in zip(slept, most, strict=True)), slept

@@ -128,6 +128,20 @@ async def test_one_request_for_all_with_the_accounts_own_token(reader: Reader, s
     ], "tokens are renewed"
 
 
+async def test_a_report_that_cannot_be_read_hides_no_other(reader: Reader) -> None:
+    """Of a metrics server that is newer, say. What was told of the one stays."""
+    odd = report(name="odd").model_dump(by_alias=True)
+    one = report().model_dump(by_alias=True)
+    assert await reader.read(0, says({"items": [one, odd]})) == [LLAMA, ("team-a", "odd")]
+    odd["decision"]["signal"] = "OfTomorrow"
+    one["speculation"]["acceptanceRate"] = 0.2
+    assert await reader.read(120, says({"items": [one, odd]})) == [LLAMA]
+    news = reader.reader.news("team-a", "odd", UID)
+    assert news is not None
+    assert news.report == report(name="odd")
+    assert not news.problem
+
+
 async def elsewhere(_: web.Request) -> web.StreamResponse:
     raise web.HTTPFound("/elsewhere")
 
