@@ -47,10 +47,12 @@ UNSETTLED_ROUNDS = 16
 # stays until they are over.
 FREE_TRIALS = 4
 # While nothing is drafted: sequences of a trial, rounds that what was known of the acceptance still weighs in
-# it, and seconds after which the draft engine is believed to cost half.
+# it, and seconds after which the draft engine is believed to cost half: twice as many after each time that speculation
+# came back for nothing, for fewer rounds than `FRUITLESS`.
 TRIAL_ROWS = 8
 FADED_ROUNDS = 4
-DOUBT_SECONDS = 10.0
+DOUBT_SECONDS, MOST_DOUBT_SECONDS = 10.0, 40.0
+FRUITLESS = 4 * DECIDE_EVERY
 # A sequence leaves the cohort when it is faster alone by this share and, over this many rounds of its own,
 # has had less than half of the cohort's accepted tokens: what holds for all is decided by the length.
 ALONE_GAIN = 0.05
@@ -92,6 +94,7 @@ class DraftLength:
         self._trials = self._free = 0
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
         self._explored = 0.5  # rows up to which all lengths around were tried
+        self._doubt, self._back = DOUBT_SECONDS, False  # whether speculation came back since the start
         self._longest = 1.0  # seconds between two rounds that count, at most
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0
@@ -171,7 +174,7 @@ class DraftLength:
         self._unsettled = UNSETTLED_ROUNDS if self._trial == 0 else max(0.0, self._unsettled - step)
         self._regroup = max(0, self._regroup - 1)
         if self.off:
-            self._costs.doubt_draft(0.5 ** (passed / DOUBT_SECONDS))
+            self._costs.doubt_draft(0.5 ** (passed / self._doubt))
         elif self._trial is None and self._settled and not self._apart and not self._unsettled:
             self._times.took(self._waves, rows, self._k, passed)
         elif self._trial is not None:
@@ -211,6 +214,10 @@ class DraftLength:
                     self._apart[sequence] = Budget(now)
 
     def _change(self, k: int) -> None:
+        if not k:
+            fruitless = self._back and self._rounds < FRUITLESS
+            self._doubt = min(2 * self._doubt, MOST_DOUBT_SECONDS) if fruitless else DOUBT_SECONDS
+        self._back |= self.off
         if self.off or not k:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
         self._k, self._urge = k, 0.0
