@@ -46,9 +46,10 @@ UNSETTLED_ROUNDS = 16
 # Trials without a budget at the start and whenever there are twice as many rows as ever before; the length
 # stays until they are over.
 FREE_TRIALS = 4
-# While nothing is drafted: sequences of a trial, rounds that what was known of the acceptance still weighs in
-# it, and seconds after which the draft engine is believed to cost half: twice as many after each time that speculation
-# came back for nothing, for fewer rounds than `FRUITLESS`.
+# While nothing is drafted: sequences of a trial, rounds that what was known of the acceptance still weighs in it, and
+# seconds after which the draft engine is believed to cost half. Each time that speculation came back for nothing, for
+# fewer rounds than `FRUITLESS`, both double: the rounds once, as a few sequences are lucky soon, the seconds up to
+# `MOST_DOUBT_SECONDS`.
 TRIAL_ROWS = 8
 FADED_ROUNDS = 4
 DOUBT_SECONDS, MOST_DOUBT_SECONDS = 10.0, 40.0
@@ -236,7 +237,7 @@ class DraftLength:
     def _forget(self, rows: int, sequences: Collection[Acceptance]) -> None:
         """A trial while off: what it shows counts for more than what was."""
         self._awaited = self.server.seen + min(rows, TRIAL_ROWS)
-        self.server.fade(FADED_ROUNDS)
+        self.server.fade(FADED_ROUNDS * (2 if self._doubt > DOUBT_SECONDS else 1))
         for sequence in sequences:
             sequence.fade(0)
 
