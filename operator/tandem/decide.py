@@ -193,7 +193,10 @@ def _look(observed: Observed, service: str, tasks: Iterable[Task]) -> list[Step]
 
 
 def _task_children(service: SpeculativeInferenceService, step: Step) -> list[Object]:
-    """The Job of a task that has not begun; the result of one that is done, where it is to be kept."""
+    """The Job of a task that has not begun; the result of one that is done, where it is to be kept.
+
+    A Job that is there is no child: its template is immutable, and it was started for these inputs.
+    """
     outcome, task = step.outcome, step.task
     if outcome.stage is Stage.ABSENT:
         return [build.task_job(service, task)]

@@ -65,8 +65,7 @@ def _apply(child: Object, observed: Observed, matches: Matches) -> Apply | None:
     live = observed.child(child["kind"], child["metadata"]["name"])
     if live is None:
         return Apply(child, None)
-    # A Job's template is immutable, and a Job that exists has been started for these inputs.
-    if child["kind"] == "Job" or matches(child, live):
+    if matches(child, live):
         return None
     return Apply(child, live)
 
