@@ -36,8 +36,8 @@ from tandem.reconcile import Key
 
 log = logging.getLogger(__name__)
 
-Seen = dict[tuple[str, str], str]
-"""(kind, uid) to the resourceVersion of the last event."""
+Seen = dict[tuple[str, str], tuple[str, Key | None]]
+"""(kind, uid) to the resourceVersion of the last event, and the key of the service concerned."""
 Said = dict[tuple[str, str], str]
 """(kind, uid) of autoscalers to the digest of what we act on."""
 
@@ -151,7 +151,7 @@ def note(seen: Seen, said: Said, kind: Kind, event: Mapping[str, Any]) -> Key | 
         seen.pop(entry, None)
         said.pop(entry, None)
         return service_key(kind, meta)
-    seen[entry] = str(meta["resourceVersion"])
+    seen[entry] = str(meta["resourceVersion"]), service_key(kind, meta)
     if kind in (HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT):
         before, said[entry] = said.get(entry), _said(event["object"])
         if before == said[entry]:

@@ -1,23 +1,27 @@
 """Comparing what the watches said with what the API server lists: the proof that the watches live.
 
 A change that no event told is reconciled at once. One that is still untold at the next comparison means that
-a watch is dead, whatever kopf says of it.
+a watch is dead, whatever kopf says of it. Deletions are changes, too: where a watch begins anew with a list, as it
+does when its resourceVersion is too old, no event tells of what went meanwhile.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tandem import metrics, names
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import OPTIONAL, SERVICES_KIND, WATCHED, Kind
 from tandem.errors import Refused, Transient
-from tandem.handlers import EventSource, service_key
+from tandem.handlers import EventSource, Seen, service_key
 from tandem.observed import Object
 from tandem.reconcile import Key
 
 log = logging.getLogger(__name__)
+
+GONE = ""
+"""Stands for the resourceVersion of what is not listed any more."""
 
 
 async def list_known(api: Api, kind: Kind, namespace: str | None, selector: str = "") -> list[Object] | None:
@@ -74,7 +78,7 @@ class Resync:
 
     async def compare(self) -> tuple[set[Key], bool]:
         """Keys with changes that no event told, and whether a watch is dead, or missing."""
-        listed, scopes, problems = dict[tuple[str, str], tuple[str, Key | None]](), set[str | None](), list[str]()
+        before, listed, scopes, problems = self.source.seen.copy(), Seen(), set[str | None](), list[str]()
         for scope in self.scopes:
             try:
                 listed |= await self._listed(scope)
@@ -84,12 +88,20 @@ class Resync:
         self._set_problem("; ".join(problems))
         if not scopes:
             return set(), False
-        untold = {entry: rv for entry, (rv, _) in listed.items() if self.source.seen.get(entry) != rv}
+        seen = self.source.seen
+        gone = {
+            entry: told
+            for entry, told in before.items()
+            if entry not in listed and seen.get(entry) == told and _within(scopes, told[1])
+        }
+        untold = {entry: rv for entry, (rv, _) in listed.items() if seen.get(entry, ("",))[0] != rv}
+        untold |= dict.fromkeys(gone, GONE)
         dead = any(self._untold.get(entry) == rv for entry, rv in untold.items())
         dead |= self.source.watching and not scopes <= set(self.source.scopes)
         blind_before, self.blind = self.blind, self.source.alive and not self.source.watching
         dead |= blind_before and self.blind
-        keys = {key for entry in untold if (key := listed[entry][1])}
+        concerned = listed | gone
+        keys = {key for entry in untold if (key := concerned[entry][1])}
         metrics.MISSED_EVENTS.inc(len(untold))
         self._untold, self.compared_at = untold, time.monotonic()
         return keys, dead
@@ -99,12 +111,16 @@ class Resync:
             log.warning("cannot compare the watches with the API server: %s", problem)
         self.problem = problem
 
-    async def _listed(self, namespace: str | None) -> dict[tuple[str, str], tuple[str, Key | None]]:
+    async def _listed(self, namespace: str | None) -> Seen:
         """(kind, uid) to resourceVersion and key, of everything that is watched there."""
-        found: dict[tuple[str, str], tuple[str, Key | None]] = {}
+        found: Seen = {}
         for kind in (*WATCHED, *OPTIONAL):
             selector = "" if kind is SERVICES_KIND else names.watch_selector()
             for item in await list_known(self.api, kind, namespace, selector) or ():
                 meta = item["metadata"]
                 found[kind.kind, meta["uid"]] = (meta["resourceVersion"], service_key(kind, meta))
         return found
+
+
+def _within(scopes: Collection[str | None], key: Key | None) -> bool:
+    return key is not None and (None in scopes or key.namespace in scopes)

@@ -7,7 +7,7 @@ import pytest
 from tandem import names
 from tandem.cluster.kinds import CONFIGMAP, HORIZONTAL_POD_AUTOSCALER, POD, SERVICES_KIND, WATCHED, Kind
 from tandem.errors import Refused, Transient
-from tandem.handlers import Backoffs, note, service_key
+from tandem.handlers import Backoffs, Seen, note, service_key
 from tandem.operator import Operator
 from tandem.reconcile import Key
 from tandem.resync import Resync, listable
@@ -35,9 +35,9 @@ def test_service_key(kind: Kind, metadata: dict[str, Any], key: Key | None, reas
 
 
 def test_what_was_seen_is_forgotten_with_the_object() -> None:
-    seen: dict[tuple[str, str], str] = {}
+    seen: Seen = {}
     assert note(seen, {}, POD, {"type": None, "object": {"metadata": meta("p", "3", **OWNED)}}) == Key("ns", "svc")
-    assert seen == {("Pod", "uid-p"): "3"}
+    assert seen == {("Pod", "uid-p"): ("3", Key("ns", "svc"))}
     note(seen, {}, POD, {"type": "DELETED", "object": {"metadata": meta("p", "4", **OWNED)}})
     assert seen == {}
 
@@ -58,12 +58,12 @@ HPA_EVENTS = [
 
 
 def test_an_autoscaler_that_only_counts_concerns_nobody() -> None:
-    seen: dict[tuple[str, str], str] = {}
+    seen: Seen = {}
     said: dict[tuple[str, str], str] = {}
     for reason, obj, told in HPA_EVENTS:
         key = note(seen, said, HORIZONTAL_POD_AUTOSCALER, {"type": "MODIFIED", "object": obj})
         assert (key is not None) is told, reason
-        assert seen["HorizontalPodAutoscaler", "uid-h"] == obj["metadata"]["resourceVersion"], "or it were untold"
+        assert seen["HorizontalPodAutoscaler", "uid-h"][0] == obj["metadata"]["resourceVersion"], "or it were untold"
     note(seen, said, HORIZONTAL_POD_AUTOSCALER, {"type": "DELETED", "object": autoscaler("6")})
     assert not seen
     assert not said
@@ -82,7 +82,7 @@ class Source:
     """An event source that told `seen`, and watches `scopes`."""
 
     def __init__(self, *scopes: str | None) -> None:
-        self.seen: dict[tuple[str, str], str] = {}
+        self.seen: Seen = {}
         self.scopes = scopes or (None,)
         self.alive = self.watching = True
 
@@ -109,7 +109,7 @@ def resync(api: FakeApi, source: Source, *scopes: str) -> Resync:
 
 async def test_told_changes_are_no_news() -> None:
     source = Source()
-    source.seen = {("Pod", "uid-p"): "7"}
+    source.seen = {("Pod", "uid-p"): ("7", Key("ns", "svc"))}
     assert await resync(FakeApi(meta("p", "7", **OWNED)), source).compare() == (set(), False)
 
 
@@ -118,8 +118,42 @@ async def test_an_untold_change_is_reconciled_and_twice_untold_is_a_dead_watch()
     compared = resync(api, source)
     assert await compared.compare() == ({Key("ns", "svc")}, False)
     assert await compared.compare() == ({Key("ns", "svc")}, True)
-    source.seen = {("Pod", "uid-p"): "7"}
+    source.seen = {("Pod", "uid-p"): ("7", Key("ns", "svc"))}
     assert await compared.compare() == (set(), False)
+
+
+async def test_an_untold_deletion_is_reconciled_and_twice_untold_is_a_dead_watch() -> None:
+    """kopf lists anew where its resourceVersion is too old, and says nothing of what went meanwhile."""
+    api, source = FakeApi(meta("p", "7", **OWNED)), Source()
+    compared = resync(api, source)
+    await compared.compare()
+    source.seen = {("Pod", "uid-p"): ("7", Key("ns", "svc"))}
+    api.items = []
+    assert await compared.compare() == ({Key("ns", "svc")}, False)
+    assert await compared.compare() == ({Key("ns", "svc")}, True), "or it would be held for ever"
+    source.seen = {}
+    assert await compared.compare() == (set(), False)
+
+
+async def test_what_is_made_or_told_while_the_comparison_lists_is_not_gone() -> None:
+    api, source = FakeApi(), Source()
+    source.seen = {("Pod", "uid-p"): ("7", Key("ns", "svc"))}
+    listing = api.list_metadata
+
+    async def meanwhile(kind: Kind, namespace: str | None, *others: object) -> list[dict[str, Any]]:
+        source.seen.pop(("Pod", "uid-p"), None)
+        source.seen["Pod", "uid-new"] = ("9", Key("ns", "svc"))
+        return await listing(kind, namespace, *others)
+
+    api.list_metadata = meanwhile  # type: ignore[method-assign]
+    assert await resync(api, source).compare() == (set(), False)
+
+
+async def test_what_could_not_be_listed_is_not_gone() -> None:
+    api, source = FakeApi(), Source("ns", "there")
+    source.seen = {("Pod", "uid-p"): ("7", Key("ns", "svc"))}
+    api.forbidden = {"ns"}
+    assert await resync(api, source, "ns", "there").compare() == (set(), False)
 
 
 # (kopf runs, it watches all kinds) at each comparison, whether that shows a dead watch, why
@@ -177,7 +211,7 @@ async def test_a_namespace_that_is_gone_leaves_the_others_served(caplog: pytest.
     caplog.clear()
     await compared.compare()
     assert caplog.text == "", "it is said once"
-    source.seen = {("Pod", "uid-p"): "7"}
+    source.seen = {("Pod", "uid-p"): ("7", Key("ns", "svc"))}
     api.forbidden = set()
     assert await compared.compare() == (set(), True), "it is back, and nobody watches it"
     assert compared.problem == ""
