@@ -192,6 +192,53 @@ def test_a_bad_spec_becomes_a_condition_and_leaves_pods_alone(
     assert namespace.server_pods() == pods, "going back needs no new pod"
 
 
+CONTAINER: dict[str, Any] = {"name": "triton"}
+DOUBLE = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+SLIPS: list[tuple[str, dict[str, Any], str, str]] = [
+    (
+        "a variable that is there twice",
+        {"podTemplate__spec__containers": [{**CONTAINER, "env": DOUBLE}]},
+        "Ready",
+        "duplicate entries for key",
+    ),
+    (
+        "a quantity that is none",
+        {"podTemplate__spec__containers": [{**CONTAINER, "resources": {"requests": {"cpu": "two"}}}]},
+        "Ready",
+        "quantities must match",
+    ),
+    (
+        "a misspelt peer",
+        {"serving__access": {"from": [{"podSelectorr": {}}]}},
+        "Ready",
+        "podSelectorr: field not declared in schema",
+    ),
+    (
+        "a misspelt behaviour",
+        {"autoscaling": {"maxReplicas": 2, "behavior": {"scaleDwn": {"selectPolicy": "Max"}}}},
+        "ScalingActive",
+        "scaleDwn: field not declared in schema",
+    ),
+]
+
+
+@pytest.mark.parametrize(("slip", "change", "condition", "message"), SLIPS, ids=[row[0] for row in SLIPS])
+def test_what_the_api_server_cannot_read_is_said(
+    operator: OperatorProcess, namespace: Namespace, slip: str, change: dict[str, Any], condition: str, message: str
+) -> None:
+    """The fields of Kubernetes' own, which our schema does not know: applied, they are answered with 500."""
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    pods = namespace.server_pods()
+    namespace.apply(**change)
+    namespace.wait(condition, "False/ApplyRefused")
+    assert message in namespace.message(condition), slip
+    assert namespace.server_pods() == pods
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    assert namespace.server_pods() == pods
+
+
 def test_a_bad_new_service_makes_no_pod(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(runtime__image="simulated/missing-model:1")
     namespace.wait("Stalled", "True/ModelNotFound")

@@ -22,6 +22,9 @@ REQUEST_TIMEOUT_SECONDS = 30
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 WATCH_SECONDS, WATCH_SILENT_SECONDS = 300, 120
+FOR_PEOPLE = ("failed to create typed patch object", "failed to convert new object", "failed calling webhook")
+"""What the API server answers with 500 though no later try helps by itself: an unknown field, a key that is there twice
+or a quantity that is none in what is applied, and an admission webhook that is away."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
@@ -221,16 +224,17 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def _error(method: str, path: str, status: int, data: bytes) -> Exception:
-    """4xx are for people (`Refused`), except those that only say: not now (`Transient`)."""
+    """4xx are for people (`Refused`), except those that only say: not now (`Transient`); 5xx the other way round."""
     reason = ""
     try:
         reply = json.loads(data)
-        message, reason = reply.get("message", ""), reply.get("reason", "")
+        message, reason = reply.get("message") or "", reply.get("reason", "")
     except (ValueError, AttributeError):
         message = data[:200].decode("utf-8", "replace")
     text = f"{method} {path}: {status}: {message}"
     if reason == "AlreadyExists":
         return AlreadyExists(text)
-    if status in (401, 408, 409, 410, 429) or status >= 500:
+    later = status in (401, 408, 409, 410, 429) or status >= 500
+    if later and not (status == 500 and any(said in message for said in FOR_PEOPLE)):
         return Transient(text)
     return Refused(status, text)

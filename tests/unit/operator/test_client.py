@@ -1,10 +1,12 @@
-"""Where a command acts that was not told a namespace."""
+"""Where a command acts that was not told a namespace, and which answers are for people."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tandem.cluster.client import current_namespace
+from tandem.cluster.client import _error, current_namespace
+from tandem.errors import AlreadyExists, Refused, Transient
 
 KUBECONFIG = """
 apiVersion: v1
@@ -36,3 +38,28 @@ def test_a_persons_namespace_is_their_contexts(
 def test_a_pods_namespace_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("tandem-system")
     assert current_namespace(tmp_path / "namespace") == "tandem-system"
+
+
+ANSWERS = [
+    (409, "the object has been modified", Transient),
+    (429, "too many requests", Transient),
+    (500, "etcdserver: leader changed", Transient),
+    (503, "the server is currently unable to handle the request", Transient),
+    (422, "spec.replicas: Invalid value", Refused),
+    (403, "exceeded quota: pods", Refused),
+    # As k8s.io/apiserver 1.36 answers a server-side apply.
+    (500, "failed to create typed patch object (n/s; apps/v1, Kind=Deployment): .spec.x: duplicate entries", Refused),
+    (500, "failed to convert new object (n/s) to proper version: quantities must match the regular", Refused),
+    (500, 'Internal error occurred: failed calling webhook "w": no endpoints available', Refused),
+    (504, 'failed calling webhook "w": context deadline exceeded', Transient),
+]
+
+
+@pytest.mark.parametrize(("status", "message", "kind"), ANSWERS, ids=[f"{row[0]} {row[1][:30]}" for row in ANSWERS])
+def test_what_no_later_try_helps_is_for_people(status: int, message: str, kind: type[Exception]) -> None:
+    assert type(_error("PATCH", "/p", status, json.dumps({"message": message}).encode())) is kind
+
+
+def test_answers_of_others_are_read_as_far_as_they_go() -> None:
+    assert type(_error("POST", "/p", 409, b'{"reason": "AlreadyExists", "message": null}')) is AlreadyExists
+    assert "502: Bad Gateway" in str(_error("GET", "/p", 502, b"Bad Gateway"))
