@@ -11,6 +11,9 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 FIRST_DELAY_SECONDS, LAST_DELAY_SECONDS = 0.2, 60.0
+EAGER_TRIES, HURRIED_SECONDS = 6, 3.0
+"""Events hurry a key that failed so often no further than that: what is said of a failure is an event itself, and one
+that is said in other words each time would come again at once, for ever."""
 
 
 class WorkQueue(Generic[Key]):
@@ -29,8 +32,11 @@ class WorkQueue(Generic[Key]):
         return len(self._queued)
 
     def add(self, key: Key) -> None:
-        """Ask for `key`, now; what waited for a later try comes now too."""
+        """Ask for `key`, now; what waited for a later try comes now too, or soon, where it failed many times."""
         if timer := self._timers.pop(key, None):
+            if self._failures.get(key, 0) > EAGER_TRIES:
+                self._timers[key] = self._hurried(key, timer)
+                return
             timer.cancel()
         if key in self._working:
             self._again.add(key)
@@ -72,6 +78,13 @@ class WorkQueue(Generic[Key]):
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
+
+    def _hurried(self, key: Key, timer: asyncio.TimerHandle) -> asyncio.TimerHandle:
+        loop = asyncio.get_running_loop()
+        if timer.when() <= loop.time() + HURRIED_SECONDS:
+            return timer
+        timer.cancel()
+        return loop.call_later(HURRIED_SECONDS, self._expire, key)
 
     def _expire(self, key: Key) -> None:
         self._timers.pop(key, None)

@@ -87,3 +87,28 @@ async def test_an_event_overtakes_a_delayed_retry(monkeypatch: pytest.MonkeyPatc
     queue.add("a")
     await drain(queue, 1)
     assert queue.seen == ["a"]
+
+
+async def test_what_fails_again_and_again_is_not_hurried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook that refuses with the time in its words: each try changes the status, which is an event."""
+    monkeypatch.setattr(workqueue, "FIRST_DELAY_SECONDS", 30)
+    monkeypatch.setattr(workqueue, "HURRIED_SECONDS", 0.05)
+    queue = Recorder()
+
+    def during(key: str) -> None:
+        queue.retry(key)
+        queue.add(key)
+
+    queue.during = during
+    queue.add("a")
+    worker = asyncio.create_task(queue.work(queue.handle))
+    await asyncio.sleep(0.5)
+    worker.cancel()
+    assert workqueue.EAGER_TRIES < len(queue.seen) <= workqueue.EAGER_TRIES + 2 + 10
+    queue.add("a")
+    queue.forget("a")
+    before = len(queue.seen)
+    queue.add("a")
+    queue.during = lambda key: None
+    await drain(queue, 1)
+    assert len(queue.seen) == before + 1, "what succeeded is eager again"
