@@ -76,6 +76,7 @@ class Reconciler:
         """
         observed = await observe(self._api, key.namespace, key.name)
         if observed is None:
+            self._reports.forget(*key)
             return Next.EVENT  # the garbage collector removes what the service owned
         try:
             service = SpeculativeInferenceService.model_validate(observed.service)

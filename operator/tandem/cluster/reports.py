@@ -61,6 +61,10 @@ class ReportReader:
             return News(asked=self._asked, problem=self._problem)
         return News(told.report, told.idle, self._asked, self._problem)
 
+    def forget(self, namespace: str, name: str) -> None:
+        """A service is gone: nobody asks for it any more."""
+        self._asking.discard((namespace, name))
+
     async def run(self) -> None:
         """Read at the settings' interval, for ever; nothing where no server is set up."""
         while self._settings.url:

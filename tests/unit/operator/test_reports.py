@@ -13,7 +13,8 @@ from tandem.cluster import reports
 from tandem.cluster.reports import SILENT_SECONDS, ReportReader
 from tandem.metrics_api.certificates import renewed, utc_now
 from tandem.news import News
-from tandem.settings import ReportsSettings
+from tandem.reconcile import Key, Next, Reconciler
+from tandem.settings import ReportsSettings, Settings
 
 from .test_news import report
 
@@ -229,6 +230,21 @@ async def test_a_service_without_a_report_is_told_of_silence_too(reader: Reader)
     assert await reader.read(SILENT_SECONDS + 30, says({"items": []})) == [LLAMA], "and when it is over"
     await reader.read(2 * SILENT_SECONDS + 30, gone)
     assert await reader.read(2 * SILENT_SECONDS + 45, says({"items": []})) == [], "nobody has asked since: it is gone"
+
+
+class EmptyApi:
+    """Knows no object."""
+
+    async def get(self, *_: object) -> None:
+        return None
+
+
+async def test_a_service_that_is_gone_is_not_remembered(reader: Reader, settings: Settings) -> None:
+    """Thousands may come and go while the metrics server is well."""
+    reconciler = Reconciler(EmptyApi(), settings, None, reader.reader)  # type: ignore[arg-type]
+    reader.reader.news(*LLAMA, UID)
+    assert await reconciler.reconcile(Key(*LLAMA)) is Next.EVENT
+    assert await reader.read(SILENT_SECONDS, says("gone", 503)) == []
 
 
 async def test_without_a_server_nothing_is_said_or_done(tmp_path: Path) -> None:
