@@ -38,6 +38,7 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "nothing to log in to",
     ),
     ({"target__kvCache": {"maxTokens": 1, "freeGpuMemoryFraction": 0.5}}, "not both", "two memory budgets"),
+    ({"target__kvCache": {"freeGpuMemoryFraction": 0}}, "must be at least 0.01", "no memory at all"),
     ({"target__engine": {}}, "write engine.build to build the engine, or engine.prebuilt", "an empty engine"),
     (
         {"target__engine": {"build": {"extraArgs": {"--gemm_plugin": "auto"}}}},

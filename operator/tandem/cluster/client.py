@@ -23,8 +23,8 @@ JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 WATCH_SECONDS, WATCH_SILENT_SECONDS = 300, 120
 FOR_PEOPLE = ("failed to create typed patch object", "failed to convert new object", "failed calling webhook")
-"""What the API server answers with 500 though no later try helps by itself: an unknown field, a key that is there twice
-or a quantity that is none in what is applied, and an admission webhook that is away."""
+"""What the API server answers with 500 though no later try helps by itself: an unknown field, a key that is there
+twice or a quantity that is none in what is applied, and an admission webhook that is away."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 

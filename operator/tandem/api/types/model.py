@@ -96,6 +96,11 @@ class KvCache(Model):
             "!(has(self.maxTokens) && has(self.freeGpuMemoryFraction))",
             "write kvCache.maxTokens or kvCache.freeGpuMemoryFraction, not both: the smaller would win unseen",
         ),
+        # For whole numbers the API server rounds the schema's `minimum` down, and takes 0.
+        Rule(
+            "!has(self.freeGpuMemoryFraction) || self.freeGpuMemoryFraction >= 0.01",
+            "kvCache.freeGpuMemoryFraction must be at least 0.01: write such a share, or remove it",
+        ),
     )
     max_tokens: Annotated[int, Field(ge=1, le=2_000_000_000)] | None = None
     """Tokens that the cache holds."""
