@@ -72,7 +72,7 @@ def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
         return _parse(result["data"][VERDICT_KEY], name, recorded=True)
     job = observed.child("Job", name)
     if job is None:
-        return Outcome(Stage.ABSENT, detail=f"Job {name} {task.title} next")
+        return Outcome(Stage.ABSENT, detail=_next(name, task))
     # By uid: a Job that was deleted, to try again, leaves its pods for a while.
     uid = job["metadata"]["uid"]
     pods = [pod for pod in observed.pods if label(pod, "batch.kubernetes.io/controller-uid") == uid]
@@ -99,7 +99,12 @@ def _begun(pod: Object) -> bool:
 def _running(observed: Observed, name: str, task: Task, pods: list[Object]) -> str:
     progress = [text for pod in pods if (text := observed.progress.get(str(pod["metadata"]["name"])))]
     problems = [f"{said}; trying again" if (said := _said(pod)) else pod_problem(pod) for pod in pods]
-    return next(filter(None, [*progress, *problems]), f"Job {name} {task.title}")
+    return next(filter(None, [*progress, *problems]), f"Job {name} {task.title}" if pods else _next(name, task))
+
+
+def _next(name: str, task: Task) -> str:
+    """Where there is no pod yet, and where a quota or an admission webhook lets none be made, which no Job tells."""
+    return f"Job {name} {task.title} next; if it gets no pod, kubectl describe job {name} says why"
 
 
 def _completed(name: str, task: Task, pods: list[Object]) -> Outcome:
