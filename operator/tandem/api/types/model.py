@@ -96,7 +96,7 @@ class KvCache(Model):
             "!(has(self.maxTokens) && has(self.freeGpuMemoryFraction))",
             "write kvCache.maxTokens or kvCache.freeGpuMemoryFraction, not both: the smaller would win unseen",
         ),
-        # For whole numbers the API server rounds the schema's `minimum` down, and takes 0.
+        # No `minimum` of the schema: for whole numbers the API server rounds it down, and takes 0.
         Rule(
             "!has(self.freeGpuMemoryFraction) || self.freeGpuMemoryFraction >= 0.01",
             "kvCache.freeGpuMemoryFraction must be at least 0.01: write such a share, or remove it",
@@ -104,7 +104,7 @@ class KvCache(Model):
     )
     max_tokens: Annotated[int, Field(ge=1, le=2_000_000_000)] | None = None
     """Tokens that the cache holds."""
-    free_gpu_memory_fraction: Annotated[float, Field(ge=0.01, le=0.99)] | None = None
+    free_gpu_memory_fraction: Annotated[float, Field(le=0.99)] | None = None
     """Share of the GPU memory that is free after the weights are loaded."""
     enable_block_reuse: bool = True
     """Keep blocks of finished requests for later ones with the same beginning. BLS speculation needs it."""
