@@ -106,6 +106,7 @@ def test_a_deleted_child_comes_back(
 EDITS = [
     ("deployment", "svc-server", {"spec": {"progressDeadlineSeconds": 7}}, "a field of ours changed"),
     ("deployment", "svc-server", {"metadata": {"labels": {"serving.tandem.dev/service": None}}}, "our label removed"),
+    ("deployment", "svc-server", {"metadata": {"ownerReferences": None}}, "its owner removed"),
     ("service", "svc-triton", {"spec": {"selector": {"serving.tandem.dev/component": "other"}}}, "traffic led away"),
     ("serviceaccount", "svc-server", {"automountServiceAccountToken": True}, "a token let in"),
 ]
@@ -271,6 +272,27 @@ def test_a_service_recreated_under_its_name_gets_children_of_its_own(
     new = namespace.get("sis", "svc")["metadata"]["uid"]
     owners = {d["metadata"]["ownerReferences"][0]["uid"] for d in namespace.items("deployments")}
     assert owners == {new} != {old}
+
+
+def test_a_service_made_anew_over_the_children_that_it_left_takes_them_up(
+    operator: OperatorProcess, namespace: Namespace
+) -> None:
+    """As a Deployment does with ReplicaSets: how one replaces the definition, say, without a pause."""
+    namespace.apply()
+    namespace.wait_settled()
+    pods = namespace.server_pods()
+    namespace.run("delete", "sis", "svc", "--cascade=orphan")
+    wait_for("the children to be let go", lambda: "ownerReferences" not in owners_of(namespace, "svc-server"))
+    namespace.apply()
+    namespace.wait("Ready", "True")
+    assert namespace.server_pods() == pods
+    new = namespace.get("sis", "svc")["metadata"]["uid"]
+    assert owners_of(namespace, "svc-server")["ownerReferences"][0]["uid"] == new
+
+
+def owners_of(namespace: Namespace, deployment: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = namespace.get("deployment", deployment)["metadata"]
+    return metadata
 
 
 def test_rendered_names_fit_at_the_longest_name(operator: OperatorProcess, namespace: Namespace) -> None:

@@ -13,7 +13,7 @@ from tandem.cluster.keys import new_key_pair
 from tandem.cluster.kinds import BY_KIND, OPTIONAL, SECRET
 from tandem.cluster.observe import owner_uid
 from tandem.errors import KindMissing, NameTaken, Refused
-from tandem.observed import Object
+from tandem.observed import Object, label
 from tandem.plan import Action, Apply, CreateKeys, Delete
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
         return
     if live is not None:
         owner = meta["ownerReferences"][0]["uid"]
-        if owner_uid(live) != owner:
+        if owner_uid(live) != owner and not _let_go(live, manifest):
             raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "nobody that Tandem knows")
         manifest = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
     may_write()
@@ -133,3 +133,9 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
             raise KindMissing(kind.kind, INSTALL[kind.kind]) from error
         raise
     log.info("applied %s %s/%s", kind.kind, meta["namespace"], meta["name"])
+
+
+def _let_go(live: Object, manifest: Object) -> bool:
+    """Whether we made `live` for a service of that name, and somebody removed its owner: it is nobody else's."""
+    service = label(manifest, names.LABEL_SERVICE)
+    return not owner_uid(live) and label(live, names.LABEL_SERVICE) == service and bool(_owned_fields(live, ""))
