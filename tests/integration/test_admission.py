@@ -45,6 +45,11 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "flags of trtllm-build without dashes",
         "a flag with its dashes",
     ),
+    (
+        {"target__engine": {"build": {"extraArgs": {"a" * 64: "1"}}}},
+        "flags of trtllm-build without dashes",
+        "a flag that is none",
+    ),
     ({"target__model__uri": "file:///a/../../etc"}, "must not contain '..'", "path traversal"),
     ({"target__model__uri": "file:///a;rm -rf"}, "letters, digits", "shell metacharacters"),
     ({"speculation__maxDraftLen": 0}, "should be greater than or equal to 1", "no draft tokens"),

@@ -8,6 +8,7 @@ import yaml
 
 from tandem.api.crd import crd, root_schema
 from tandem.api.reference import api_reference
+from tandem.api.types import SpeculativeInferenceService
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -62,3 +63,17 @@ def test_the_schema_is_structural_and_bounded() -> None:
         or ("additionalProperties" in schema and "maxProperties" not in schema)
     ]
     assert unbounded == []
+
+
+def test_what_the_schema_cannot_bound_the_types_take() -> None:
+    """Else the API server takes an object that the operator cannot read, and nobody is told.
+
+    Kubernetes' schemas know no `propertyNames`; of whole numbers they hold those against a `minimum` rounded down.
+    """
+    nodes: list[Any] = [SpeculativeInferenceService.model_json_schema()]
+    for node in nodes:
+        if isinstance(node, dict):
+            assert "propertyNames" not in node, node
+            least = node.get("minimum", 0)
+            assert isinstance(least, dict) or least == int(least), node
+        nodes.extend(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())

@@ -32,7 +32,8 @@ class Model(Wire):
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 """Name of another object in the service's own namespace, as DNS-1123 subdomain."""
-LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
+LabelKey = str
+"""Not bounded: Kubernetes' schemas cannot bound keys, and what they take must be readable. Who gets the key says."""
 LabelValue = Annotated[str, StringConstraints(max_length=63)]
 
 Passthrough = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]

@@ -110,15 +110,12 @@ class KvCache(Model):
     """Keep blocks of finished requests for later ones with the same beginning. BLS speculation needs it."""
 
 
-FlagName = Annotated[str, StringConstraints(min_length=1, max_length=63)]
-
-
 class EngineBuild(Model):
     """What a TensorRT engine is built for; see `trtllm-build --help`."""
 
     cel = (
         Rule(
-            "!has(self.extraArgs) || self.extraArgs.all(k, k.matches('^[a-z][a-z0-9_]*$'))",
+            "!has(self.extraArgs) || self.extraArgs.all(k, k.matches('^[a-z][a-z0-9_]{0,62}$'))",
             "extraArgs are flags of trtllm-build without dashes, e.g. gemm_plugin: auto",
         ),
     )
@@ -132,8 +129,8 @@ class EngineBuild(Model):
     """Tokens in one batch, and the longest prompt and output together: each step brings the whole text so far.
 
     Absent: 8192 as trtllm-build has it, or maxSeqLen where that is more."""
-    extra_args: Annotated[dict[FlagName, Annotated[str, StringConstraints(max_length=255)]], Field(max_length=32)] = (
-        Field(default_factory=dict)
+    extra_args: Annotated[dict[str, Annotated[str, StringConstraints(max_length=255)]], Field(max_length=32)] = Field(
+        default_factory=dict
     )
     """Further flags of trtllm-build, name to value. Flags that the resource decides are refused."""
 
