@@ -15,6 +15,7 @@ import numpy as np
 from tandem_serving.calls import IntArray
 from tandem_serving.errors import RequestError
 from tandem_serving.inputs import Array, Inputs
+from tandem_serving.text import whole_characters
 from tandem_serving.tokenizer import Tokenizer
 
 _TEXT, _IDS = "text_input", "input_ids"
@@ -215,7 +216,7 @@ class Parser:
 
     def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
         ids = inputs.token_ids(_IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
-        return self._tokenizer.decode(ids), ids
+        return whole_characters(self._tokenizer.decode, ids), ids
 
     def _check_lengths(self, length: int, max_tokens: int | None) -> None:
         limit = self._limits.max_sequence_len

@@ -144,7 +144,8 @@ class Service:
             burst=BURST_SECONDS if request.stream and not reproducible else math.inf,
         )
         probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
-        text = TextStream(Detokenizer(self._tokenizer.decode, prompt.ids.tolist()), StopText(prompt.stop_words))
+        detokenizer = Detokenizer(self._tokenizer.decode, prompt.ids.tolist(), prompt.text)
+        text = TextStream(detokenizer, StopText(prompt.stop_words))
         return Generation(
             job=job,
             loop=Loop(sequence),

@@ -19,6 +19,12 @@ _WINDOW_TOKENS = 8
 Decode = Callable[[list[int]], str]
 
 
+def whole_characters(decode: Decode, prompt: list[int]) -> str:
+    """A prompt's text without a character that is incomplete at its end: that comes with the new text."""
+    texts = [decode(prompt[: len(prompt) - cut]) for cut in range(min(len(prompt) + 1, _CHARACTER_TOKENS))]
+    return next((text for text in texts if not text.endswith(REPLACEMENT)), texts[0])
+
+
 class Detokenizer:
     """Turns tokens into text deltas that never end inside a character.
 
@@ -26,11 +32,14 @@ class Detokenizer:
     cut where the text before was complete. Concatenated deltas are the text of the whole sequence.
     """
 
-    def __init__(self, decode: Decode, prompt: list[int]) -> None:
+    def __init__(self, decode: Decode, prompt: list[int], text: str = "") -> None:
+        """`text` is the prompt's; a U+FFFD at its end is its own, and no incomplete character of its tokens."""
         self._decode = decode
         start, end = self._context(prompt)
         self._window = prompt[start:]
-        self._sent = len(self._decode(prompt[start:end]))
+        known = self._decode(self._window)
+        known = known if text.endswith(REPLACEMENT) else known.rstrip(REPLACEMENT)
+        self._sent = max(len(self._decode(prompt[start:end])), len(known))
         self._safe = end - start
 
     def push(self, tokens: list[int]) -> str:
@@ -57,7 +66,8 @@ class Detokenizer:
         for end in range(length, max(-1, length - _CHARACTER_TOKENS), -1):
             first = max(0, end - _CONTEXT_TOKENS)
             for start in range(first, max(-1, first - _CHARACTER_TOKENS), -1):
-                if REPLACEMENT not in self._decode(prompt[start:end]):
+                text = self._decode(prompt[start:end])
+                if not text.startswith(REPLACEMENT) and not text.endswith(REPLACEMENT):
                     return start, end
         return length, length
 

@@ -161,6 +161,12 @@ def test_token_ids_instead_of_text() -> None:
     assert (second.ids, second.text) == ([103], "g")
 
 
+def test_an_incomplete_character_of_token_ids_is_left_to_the_new_text() -> None:
+    ids = np.array([[100, 101, *"🗼".encode()[:3]]], np.int32)
+    (prompt,) = parser().parse({"input_ids": ids}).prompts
+    assert (prompt.ids, prompt.text) == (ids[0].tolist(), "de")
+
+
 GUIDES: list[tuple[str, str, dict[str, Any] | str]] = [
     ("json", "", {"json_object": True}),
     ("json_schema", '{"type": "object"}', {"json": '{"type": "object"}'}),

@@ -10,6 +10,7 @@ import pytest
 from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery
 from tandem_serving.inputs import Array
+from tandem_serving.tokenizer import Tokenizer
 from unit.serving.mock_engine import counting
 from unit.serving.services import (
     ALONE,
@@ -57,6 +58,20 @@ def test_prompt_is_repeated_unless_excluded(start: Start) -> None:
     assert repeated.text == "def add(" + without.text
     streamed = ask(service, inputs | STREAM).wait().chunks
     assert text(streamed) == without.text, "a stream holds new text alone"
+
+
+@pytest.mark.parametrize("echoed", [1, 2, 4, 5, 6, 7, 8, 12])
+def test_repeated_prompt_ends_where_the_new_text_begins(start: Start, tokenizer: Tokenizer, echoed: int) -> None:
+    """The end of its token ids may be a part of a character, which the answer completes."""
+    whole = tokenizer.encode("é 🗼\ufffdaé🗼🗼")
+    service = start(MockEngines(target_model=lambda ids: whole[len(ids)]))
+    inputs = {
+        "input_ids": np.array([whole[:echoed]], np.int32),
+        "max_tokens": np.array([[len(whole) - echoed]], np.int32),
+    }
+    (answer,) = ask(service, inputs).wait().chunks
+    assert answer.ids == whole
+    assert answer.text == "é 🗼\ufffdaé🗼🗼"
 
 
 def test_each_prompt_ends_by_itself(start: Start) -> None:

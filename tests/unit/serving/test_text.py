@@ -36,6 +36,15 @@ def test_deltas_are_whole_characters_and_add_up(
     assert not any("\ufffd" in delta for delta in deltas)
 
 
+@pytest.mark.parametrize("prompt", ["caf\ufffd", "caf\ufffdx", "\ufffd", "a\ufffd\ufffd b", "🗼\ufffdé"])
+@pytest.mark.parametrize("tokenizer", [t for t, _ in MADE], ids=[name for _, name in MADE])
+def test_replacement_characters_of_the_prompt_are_not_repeated(prompt: str, tokenizer: tokenizers.Tokenizer) -> None:
+    ids = tokenizer.encode(prompt, add_special_tokens=False).ids
+    detokenizer = Detokenizer(tokenizer.decode, ids, prompt)
+    new = tokenizer.encode("s🗼", add_special_tokens=False).ids
+    assert "".join(detokenizer.push([token]) for token in new) == "s🗼"
+
+
 def test_incomplete_character_comes_with_the_flush_as_replacement() -> None:
     tokenizer = byte_level(258)
     ids = tokenizer.encode("ab🗼").ids

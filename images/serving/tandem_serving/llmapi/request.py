@@ -18,6 +18,7 @@ from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import RequestError
 from tandem_serving.inputs import Array, Inputs
 from tandem_serving.request import SAMPLING
+from tandem_serving.text import whole_characters
 
 TEXT, IDS = "text_input", "input_ids"
 PREFIX = "sampling_param_"
@@ -193,7 +194,7 @@ class Parser:
 
     def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
         ids = inputs.token_ids(IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
-        return self._codec.decode(ids), ids
+        return whole_characters(self._codec.decode, ids), ids
 
     def _check_length(self, length: int, max_tokens: int) -> None:
         limit = self._limits.max_sequence_len
