@@ -138,11 +138,13 @@ class TextStream:
     """A sequence's text: tokens in, pieces out.
 
     A character belongs to the token that completes it. Usually a step gives one piece; text that was
-    held back may need one of its own, as a piece is draft text followed by the target's.
+    held back may need one of its own, as a piece is draft text followed by the target's. `stop_ids`: stop words that
+    are special tokens, which have no text.
     """
 
     detokenizer: Detokenizer
     stop: StopText
+    stop_ids: frozenset[int] = frozenset()
     _pending: deque[tuple[int, bool]] = field(default_factory=deque)
 
     def push(self, ids: list[int], accepted: int, last: bool) -> TextStep:
@@ -152,12 +154,20 @@ class TextStream:
         runs: list[tuple[str, bool]] = []
         for end, token in enumerate(ids, 1):
             # One by one: a stop word may end at any.
+            if token in self.stop_ids:
+                self._flush(runs)
+                return TextStep(_pieces(runs), end, stopped=True)
             if self._add(self.detokenizer.push([token]), end <= accepted, runs):
                 return TextStep(_pieces(runs), end, stopped=True)
-        stopped = last and self._add(self.detokenizer.flush(), False, runs)
-        if last and not stopped:
-            self._emit(self.stop.flush(), runs)
+        stopped = last and self._flush(runs)
         return TextStep(_pieces(runs), len(ids), stopped)
+
+    def _flush(self, runs: list[tuple[str, bool]]) -> bool:
+        """What is held; whether a stop word was found in it."""
+        stopped = self._add(self.detokenizer.flush(), False, runs)
+        if not stopped:
+            self._emit(self.stop.flush(), runs)
+        return stopped
 
     def _unstopped(self, ids: list[int], accepted: int, last: bool) -> TextStep:
         """The step without stop words: nothing is held back, so its text is one piece."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ class Tokenizer:
         self._tokenizer.no_padding()
         self.end_ids = checkpoint.end_ids(folder) or self._named_end(folder)
         self.pad_id = self.end_ids[0] if self.end_ids else 0
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = {token.content: id_ for id_, token in added.items() if token.special}
         self._longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
@@ -43,6 +46,10 @@ class Tokenizer:
         """Text without special tokens; bytes that are no character become U+FFFD."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+    def special_ids(self, words: Iterable[str]) -> frozenset[int]:
+        """Those of the words that are special tokens, which `decode` leaves out."""
+        return frozenset(self._special[word] for word in words if word in self._special)
 
     def word_list(self, words: list[str]) -> IntArray:
         """Words as TensorRT-LLM's word list: int32[2, m], flat token ids over end offsets, padded with -1.

@@ -74,6 +74,21 @@ def test_repeated_prompt_ends_where_the_new_text_begins(start: Start, tokenizer:
     assert answer.text == "é 🗼\ufffdaé🗼🗼"
 
 
+@pytest.mark.parametrize("how", [STREAM, ALONE, ALONE | STREAM, {}], ids=["streamed", "alone", "alone, streamed", ""])
+def test_a_special_token_is_a_stop_word(start: Start, tokenizer: Tokenizer, how: dict[str, Any]) -> None:
+    """It has no text to be found in. It need not be one of the model's ends, or the request has another `end_id`."""
+    answer = [*tokenizer.encode("for i"), 0, *tokenizer.encode(" in range")]
+    first = len(tokenizer.encode("def add("))
+    service = start(MockEngines(target_model=lambda ids: answer[len(ids) - first]))
+    inputs = tensors("def add(", max_tokens=len(answer), **how) | {"end_id": np.array([[-1]], np.int32)}
+    assert text(ask(service, inputs).wait().chunks) == "for i in range"
+    stop = {"stop_words": np.array([[b"i j", b"<|endoftext|>"]], np.object_)}
+    chunks = ask(service, inputs | stop).wait().chunks
+    assert text(chunks) == "for i"
+    assert chunks[-1].finish_reason == "stop"
+    assert [token for chunk in chunks for token in chunk.ids] == answer[: answer.index(0) + 1]
+
+
 def test_each_prompt_ends_by_itself(start: Start) -> None:
     service = start(MockEngines())
     prompts = ("a", "def add(", "class Tree")
