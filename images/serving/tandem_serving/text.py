@@ -72,9 +72,12 @@ class Detokenizer:
         return length, length
 
     def _cut(self) -> None:
+        text = self._decode(self._window[self._safe :])
+        if not text:
+            return  # special tokens alone: behind them a decoder would drop a leading space
         self._window = self._window[self._safe :]
         self._safe = len(self._window)
-        self._sent = len(self._decode(self._window))
+        self._sent = len(text)
 
 
 class StopText:

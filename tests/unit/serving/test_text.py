@@ -36,6 +36,18 @@ def test_deltas_are_whole_characters_and_add_up(
     assert not any("\ufffd" in delta for delta in deltas)
 
 
+@pytest.mark.parametrize("sizes", [[9, 1], [10, 2], [2, 9, 3]], ids=str)
+def test_the_space_behind_special_tokens_stays(sizes: list[int]) -> None:
+    tokenizer = byte_fallback()
+    tokenizer.add_special_tokens(["</s>"])
+    the, end, cat = (tokenizer.get_vocab()[token] for token in ("▁the", "</s>", "▁cat"))
+    ids = [the] * (sum(sizes) - sizes[-1]) + [end] * sizes[-1] + [cat] * 3
+    detokenizer = Detokenizer(lambda tokens: str(tokenizer.decode(tokens)), [])
+    steps = [ids[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes))]
+    text = "".join(detokenizer.push(step) for step in [*steps, [cat], [cat, cat]])
+    assert text == tokenizer.decode(ids) == " ".join(["the"] * ids.count(the) + ["cat"] * 3)
+
+
 @pytest.mark.parametrize("prompt", ["caf\ufffd", "caf\ufffdx", "\ufffd", "a\ufffd\ufffd b", "🗼\ufffdé"])
 @pytest.mark.parametrize("tokenizer", [t for t, _ in MADE], ids=[name for _, name in MADE])
 def test_replacement_characters_of_the_prompt_are_not_repeated(prompt: str, tokenizer: tokenizers.Tokenizer) -> None:
