@@ -37,7 +37,7 @@ UNSUPPORTED_TRUE = {
 }
 UNSUPPORTED_ABOVE_ONE = {
     "beam_width": "a draft is verified against one sequence; send 1, or ask the tensorrt_llm model",
-    "num_return_sequences": "send the prompt several times in one request instead",
+    "num_return_sequences": "send the prompt several times in one request instead, each with a seed of its own",
 }
 
 

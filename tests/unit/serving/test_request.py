@@ -57,7 +57,10 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
     ({"repetition_penalty": real(0)}, "repetition_penalty is 0.0: it must be above 0"),
     ({"presence_penalty": real(float("inf"))}, "presence_penalty is inf: it must be finite"),
     ({"beam_width": integer(2)}, "beam_width 2 is not supported"),
-    ({"num_return_sequences": integer(3)}, "num_return_sequences 3 is not supported"),
+    (
+        {"num_return_sequences": integer(3)},
+        "send the prompt several times in one request instead, each with a seed",
+    ),
     ({"decoder_text_input": strings(["x"])}, "decoder_text_input is not supported"),
     ({"image_url_input": strings(["x"])}, "image_url_input is not supported: this service takes text only"),
     ({"lora_weights": np.zeros((1, 1, 4), np.float16)}, "belong to a task: send all three"),
