@@ -56,7 +56,8 @@ def _type(node: Schema) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     if low is not None and high is not None:
         return f"{kind}, {low} to {high}"
-    return f"{kind}, at least {low}" if low is not None else kind
+    bounds = f", at least {low}" if low is not None else f", at most {high}" if high is not None else ""
+    return f"{kind}{bounds}"
 
 
 def _plain(value: Any) -> str:
