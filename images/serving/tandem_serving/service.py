@@ -145,7 +145,7 @@ class Service:
         )
         probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
         detokenizer = Detokenizer(self._tokenizer.decode, prompt.ids.tolist(), prompt.text)
-        stop_ids = self._tokenizer.special_ids(prompt.stop_words)
+        stop_ids = self._tokenizer.special(prompt.stop_words)
         text = TextStream(detokenizer, StopText(prompt.stop_words), stop_ids)
         return Generation(
             job=job,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -142,12 +142,12 @@ class TextStream:
 
     A character belongs to the token that completes it. Usually a step gives one piece; text that was
     held back may need one of its own, as a piece is draft text followed by the target's. `stop_ids`: stop words that
-    are special tokens, which have no text.
+    are special tokens, which have no text, by their ids.
     """
 
     detokenizer: Detokenizer
     stop: StopText
-    stop_ids: frozenset[int] = frozenset()
+    stop_ids: Mapping[int, str] = field(default_factory=dict)
     _pending: deque[tuple[int, bool]] = field(default_factory=deque)
 
     def push(self, ids: list[int], accepted: int, last: bool) -> TextStep:
@@ -158,7 +158,8 @@ class TextStream:
         for end, token in enumerate(ids, 1):
             # One by one: a stop word may end at any.
             if token in self.stop_ids:
-                self._flush(runs)
+                if not self._flush(runs):
+                    self.stop.found = self.stop_ids[token]
                 return TextStep(_pieces(runs), end, stopped=True)
             if self._add(self.detokenizer.push([token]), end <= accepted, runs):
                 return TextStep(_pieces(runs), end, stopped=True)

@@ -47,9 +47,9 @@ class Tokenizer:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
-    def special_ids(self, words: Iterable[str]) -> frozenset[int]:
-        """Those of the words that are special tokens, which `decode` leaves out."""
-        return frozenset(self._special[word] for word in words if word in self._special)
+    def special(self, words: Iterable[str]) -> dict[int, str]:
+        """Those of the words that are special tokens, which `decode` leaves out, by their ids."""
+        return {self._special[word]: word for word in words if word in self._special}
 
     def word_list(self, words: list[str]) -> IntArray:
         """Words as TensorRT-LLM's word list: int32[2, m], flat token ids over end offsets, padded with -1.

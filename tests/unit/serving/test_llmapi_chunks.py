@@ -52,6 +52,18 @@ def test_a_stop_word_ends_it_and_is_named(tokenizer: Tokenizer, stream: bool) ->
     assert (chunks[-1].finish_reason, chunks[-1].stop_reason) == ("stop", "return")
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_special_token_is_a_stop_word(tokenizer: Tokenizer, stream: bool) -> None:
+    """It has no text to be found in."""
+    before, behind = tokenizer.encode("for i"), tokenizer.encode(" in range")
+    prompt = Prompt(0, "# ", tokenizer.encode("# "), {}, ("i j", "<|endoftext|>"), {0: "<|endoftext|>"})
+    writer = Writer(prompt, Request((), stream, stop_reason=True), tokenizer.decode)
+    chunks = [chunk for end in (2, None) if (chunk := writer.write(Progress([*before, 0, *behind][:end], "")))]
+    assert "".join(chunk.text for chunk in chunks) == "for i"
+    assert [token for chunk in chunks for token in chunk.ids] == [*before, 0]
+    assert (chunks[-1].finish_reason, chunks[-1].stop_reason) == ("stop", "<|endoftext|>")
+
+
 def test_what_was_not_asked_for_is_left_out(tokenizer: Tokenizer) -> None:
     over = Progress([5], "stop", "7", -1.5, Figures(2.0, 3, 1, {"arrival_time_ns": 1}))
     prompt = Prompt(0, "#", [4], {})

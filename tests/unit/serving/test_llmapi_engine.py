@@ -19,7 +19,7 @@ class Slow:
 
     began, go_on = threading.Event(), threading.Event()
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, **_: bool) -> list[int]:
         self.began.set()
         assert self.go_on.wait(10)
         return [1]
@@ -46,6 +46,11 @@ def test_streams_do_not_wait_for_a_long_prompt() -> None:
 def test_both_of_its_tokenizers_are_the_same() -> None:
     codec = _codec(Tokenizer(PAIR))
     assert codec.decode(codec.encode("def add(a, b):")) == "def add(a, b):"
+
+
+def test_which_words_are_special_tokens() -> None:
+    words = ("return", "<|endoftext|>", "def <|endoftext|>", "", " ", "<|nothing|>")
+    assert _codec(Tokenizer(PAIR)).special(words) == {0: "<|endoftext|>"}
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -14,6 +14,7 @@ CODEC = Codec(
     encode=lambda text: list(text.encode()),
     decode=lambda ids: bytes(ids).decode(errors="replace"),
     longest_token=1,
+    special=lambda words: {},
 )
 
 

@@ -81,7 +81,7 @@ class Writer:
         self._prompt = prompt
         self._request = request
         self._stop = StopText(prompt.stop_words)
-        self._text = TextStream(Detokenizer(decode, prompt.ids, prompt.text), self._stop)
+        self._text = TextStream(Detokenizer(decode, prompt.ids, prompt.text), self._stop, prompt.stop_ids)
         self._seen = 0
         self._all = Chunk(prompt.index, "", [])
 

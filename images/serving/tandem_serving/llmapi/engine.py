@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from tandem_serving.errors import EngineError, RequestError
@@ -133,7 +133,12 @@ def _codec(tokenizer: Any) -> Codec:
             # Without the clean-up of spaces, which would change text that was sent already.
             return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
-    return Codec(encode, decode, dialect.longest_token(tokenizer))
+    def special(words: Iterable[str]) -> dict[int, str]:
+        with encoding:
+            tokens = {word: encoder.encode(word, add_special_tokens=False) for word in words if word.strip()}
+        return {ids[0]: word for word, ids in tokens.items() if len(ids) == 1 and not decode(ids)}
+
+    return Codec(encode, decode, dialect.longest_token(tokenizer), special)
 
 
 def first_line(error: Exception) -> str:

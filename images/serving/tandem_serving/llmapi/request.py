@@ -7,7 +7,7 @@ else one value for all of them or n. All prompts are checked before any work sta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,8 @@ class Lora:
 class Prompt:
     """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
 
-    `stop_words` are looked for in the text here, not by the engine. `echo`: repeat `text` in an answer that is
+    `stop_words` are looked for in the text here, not by the engine; `stop_ids` are those that have none, special
+    tokens. `echo`: repeat `text` in an answer that is
     not streamed.
     """
 
@@ -96,6 +97,7 @@ class Prompt:
     ids: list[int]
     sampling: Mapping[str, Any]
     stop_words: tuple[str, ...] = ()
+    stop_ids: Mapping[int, str] = field(default_factory=dict)
     echo: bool = False
     guide: Mapping[str, Any] = field(default_factory=dict)
     lora: Lora | None = None
@@ -120,11 +122,13 @@ class Request:
 @dataclass(frozen=True)
 class Codec:
     """The engine's own tokenizer: `encode` adds the special tokens that the model wants, `decode` drops them. One
-    thread may encode while another decodes. `longest_token`: characters that a token stands for at most."""
+    thread may encode while another decodes. `longest_token`: characters that a token stands for at most. `special`:
+    those words that are special tokens, by their ids."""
 
     encode: Callable[[str], list[int]]
     decode: Callable[[list[int]], str]
     longest_token: int
+    special: Callable[[Iterable[str]], dict[int, str]]
 
 
 class Parser:
@@ -169,12 +173,14 @@ class Parser:
         sampling = _sampling(inputs, i)
         self._check_length(len(ids), sampling["max_tokens"])
         self._check_best_of(sampling.get("best_of", 1))
+        stop_words = tuple(inputs.strings(f"{PREFIX}stop", i))
         return Prompt(
             index=i,
             text=text,
             ids=ids,
             sampling=sampling,
-            stop_words=tuple(inputs.strings(f"{PREFIX}stop", i)),
+            stop_words=stop_words,
+            stop_ids=self._codec.special(stop_words),
             echo=not stream and not inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False),
             guide=self._guide(inputs, i),
             lora=self._lora(inputs, i),
