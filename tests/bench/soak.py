@@ -203,7 +203,8 @@ def main(
     outcomes, samples = Outcomes(), []
     with tempfile.TemporaryDirectory() as folder:
         made = bls.repository(Path(folder), "stand-in", max_engine_rows=64, adaptive=True, probe_share=0.05)
-        with TritonServer(made) as server, ThreadPoolExecutor(streams) as threads:
+        # The server ends first: where it broke, clients would wait for it for ever.
+        with ThreadPoolExecutor(streams) as threads, TritonServer(made) as server:
             texts = target_alone(server.grpc_url, threads)
             end = time.monotonic() + 60 * minutes
             loads = [threads.submit(load, server.grpc_url, seed, end, texts, outcomes) for seed in range(streams)]
