@@ -95,7 +95,8 @@ class DraftLength:
         self._trials = self._free = 0
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
         self._explored = 0.5  # rows up to which all lengths around were tried
-        self._doubt, self._back = DOUBT_SECONDS, False  # whether speculation came back since the start
+        self._doubt = DOUBT_SECONDS
+        self._back = False  # whether speculation came back since the start
         self._longest = 1.0  # seconds between two rounds that count, at most
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
         self._urge = 0.0

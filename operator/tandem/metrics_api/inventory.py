@@ -26,10 +26,8 @@ log = logging.getLogger(__name__)
 
 SERVER_PODS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER},{names.LABEL_COMPONENT}={names.SERVER}"
 """Where a replica is a group, its leader is its server: it alone publishes metrics."""
-
-
 MOST_START = 2 * STARTUP_PERIOD_SECONDS * STARTUP_FAILURES
-"""The kubelet ends a container that takes half as long to start."""
+"""Seconds; the kubelet ends a container that takes half as long to start."""
 LATEST = 5
 """So many of the youngest Ready pods say how long a replica takes to start."""
 

@@ -64,12 +64,18 @@ def serve(revision: Path) -> subprocess.Popen[str]:
     return start(revision, "serve", "--models", str(revision.parent / "models"))
 
 
-def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) -> None:
-    process = serve(revision)
+def started(process: subprocess.Popen[str]) -> str:
+    """What the server says of its arguments; it is ready then."""
     assert process.stdout is not None
     lines = iter(process.stdout.readline, "")
     said = next(line for line in lines if line.startswith("arguments"))
     assert next(lines) == "ready\n"
+    return said
+
+
+def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) -> None:
+    process = serve(revision)
+    said = started(process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 7, errors
@@ -85,10 +91,7 @@ def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytes
     monkeypatch.setenv("MARK", "the image's")
     change(revision, server={"command": [sys.executable, "-c", SERVER, "--model-repository=elsewhere"]})
     process = serve(revision)
-    assert process.stdout is not None
-    lines = iter(process.stdout.readline, "")
-    said = next(line for line in lines if line.startswith("arguments"))
-    assert next(lines) == "ready\n"
+    said = started(process)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert "['--model-repository=elsewhere'] mark set" in said
