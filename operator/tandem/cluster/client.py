@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import aiohttp
+import yaml
 from kubernetes.aio import client, config
 from kubernetes.aio.config import ConfigException
 
@@ -25,6 +26,8 @@ WATCH_SECONDS, WATCH_SILENT_SECONDS = 300, 120
 FOR_PEOPLE = ("failed to create typed patch object", "failed to convert new object", "failed calling webhook")
 """What the API server answers with 500 though no later try helps by itself: an unknown field, a key that is there
 twice or a quantity that is none in what is applied, and an admission webhook that is away."""
+UNUSABLE = (ConfigException, OSError, yaml.YAMLError, TypeError, ValueError)
+"""What the client raises of a kubeconfig: it stumbles over one that is empty, or holds something else."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
@@ -45,6 +48,13 @@ def current_namespace(pod: Path = Path("/var/run/secrets/kubernetes.io/serviceac
     return str(context["context"].get("namespace", "default"))
 
 
+async def _configure(configuration: client.Configuration) -> None:
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except ConfigException:
+        await config.load_kube_config(client_configuration=configuration)
+
+
 class Api:
     """Requests to one API server. Use as an asynchronous context manager, or `close()` it."""
 
@@ -58,20 +68,17 @@ class Api:
         """Connect with the pod's service account, else with the current kubeconfig.
 
         Raises:
-            SettingsError: there is neither.
+            SettingsError: there is neither, or it cannot be used.
         """
         configuration = client.Configuration()
         try:
-            config.load_incluster_config(client_configuration=configuration)
-        except ConfigException:
-            try:
-                await config.load_kube_config(client_configuration=configuration)
-            except (ConfigException, OSError) as error:
-                raise SettingsError(
-                    f"no cluster to talk to: neither a pod's service account nor a kubeconfig ({error});"
-                    " set KUBECONFIG"
-                ) from error
-        api_client = client.ApiClient(configuration)
+            await _configure(configuration)
+            api_client = client.ApiClient(configuration)  # reads the authority's certificate
+        except UNUSABLE as error:
+            raise SettingsError(
+                "no cluster to talk to: neither a pod's service account nor a kubeconfig that can be used"
+                f" ({' '.join(str(error).split())}); set KUBECONFIG"
+            ) from error
         api_client.user_agent = f"tandem/{tandem.__version__}"
         return cls(api_client)
 

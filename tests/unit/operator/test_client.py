@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster.client import _error, current_namespace
-from tandem.errors import AlreadyExists, Refused, Transient
+from tandem.cluster.client import Api, _error, current_namespace
+from tandem.errors import AlreadyExists, Refused, SettingsError, Transient
 
 KUBECONFIG = """
 apiVersion: v1
@@ -38,6 +38,35 @@ def test_a_persons_namespace_is_their_contexts(
 def test_a_pods_namespace_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("tandem-system")
     assert current_namespace(tmp_path / "namespace") == "tandem-system"
+
+
+BROKEN = [
+    (b"", "an empty file, as a shell leaves it whose command failed"),
+    (b"[]", "a list"),
+    (b"contexts: [", "no YAML"),
+    (b"\xff\xfe", "no UTF-8"),
+    (
+        (KUBECONFIG % "").replace("context: {cluster: c,", "context: {cluster: gone,").encode(),
+        "a cluster that is not there",
+    ),
+    (
+        (KUBECONFIG % "").replace('nowhere:1"', 'nowhere:1", certificate-authority-data: bm9uZQ==').encode(),
+        "an authority that is no certificate",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kubeconfig", "why"), BROKEN, ids=[row[1] for row in BROKEN])
+async def test_a_kubeconfig_that_cannot_be_used_is_said_to_be_one(
+    kubeconfig: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kubeconfig").write_bytes(kubeconfig)
+    monkeypatch.setattr(
+        "kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig")
+    )
+    with pytest.raises(SettingsError, match="nor a kubeconfig that can be used") as told:
+        await Api.connect()
+    assert "\n" not in str(told.value), why
 
 
 ANSWERS = [
