@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ClusterError
+from tandem.cli.documents import documents
 
 from .conftest import SERVICE, Namespace, edited
 
@@ -247,6 +248,65 @@ def test_refused_names(untouched: Namespace, name: str) -> None:
     with pytest.raises(ClusterError) as refused:
         untouched.run("apply", "-f", "-", stdin=json.dumps(raw))
     assert "DNS-1035 label of at most 40 characters" in str(refused.value)
+
+
+METADATA: list[tuple[str, str, str]] = [
+    # metadata beside the name, path of what is wrong, reason
+    ("labels: {version: 2}", "metadata.labels", "a label that YAML reads as a number"),
+    ("labels: {build: 1e3}", "metadata.labels", "a digest that kubectl reads as a number"),
+    ("labels: [team-a]", "metadata.labels", "labels without values"),
+    ("labels: {team: a b}", "metadata.labels", "no label value"),
+    ("annotations: {reviewed: yes}", "metadata.annotations", "an annotation that YAML reads as a truth"),
+    ("lables: {team: a}", "metadata.lables", "a misspelt field"),
+    ("namespace: 7", "metadata.namespace", "a namespace that YAML reads as a number"),
+]
+
+
+@pytest.mark.parametrize(("metadata", "path", "reason"), METADATA, ids=[row[2] for row in METADATA])
+def test_refused_metadata(untouched: Namespace, metadata: str, path: str, reason: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        untouched.run("create", "-f", "-", stdin=with_metadata(metadata))
+    assert path in str(refused.value), reason
+
+
+def with_metadata(metadata: str) -> str:
+    """The service with further metadata, as YAML."""
+    return SERVICE.replace("{name: svc}", f"{{name: svc, {metadata}}}")
+
+
+SCALARS = """
+small: 1e-5
+thousand: 1e3
+signed: 1.0e+5
+whole: 2.0
+half: .5
+octal: 017
+its_new_spelling: 0o17
+hexadecimal: 0x1f
+no_octal: 08
+grouped: 1_000
+date: 2026-01-01
+moment: 2026-01-01T00:00:00Z
+minutes: 1:30
+truth: yes
+its_letter: y
+switched: on
+"equals": =
+12: a number for a key
+true: a truth for a key
+quoted: "1e3"
+"""
+
+
+def test_scalars_are_read_as_kubectl_reads_them(namespace: Namespace) -> None:
+    lines = "".join(f"      {line}\n" for line in SCALARS.strip().splitlines())
+    service = SERVICE.replace(
+        "{mode: BLS, profile: reference}", f"\n    mode: LLMAPI\n    profile: p\n    extraLlmArgs:\n{lines}"
+    )
+    namespace.run("apply", "-f", "-", stdin=service)
+    stored = namespace.get("sis", "svc")["spec"]["runtime"]["extraLlmArgs"]
+    (ours,) = documents(SCALARS)
+    assert json.dumps(ours, sort_keys=True) == json.dumps(stored, sort_keys=True)
 
 
 ACCEPTED: list[tuple[dict[str, Any], str]] = [

@@ -2,6 +2,7 @@
 unknown fields, CEL rules. Types and bounds are pydantic's to check, from the same source."""
 
 import copy
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,6 +12,13 @@ from typing import Any
 from tandem.api.crd import root_schema
 
 Schema = dict[str, Any]
+METADATA = {
+    *("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "managedFields"),
+    *("uid", "resourceVersion", "generation", "selfLink"),
+    *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+}
+"""Fields of meta/v1 ObjectMeta, which are Kubernetes' own and not in the CRD's schema."""
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 OPEN = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -26,7 +34,27 @@ def without_nulls(manifest: dict[str, Any]) -> dict[str, Any]:
 def problems(manifest: dict[str, Any]) -> list[str]:
     """What the API server would refuse in a manifest that fits the API types, each with its path."""
     schema = _schema()
-    return list(_problems(_defaulted(manifest, schema), schema, ""))
+    return [*_of_metadata(manifest["metadata"]), *_problems(_defaulted(manifest, schema), schema, "")]
+
+
+def _of_metadata(metadata: dict[str, Any]) -> Iterator[str]:
+    for key in sorted(metadata.keys() - METADATA):
+        yield f"metadata.{key}: unknown field: check its spelling, or remove it"
+    if not isinstance(metadata.get("namespace", ""), str):
+        yield "metadata.namespace: must be a text: put it in quotes"
+    for kind in ("labels", "annotations"):
+        texts = metadata.get(kind, {})
+        if not isinstance(texts, dict):
+            yield f"metadata.{kind}: must be names with their texts"
+            continue
+        for key, value in texts.items():
+            if not isinstance(value, str):
+                yield f"metadata.{kind}.{key}: must be a text: put it in quotes"
+            elif kind == "labels" and not LABEL_VALUE.fullmatch(value):
+                yield (
+                    f"metadata.labels.{key}: must be at most 63 letters, digits, '-', '_' and '.', the first and the"
+                    " last of them a letter or digit"
+                )
 
 
 @cache

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from tandem.accept import Accepted, Refusal, accept
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import admission
+from tandem.cli.documents import documents
 from tandem.errors import TandemError
 from tandem.settings import Settings
 
@@ -79,10 +79,10 @@ def _judge(raw: dict[str, Any], settings: Settings) -> Judged:
 
 def _services(text: str) -> list[dict[str, Any]]:
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document]
-    except yaml.YAMLError as error:
-        raise ManifestError(f"not YAML: {error}") from error
-    services = [each for document in documents for each in _items(document) if each.get("kind") == KIND]
+        found = documents(text)
+    except ValueError as error:
+        raise ManifestError(str(error)) from error
+    services = [each for document in found for each in _items(document) if each.get("kind") == KIND]
     if not services:
         raise ManifestError(f"no {KIND} in the file")
     return services
@@ -103,7 +103,7 @@ def _parse(raw: dict[str, Any]) -> SpeculativeInferenceService:
     raw = {**raw, "metadata": {"namespace": "default", **meta}}
     try:
         # As JSON and strict: the API server takes no "2" for 2.
-        return SpeculativeInferenceService.model_validate_json(json.dumps(raw, default=str), strict=True)
+        return SpeculativeInferenceService.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         raise ManifestError("\n".join([f"{meta['name']}:", *lines])) from error

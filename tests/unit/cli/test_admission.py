@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from integration.conftest import SERVICE, edited
-from integration.test_admission import ROWS
+from integration.test_admission import METADATA, ROWS, SCALARS, with_metadata
 from tandem.api.crd import root_schema
+from tandem.cli.documents import documents
 from tandem.cli.manifests import ManifestError, accepted_all
 from tandem.settings import load_settings
 
@@ -21,6 +22,46 @@ def test_refused_offline_too(change: dict[str, Any], message: str, reason: str) 
         accepted_all(json.dumps(edited(SERVICE, **change)), load_settings())
     if message in RULES:  # a rule's own words; types and bounds have pydantic's
         assert message in str(refused.value), reason
+
+
+@pytest.mark.parametrize(("metadata", "path", "reason"), METADATA, ids=[row[2] for row in METADATA])
+def test_metadata_is_refused_offline_too(metadata: str, path: str, reason: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        accepted_all(with_metadata(metadata), load_settings())
+    assert path in str(refused.value), reason
+
+
+def test_metadata_that_is_taken() -> None:
+    metadata = "labels: {app.kubernetes.io/version: '2', team: , empty: ''}, annotations: {reviewed: 2026-01-01}"
+    assert len(accepted_all(with_metadata(metadata), load_settings())) == 1
+
+
+def test_scalars_as_kubectl_reads_them() -> None:
+    (found,) = documents(SCALARS)
+    assert (found["small"], found["thousand"], found["whole"], found["octal"]) == (1e-5, 1000, 2, 15)
+    assert (found["date"], found["minutes"], found["its_letter"], found["12"]) == (
+        "2026-01-01",
+        "1:30",
+        True,
+        "a number for a key",
+    )
+    assert type(found["whole"]) is int, "as the API server has it"
+
+
+UNREADABLE = [
+    # text, what is said of it, reason
+    ("a: [", "not YAML: while parsing a flow node", "no end"),
+    ("&a {b: *a}", "not YAML that JSON can be made of: Circular", "an anchor that contains itself"),
+    ("[" * 2000, "it is too deep", "too deep"),
+    ("a: .inf", "not YAML that JSON can be made of: Out of range", "JSON has no infinity"),
+    ("a: !!binary aGk=", "not YAML that JSON can be made of: Object of type bytes", "nor bytes"),
+]
+
+
+@pytest.mark.parametrize(("text", "said", "reason"), UNREADABLE, ids=[row[2] for row in UNREADABLE])
+def test_what_is_no_manifest_is_said_in_words(text: str, said: str, reason: str) -> None:
+    with pytest.raises(ManifestError, match=said):
+        accepted_all(text, load_settings())
 
 
 def messages(schema: dict[str, Any]) -> Iterator[str]:
