@@ -78,7 +78,7 @@ app.kubernetes.io/component: metrics
 {{- $given := .Values.keda.prometheus -}}
 {{- $modes := list -}}
 {{- range $parameter, $mode := dict "bearerToken" "bearer" "cert" "tls" "username" "basic" -}}
-{{- if hasKey $given.parameters $parameter }}{{ $modes = append $modes $mode }}{{ end -}}
+{{- if hasKey ($given.parameters | default dict) $parameter }}{{ $modes = append $modes $mode }}{{ end -}}
 {{- end -}}
 {{- if and (or $given.secretName $given.headers) (not .Values.keda.prometheusUrl) }}{{ fail "keda.prometheus says who asks keda.prometheusUrl: write that too" }}{{ end -}}
 {{- if ne (empty $given.secretName) (empty $given.parameters) }}{{ fail "keda.prometheus.secretName and parameters (its keys) go together: write both, or neither" }}{{ end -}}

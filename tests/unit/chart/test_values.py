@@ -85,6 +85,11 @@ REFUSED: list[tuple[str, Values, str, str]] = [
         "/metricsServer/prometheus/headers/X-A",
         "does not match pattern",
     ),
+    ("a block whose lines are all comments", {"lease": None}, "at ''", "missing property 'lease'"),
+    ("such a block in a block", {"metricsServer": {"prometheus": None}}, "/metricsServer", "'prometheus'"),
+    ("no level at all, with which no pod starts", {"logLevel": None}, "at ''", "missing property 'logLevel'"),
+    ("nor an image", {"image": {"repository": None}}, "/image", "missing property 'repository'"),
+    ("uninstalling would delete all services", {"crds": {"keep": None}}, "/crds", "missing property 'keep'"),
     ("no duration", {"metrics": {"podMonitor": {"interval": "often"}}}, "/interval", "does not match pattern"),
 ]
 
@@ -122,6 +127,11 @@ def test_what_does_not_go_together_is_refused_before_the_operator_would(
     helm: Helm, values: Values, message: str
 ) -> None:
     assert message in helm.refusal(values)
+
+
+def test_a_map_without_entries_may_be_null(helm: Helm) -> None:
+    maps = ({"keda": {"prometheus": {"parameters": None}}}, {"podLabels": None}, {"resources": None})
+    assert [bool(helm.template(values)) for values in maps] == [True] * 3
 
 
 # --- the operator's settings ----------------------------------------------------------------------
