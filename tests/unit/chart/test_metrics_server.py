@@ -119,6 +119,15 @@ def test_the_autoscaler_may_read_what_it_scales_by_alone(helm: Helm) -> None:
     assert rule == {"apiGroups": [METRICS_GROUP], "resources": [f"{RESOURCE}/{first}"], "verbs": ["get"]}
 
 
+def test_people_who_may_read_services_may_read_their_metrics(helm: Helm) -> None:
+    def read(values: Values) -> list[list[str]]:
+        rules = only(helm.template(values), "ClusterRole", "tandem-view")["rules"]
+        return [rule["resources"] for rule in rules if METRICS_GROUP in rule["apiGroups"]]
+
+    assert read({}) == [[f"{RESOURCE}/{metric}" for metric in METRICS]]
+    assert read({"metricsServer": {"register": False}}) == [], "nobody serves them here"
+
+
 def verbs(helm: Helm, resource: str, **values: Any) -> set[str]:
     roles = [o for o in objects(helm, **values) if o["kind"] in ("Role", "ClusterRole")]
     found = [rule for role in roles for rule in role["rules"] if resource in rule.get("resources", ())]
