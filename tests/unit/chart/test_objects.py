@@ -294,8 +294,16 @@ def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:
         (NAMESPACED, "kubectl -n team-a apply", "delete crd"),
         ({"crds": {"keep": False}}, "`helm uninstall` deletes ALL services", "To remove all"),
         ({"crds": {"install": False}}, "it waits until somebody has applied", "deletes ALL"),
+        (
+            {"metricsServer": {"certificate": {"secretName": "mine"}}, "keda": {"enabled": True}},
+            "trusts ca.crt of the Secret mine",
+            "tandem-metrics-certificate",
+        ),
     ],
-    ids=["all namespaces", "never others' services", "nor their resource", "keep is off", "no resource yet"],
+    ids=[
+        *("all namespaces", "never others' services", "nor their resource", "keep is off", "no resource yet"),
+        "a certificate of the administrator's",
+    ],
 )
 def test_notes_fit_the_values(helm: Helm, values: Values, said: str, unsaid: str) -> None:
     text = notes(helm, values)
