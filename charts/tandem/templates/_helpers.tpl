@@ -101,8 +101,23 @@ app.kubernetes.io/component: metrics
 {{ .Values.lease.name | default (include "tandem.operator" .) }}
 {{- end }}
 
+{{/* Refuses a profile of a new name that lacks what the operator asks of it at its start. */}}
+{{- define "tandem.profiles.check" -}}
+{{- $shipped := list "reference" "trtllm-26.07" "trtllm-1.3" -}}
+{{- range $profile := .Values.profiles -}}
+{{- if not (has .name $shipped) -}}
+{{- range $key := list "modes" "decodingTypes" -}}
+{{- if not (hasKey $profile $key) }}{{ fail (printf "profiles: %s is none of those that ship with Tandem (%s), so it needs %s: write them, or one of those names" $profile.name (join ", " $shipped) $key) }}{{ end -}}
+{{- end -}}
+{{- if and (has "LLMAPI" .modes) (not .llmArgs) }}{{ fail (printf "profiles: %s has mode LLMAPI, so it needs llmArgs: the dialect of its tensorrt_llm" .name) }}{{ end -}}
+{{- if and (has "BLS" .modes) (eq (.engineBackend | default "") "python") (not .engineSource) }}{{ fail (printf "profiles: %s has engineBackend python, so it needs engineSource" .name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* The settings file: the values that are set. A number may be 0, so emptiness is not the test. */}}
 {{- define "tandem.settings" -}}
+{{- include "tandem.profiles.check" . -}}
 {{- $settings := dict "lease" (dict "name" (include "tandem.lease" .)) -}}
 {{- range $key := list "namespaces" "servingImage" "fetcherImage" "metricsPeers" "profiles" -}}
 {{- with index $.Values $key }}{{ $_ := set $settings $key . }}{{ end -}}

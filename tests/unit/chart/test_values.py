@@ -18,6 +18,7 @@ from tandem.settings import (
     Profile,
     Settings,
     load_settings,
+    shipped_profiles,
 )
 from tandem.telemetry.credentials import Credentials
 
@@ -117,6 +118,22 @@ TOGETHER: list[tuple[str, Values, str]] = [
         "a window that is too short",
         {"metricsServer": {"windowSeconds": 29.5}},
         "29.5 is below twice intervalSeconds 15",
+    ),
+    ("a misspelt profile", {"profiles": [{"name": "refrence", "image": "m"}]}, "refrence is none of those that ship"),
+    (
+        "a profile that runs nothing in its modes",
+        {"profiles": [{"name": "mine", "image": "m", "modes": ["BLS"]}]},
+        "trtllm-1.3), so it needs decodingTypes",
+    ),
+    (
+        "arguments in nobody's dialect",
+        {"profiles": [{"name": "mine", "modes": ["LLMAPI"], "decodingTypes": {"LLMAPI": ["None"]}}]},
+        "mine has mode LLMAPI, so it needs llmArgs",
+    ),
+    (
+        "an engine from nowhere",
+        {"profiles": [{"name": "mine", "modes": ["BLS"], "decodingTypes": {}, "engineBackend": "python"}]},
+        "mine has engineBackend python, so it needs engineSource",
     ),
     ("a lease that no renewal may miss", {"lease": {"renewSeconds": 6}}, "6 is above a third of durationSeconds 15"),
 ]
@@ -258,6 +275,11 @@ def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> No
     assert shipped is not None
     assert profiles["reference"] == shipped.model_copy(update={"image": "r.example/ref:1"})
     assert profiles["mine"] == Profile.model_validate({**mine, **extras})
+
+
+def test_the_chart_knows_the_names_of_the_shipped_profiles(helm: Helm) -> None:
+    names = [profile["name"] for profile in shipped_profiles()]
+    assert f"({', '.join(names)})" in helm.refusal({"profiles": [{"name": "other"}]})
 
 
 def test_only_what_is_set_is_written(helm: Helm) -> None:
