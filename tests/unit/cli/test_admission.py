@@ -31,6 +31,22 @@ def test_metadata_is_refused_offline_too(metadata: str, path: str, reason: str) 
     assert path in str(refused.value), reason
 
 
+DIGEST = f"@sha256:{'0' * 64}"
+IMAGES = [
+    # image, reason
+    ("models", "of the node's own registry"),
+    ("registry.example:5000/models/llama:1", "a tag"),
+    (f"registry.example/models/llama{DIGEST}", "a digest"),
+    (f"registry.example:5000/models/llama:1{DIGEST}", "both, as tools write it that pin a tag"),
+]
+
+
+@pytest.mark.parametrize(("image", "reason"), IMAGES, ids=[row[1] for row in IMAGES])
+def test_images_that_are_taken(image: str, reason: str) -> None:
+    service = edited(SERVICE, target__model={"uri": f"oci://{image}"})
+    assert len(accepted_all(json.dumps(service), load_settings())) == 1, reason
+
+
 def test_metadata_that_is_taken() -> None:
     metadata = "labels: {app.kubernetes.io/version: '2', team: , empty: ''}, annotations: {reviewed: 2026-01-01}"
     assert len(accepted_all(with_metadata(metadata), load_settings())) == 1

@@ -13,9 +13,10 @@ ParallelSize = Annotated[int, Field(ge=1, le=64)]
 
 _SEGMENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _PATH = f"(/{_SEGMENT})*/?"
+_IMAGE = f"{_SEGMENT}(:[0-9]+)?(/{_SEGMENT})*(:[A-Za-z0-9._-]+)?(@[A-Za-z0-9._:-]+)?"
 _URI = (
     f"^(file:///[A-Za-z0-9._/-]+|hf://{_SEGMENT}/{_SEGMENT}{_PATH}|(s3|gs)://{_SEGMENT}{_PATH}"
-    f"|pvc://[a-z0-9][a-z0-9.-]*{_PATH}|oci://{_SEGMENT}(:[0-9]+)?(/{_SEGMENT})*([:@][A-Za-z0-9._:-]+)?)$"
+    f"|pvc://[a-z0-9][a-z0-9.-]*{_PATH}|oci://{_IMAGE})$"
 )
 
 
