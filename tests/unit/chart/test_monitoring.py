@@ -18,6 +18,7 @@ from tandem.api import GROUP, KIND
 from tandem.build.autoscaler import REPLICAS_NEEDED
 from tandem.metrics import ROUND_SECONDS
 from tandem.metrics_api.judgements import FAMILIES
+from tandem.telemetry.page import MAX_SERIES
 from tandem_serving import metrics
 from unit.operator.conftest import QUICKSTART, parse
 
@@ -82,6 +83,7 @@ def test_the_monitor_finds_the_serving_pods_and_names_their_service(helm: Helm) 
     labels = names.labels("quickstart", names.SERVER)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    assert monitor["spec"]["sampleLimit"] >= 10 * MAX_SERIES, "docs/collector.md: a hostile pod fills no answer"
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {port["name"] for port in build.endpoint(parse(QUICKSTART))["spec"]["ports"]}
     (relabeling,) = endpoint["relabelings"]
