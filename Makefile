@@ -61,7 +61,7 @@ lint: venv ## ruff, mypy strict, import layers
 	$(VENV)/bin/lint-imports
 
 .PHONY: unit
-unit: venv ## Unit tests (seconds)
+unit: venv ## Unit tests (minutes)
 	$(PY) -m pytest tests/unit -n 2 --dist loadfile
 
 .PHONY: triton
