@@ -18,6 +18,8 @@ from cluster import binaries
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 from cluster.ports import free_port
+from tandem import build
+from tandem.api.types import SpeculativeInferenceService
 
 from .conftest import (
     PATIENCE,
@@ -363,11 +365,14 @@ def removal(release: Release) -> list[list[str]]:
 
 def test_the_commands_of_the_notes_remove_all(everywhere: Release, one_team: Release) -> None:
     cluster = everywhere.cluster
-    Namespace(cluster, "team-a").apply()
+    for team in (Namespace(cluster, "team-a"), Namespace(cluster, "team-b")):
+        team.apply()
+        service = SpeculativeInferenceService.model_validate(team.get("sis", "svc"))
+        team.run("apply", "-f", "-", stdin=json.dumps(build.cache_claim(service)))
     for release in (one_team, everywhere):
         for program, *arguments in removal(release):
             release.helm(*arguments) if program == "helm" else cluster.kubectl.run(*arguments)
-    kinds = "deploy,svc,sa,cm,pdb,netpol,roles,rolebindings,clusterroles,clusterrolebindings,crd"
+    kinds = "deploy,svc,sa,cm,pvc,pdb,netpol,roles,rolebindings,clusterroles,clusterrolebindings,crd"
     assert cluster.kubectl.run("get", kinds, "-A", "-l", "app.kubernetes.io/name=tandem", "-o", "name") == ""
     leases = cluster.kubectl.run("get", "leases", "-A", "-o", "name")
     assert "tandem" not in leases

@@ -291,6 +291,7 @@ def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:
     [
         ({}, "kubectl delete sis --all -A", "deletes ALL"),
         (NAMESPACED, "kubectl -n team-b delete sis --all", "-A"),
+        (NAMESPACED, "kubectl -n team-b delete pvc -l app.kubernetes.io/managed-by=tandem", "-A"),
         (NAMESPACED, "kubectl -n team-a apply", "delete crd"),
         ({"crds": {"keep": False}}, "`helm uninstall` deletes ALL services", "To remove all"),
         ({"crds": {"install": False}}, "it waits until somebody has applied", "deletes ALL"),
@@ -301,7 +302,14 @@ def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:
         ),
     ],
     ids=[
-        *("all namespaces", "never others' services", "nor their resource", "keep is off", "no resource yet"),
+        *(
+            "all namespaces",
+            "never others' services",
+            "nor their caches",
+            "nor their resource",
+            "keep is off",
+            "no resource yet",
+        ),
         "a certificate of the administrator's",
     ],
 )
