@@ -15,6 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tandem.errors import SettingsError
+
 log = logging.getLogger(__name__)
 
 BACKLOG = 128
@@ -103,14 +105,21 @@ class Listener:
         """Serve new connections with `context` (None: without TLS).
 
         Call it again with another: connections that are there go on, and nobody is turned away in between.
+
+        Raises:
+            SettingsError: the address is somebody else's, or none of this machine.
         """
         seconds = self._limits.tls_seconds
         timeouts = {"ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
         self._tls = {"ssl": context, **timeouts} if context else {}
         if self._socket is None:
             await self._runner.setup()
-            family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-            self._socket = socket.create_server(self._address, family=family, backlog=BACKLOG)
+            host, port = self._address
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            try:
+                self._socket = socket.create_server(self._address, family=family, backlog=BACKLOG)
+            except OSError as error:
+                raise SettingsError(f"cannot listen at {host}:{port}: {error.strerror}") from error
             self._socket.setblocking(False)
             self._accepting = asyncio.create_task(self._accept(self._socket))
 

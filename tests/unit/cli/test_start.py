@@ -1,6 +1,7 @@
 """`tandem render` is for editors and GitOps pipelines, which run it often: it loads what it needs, and no more."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,33 @@ def test_render_takes_little_time_and_loads_no_client() -> None:
     assert NOT_NEEDED.isdisjoint(modules), sorted(NOT_NEEDED & set(modules))
     render, libraries = (min(run(code)[1] for _ in range(3)) for code in (RENDER, LIBRARIES))
     assert render < 10 * libraries, "half of this where it was written: a few tenths of a second"
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+"""
+
+
+@pytest.mark.parametrize("command", ["operator", "metrics"])
+def test_an_address_that_is_taken_is_said_to_be(command: str, tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG, encoding="utf-8")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY / "operator"),
+        "KUBECONFIG": str(tmp_path / "kubeconfig"),
+    }
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        run = [sys.executable, "-m", "tandem", command, "run", "--log-format=text", "--bind", address]
+        done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert f"error: cannot listen at {address}: Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["operator", "metrics"])
