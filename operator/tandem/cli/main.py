@@ -46,9 +46,19 @@ def user_errors() -> Any:
     """Turn errors that Tandem raises on purpose into one line and exit code 1."""
     try:
         yield
-    except TandemError as error:
+    except (TandemError, ExceptionGroup) as raised:
+        error = _alone(raised)
+        if not isinstance(error, TandemError):
+            raise
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         raise typer.Exit(1) from error
+
+
+def _alone(raised: Exception) -> Exception:
+    """What a group of one is of: a task that ended the others."""
+    while isinstance(raised, ExceptionGroup) and len(raised.exceptions) == 1:
+        (raised,) = raised.exceptions
+    return raised
 
 
 @app.command()

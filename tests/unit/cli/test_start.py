@@ -1,5 +1,6 @@
 """`tandem render` is for editors and GitOps pipelines, which run it often: it loads what it needs, and no more."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -7,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from tandem.cli import app
+from tandem.cli.main import user_errors
+from tandem.errors import SettingsError
 
 REPOSITORY = Path(__file__).parents[3]
 LARGEST = REPOSITORY / "examples/bls-draft-target-fast-logits.yaml"
@@ -74,6 +78,27 @@ def test_an_address_that_is_taken_is_said_to_be(command: str, tmp_path: Path) ->
     assert done.returncode == 1
     assert f"error: cannot listen at {address}: Address already in use" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def _end(error: Exception) -> None:
+    raise error
+
+
+async def _among_others(error: Exception) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(60))
+        group.create_task(_end(error))
+
+
+def test_what_one_of_several_tasks_tells_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), user_errors():
+        asyncio.run(_among_others(SettingsError("cannot listen at 0.0.0.0:8443: Address already in use")))
+    assert capsys.readouterr().err == "error: cannot listen at 0.0.0.0:8443: Address already in use\n"
+
+
+def test_a_defect_of_one_of_several_tasks_keeps_its_trace() -> None:
+    with pytest.raises(ExceptionGroup), user_errors():
+        asyncio.run(_among_others(ZeroDivisionError()))
 
 
 @pytest.mark.parametrize("command", ["operator", "metrics"])
