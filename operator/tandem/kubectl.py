@@ -10,6 +10,7 @@ from typing import Any
 from tandem.api import PLURAL
 from tandem.errors import TandemError
 
+API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 STOP_SECONDS = 5
 
 
@@ -62,6 +63,8 @@ def explain(message: str) -> str:
         return f"Tandem is not installed in this cluster: install its chart ({message})"
     if "could not find the requested resource" in message:
         return f"{message}: is Tandem's metrics server registered (chart value metricsServer.register)?"
+    if "(ServiceUnavailable)" in message:  # of an APIService without a pod that is Ready
+        return f"{message}: is Tandem's metrics server up? `kubectl get apiservice {API_SERVICE}` says why it is not"
     if "(NotFound)" in message:
         exists = f"; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
         return f"{message}{exists if message.endswith('not found') else ''}"

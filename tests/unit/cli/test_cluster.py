@@ -12,6 +12,7 @@ import pytest
 from tandem.generate import cluster
 from tandem.generate.cluster import Found, find_ready, port_forward, read_service
 from tandem.kubectl import ClusterError, explain
+from tandem.metrics_api.trust import OWN_API_SERVICE
 
 
 def resource(
@@ -55,9 +56,13 @@ def test_read_service(obj: dict[str, Any], problem: str) -> None:
         ('Error from server (NotFound): x "quick" not found', "lists those that exist"),
         ("The connection to the server was refused", "kubectl config current-context"),
         ("Error from server (NotFound): the server could not find the requested resource", "metricsServer.register"),
+        (
+            "Error from server (ServiceUnavailable): the server is currently unable to handle the request",
+            f"kubectl get apiservice {OWN_API_SERVICE}",
+        ),
         ("Error from server (NotFound): a/b is not known now: its pods tell nothing yet", "tell nothing yet"),
     ],
-    ids=["no CRD", "no such service", "no cluster", "no metrics API", "no such metric"],
+    ids=["no CRD", "no such service", "no cluster", "no metrics API", "no metrics server", "no such metric"],
 )
 def test_explain_says_what_to_do(message: str, hint: str) -> None:
     assert hint in explain(message)
