@@ -23,7 +23,7 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
     if (small := _weights(plan)) is not None:
         return small
     part = plan["llm_args"]
-    arguments = yaml.safe_load((revision / part["file"]).read_text(encoding="utf-8"))
+    arguments = _whole(yaml.safe_load((revision / part["file"]).read_text(encoding="utf-8")))
     try:
         found = _argument_class(part["package"])
     except Exception as error:  # noqa: BLE001 - libraries that miss the driver fail to load with errors of any class
@@ -43,6 +43,14 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
         text = f"{part['package']} cannot check its arguments without a GPU ({error}): it does so when it starts"
         return Check(READY, "Unknown", "ArgumentsNotTried", text)
     return Check(READY, "True", "ArgumentsAccepted", f"{part['package']} of this image takes the arguments")
+
+
+def _whole(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With something in the place of a drafter, an object that the server adds: the class wants one, of any kind."""
+    from tandem_serving.llmapi.arguments import USER_PROVIDED, with_drafter
+
+    kind = (arguments.get("speculative_config") or {}).get("decoding_type")
+    return with_drafter(arguments, object()) if kind in USER_PROVIDED else arguments
 
 
 def _argument_class(package: str) -> Any:

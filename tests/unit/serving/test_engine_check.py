@@ -180,6 +180,22 @@ def test_arguments_that_it_refuses(
     assert check.message.endswith("change the field, or runtime.extraLlmArgs")
 
 
+# As upstream's UserProvidedDecodingConfig: its `drafter` has no default.
+WITH_DRAFTER = """
+class TorchLlmArgs:
+    def __init__(self, model, speculative_config):
+        if "drafter" not in speculative_config:
+            raise ValueError("speculative_config.User_Provided.drafter: Field required")
+"""
+
+
+def test_a_drafter_which_no_file_holds_is_not_missed(llm_plan: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "stand_in_llm" / "llmapi" / "llm_args.py").write_text(WITH_DRAFTER)
+    write(tmp_path, model="/m", speculative_config={"decoding_type": "User_Provided", "max_draft_len": 4})
+    check = check_llm_args(llm_plan, tmp_path)
+    assert (check.status, check.reason) == ("True", "ArgumentsAccepted"), check.message
+
+
 NOT_TRIED = [
     # the package's llm_args.py, part of the message, why
     ("import no_such_module", "No module named 'no_such_module'", "what it imports is not there"),
