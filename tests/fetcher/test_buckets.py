@@ -165,6 +165,85 @@ def test_an_unreachable_store_is_worth_another_try(s3: Store, tmp_path: Path) ->
     assert len(result.verdict["checks"][0]["message"]) < 500
 
 
+KEYS = {"AWS_ACCESS_KEY_ID": "SECRET", "AWS_SECRET_ACCESS_KEY": "SECRET"}
+WRONG = [
+    # URI, variables, verdict's reason, part of its message, what is wrong
+    (
+        "gs://b/m",
+        {"GOOGLE_SERVICE_ACCOUNT_KEY": '{"private_key": "SECRET'},
+        "TokenInvalid",
+        "credentials of gs://b",
+        "a key that was cut off",
+    ),
+    (
+        "gs://b/m",
+        {"GOOGLE_SERVICE_ACCOUNT_KEY": "U0VDUkVU"},
+        "TokenInvalid",
+        "correct the model's Secret",
+        "encoded twice",
+    ),
+    (
+        "gs://b/m",
+        {"GOOGLE_SERVICE_ACCOUNT_KEY": '"SECRET"'},
+        "TokenInvalid",
+        "invalid type: string …",
+        "JSON in a JSON string",
+    ),
+    (
+        "gs://b/m",
+        {"GOOGLE_APPLICATION_CREDENTIALS": "/no/key.json"},
+        "TokenInvalid",
+        "/no/key.json",
+        "a file that is not mounted",
+    ),
+    ("gs://b/m", {"STORAGE_EMULATOR_HOST": "fake:9"}, "InvalidUri", "STORAGE_EMULATOR_HOST is no URL", "no scheme"),
+    (
+        "s3://b/m",
+        {"AWS_ACCESS_KEY_ID": "SECRET"},
+        "TokenInvalid",
+        "Missing SecretAccessKey",
+        "half of the credentials",
+    ),
+    (
+        "s3://b/m",
+        {**KEYS, "AWS_SESSION_TOKEN": "SECRET\nSECRET"},
+        "TokenInvalid",
+        "AWS_SESSION_TOKEN holds",
+        "wrapped lines",
+    ),
+    (
+        "s3://b/m",
+        {**KEYS, "AWS_SESSION_TOKEN": "SECRÉT"},
+        "TokenInvalid",
+        "AWS_SESSION_TOKEN holds",
+        "a letter that is none",
+    ),
+    ("s3://b/m", {**KEYS, "AWS_ENDPOINT_URL": "minio:9000"}, "InvalidUri", "AWS_ENDPOINT_URL is no URL", "no scheme"),
+    ("s3://b/m", {**KEYS, "AWS_ENDPOINT_URL": "http://minio:99999"}, "InvalidUri", "http://host:port", "no port"),
+    ("hf://a/m", {"HF_ENDPOINT": "http://hub:99999"}, "InvalidUri", "HF_ENDPOINT is no URL", "no port"),
+    ("hf://a/m", {"HF_ENDPOINT": "hub"}, "InvalidUri", "HF_ENDPOINT is no URL", "no scheme"),
+    ("hf://a/m", {"HF_TOKEN": "SECRÉT"}, "TokenInvalid", "HF_TOKEN holds", "a letter that is none"),
+]
+
+
+@pytest.mark.parametrize(
+    ("uri", "env", "reason", "message", "why"), WRONG, ids=[f"{row[0]} {row[4]}" for row in WRONG]
+)
+def test_a_secret_that_no_library_can_read(
+    tmp_path: Path, uri: str, env: dict[str, str], reason: str, message: str, why: str
+) -> None:
+    result = Fetcher(tmp_path, env).run("resolve", uri)
+    assert (result.code, result.check["status"], result.reason) == (0, "False", reason), why
+    assert message in result.check["message"]
+    assert "SECR" not in json.dumps(result.verdict) + result.log
+
+
+def test_a_secret_whose_values_end_with_a_line_break(store: Store, tmp_path: Path, model: Path, prefix: str) -> None:
+    env = {name: f"{value}\n" for name, value in store.env.items()}
+    result = Fetcher(tmp_path, env).fetch(store.upload(prefix, model))
+    assert (result.code, result.reason) == (0, "Fetched"), result.log
+
+
 def test_folders_made_in_the_console(s3: Store, tmp_path: Path, model: Path, prefix: str) -> None:
     uri = s3.upload(prefix, model)
     for folder in ("", "original/"):

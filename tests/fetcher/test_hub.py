@@ -255,6 +255,13 @@ def test_an_unreachable_hub_is_worth_another_try(fetcher: Fetcher) -> None:
     assert "http://127.0.0.1:9 cannot be reached (ConnectError)" in result.check["message"]
 
 
+def test_a_secret_whose_values_end_with_a_line_break(hub: HubServer, fetcher: Fetcher) -> None:
+    hub.faults.gated = [MODEL]
+    fetcher.env = {"HF_ENDPOINT": f"{hub.url}\n", "HF_TOKEN": "hf_good\n"}
+    result = fetcher.fetch()
+    assert (result.code, result.reason) == (0, "Fetched"), result.log
+
+
 def test_the_token_opens_and_never_goes_to_the_cdn(hub: HubServer, fetcher: Fetcher) -> None:
     hub.faults.gated = [MODEL]
     fetcher.env["HF_TOKEN"] = "hf_good"

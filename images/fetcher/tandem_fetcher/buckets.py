@@ -29,6 +29,7 @@ from obstore.exceptions import (
 from obstore.store import GCSStore, S3Store
 
 from tandem_fetcher import digests
+from tandem_fetcher.environment import ENDPOINTS
 from tandem_fetcher.errors import FetchError, Reason
 from tandem_fetcher.selection import MAX_FILES
 from tandem_fetcher.source import BLOCK, RemoteFile
@@ -37,8 +38,6 @@ from tandem_fetcher.uri import ModelUri
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSConfig, RetryConfig
 
-_EMULATOR = "STORAGE_EMULATOR_HOST"  # as for Google's own clients
-_ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"), "gs": ("GOOGLE_BASE_URL", _EMULATOR)}
 # Where the library looks last for credentials.
 _METADATA_SERVERS = ("169.254.169.254", "metadata.google.internal", "metadata/computeMetadata")
 _RETRIES: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
@@ -53,7 +52,15 @@ class Bucket:
     def __init__(self, uri: ModelUri) -> None:
         self._uri = uri
         self._etags: dict[str, str | None] = {}
-        self._store = _store(uri)
+        try:
+            self._store = _store(uri)
+        except (BaseError, ValueError) as error:  # it reads the credentials
+            # What it quotes is a secret: all of a key that was written as a JSON string, for instance.
+            line = re.sub(r'".*', "…", _first_line(error))
+            message = (
+                f"the credentials of {uri.scheme}://{uri.root} cannot be used ({line}): correct the model's Secret"
+            )
+            raise FetchError(Reason.TOKEN_INVALID, message) from None
 
     def resolve(self, revision: str) -> str:
         """See Source. A digest of names, sizes and ETags; one that was pinned must be the one there now."""
@@ -115,10 +122,15 @@ class Bucket:
         if isinstance(error, PreconditionError):
             message = f"{self._uri} was written to while it was read: the next try takes what is there then"
             return FetchError(Reason.SOURCE_CHANGED, message)
-        line = text.strip().splitlines()[0][:300]
+        line = _first_line(error)
         if isinstance(error, InvalidPathError):
             return FetchError(Reason.UNSAFE_FILE_NAME, f"{where} has a key that is no path: {line}")
         return FetchError(Reason.SOURCE_UNAVAILABLE, f"{where} cannot be read: {line}")
+
+
+def _first_line(error: Exception) -> str:
+    """The library's errors end with their values as Rust writes them."""
+    return str(error).strip().splitlines()[0][:300]
 
 
 def without_folders(listed: Sequence[Object]) -> list[Object]:
@@ -137,7 +149,7 @@ def listing_digest(listed: Sequence[Object]) -> str:
 
 def _store(uri: ModelUri) -> S3Store | GCSStore:
     """Return the bucket below the prefix. Plain HTTP only to an endpoint that is written so."""
-    endpoints = [os.environ.get(name, "") for name in _ENDPOINTS[uri.scheme]]
+    endpoints = [os.environ.get(name, "") for name in ENDPOINTS[uri.scheme]]
     client: ClientConfig = {
         "allow_http": any(endpoint.startswith("http://") for endpoint in endpoints),
         "connect_timeout": "10s",
@@ -147,6 +159,6 @@ def _store(uri: ModelUri) -> S3Store | GCSStore:
     prefix = uri.folder or None
     if uri.scheme == "s3":
         return S3Store(uri.root, prefix=prefix, client_options=client, retry_config=_RETRIES)
-    emulator = os.environ.get(_EMULATOR)
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
     config: GCSConfig = {"base_url": emulator, "skip_signature": True} if emulator else {}
     return GCSStore(uri.root, prefix=prefix, config=config, client_options=client, retry_config=_RETRIES)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from tandem_fetcher import environment, verdict
 from tandem_fetcher import progress as progress_module
 from tandem_fetcher import uri as uri_module
-from tandem_fetcher import verdict
 from tandem_fetcher.cache import CachedFile, Entry, Manifest, model_path
 from tandem_fetcher.download import Download
 from tandem_fetcher.errors import FetchError, Reason, cache_error
@@ -119,7 +119,8 @@ class Task:
 
 
 def open_source(uri: ModelUri) -> Source:
-    """Return the source of a URI. Its libraries are loaded when they are needed."""
+    """Return the source of a URI. Its libraries are loaded when they are needed: they read the environment then."""
+    environment.prepare(uri.scheme)
     if uri.scheme == "hf":
         from tandem_fetcher.hub import Hub
 
