@@ -88,6 +88,18 @@ class Inputs:
         return any(bool(self.scalar(name, i, default)) for i in range(self.count))
 
 
+def tokens_of_text(ids: list[int], vocab_size: int) -> list[int]:
+    """The tokens of a prompt's text, if the model has them all: a tokenizer may know more, such as one for images."""
+    if not ids:
+        raise RequestError("the prompt has no tokens: send some text")
+    if (highest := max(ids)) >= vocab_size:
+        raise RequestError(
+            f"the prompt holds the token {highest}, and the model's vocabulary ends at {vocab_size - 1}: leave the"
+            " placeholders of images and the like out of the text"
+        )
+    return ids
+
+
 def _text(name: str, value: bytes | str) -> str:
     if isinstance(value, str):
         return value

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tandem_serving.errors import RequestError
-from tandem_serving.inputs import Array, Inputs
+from tandem_serving.inputs import Array, Inputs, tokens_of_text
 from tandem_serving.tokenizer import Tokenizer, stack_word_lists
 
 _UNSUPPORTED = ("DECODER_QUERY", "IMAGES", "IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID")
@@ -60,7 +60,7 @@ class Preprocessor:
         texts = inputs.strings("QUERY", i)
         if len(texts) != 1:
             raise RequestError("QUERY is empty or holds several texts a row: send one prompt a row")
-        return self._tokenizer.encode(texts[0], self._special)
+        return tokens_of_text(self._tokenizer.encode(texts[0], self._special), self._vocab_size)
 
     def _words(self, inputs: Inputs, name: str) -> Array:
         return stack_word_lists([self._tokenizer.word_list(inputs.strings(name, i)) for i in range(inputs.count)])

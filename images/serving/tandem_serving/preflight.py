@@ -5,7 +5,7 @@ Gives a verdict in the form of conditions, at most 4 KiB (a container's terminat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +79,8 @@ def load(role: str, places: Mapping[str, str]) -> Model:
         advice = f"write {role}.model.tokenizer, the uri of a folder that has one"
         raise CheckpointError(f"{role}: {path} is missing: {advice}")
     data = checkpoint.read_json(path)
-    size = _tokenizer_size(role, path)
+    chat_template = _chat_template(tokenizer)
+    size = _tokens_needed(_tokenizer(role, path), checkpoint.end_ids(tokenizer), str(chat_template))
     if size > limits.vocab_size:
         raise CheckpointError(
             f"{role}: the tokenizer has {size} tokens, the model's vocabulary only {limits.vocab_size}: "
@@ -90,17 +91,27 @@ def load(role: str, places: Mapping[str, str]) -> Model:
             f"{role}: {tokenizer} names no token that ends a text, so that no answer would end: add its"
             " generation_config.json, or tokenizer_config.json with eos_token"
         )
-    return Model(role, limits, data, _chat_template(tokenizer))
+    return Model(role, limits, data, chat_template)
 
 
-def _tokenizer_size(role: str, path: Path) -> int:
-    """Number of tokens. The library raises nothing narrower than Exception, which the future holds."""
+def _tokenizer(role: str, path: Path) -> tokenizers.Tokenizer:
+    """Loaded. The library raises nothing narrower than Exception, which the future holds."""
     with ThreadPoolExecutor(1) as threads:
         loaded = threads.submit(tokenizers.Tokenizer.from_file, str(path))
     if (error := loaded.exception()) is not None:
         raise CheckpointError(f"{role}: {path} is no tokenizer ({error}): download it again")
-    size: int = loaded.result().get_vocab_size(with_added_tokens=True)
-    return size
+    return loaded.result()
+
+
+def _tokens_needed(tokenizer: tokenizers.Tokenizer, end_ids: Collection[int], chat_template: str) -> int:
+    """Rows that the embedding must have. None for special tokens that neither begin nor end a text nor are in chats:
+    Gemma 3 1B has the tokenizer of its larger siblings, with a placeholder for images. Who sends one is refused."""
+    needed = {*tokenizer.encode("").ids, *end_ids}
+    added = tokenizer.get_added_tokens_decoder().items()
+    unused = {id_ for id_, token in added if token.special and token.content not in chat_template} - needed
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    most: int = tokenizer.get_vocab_size(with_added_tokens=True)
+    return min(most, 1 + max(set(ids) - unused, default=-1))
 
 
 def _check_weights(role: str, folder: Path, limits: Limits) -> None:
@@ -148,12 +159,17 @@ def check_pair(models: Mapping[str, Model], max_draft_len: int) -> Check:
     target, draft = models.get("target"), models.get("draft")
     if target is None or draft is None:
         return Check("PairCompatible", "True", "NoDraft", "the service has no draft model")
-    if target.limits.vocab_size != draft.limits.vocab_size:
-        return _incompatible(
-            "VocabularyDiffers",
-            f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}",
-        )
     difference = tokenizer_difference(target.tokenizer, draft.tokenizer)
+    if target.limits.vocab_size != draft.limits.vocab_size:
+        rows = f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}"
+        if difference:
+            return _incompatible("VocabularyDiffers", rows)
+        most = max(target.limits.vocab_size, draft.limits.vocab_size)
+        advice = (
+            f"{rows}, though their tokenizers are equal: fill up the smaller one to {most} rows (transformers'"
+            f" resize_token_embeddings({most})), or choose a draft model that has as many"
+        )
+        return Check("PairCompatible", "False", "VocabularyDiffers", advice)
     if difference:
         return _incompatible("TokenizerDiffers", difference)
     context = min(target.limits.max_sequence_len, draft.limits.max_sequence_len)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tandem_serving.calls import IntArray
 from tandem_serving.errors import RequestError
-from tandem_serving.inputs import Array, Inputs
+from tandem_serving.inputs import Array, Inputs, tokens_of_text
 from tandem_serving.text import whole_characters
 from tandem_serving.tokenizer import Tokenizer
 
@@ -209,10 +209,7 @@ class Parser:
                 f"the prompt's {len(text)} characters are more than the model's limit of {limit} tokens can hold: "
                 "shorten the prompt"
             )
-        ids = self._tokenizer.encode(text)
-        if not ids:
-            raise RequestError("the prompt has no tokens: send some text")
-        return text, ids
+        return text, tokens_of_text(self._tokenizer.encode(text), self._limits.vocab_size)
 
     def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
         ids = inputs.token_ids(_IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)

@@ -11,7 +11,7 @@ from tandem_serving.llmapi.request import Codec, Features, Lora, Parser
 
 LIMITS = Limits(max_sequence_len=128, vocab_size=300)
 CODEC = Codec(
-    encode=lambda text: list(text.encode()),
+    encode=lambda text: [300 if text.endswith("<image>") else byte for byte in text.strip("\0").encode()],
     decode=lambda ids: bytes(ids).decode(errors="replace"),
     longest_token=1,
     special=lambda words: {},
@@ -39,6 +39,8 @@ REFUSED: list[tuple[str, dict[str, Array | None], str]] = [
     ("no prompt", {"text_input": None}, "text_input is missing"),
     ("no prompts", {"text_input": strings()}, "text_input is empty: send at least one prompt"),
     ("an empty prompt", {"text_input": strings("a", "")}, "the prompt is empty"),
+    ("a token that only the tokenizer has", {"text_input": strings("a" * 9 + "<image>")}, "holds the token 300, and"),
+    ("no token", {"text_input": strings("\0")}, "the prompt has no tokens: send some text"),
     ("bytes", {"text_input": np.array([b"\xff"], np.object_)}, "text_input is not valid UTF-8"),
     ("texts and ids", {"input_ids": np.array([[5]], np.int32)}, "both text_input and input_ids hold prompts"),
     ("an id too high", {"text_input": None, "input_ids": np.array([[300]], np.int32)}, "input_ids holds 300"),

@@ -82,6 +82,30 @@ def small_model(folder: Path) -> None:
     weights(folder, 200)
 
 
+def image_token(special: bool = True) -> Change:
+    """As Gemma 3 1B has it: a tokenizer of models that read images, one token longer than the vocabulary."""
+
+    def change(folder: Path) -> None:
+        tokenizer = byte_level()
+        size = tokenizer.get_vocab_size()
+        (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(["<image>"])
+        tokenizer.save(str(folder / "tokenizer.json"))
+        edit("config.json", vocab_size=size)(folder)
+        weights(folder, size)
+
+    return change
+
+
+def image_token_in_chats(folder: Path) -> None:
+    image_token()(folder)
+    (folder / "chat_template.jinja").write_text("<image>{{ messages }}")
+
+
+def image_token_ends(folder: Path) -> None:
+    image_token()(folder)
+    edit("generation_config.json", eos_token_id=[0, 297])(folder)
+
+
 def engine_folder(folder: Path) -> None:
     build = {"build_config": {"max_seq_len": 128}, "pretrained_config": {"vocab_size": 300}}
     (folder / "config.json").write_text(json.dumps(build))
@@ -112,6 +136,16 @@ ROWS: list[tuple[Change, str, str, str, str]] = [
     (remove("tokenizer.json"), "ModelsReady", "False", "ModelInvalid", "write draft.model.tokenizer"),
     (write("tokenizer.json", b"{}"), "ModelsReady", "False", "ModelInvalid", "is no tokenizer"),
     (small_model, "ModelsReady", "False", "ModelInvalid", "only 200"),
+    (image_token(), "ModelsReady", "True", "ModelsLoad", "draft: vocabulary 297"),
+    (
+        image_token(special=False),
+        "ModelsReady",
+        "False",
+        "ModelInvalid",
+        "298 tokens, the model's vocabulary only 297",
+    ),
+    (image_token_in_chats, "ModelsReady", "False", "ModelInvalid", "298 tokens, the model's vocabulary only 297"),
+    (image_token_ends, "ModelsReady", "False", "ModelInvalid", "298 tokens, the model's vocabulary only 297"),
     (engine_folder, "ModelsReady", "False", "ModelInvalid", "rank0.engine is missing"),
     (edit_tokenizer(swap_two), "PairCompatible", "False", "TokenizerDiffers", "2 tokens differ, e.g. 'a': id"),
     (another_vocabulary, "PairCompatible", "False", "TokenizerDiffers", "tokens differ"),
@@ -179,7 +213,12 @@ def test_vocabulary_rows_differ(pair: dict[str, Any]) -> None:
     folder = Path(pair["draft"]["path"])
     edit("config.json", vocab_size=320)(folder)
     weights(folder, 320)
-    assert checks(pair)["PairCompatible"]["reason"] == "VocabularyDiffers"
+    check = checks(pair)["PairCompatible"]
+    assert (check["status"], check["reason"]) == ("False", "VocabularyDiffers")
+    # As Qwen2.5 of 0.5B and 7B: "choose one of the same family" would be no help.
+    assert "fill up the smaller one to 320 rows" in check["message"]
+    another_vocabulary(folder)
+    assert "same tokenizer" in checks(pair)["PairCompatible"]["message"]
 
 
 def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path) -> None:

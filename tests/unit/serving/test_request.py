@@ -90,6 +90,13 @@ def test_refused(tokenizer: Tokenizer, changes: dict[str, Array | None], message
     assert message in str(error.value)
 
 
+def test_a_token_that_only_the_tokenizer_has_is_refused(tokenizer: Tokenizer) -> None:
+    vocabulary = max(tokenizer.encode("def add("))
+    limits = Limits(max_sequence_len=128, max_draft_len=4, vocab_size=vocabulary)
+    with pytest.raises(RequestError, match=f"the prompt holds the token {vocabulary}, and the model's vocabulary"):
+        Parser(tokenizer, limits).parse(request(text_input=strings(["def add("])))
+
+
 def test_what_the_engines_cannot_serve_is_refused_where_it_is_asked_for(tokenizer: Tokenizer) -> None:
     parser = Parser(tokenizer, LIMITS, refused={"return_log_probs": "the engine computes none"})
     assert parser.parse(request(return_log_probs=np.array([[False]])))

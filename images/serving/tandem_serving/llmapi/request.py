@@ -16,7 +16,7 @@ import numpy as np
 
 from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import RequestError
-from tandem_serving.inputs import Array, Inputs
+from tandem_serving.inputs import Array, Inputs, tokens_of_text
 from tandem_serving.request import SAMPLING
 from tandem_serving.text import whole_characters
 
@@ -196,7 +196,7 @@ class Parser:
                 f"the prompt's {len(text)} characters are more than the model's limit of {limit} tokens can hold: "
                 "shorten the prompt"
             )
-        return text, self._codec.encode(text)
+        return text, tokens_of_text(self._codec.encode(text), self._limits.vocab_size)
 
     def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
         ids = inputs.token_ids(IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
