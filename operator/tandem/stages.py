@@ -111,6 +111,8 @@ def _fetch_pod(
     # Where the servers run: a volume of one node or zone must be made there.
     if placement.node_selector:
         pod["nodeSelector"] = dict(placement.node_selector)
+    if nodes := (placement.affinity or {}).get("nodeAffinity"):
+        pod["affinity"] = {"nodeAffinity": nodes}
     if placement.tolerations:
         pod["tolerations"] = [t.model_dump(by_alias=True, exclude_none=True) for t in placement.tolerations]
     template = service.spec.pod_template

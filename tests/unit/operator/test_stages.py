@@ -93,6 +93,20 @@ def test_the_download_of_a_secrets_owner(world: World, hub: SpeculativeInference
     assert "envFrom" not in other["containers"][0], "a Secret goes to its own model's download alone"
 
 
+def test_a_download_goes_where_the_servers_run(settings: Settings) -> None:
+    """A volume of one zone is made where its first pod is. Pods that keep apart are the servers alone."""
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
+    nodes = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+    placement = {
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": nodes, "podAntiAffinity": {}},
+    }
+    pod = fetch_tasks(parse(QUICKSTART, **HUB, placement=placement), settings)[Role.TARGET].pod
+    wanted = {**placement, "affinity": {"nodeAffinity": nodes}}
+    assert {name: pod.get(name) for name in placement} == wanted
+
+
 def test_every_pod_pulls_with_the_users_secrets(world: World) -> None:
     secrets = [{"name": "registry"}]
     one = {"target__model": {"uri": "hf://o/m"}, "draft__model": {"uri": "hf://o/m"}}
