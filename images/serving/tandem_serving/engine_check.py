@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def check_engines(plan: Mapping[str, Any]) -> Check:
     """The first thing that is wrong with an engine of launch.json's `preflight` part, or that all are well."""
     try:
         for role, wanted in plan["engines"].items():
-            if wrong := _mismatch(wanted, str(plan.get("tensorrt_llm") or "")):
+            if wrong := _mismatch(wanted, _version() or str(plan.get("tensorrt_llm") or "")):
                 reason, text = wrong
                 return Check(READY, "False", reason, f"{role} engine {wanted['path']}: {text}")
         fits = _memory(plan)
@@ -29,16 +30,24 @@ def check_engines(plan: Mapping[str, Any]) -> Check:
     return Check(READY, "True", "EnginesFit", f"engines for {' and '.join(plan['engines'])} are as asked for{fits}")
 
 
+def _version() -> str:
+    """TensorRT-LLM's in this image, which need not be the profile's (runtime.image); empty where it does not say."""
+    try:
+        return metadata.version("tensorrt_llm").partition("+")[0]
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def _mismatch(wanted: Mapping[str, Any], version: str) -> tuple[str, str] | None:
     """Reason and message of the first difference between an engine and what it must be."""
     folder = Path(wanted["path"])
     config = checkpoint.read_json(folder / "config.json")
     built, mapping = config.get("build_config") or {}, (config.get("pretrained_config") or {}).get("mapping") or {}
-    found = str(config.get("version") or "")
+    found = str(config.get("version") or "").partition("+")[0]
     if version and found != version:
         return (
             "EngineVersion",
-            f"built by TensorRT-LLM {found or 'unknown'}, the profile has {version}: build it again",
+            f"built by TensorRT-LLM {found or 'unknown'}, the image has {version}: build it again",
         )
     for name in ("tp_size", "pp_size"):
         if mapping.get(name, 1) != wanted[name]:

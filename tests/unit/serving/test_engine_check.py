@@ -103,7 +103,22 @@ def test_an_engine_whose_logits_are_asked_for(
 def test_an_engine_of_another_version(plan: dict[str, Any]) -> None:
     check = check_engines({**plan, "tensorrt_llm": "1.2.0"})
     assert check.reason == "EngineVersion"
-    assert "built by TensorRT-LLM 1.2.1, the profile has 1.2.0: build it again" in check.message
+    assert "built by TensorRT-LLM 1.2.1, the image has 1.2.0: build it again" in check.message
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [("1.2.1", "EnginesFit"), ("1.2.1+cu130", "EnginesFit"), ("1.2.0", "EngineVersion")],
+)
+def test_the_version_that_counts_is_the_image_s(
+    plan: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, reason: str
+) -> None:
+    """Of a profile with another image (runtime.image) each engine that is built has the image's."""
+    info = tmp_path / f"tensorrt_llm-{image}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {image}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert check_engines({**plan, "tensorrt_llm": "1.1.0"}).reason == reason
 
 
 def test_an_engine_with_a_missing_rank(plan: dict[str, Any]) -> None:
