@@ -9,6 +9,7 @@ from typing import Any
 
 from tandem_serving.checkpoint import weight_files
 from tandem_serving.kv_cache import GIB, WORKSPACE
+from tandem_serving.llmapi import dialect
 from tandem_serving.verdict import Check
 
 READY = "EnginesReady"
@@ -30,7 +31,7 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
         text = f"{part['package']} cannot be imported without a GPU ({error}): its arguments were not tried"
         return Check(READY, "Unknown", "ArgumentsNotTried", text)
     try:
-        found(**arguments)
+        found(**dialect.llm_arguments(arguments, part["package"]))  # as the server will
     except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
         return Check(
             READY,

@@ -211,6 +211,39 @@ def test_a_drafter_which_no_file_holds_is_not_missed(llm_plan: dict[str, Any], t
     assert (check.status, check.reason) == ("True", "ArgumentsAccepted"), check.message
 
 
+# As the early release candidates of 1.2: objects of the arguments' mappings are made by a function, and the class
+# knows no `decoding_type`.
+CONVERTED = """
+class TorchLlmArgs:
+    def __init__(self, model, speculative_config):
+        if not isinstance(speculative_config, NGramDecodingConfig):
+            raise ValueError("speculative_config.decoding_type: Extra inputs are not permitted")
+
+class NGramDecodingConfig:
+    pass
+"""
+UPDATE = """
+from .llm_args import NGramDecodingConfig
+
+def update_llm_args_with_extra_dict(llm_args, llm_args_dict):
+    if llm_args_dict["speculative_config"]["decoding_type"] != "NGram":
+        raise ValueError("Invalid decoding type")
+    return {**llm_args, **llm_args_dict, "speculative_config": NGramDecodingConfig()}
+"""
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("NGram", "ArgumentsAccepted"), ("PARD", "ArgumentsRefused")])
+def test_arguments_are_tried_as_the_server_makes_them(
+    llm_plan: dict[str, Any], tmp_path: Path, kind: str, reason: str
+) -> None:
+    package = tmp_path / "stand_in_llm" / "llmapi"
+    (package / "llm_args.py").write_text(CONVERTED)
+    (package / "llm_utils.py").write_text(UPDATE)
+    write(tmp_path, model="/m", speculative_config={"decoding_type": kind, "max_draft_len": 4})
+    check = check_llm_args(llm_plan, tmp_path)
+    assert check.reason == reason, check.message
+
+
 NOT_TRIED = [
     # the package's llm_args.py, part of the message, why
     ("import no_such_module", "No module named 'no_such_module'", "what it imports is not there"),
