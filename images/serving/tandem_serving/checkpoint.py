@@ -63,9 +63,15 @@ def _longest(build: Mapping[str, Any]) -> Any:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights that TensorRT-LLM's LLM API reads: those of the first kind that the folder has."""
+    """The files of weights that TensorRT-LLM's LLM API reads: those of the first kind that the folder has.
+
+    Of safetensors not the same weights once more in the publisher's format, as Mistral's folders have them, unless
+    there are no others (_torch/models/checkpoints/hf/weight_loader.py).
+    """
     kinds = (sorted(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pth"))
-    return next(filter(None, kinds), [])
+    files = next(filter(None, kinds), [])
+    once = [path for path in files if not (path.suffix == ".safetensors" and "consolidated" in path.name)]
+    return once or files
 
 
 def end_ids(folder: Path) -> list[int]:

@@ -47,6 +47,23 @@ def test_limits(tmp_path: Path, config: dict[str, object], limits: Limits, reaso
     assert checkpoint.read_limits(tmp_path) == limits, reason
 
 
+WEIGHTS = [
+    # files of a folder, those that are read, why
+    (("a.safetensors", "b.safetensors", "a.bin"), ("a.safetensors", "b.safetensors"), "one kind"),
+    (("a.bin", "b.pth"), ("a.bin",), "the first kind that is there"),
+    (("consolidated.safetensors", "model.safetensors"), ("model.safetensors",), "the same weights twice"),
+    (("consolidated.safetensors",), ("consolidated.safetensors",), "no others"),
+    ((), (), "none"),
+]
+
+
+@pytest.mark.parametrize(("files", "expected", "reason"), WEIGHTS, ids=[row[2] for row in WEIGHTS])
+def test_weight_files(tmp_path: Path, files: tuple[str, ...], expected: tuple[str, ...], reason: str) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    assert tuple(path.name for path in checkpoint.weight_files(tmp_path)) == expected, reason
+
+
 END_IDS = [
     ({"eos_token_id": 5}, None, [5], "config.json alone"),
     ({"eos_token_id": 5}, {"eos_token_id": [7, 8]}, [7, 8], "generation_config.json comes first, with several"),
