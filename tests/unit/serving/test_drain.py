@@ -37,12 +37,17 @@ ANSWERS: list[tuple[bytes | None, float, str]] = [
 ]
 
 
+@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9"], ids=["", "in a pod with a proxy"])
 @pytest.mark.parametrize(("answer", "left", "reason"), ANSWERS, ids=[row[2] for row in ANSWERS])
-def test_what_a_server_says(monkeypatch: pytest.MonkeyPatch, answer: bytes | None, left: float, reason: str) -> None:
+def test_what_a_server_says(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes | None, left: float, reason: str, proxy: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
     if answer is None:
         monkeypatch.setattr(drain, "TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
         asked = threads.submit(requests_left, server.getsockname()[1])
+        server.settimeout(30)
         connection, _ = server.accept()
         with connection:
             connection.recv(4096)
