@@ -6,6 +6,8 @@ from typing import Any
 
 from tandem import names
 
+MOST_LAST_WORDS = 600
+"""Characters of what a container said last: a condition has 1024, and says whose words they are."""
 Object = dict[str, Any]
 """A Kubernetes object as JSON. Only builders make them, and only this module and `status` read into them."""
 
@@ -110,12 +112,19 @@ def pod_problem(pod: Object) -> str | None:
         where = f"pod {pod['metadata']['name']}, container {container['name']}"
         waiting = state.get("waiting", {})
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            ended = last.get("terminated", {}).get("message", "").strip()
+            ended = _last_words(last.get("terminated", {}))
             return f"{where}: {waiting['reason']}: {ended or waiting.get('message', '')}"
         terminated = state.get("terminated") or {}
         if terminated.get("exitCode"):
-            return f"{where}: exit code {terminated['exitCode']}: {terminated.get('message', '').strip()}"
+            return f"{where}: exit code {terminated['exitCode']}: {_last_words(terminated)}"
     return None
+
+
+def _last_words(terminated: Object) -> str:
+    """What ended a container, such as OOMKilled, and what it said, by its log for the most part: the end says why."""
+    reason, said = terminated.get("reason", "Error"), terminated.get("message", "").strip()
+    tail = said if len(said) <= MOST_LAST_WORDS else f"… {said[-MOST_LAST_WORDS:]}"
+    return ": ".join(word for word in (reason if reason != "Error" else "", tail) if word)
 
 
 def termination_message(pod: Object) -> str | None:

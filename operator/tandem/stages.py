@@ -101,6 +101,7 @@ def _fetch_pod(
                 "securityContext": CONTAINER_SECURITY,
                 "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
                 "volumeMounts": [{"name": "cache", "mountPath": CACHE}, {"name": "tmp", "mountPath": "/tmp"}],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
             }
         ],
         "volumes": [

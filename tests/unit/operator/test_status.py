@@ -9,10 +9,10 @@ from tandem import names
 from tandem.api.types import ConditionStatus, SpeculativeInferenceService
 from tandem.decide import Step, decide
 from tandem.errors import Refused
-from tandem.observed import Observed
+from tandem.observed import Observed, pod_problem
 from tandem.settings import Settings
 from tandem.status import Rollout, status
-from tandem.tasks import Check, Outcome, Stage
+from tandem.tasks import MOST_CHARACTERS, Check, Outcome, Stage
 
 from .conftest import QUICKSTART, parse
 
@@ -53,11 +53,14 @@ def test_rollout_counts(pods: list[dict[str, Any]], counts: tuple[int, ...], rea
     assert (rollout.replicas, rollout.ready, rollout.updated, rollout.updated_ready) == counts, reason
 
 
-def waiting(reason: str, message: str = "", last: str = "") -> dict[str, Any]:
+def waiting(reason: str, message: str = "", last: str = "", killed: str = "Error") -> dict[str, Any]:
     container: dict[str, Any] = {"name": "triton", "state": {"waiting": {"reason": reason, "message": message}}}
-    if last:
-        container["lastState"] = {"terminated": {"message": last}}
+    if last or killed != "Error":
+        container["lastState"] = {"terminated": {"reason": killed, "message": last}}
     return pod(ready=False, containerStatuses=[container])
+
+
+KILLED = {"exitCode": 137, "reason": "OOMKilled", "message": "line 7\n"}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,13 @@ def waiting(reason: str, message: str = "", last: str = "") -> dict[str, Any]:
         (waiting("ContainerCreating"), None),
         (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff: no such image"),
         (waiting("CrashLoopBackOff", "back-off", last="model not found"), "CrashLoopBackOff: model not found"),
+        (waiting("CrashLoopBackOff", "back-off"), "CrashLoopBackOff: back-off"),
+        (waiting("CrashLoopBackOff", "back-off", killed="OOMKilled"), "CrashLoopBackOff: OOMKilled"),
+        # 2 KiB of its log, and a condition has half of it.
+        (
+            waiting("CrashLoopBackOff", last="Loading.\n" * 200 + "cannot serve: no config"),
+            "\ncannot serve: no config",
+        ),
         (
             pod(ready=False, conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]),
             "pod p cannot be scheduled: 0/1 nodes",
@@ -76,6 +86,13 @@ def test_what_keeps_a_pod_from_running_is_said(seen: dict[str, Any], problem: st
     found = Rollout.of(Observed(service={}, pods=[seen]), "r1").problem
     assert (found or "").endswith(problem or "")
     assert bool(found) == bool(problem)
+    assert len(found or "") < MOST_CHARACTERS
+
+
+def test_what_ended_a_job_s_container_is_said() -> None:
+    container = {"name": "t", "state": {"terminated": KILLED}}
+    told = pod_problem(pod(phase="Failed", containerStatuses=[container]))
+    assert told == "pod p, container t: exit code 137: OOMKilled: line 7"
 
 
 QUOTA = 'pods "quickstart-server-5d-" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=4'

@@ -34,7 +34,6 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
         ],
         **probes([*ENTRYPOINT, "probe"]),
         **lifecycle(),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     return _serving(inputs, container, grace_seconds(inputs))
 
@@ -47,7 +46,6 @@ def worker_pod(inputs: Inputs) -> dict[str, Any] | None:
         **_container(inputs, "worker"),
         **placement.resources(inputs),
         "ports": [{"name": "ssh", "containerPort": SSH_PORT, "protocol": "TCP"}],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     # It ends with the leader, not before.
     return _serving(inputs, container, grace_seconds(inputs) + STOP_SECONDS)
@@ -139,4 +137,5 @@ def _container(inputs: Inputs, verb: str, *args: str, cache_writable: bool = Fal
         "env": [{"name": "HOME", "value": TMP}],
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [*mounts(inputs.spec, inputs.profile, cache_writable=cache_writable), revision],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
