@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_LENGTHS = ("max_position_embeddings", "n_positions", "seq_length")
+"""Hugging Face's names of the longest sequence: of most models, of GPT-2's kin, of BLOOM."""
+
 
 class CheckpointError(Exception):
     """A model folder that cannot be read; the message says which file and why."""
@@ -47,7 +50,8 @@ def read_limits(folder: Path) -> Limits:
     if isinstance(text := config.get("text_config"), dict):
         config = {**text, **config}
     build, pretrained = config.get("build_config"), config.get("pretrained_config")
-    length = _longest(build) if isinstance(build, dict) else config.get("max_position_embeddings")
+    own = next((value for name in _LENGTHS if (value := config.get(name))), None)
+    length = _longest(build) if isinstance(build, dict) else own
     vocab = pretrained.get("vocab_size") if isinstance(pretrained, dict) else config.get("vocab_size")
     for name, value in (("maximum sequence length", length), ("vocab_size", vocab)):
         if not isinstance(value, int) or value <= 0:

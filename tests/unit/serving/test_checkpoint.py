@@ -38,6 +38,8 @@ LIMITS = [
         Limits(2048, 300),
         "a model that reads images too",
     ),
+    ({"model_type": "gpt_bigcode", "n_positions": 8192, "vocab_size": 300}, Limits(8192, 300), "GPT-2's kin"),
+    ({"model_type": "bloom", "seq_length": 2048, "vocab_size": 300}, Limits(2048, 300), "BLOOM"),
 ]
 
 
