@@ -13,6 +13,8 @@ from tandem.stages import FETCH_PORT
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 MOST_BYTES = 4096
+BEFORE_BYTES = {"Resolving": "listing the files", "Waiting": "another pod downloads the same model"}
+"""What a pod does, by its phase, that has no bytes to count."""
 
 
 class _Progress(BaseModel):
@@ -54,6 +56,6 @@ def describe(answer: bytes) -> str:
     except (ValueError, ValidationError):
         return ""
     if not told.total:
-        return f"{told.phase}: listing the files"
+        return f"{told.phase}: {BEFORE_BYTES[told.phase]}" if told.phase in BEFORE_BYTES else told.phase
     share = 100 * told.bytes // told.total
     return f"{told.phase}: {told.bytes / 1e9:.2f} of {told.total / 1e9:.2f} GB ({share} %)"
