@@ -56,7 +56,7 @@ class Runner:
         self._lock = threading.Lock()
         self._rounds = Rounds(policy, limits, metrics, self._depart)
         self._answers: dict[Flight, Answers] = {}
-        self._delivery = Delivery()
+        self._delivery = Delivery(waves=limits.rows > 1, most_behind=limits.running)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
@@ -119,6 +119,7 @@ class Runner:
         following: Batch[Generation] | None = batch
         try:
             while following is not None:
+                self._delivery.keep_up()
                 following = self._run(following) or self._held()
         finally:
             self._delivery.hurry(False)

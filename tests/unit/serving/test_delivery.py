@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
+from threading import Event, Thread
 
 import pytest
 
@@ -40,3 +41,32 @@ def test_only_what_is_urgent_is_delivered_in_a_hurry(delivery: Delivery) -> None
     finally:
         delivery.hurry(False)
     assert sent.get(timeout=SECONDS) == "more"
+
+
+def test_nothing_makes_way_where_sequences_make_their_own_calls() -> None:
+    delivery, sent = Delivery(threads=1, waves=False), SimpleQueue[str]()
+    delivery.hurry(True)  # one of them always is
+    delivery.put("a", lambda: sent.put("text"))
+    assert sent.get(timeout=SECONDS) == "text"
+    delivery.close()
+
+
+@pytest.mark.parametrize("waves", [True, False])
+def test_calls_do_not_run_ahead_of_deliveries(waves: bool) -> None:
+    delivery, go, ahead = Delivery(threads=1, waves=waves, most_behind=2), Event(), Event()
+
+    def caller() -> None:
+        delivery.hurry(True)
+        delivery.keep_up()  # three steps are in line: one too many
+        ahead.set()
+        delivery.hurry(False)
+
+    for _ in range(3):
+        delivery.put("a", lambda: go.wait(SECONDS) and None)
+    thread = Thread(target=caller)
+    thread.start()
+    assert not ahead.wait(0.05)
+    go.set()
+    assert ahead.wait(SECONDS)
+    thread.join()
+    delivery.close()

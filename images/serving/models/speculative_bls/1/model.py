@@ -16,10 +16,13 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Build the service from config.pbtxt's parameters."""
-        # An engine's answer must not wait 5 ms for the interpreter's lock while text is made for others.
-        sys.setswitchinterval(0.0002)
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        self._service, self._engines = adapter.build_service(settings.read(adapter.parameters(args)))
+        config = settings.read(adapter.parameters(args))
+        if config.rows > 1:
+            # An engine's answer must not wait 5 ms for the interpreter's lock while text is made for others. Where
+            # each sequence makes its own calls, many threads would take it from each other.
+            sys.setswitchinterval(0.0002)
+        self._service, self._engines = adapter.build_service(config)
         watch = threading.Thread(target=self._service.watch, args=(TritonSink(),), name="watch", daemon=True)
         watch.start()
 
