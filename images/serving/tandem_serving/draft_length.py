@@ -39,6 +39,9 @@ DECIDE_EVERY = 24
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
 LEAST_LOSS = 0.02
 REGROUP_ROUNDS = 4
+# Where sequences make their own calls, a trial of the target alone takes so many of each: of 1, 2 and 4 tokens. Only
+# calls of several steps tell what a step takes, and what each call waits for the processors.
+ALONE_CALLS = 3
 # Rounds whose length says little: at the start, when the load has changed, and after speculation came back, from a
 # trial of the target alone, too. Of calls little is known then, and sequences that do not come at once make more than
 # two cohorts for a while.
@@ -99,6 +102,8 @@ class DraftLength:
         self._back = False  # whether speculation came back since the start
         self._longest = 1.0  # seconds between two rounds that count, at most
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
+        self._alone_calls = 1 if waves else ALONE_CALLS
+        self._more = 0  # turns left of a trial of the target alone
         self._urge = 0.0
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
         self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
@@ -124,6 +129,9 @@ class DraftLength:
         if not self._costs.known:
             return Choice(self._k, rows)
         self._settle(now, rows)
+        if self._more:
+            self._more -= 1
+            return Choice(0, rows)
         if rows >= 2 * self._explored:  # nothing is known of such a load yet
             self._explored, self._free = rows, FREE_TRIALS
         if self._due(rows):
@@ -262,6 +270,8 @@ class DraftLength:
             loss = self._regroup_loss(rows)
         else:
             loss = self._times.period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
+            if k == 0:
+                loss *= 2**self._alone_calls - 1
         if self.off:  # a few rows, which wait for steps in flight and for each other
             loss = (loss + (rows > 1) * self._costs.alone(rows)) * min(rows, TRIAL_ROWS) / rows
         if not self._free and not self._budget.afford(loss):
@@ -269,6 +279,7 @@ class DraftLength:
         self._free = max(0, self._free - 1)
         self._trials += 1
         if k != self._k:
+            self._more = 0 if k else self._alone_calls - 1
             return k
         self._regroup = REGROUP_ROUNDS
         return None

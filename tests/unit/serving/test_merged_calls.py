@@ -70,12 +70,15 @@ class World:
     """Requests in a closed loop: each that ends is followed by another, of one call of the target if it was `guided`.
 
     `rows`: sequences that an engine call takes; `acceptance` of a draft token; `token`: seconds of the target's steps
-    for each token.
+    for each token; `work`: seconds that the one processor takes to make a call.
     """
 
-    def __init__(self, policy: Callable[["World"], Policy], rows: int, acceptance: float, token: float) -> None:
+    def __init__(
+        self, policy: Callable[["World"], Policy], rows: int, acceptance: float, token: float, work: float = 0.0
+    ) -> None:
         self.now, self.tokens, self._numbers = 100.0, 0, count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._work, self._idle_from = work, 0.0
         self._random, self._acceptance, self._guided = random.Random(1), acceptance, set[Generation]()
         self.policy = policy(self)
         limits = Limits(64, 0, rows, draft_timeout=60.0, ahead=True)
@@ -114,7 +117,9 @@ class World:
         for batch in batches:
             flight = self._rounds.took_off(batch, self.now)
             engine = self._engines[batch.role]
-            self.after(WAY / 2, lambda flight=flight, engine=engine: engine.take(flight))  # type: ignore[misc]
+            self._idle_from = max(self.now, self._idle_from) + self._work
+            delay = self._idle_from - self.now + WAY / 2
+            self.after(delay, lambda flight=flight, engine=engine: engine.take(flight))  # type: ignore[misc]
 
     def answered(self, flight: Flight) -> None:
         turns = flight.batch.turns
@@ -140,7 +145,13 @@ class World:
 
 
 def speed(
-    streams: int, acceptance: float, token: float, fixed: int | None = None, rows: int = 1, guided: int = 0
+    streams: int,
+    acceptance: float,
+    token: float,
+    fixed: int | None = None,
+    rows: int = 1,
+    guided: int = 0,
+    work: float = 0.0,
 ) -> float:
     """Tokens a second once all is known."""
 
@@ -149,7 +160,7 @@ def speed(
             return Fixed(fixed, separate_devices=True)
         return Adaptive(0, MAX_K, separate_devices=True, waves=rows > 1, clock=lambda: world.now)
 
-    world = World(policy, rows, acceptance, token)
+    world = World(policy, rows, acceptance, token, work)
     for _ in range(guided):
         world.begin(guided=True)
     for _ in range(streams):
@@ -174,6 +185,12 @@ def test_the_length_suits_acceptance_costs_and_load(
 ) -> None:
     best = max(speed(streams, acceptance, token, fixed) for fixed in (0, 2, 4, MAX_K))
     assert speed(streams, acceptance, token) >= NEARLY * best, reason
+
+
+def test_calls_that_wait_for_the_processor_count() -> None:
+    """Else a length of 4 stays, which makes half as many tokens as the target alone."""
+    alone = speed(48, 0.8, 5e-5, fixed=0, work=0.001)
+    assert speed(48, 0.8, 5e-5, work=0.001) >= NEARLY * alone
 
 
 def test_requests_of_one_long_call_do_not_keep_the_others_from_learning() -> None:
