@@ -55,6 +55,9 @@ def test_nothing_makes_way_where_sequences_make_their_own_calls() -> None:
 def test_calls_do_not_run_ahead_of_deliveries(waves: bool) -> None:
     delivery, go, ahead = Delivery(threads=1, waves=waves, most_behind=2), Event(), Event()
 
+    def send() -> None:
+        go.wait(SECONDS)
+
     def caller() -> None:
         delivery.hurry(True)
         delivery.keep_up()  # three steps are in line: one too many
@@ -62,7 +65,7 @@ def test_calls_do_not_run_ahead_of_deliveries(waves: bool) -> None:
         delivery.hurry(False)
 
     for _ in range(3):
-        delivery.put("a", lambda: go.wait(SECONDS) and None)
+        delivery.put("a", send)
     thread = Thread(target=caller)
     thread.start()
     assert not ahead.wait(0.05)
