@@ -47,9 +47,11 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stubs]:
         "draft": Stub("draft", COSTS, (ALPHA,), folder / "draft.meter"),
         "slow": Stub("target", SLOW, (ALPHA,), folder / "slow.meter", device),
         "slow_too": Stub("draft", SLOW, (ALPHA,), folder / "slow_too.meter", device),
+        stub.behind("collected"): Stub("draft", COSTS, (ALPHA,), folder / "collected.meter", decoupled=True),
     }
     for name, each in made.items():
         stub.install(models, name, each, library)
+    stub.collect(models, "collected", processes=1)
     with TritonServer(models) as server, open_client(server.grpc_url) as client:
         yield Stubs(server.grpc_url, client, {name: Meter(each.meter) for name, each in made.items()})
 
@@ -166,3 +168,12 @@ def test_an_engine_without_settings_says_what_is_missing(tmp_path: Path) -> None
     stub.install(tmp_path / "models", "target", Stub("target", COSTS, (), tmp_path / "meter"), library)
     with pytest.raises(RuntimeError, match="role, meter, acceptance and fixed have to be given"):
         TritonServer(tmp_path / "models").start()
+
+
+def test_rows_that_are_collected_are_those_of_one_answer(stubs: Stubs) -> None:
+    """Of a decoupled engine, which answers each row by itself."""
+    rows, lens = prompts(90, 3), [4, 2, 3]
+    collected, at_once = (stubs.call(name, rows, lens) for name in ("collected", "draft"))
+    assert len(list(stubs.client.send(stub.behind("collected"), inputs(rows, lens)).responses())) == 3
+    for name in ("output_ids", "sequence_length"):
+        np.testing.assert_array_equal(collected[name], at_once[name])

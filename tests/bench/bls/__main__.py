@@ -38,6 +38,9 @@ PerToken = Annotated[
     bool, typer.Option(help="A verification costs v1 for each of the k + 1 tokens, not each sequence.")
 ]
 Parameter = Annotated[list[str], typer.Option(help="key=value of the BLS's config.pbtxt; several times.")]
+Collectors = Annotated[
+    int, typer.Option(help="Decoupled engines, with so many processes before each that collect its rows; 0: none.")
+]
 Write = Annotated[Path | None, typer.Option(help="The document whose section this command writes.")]
 Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token costs: draft, target.")]
 PREFILL = (0.0007, 0.0035)
@@ -58,13 +61,14 @@ def point(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
+    collectors: Collectors = 0,
     seed: Annotated[int, typer.Option(help="Other seeds send other prompts.")] = 1,
     profile: Annotated[
         Path | None, typer.Option(help="Write a profile of the BLS here, by py-spy: *.svg, *.txt.")
     ] = None,
 ) -> None:
     """One load, once, with everything that was measured."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter)
+    setup = dataclasses.replace(_setup(device, per_token, prefill, (acceptance,), parameter), collectors=collectors)
     load = Load(streams, seconds, warm_up, seed, draft_len=None if draft_len < 0 else draft_len)
     console.print("starting Triton")
     with serve(setup) as bench:

@@ -29,7 +29,8 @@ ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 class Setup:
     """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
 
-    `bare`: the model of bare_bls in the BLS's place.
+    `bare`: the model of bare_bls in the BLS's place. `collectors`: the engines are decoupled, and so many processes
+    of row_collector stand before each; 0: they answer all rows at once.
     """
 
     pair: Pair
@@ -37,6 +38,7 @@ class Setup:
     max_draft_len: int = 8
     parameters: tuple[tuple[str, str], ...] = ()
     bare: bool = False
+    collectors: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,10 @@ def repository(folder: Path, setup: Setup) -> Path:
     library = stub.build(folder)
     for name, role in ROLES.items():
         costs: Costs = getattr(setup.pair, role)
-        stub.install(models, name, Stub(role, costs, setup.acceptance, _meter(folder, role), device), library)
+        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, bool(setup.collectors))
+        stub.install(models, stub.behind(name) if setup.collectors else name, made, library)
+        if setup.collectors:
+            stub.collect(models, name, setup.collectors)
     return models
 
 

@@ -13,6 +13,7 @@ import jinja2
 from bench.bls.in_flight import Costs
 
 SOURCE = Path(__file__).with_name("stub_engine")
+COLLECTOR = Path(__file__).with_name("row_collector")
 LIBRARY = "libtriton_stub.so"  # as Triton derives it from the configuration's backend
 _WORK = struct.Struct("dq")
 
@@ -25,7 +26,8 @@ class BuildError(RuntimeError):
 class Stub:
     """An engine: its role ("draft", or "target"), costs, and acceptance (several: sequences differ, by their key).
 
-    `device`: a file that engines name alike which share a device. `meter`: the file for `Meter`.
+    `device`: a file that engines name alike which share a device. `meter`: the file for `Meter`. `decoupled`: each
+    row comes in a response of its own, as from TensorRT-LLM's backend where it is decoupled.
     """
 
     role: str
@@ -33,6 +35,7 @@ class Stub:
     acceptance: tuple[float, ...]
     meter: Path
     device: Path | None = None
+    decoupled: bool = False
 
 
 class Meter:
@@ -66,7 +69,7 @@ def install(models: Path, name: str, stub: Stub, library: Path) -> None:
     template = jinja2.Template((SOURCE / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)
     version = models / name / "1"
     version.mkdir(parents=True)
-    (models / name / "config.pbtxt").write_text(template.render(name=name))
+    (models / name / "config.pbtxt").write_text(template.render(name=name, decoupled=stub.decoupled))
     (version / LIBRARY).symlink_to(library)
     settings = {
         "role": stub.role,
@@ -74,6 +77,24 @@ def install(models: Path, name: str, stub: Stub, library: Path) -> None:
         "meter": stub.meter,
         **dataclasses.asdict(stub.costs),
     }
+    if stub.decoupled:
+        settings["decoupled"] = "1"
     if stub.device:
         settings["device"] = stub.device
     (version / "stub.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+
+
+def behind(name: str) -> str:
+    """The name of the decoupled engine whose rows are collected by the model `name`."""
+    return f"{name}_engine"
+
+
+def collect(models: Path, name: str, processes: int) -> None:
+    """Make the model `name`, which has the tensors of the decoupled engine behind it and answers all rows at once."""
+    config = (models / behind(name) / "config.pbtxt").read_text()
+    changes = {behind(name): name, 'backend: "stub"': 'backend: "python"', "decoupled: true": "decoupled: false"}
+    for engine, collector in {**changes, "count: 1": f"count: {processes}"}.items():
+        config = config.replace(engine, collector)
+    (models / name).mkdir()
+    (models / name / "1").symlink_to(COLLECTOR)
+    (models / name / "config.pbtxt").write_text(config)

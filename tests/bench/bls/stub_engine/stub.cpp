@@ -3,7 +3,7 @@
 // process between the server and the engine.
 //
 // It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls with the
-// same request id. It is not decoupled, as the engines of the operator: all rows of a request come in one response.
+// same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`.
 // The prompt is never repeated. Sampling parameters are taken and mean nothing.
 //
 // One thread runs the steps. They begin and end at the cost model's times to the microsecond: a step begins when the
@@ -76,6 +76,7 @@ struct Work {
 // stub.conf beside the library: a line `name value...` for each.
 struct Settings {
   std::string role, device, meter;
+  bool decoupled = false;
   std::vector<double> acceptance;
   Costs costs;
 
@@ -88,6 +89,7 @@ struct Settings {
       words >> name;
       if (name == "role") words >> role;
       if (name == "device") words >> device;
+      if (name == "decoupled") words >> decoupled;
       if (name == "meter") words >> meter;
       if (name == "fixed") words >> costs.fixed;
       if (name == "per_sequence") words >> costs.per_sequence;
@@ -169,16 +171,23 @@ class Request {
     id = name;
   }
 
-  // Answer all rows, cut to the longest; `error` instead of them.
+  // Answer all rows: in one response, cut to the longest, or in one each where the model is decoupled, as TensorRT-LLM's
+  // backend does; `error` instead of them.
   void Answer(const char* error = nullptr) {
-    TRITONBACKEND_Response* response = nullptr;
-    Check(TRITONBACKEND_ResponseNew(&response, request_));
-    if (!error && !call.rows.empty()) Fill(response);
+    TRITONBACKEND_ResponseFactory* factory;
+    Check(TRITONBACKEND_ResponseFactoryNew(&factory, request_));
+    size_t rows = std::max<size_t>(1, call.rows.size()), responses = decoupled && !error ? rows : 1;
     auto* failure = error ? TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, error) : nullptr;
-    Check(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, failure));
+    for (size_t i = 0; i < responses; ++i) {
+      TRITONBACKEND_Response* response;
+      Check(TRITONBACKEND_ResponseNewFromFactory(&response, factory));
+      if (!error && !call.rows.empty()) Fill(response, i, responses);
+      uint32_t flags = i + 1 == responses ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0;
+      Check(TRITONBACKEND_ResponseSend(response, flags, failure));
+    }
     if (failure) TRITONSERVER_ErrorDelete(failure);
+    Check(TRITONBACKEND_ResponseFactoryDelete(factory));
     uint64_t from = arrived * 1e9, to = Now() * 1e9;
-    size_t rows = std::max<size_t>(1, call.rows.size());
     Check(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, !error, from, from, to, to));
     Check(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, rows, from, from, to, to));
     Check(TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL));
@@ -187,19 +196,24 @@ class Request {
   Call call;
   double arrived;
   std::string id;
+  bool decoupled = false;
 
  private:
-  void Fill(TRITONBACKEND_Response* response) const {
-    int64_t count = call.rows.size(), longest = 0;
-    for (const Row& row : call.rows) longest = std::max<int64_t>(longest, row.ids.size());
+  // The rows of response `index` of so many.
+  void Fill(TRITONBACKEND_Response* response, size_t index, size_t responses) const {
+    bool all = responses == 1;
+    auto first = call.rows.begin() + (all ? 0 : index), last = all ? call.rows.end() : first + 1;
+    int64_t count = last - first, longest = 0;
+    for (auto row = first; row != last; ++row) longest = std::max<int64_t>(longest, row->ids.size());
     int64_t shape[] = {count, 1, longest};
     int32_t* ids = Output(response, "output_ids", shape, 3, count * longest);
     int32_t* lengths = Output(response, "sequence_length", shape, 2, count);
-    for (const Row& row : call.rows) {
-      std::fill(std::copy(row.ids.begin(), row.ids.end(), ids), ids + longest, 0);
+    for (auto row = first; row != last; ++row) {
+      std::fill(std::copy(row->ids.begin(), row->ids.end(), ids), ids + longest, 0);
       ids += longest;
-      *lengths++ = row.ids.size();
+      *lengths++ = row->ids.size();
     }
+    if (!all) *Output(response, "batch_index", shape, 2, 1) = index;
   }
 
   static int32_t* Output(
@@ -226,6 +240,7 @@ class Engine {
         model_(settings.role == "draft", settings.acceptance),
         costs_(settings.costs),
         device_(settings.device),
+        decoupled_(settings.decoupled),
         meter_(settings.meter),
         thread_([this] { Serve(); }) {}
 
@@ -241,6 +256,7 @@ class Engine {
   // Queue a request for the engine's thread; what cannot be served is answered at once.
   void Take(std::unique_ptr<Request> request, const Inputs& inputs) {
     NameThread();
+    request->decoupled = decoupled_;
     if (inputs.Flag("stop")) {
       {
         std::lock_guard lock(mutex_);
@@ -333,6 +349,7 @@ class Engine {
   const Model model_;
   const Costs costs_;
   Device device_;
+  const bool decoupled_;
   Mapped<Work> meter_;
   PrefixCache cache_;
   Requests active_;

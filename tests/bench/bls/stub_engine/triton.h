@@ -12,6 +12,7 @@ struct TRITONBACKEND_ModelInstance;
 struct TRITONBACKEND_Request;
 struct TRITONBACKEND_Input;
 struct TRITONBACKEND_Response;
+struct TRITONBACKEND_ResponseFactory;
 struct TRITONBACKEND_Output;
 
 enum TRITONSERVER_Error_Code { TRITONSERVER_ERROR_INTERNAL = 1, TRITONSERVER_ERROR_INVALID_ARG = 3 };
@@ -48,7 +49,11 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(
     TRITONBACKEND_Input* input, uint32_t index, const void** buffer, uint64_t* bytes, TRITONSERVER_MemoryType* memory,
     int64_t* memory_id);
 
-TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response, TRITONBACKEND_Request* request);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(
+    TRITONBACKEND_ResponseFactory** factory, TRITONBACKEND_Request* request);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory);
+TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(
+    TRITONBACKEND_Response** response, TRITONBACKEND_ResponseFactory* factory);
 TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
     TRITONBACKEND_Response* response, TRITONBACKEND_Output** output, const char* name, TRITONSERVER_DataType type,
     const int64_t* shape, uint32_t dims);
