@@ -184,7 +184,9 @@ class DraftLength:
         self._unsettled = UNSETTLED_ROUNDS if self._trial == 0 else max(0.0, self._unsettled - step)
         self._regroup = max(0, self._regroup - 1)
         if self.off:
-            self._costs.doubt_draft(0.5 ** (passed / self._doubt))
+            keep = 0.5 ** (passed / self._doubt)
+            self._costs.doubt_draft(keep)
+            self._times.doubt(keep)
         elif self._trial is None and self._settled and not self._apart and not self._unsettled:
             self._times.took(self._waves, rows, self._k, passed)
         elif self._trial is not None:

@@ -13,6 +13,11 @@ MIN_GAIN = 0.015
 NEW = 0.1
 MOST_MOVED = 0.03
 PAUSE = 2.0
+# The same of sequences on their own, whose rounds take longer by as much as the calls do not foresee: how they fall
+# together with the others' steps. What is beyond that is a wait for the processors.
+NEW_ALONE = 0.05
+MOST_MOVED_ALONE = 0.1
+UNFORESEEN = 0.15
 
 
 class RoundTimes:
@@ -31,8 +36,10 @@ class RoundTimes:
         self._server = server
         self._separate = separate
         self._cohorts = separate and waves
+        self._alone = not waves
         self._waves = 1
         self._beyond = {1: 1.0, 2: 1.0}  # rounds over their calls, by waves in flight
+        self._waits = 1.0  # the same of sequences on their own
 
     def side_by_side(self, rows: int, k: int) -> bool:
         """Whether there can be two waves: one drafts while the other is verified."""
@@ -46,7 +53,7 @@ class RoundTimes:
             return min(self.by_waves(rows, k))
         if self._separate and rows == 1:
             return self._single(k)
-        return self._costs.draft(rows, k) + self._costs.target(rows, k)
+        return self._in_turn(rows, k) * max(1.0, self._waits - UNFORESEEN)
 
     def waves(self, rows: int, k: int) -> int:
         """Of `side_by_side` engines: one wave or two, by what takes less time."""
@@ -62,13 +69,24 @@ class RoundTimes:
         return one * self._beyond[1] / least, two * self._beyond[2] / least
 
     def took(self, waves: int, rows: int, k: int, seconds: float) -> None:
-        """A round in so many waves took so long."""
+        """A round in so many waves, or of sequences on their own, took so long."""
+        if self._alone and rows > 1 and k > 0:
+            moved = NEW_ALONE * (seconds / self._in_turn(rows, k) - self._waits)
+            self._waits += min(max(moved, -MOST_MOVED_ALONE), MOST_MOVED_ALONE)
         if not self.side_by_side(rows, k):
             return
         beyond = seconds / self._calls(rows, k)[waves - 1]
         if beyond < PAUSE:
             moved = NEW * (beyond - self._beyond[waves])
             self._beyond[waves] += min(max(moved, -MOST_MOVED), MOST_MOVED)
+
+    def doubt(self, keep: float) -> None:
+        """Nothing was drafted for a while: sequences on their own may wait only this share of what they did."""
+        self._waits = 1 + keep * (self._waits - 1)
+
+    def _in_turn(self, rows: int, k: int) -> float:
+        """A draft call, then a verification."""
+        return self._costs.draft(rows, k) + self._costs.target(rows, k)
 
     def _calls(self, rows: int, k: int) -> tuple[float, float]:
         """What the calls of a round take, in one wave and in two."""

@@ -42,3 +42,28 @@ def test_what_rounds_take_beyond_their_calls(
             times.took(waves, ROWS, K, often * calls[waves - 1])
     one, two = times.by_waves(ROWS, K)
     assert least <= (one / calls[0]) / (two / calls[1]) <= most, reason
+
+
+# How many times their calls rounds of sequences on their own took, of late; what the model makes of it.
+ALONE = [
+    ([1.0] * 60, 1.0, 1.0, "calls tell all"),
+    ([0.9, 1.2] * 30, 1.0, 1.0, "they fall together with others' steps now so, now so"),
+    ([2.0] * 60, 1.7, 1.9, "processors are what is short"),
+    ([1.0] * 60 + [35.0] + [1.0] * 5, 1.0, 1.0, "a pause"),
+]
+
+
+@pytest.mark.parametrize(("rounds", "least", "most", "reason"), ALONE, ids=[row[-1] for row in ALONE])
+def test_waits_of_sequences_on_their_own(rounds: list[float], least: float, most: float, reason: str) -> None:
+    costs = Costs(waves=False)
+    for _ in range(50):
+        costs.observe_draft(ROWS, K, 0.005)
+        costs.observe_target(ROWS, K, 0.012)
+    times = RoundTimes(costs, Acceptance(K), separate=True, waves=False)
+    calls, alone = times.period(ROWS, K), times.period(ROWS, 0)
+    for often in rounds:
+        times.took(1, ROWS, K, often * calls)
+    assert least <= times.period(ROWS, K) / calls <= most, reason
+    assert times.period(ROWS, 0) == alone, "the target alone waits less"
+    times.doubt(0.01)
+    assert times.period(ROWS, K) == pytest.approx(calls), "it may be otherwise by now"
