@@ -26,6 +26,10 @@ from tandem_serving.schedule import Batch, Turn
 
 log = logging.getLogger("tandem.runner")
 
+# Engine calls wait while more steps than sequences may run are in line to be delivered, or than this: where few may
+# run, a step or two always are.
+LEAST_BEHIND = 16
+
 
 class Answers(Protocol):
     """One engine call in flight."""
@@ -56,7 +60,7 @@ class Runner:
         self._lock = threading.Lock()
         self._rounds = Rounds(policy, limits, metrics, self._depart)
         self._answers: dict[Flight, Answers] = {}
-        self._delivery = Delivery(waves=limits.rows > 1, most_behind=limits.running)
+        self._delivery = Delivery(waves=limits.rows > 1, most_behind=max(LEAST_BEHIND, limits.running))
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
