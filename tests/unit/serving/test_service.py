@@ -1,6 +1,7 @@
 """The service: what requests get, and what is counted."""
 
 import random
+import threading
 import time
 from typing import Any
 
@@ -8,13 +9,15 @@ import numpy as np
 import pytest
 
 from tandem_serving import metrics as m
+from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Delivery
 from tandem_serving.inputs import Array
 from tandem_serving.tokenizer import Tokenizer
-from unit.serving.mock_engine import counting
+from unit.serving.mock_engine import counting, wrong_every
 from unit.serving.services import (
     ALONE,
     STREAM,
+    Answer,
     MockEngines,
     Sink,
     Start,
@@ -132,6 +135,29 @@ def test_steps_stay_in_order_whatever_thread_is_held_up(start: Start, monkeypatc
         for i, prompt in enumerate(prompts)
     ]
     assert [[token for chunk in answer.wait().chunks for token in chunk.ids] for answer in answers] == expected
+
+
+class Slow(Answer):
+    """A client whose responses Triton does not take for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = threading.Event()
+
+    def _send(self, chunk: Chunk, last: bool) -> None:
+        self.taken.wait(60)
+        super()._send(chunk, last)
+
+
+@pytest.mark.parametrize("rows", [1, 64], ids=["each sequence on its own", "calls of many rows"])
+def test_engine_calls_do_not_run_ahead_of_responses(start: Start, rows: int) -> None:
+    engines = MockEngines(draft_model=wrong_every(1))  # a token a round
+    service, slow = start(engines, running=4, rows=rows), Slow()
+    service.submit(tensors("def add(", max_tokens=100, **STREAM), "", slow)
+    time.sleep(1)  # enough for all rounds
+    assert 0 < len(engines.target.calls) < 30
+    slow.taken.set()
+    assert len(slow.wait().chunks) == len(engines.target.calls) == 100
 
 
 def test_many_at_once_give_the_same(start: Start) -> None:
