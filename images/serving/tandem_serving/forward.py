@@ -1,4 +1,4 @@
-"""From a request's responses, one a prompt, to the one response of a unary client. Pure."""
+"""From a request's responses, one a prompt or sequence, to one response. Pure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def merge(rows: list[dict[str, Array]]) -> dict[str, Array]:
 
 def _stack(arrays: list[Array | None]) -> Array:
     told = [array for array in arrays if array is not None]
+    if len(told) == len(arrays) and len({array.shape for array in told}) == 1:
+        return np.concatenate(told)
     shape = np.max([array.shape for array in told], axis=0)
     fill: Any = b"" if told[0].dtype == np.object_ else 0
     stacked = np.full((len(arrays), *shape[1:]), fill, told[0].dtype)

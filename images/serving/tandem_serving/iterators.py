@@ -10,10 +10,12 @@ from typing import Any
 
 SECONDS = 10.0
 """Triton's thread drops its reference within milliseconds; a pod whose CPU is used up takes longer."""
+MOST, MOST_BYTES = 1024, 64 << 20
+"""Iterators that are kept at most, and bytes of their tensors, which stay in shared memory: logits are megabytes."""
 
 
 class Recent:
-    """Keeps response iterators for a while after their last response.
+    """Keeps response iterators for a while after their last response, the latest in any case.
 
     That response makes Triton's stub drop its own reference, on a C++ thread (`SendCleanupId` in pb_stub.cc). Were
     that the last one, Python objects would be freed there: without the interpreter's lock up to 24.11, which
@@ -22,16 +24,22 @@ class Recent:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: deque[tuple[float, Any]] = deque()
+        self._kept: deque[tuple[float, int, Any]] = deque()
+        self._bytes = 0
         self._lock = threading.Lock()
 
-    def keep(self, responses: Any) -> None:
-        """Keep an iterator and let go of old ones."""
+    def keep(self, responses: Any, size: int = 0) -> None:
+        """Keep an iterator, with tensors of `size` bytes, and let go of old ones."""
         now = self._clock()
         with self._lock:
-            self._kept.append((now, responses))
-            while self._kept[0][0] < now - SECONDS:
-                self._kept.popleft()
+            self._kept.append((now, size, responses))
+            self._bytes += size
+            while len(self._kept) > 1 and self._is_enough(now):
+                self._bytes -= self._kept.popleft()[1]
+
+    def _is_enough(self, now: float) -> bool:
+        """Whether the oldest may go."""
+        return self._kept[0][0] < now - SECONDS or self._bytes > MOST_BYTES or len(self._kept) > MOST
 
 
 _recent = Recent()
@@ -39,8 +47,16 @@ _recent = Recent()
 
 def responses(call: Any, recent: Recent = _recent) -> Iterator[Any]:
     """Execute a pb_utils.InferenceRequest of a decoupled model: its responses, as they come."""
-    found = call.exec(decoupled=True)
+    found, count, size = call.exec(decoupled=True), 0, 0
     try:
-        yield from found
+        for response in found:
+            count += 1
+            size = size or _size(response)  # the others are about as large
+            yield response
     finally:
-        recent.keep(found)
+        recent.keep(found, count * size)
+
+
+def _size(response: Any) -> int:
+    """Bytes of its tensors."""
+    return 0 if response.has_error() else sum(tensor.as_numpy().nbytes for tensor in response.output_tensors())
