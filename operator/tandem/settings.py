@@ -43,9 +43,10 @@ class Profile(StrictWire):
     """BLS with engine backend python: folder in the image with the Triton model (`1/model.py`) that is the engine."""
     engine_env: dict[str, str] = Field(default_factory=dict)
     """Environment that the engine's model needs."""
-    batched_engine_calls: bool = False
-    """Whether the engine takes several sequences in one call and answers them in one response. TensorRT-LLM's
-    backend does not where it is not decoupled; its in-flight batching merges single calls."""
+    engine_calls: Literal["Single", "Together", "Collected"] = "Single"
+    """BLS: how the engines take the sequences that run at once. Single: each in calls of its own, which in-flight
+    batching merges. Together: many in a call, answered in one response. Collected: many in a call, each answered by
+    itself, as TensorRT-LLM's backend does where it is decoupled; a model of Tandem's makes one response of them."""
     llm_args: Literal["", "1.2", "1.3"] = ""
     """LLMAPI: dialect of tensorrt_llm.LLM's arguments, by the first release that speaks it."""
     llm_package: str = "tensorrt_llm"

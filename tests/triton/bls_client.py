@@ -13,7 +13,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from triton.harness import REPOSITORY_ROOT
-from triton.repository import assemble, variables
+from triton.repository import COLLECTED, assemble, variables
 
 PAIR = REPOSITORY_ROOT / "images/reference/pair"
 STAND_IN = Path(__file__).with_name("stand_in_engine")
@@ -26,14 +26,24 @@ Response = dict[str, Array]
 
 
 def repository(folder: Path, engine: str, **changes: Any) -> Path:
-    """A model repository with the pair's tokenizer and the `reference` engine or the `stand-in`."""
+    """A model repository with the pair's tokenizer and the `reference` engine, the `stand-in`, or none.
+
+    Where it `collects`, the engines are decoupled.
+    """
     values = variables(PAIR / "target", PAIR / "draft", **changes)
-    assemble(folder, SERVING + ([*ENGINES, "ensemble"] if engine == "reference" else []), values)
+    collects = values["collects"]
+    engines = [f"{name}_engine" for name in ENGINES] if collects else ENGINES
+    before = (
+        [name for name in COLLECTED if name not in engines]
+        if collects and engine in ("reference", "stand-in")
+        else []
+    )
+    assemble(folder, SERVING + before + ([*engines, "ensemble"] if engine == "reference" else []), values)
     if engine == "stand-in":
         template = jinja2.Template((STAND_IN / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)
-        for name in ENGINES:
+        for name in engines:
             (folder / name / "1").mkdir(parents=True)
-            (folder / name / "config.pbtxt").write_text(template.render(name=name))
+            (folder / name / "config.pbtxt").write_text(template.render(name=name, decoupled=collects))
             shutil.copy(STAND_IN / "model.py", folder / name / "1/model.py")
     return folder
 

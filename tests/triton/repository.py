@@ -12,7 +12,14 @@ from triton.harness import REPOSITORY_ROOT
 TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/repository"
 ENGINES = REPOSITORY_ROOT / "images/reference/models"
 SERVING = REPOSITORY_ROOT / "images/serving/models"
-SOURCES = {"tensorrt_llm": ENGINES / "tensorrt_llm", "tensorrt_llm_draft": ENGINES / "tensorrt_llm"}
+CLIENT_MODELS = ("tensorrt_llm", "tensorrt_llm_draft")
+SOURCES = dict.fromkeys(CLIENT_MODELS, ENGINES / "tensorrt_llm")
+COLLECTED = {
+    **dict.fromkeys(CLIENT_MODELS, SERVING / "engine_unary"),
+    **dict.fromkeys((f"{name}_collector" for name in CLIENT_MODELS), SERVING / "engine_collector"),
+    **dict.fromkeys((f"{name}_engine" for name in CLIENT_MODELS), ENGINES / "tensorrt_llm"),
+}
+"""Folders of the models of decoupled engines, by name."""
 
 
 def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any]:
@@ -24,6 +31,7 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any
         "max_batch_size": 64,
         "max_draft_len": 8 if draft else 0,
         "decoupled": False,
+        "collects": False,
         "target": _role(target),
         "draft": _role(draft) if draft else None,
         "request_timeout_seconds": 300,
@@ -43,6 +51,7 @@ def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> 
         keep_trailing_newline=True,
         autoescape=False,  # protobuf text, no markup
     )
+    sources = COLLECTED if values["collects"] else SOURCES
     for model in models:
         destination = folder / model
         destination.mkdir(parents=True)
@@ -51,7 +60,7 @@ def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> 
         if model in CODELESS:
             (destination / "1").mkdir()
         else:
-            (destination / "1").symlink_to(SOURCES.get(model, SERVING / model) / "1")
+            (destination / "1").symlink_to(sources.get(model, SERVING / model) / "1")
     return folder
 
 

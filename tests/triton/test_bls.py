@@ -38,22 +38,24 @@ PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text()
 TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
 
 
-def serve(folder: Any, engine: str, rows: int) -> Iterator[TritonServer]:
-    made = bls.repository(
-        folder, engine, max_draft_len=MAX_DRAFT, draft_timeout_seconds=DRAFT_TIMEOUT, max_engine_rows=rows
-    )
+def serve(folder: Any, engine: str, rows: int, collects: bool = False) -> Iterator[TritonServer]:
+    limits = {"max_draft_len": MAX_DRAFT, "draft_timeout_seconds": DRAFT_TIMEOUT, "max_engine_rows": rows}
+    made = bls.repository(folder, engine, collects=collects, **limits)
     with TritonServer(made) as server:
         yield server
 
 
-@pytest.fixture(scope="module", params=[("reference", 1), ("reference", 64), ("stand-in", 64)], ids=str)
+ENGINES = [("reference", 1), ("reference", 64), ("reference", 64, True), ("stand-in", 64)]
+
+
+@pytest.fixture(scope="module", params=ENGINES, ids=str)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     yield from serve(tmp_path_factory.mktemp("repository"), *request.param)
 
 
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64)
+@pytest.fixture(scope="module", params=[False, True], ids=["", "collected"])
+def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, request.param)
 
 
 @pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))

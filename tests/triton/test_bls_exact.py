@@ -21,9 +21,10 @@ TRUE = np.array([[True]])
 NONE = np.array([[0]], np.int32)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", max_draft_len=MAX_DRAFT, max_engine_rows=64)
+@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "collected"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    limits = {"max_draft_len": MAX_DRAFT, "max_engine_rows": 64}
+    made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", collects=request.param, **limits)
     with TritonServer(made) as running:
         yield running
 

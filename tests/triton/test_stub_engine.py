@@ -173,7 +173,7 @@ def test_an_engine_without_settings_says_what_is_missing(tmp_path: Path) -> None
 def test_rows_that_are_collected_are_those_of_one_answer(stubs: Stubs) -> None:
     """Of a decoupled engine, which answers each row by itself."""
     rows, lens = prompts(90, 3), [4, 2, 3]
-    collected, at_once = (stubs.call(name, rows, lens) for name in ("collected", "draft"))
+    collected, at_once = (stubs.call(name, rows, lens) for name in ("collected_collector", "draft"))
     assert len(list(stubs.client.send(stub.behind("collected"), inputs(rows, lens)).responses())) == 3
     for name in ("output_ids", "sequence_length"):
         np.testing.assert_array_equal(collected[name], at_once[name])

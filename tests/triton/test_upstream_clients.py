@@ -29,10 +29,16 @@ TOKENIZER = Tokenizer.from_file(str(PAIR / "target/tokenizer.json"))
 UNARY = ["tensorrt_llm_bls", "ensemble"]
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "decoupled"])
+def decoupled(request: pytest.FixtureRequest) -> bool:
+    """Whether the engines are, so that models of ours answer clients in their place."""
+    return bool(request.param)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def server(decoupled: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = tmp_path_factory.mktemp("upstream")
-    with TritonServer(bls.repository(folder, "reference", max_engine_rows=64)) as server:
+    with TritonServer(bls.repository(folder, "reference", max_engine_rows=64, collects=decoupled)) as server:
         yield server
 
 
@@ -178,6 +184,21 @@ def test_a_stop_request_is_answered_and_ends_the_call(client: triton.InferenceSe
     error = ended.get()
     assert isinstance(error, InferenceServerException), "it was not stopped"
     assert error.message() == "the request was cancelled"
+
+
+def test_who_goes_away_ends_no_call_of_another_client_with_the_same_id(server: TritonServer) -> None:
+    ended: queue.Queue[Any] = queue.Queue()
+    prompt = TOKENIZER.encode(PROMPTS[0]).ids
+    call = infer_inputs(engine_call([prompt], 300, end_id=number(-1, np.int32)))
+    url, client = server.grpc_url, triton.InferenceServerClient
+    with client(url) as leaves, client(url) as stays:
+        gone = leaves.async_infer("tensorrt_llm", call, lambda result, error: None, request_id="1")
+        stays.async_infer("tensorrt_llm", call, lambda result, error: ended.put(error or result), request_id="1")
+        time.sleep(0.3)
+        gone.cancel()
+        answer = ended.get(timeout=60)
+    assert isinstance(answer, triton.InferResult), answer
+    assert answer.as_numpy("sequence_length").item() == len(prompt) + 300
 
 
 # --- clients that ask for completions -----------------------------------------------------------

@@ -18,14 +18,17 @@ class SettingsError(Exception):
 class Settings:
     """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
 
-    `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance, `rows` those of
-    one engine call (1: each sequence's calls by themselves). `separate_devices`: the engines run side by side.
-    `use_draft_logits` and `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities.
+    `target_collector` and `draft_collector`: models that collect the rows of engines which are decoupled; empty:
+    they are not. `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance, `rows`
+    those of one engine call (1: each sequence's calls by themselves). `separate_devices`: the engines run side by
+    side. `use_draft_logits` and `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities.
     `probe_share`: see service.Options.
     """
 
     target_model: str
     draft_model: str
+    target_collector: str
+    draft_collector: str
     tokenizer_dir: Path
     target_path: Path
     draft_path: Path | None
@@ -52,6 +55,8 @@ def read(parameters: Mapping[str, str]) -> Settings:
     return Settings(
         target_model=text(parameters, "tensorrt_llm_model_name"),
         draft_model=draft_model,
+        target_collector=parameters.get("tensorrt_llm_collector_name", ""),
+        draft_collector=parameters.get("tensorrt_llm_draft_collector_name", ""),
         tokenizer_dir=Path(text(parameters, "tokenizer_dir")),
         target_path=Path(text(parameters, "target_model_path")),
         draft_path=Path(text(parameters, "draft_model_path")) if draft_model else None,

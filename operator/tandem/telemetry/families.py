@@ -28,8 +28,9 @@ ENGINE_LABELS: Mapping[str, str] = {
     "nv_trt_llm_request_metrics": "request_type",
 }
 """The engines' own families, and the label that says which number of theirs it is."""
-TARGET = "tensorrt_llm"
-"""The model whose engine is read, by its label `model`: where there is a draft's, its cache holds as many tokens."""
+TARGETS = ("tensorrt_llm", "tensorrt_llm_engine")
+"""The models whose engine is read, by their label `model` (a server has one of them): where there is a draft's, its
+cache holds as many tokens."""
 OWN_GAUGES: Mapping[tuple[str, str], str] = {
     ("tandem_requests_running", ""): "running",
     ("tandem_requests_waiting", ""): "waiting",

@@ -13,7 +13,7 @@ from tandem.telemetry.families import (
     HISTOGRAMS,
     MAX_POSITIONS,
     OWN_GAUGES,
-    TARGET,
+    TARGETS,
 )
 
 MAX_SERIES = 512
@@ -81,7 +81,7 @@ def series(name: str, labels: Mapping[str, str]) -> Series | None:
         return Series(name)
     if name in ENGINE_LABELS:
         number = labels.get(ENGINE_LABELS[name], "")
-        return Series(name, number) if labels.get("model") == TARGET and (name, number) in GAUGES else None
+        return Series(name, number) if labels.get("model") in TARGETS and (name, number) in GAUGES else None
     if name == ACCEPTED_PER_POSITION:
         return Series(name, key=_position(labels.get("position", "")))
     family, _, part = name.rpartition("_")

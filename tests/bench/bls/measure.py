@@ -30,7 +30,7 @@ class Setup:
     """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
 
     `bare`: the model of bare_bls in the BLS's place. `collectors`: the engines are decoupled, and so many processes
-    of row_collector stand before each; 0: they answer all rows at once.
+    collect the rows of each; 0: they answer all rows at once.
     """
 
     pair: Pair
@@ -152,7 +152,7 @@ def repository(folder: Path, setup: Setup) -> Path:
     """A model repository in `folder`/models: the real BLS, or the bare one, with stub engines."""
     models = folder / "models"
     models.mkdir()
-    bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len)
+    bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, collects=bool(setup.collectors))
     _set_parameters(models / "speculative_bls/config.pbtxt", dict(setup.parameters))
     if setup.bare:
         version = models / "speculative_bls/1"  # a link
@@ -205,6 +205,6 @@ def _peak_rss(pid: int) -> int:
 
 
 def _counter(text: str, name: str, model: str) -> int:
-    """The value of one of Triton's counters for a model."""
-    found = re.search(rf'^{name}{{model="{model}",.*}} (\S+)$', text, re.MULTILINE)
-    return int(float(found[1])) if found else 0
+    """The value of one of Triton's counters for an engine, whether it is decoupled or not."""
+    found = re.search(rf'^{name}{{model="({model}|{stub.behind(model)})",.*}} (\S+)$', text, re.MULTILINE)
+    return int(float(found[2])) if found else 0

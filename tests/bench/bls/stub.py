@@ -11,9 +11,9 @@ from pathlib import Path
 import jinja2
 
 from bench.bls.in_flight import Costs
+from triton.repository import SERVING
 
 SOURCE = Path(__file__).with_name("stub_engine")
-COLLECTOR = Path(__file__).with_name("row_collector")
 LIBRARY = "libtriton_stub.so"  # as Triton derives it from the configuration's backend
 _WORK = struct.Struct("dq")
 
@@ -85,16 +85,18 @@ def install(models: Path, name: str, stub: Stub, library: Path) -> None:
 
 
 def behind(name: str) -> str:
-    """The name of the decoupled engine whose rows are collected by the model `name`."""
+    """The name of the engine where it is decoupled and clients know it by `name`."""
     return f"{name}_engine"
 
 
 def collect(models: Path, name: str, processes: int) -> None:
-    """Make the model `name`, which has the tensors of the decoupled engine behind it and answers all rows at once."""
-    config = (models / behind(name) / "config.pbtxt").read_text()
-    changes = {behind(name): name, 'backend: "stub"': 'backend: "python"', "decoupled: true": "decoupled: false"}
-    for engine, collector in {**changes, "count: 1": f"count: {processes}"}.items():
-        config = config.replace(engine, collector)
-    (models / name).mkdir()
-    (models / name / "1").symlink_to(COLLECTOR)
-    (models / name / "config.pbtxt").write_text(config)
+    """Make the model that has the tensors of the decoupled engine behind `name`, and answers all rows at once."""
+    config, collector = (models / behind(name) / "config.pbtxt").read_text(), f"{name}_collector"
+    changes = {behind(name): collector, 'backend: "stub"': 'backend: "python"', "decoupled: true": "decoupled: false"}
+    # As the operator's: scalars as clients send them, [n, 1].
+    for here, there in {**changes, "count: 1": f"count: {processes}", "reshape: { shape: [ ] } ": ""}.items():
+        config = config.replace(here, there)
+    config += f'\nparameters {{ key: "decoupled_model_name" value {{ string_value: "{behind(name)}" }} }}\n'
+    (models / collector).mkdir()
+    (models / collector / "1").symlink_to(SERVING / "engine_collector" / "1")
+    (models / collector / "config.pbtxt").write_text(config)

@@ -9,9 +9,12 @@ need an engine that fails, hangs or counts, or does what TensorRT-LLM does and t
 - a guide: the target counts from the call's first token, as a grammar starts anew with each call.
 
 The draft refuses the last two.
+
+Decoupled, it answers each row of a call by itself, as TensorRT-LLM's backend: a row that fails fails alone.
 """
 
 import hashlib
+import json
 import threading
 import time
 from collections import Counter
@@ -43,7 +46,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Learn which of the two engines this is."""
-        self._draft = args["model_name"].endswith("draft")
+        self._draft = "draft" in args["model_name"]
+        self._decoupled = json.loads(args["model_config"])["model_transaction_policy"]["decoupled"]
         self._threads = ThreadPoolExecutor(128)
         self._active: set[str] = set()
         self._calls = 0  # that run; a stopped one is not active, and runs until it has noticed
@@ -73,17 +77,21 @@ class TritonPythonModel:
             sender.send(_response([[self._seeds[int(tensors["input_ids"][0, 0])]]]), FINAL)
         elif seeds[0] == COUNT_CALLERS:
             sender.send(_response([[len(self._callers)]]), FINAL)
-        elif (DRAFT_FAILS if self._draft else TARGET_FAILS) in seeds:
-            _fail(sender, "the stand-in fails on demand")
+        elif self._failing in seeds and not self._decoupled:
+            _fail(sender)
         elif self._draft and not tensors.keys().isdisjoint([*LORA, GUIDE]):
-            _fail(sender, "the draft has no LoRA and no guides")
+            _fail(sender, message="the draft has no LoRA and no guides")
         elif "draft_logits" in tensors and _handles(tensors).tobytes() != tensors["draft_logits"].tobytes():
-            _fail(sender, "draft_logits are not the handles that the draft gave")
+            _fail(sender, message="draft_logits are not the handles that the draft gave")
         else:
             self._generate(request.request_id(), tensors, seeds, sender)
 
+    @property
+    def _failing(self) -> int:
+        return DRAFT_FAILS if self._draft else TARGET_FAILS
+
     def _generate(self, call_id: str, tensors: dict[str, Any], seeds: list[int], sender: Any) -> None:
-        """All rows in one response, as a caller of several rows must ask for."""
+        """All rows in one response; or, decoupled, each in one of its own, the last first."""
         with self._lock:
             self._active.add(call_id)
             self._calls += 1
@@ -100,7 +108,16 @@ class TritonPythonModel:
             self._calls -= 1
             self._ended = time.monotonic()
         wanted = tensors.get("return_generation_logits", np.zeros(1)).any()
-        sender.send(_response(rows, _handles(tensors) if wanted else None), FINAL)
+        logits = _handles(tensors) if wanted else None
+        if not self._decoupled:
+            sender.send(_response(rows, logits), FINAL)
+            return
+        for i in reversed(range(len(rows))):
+            if self._failing in seeds[i : i + 1]:
+                _fail(sender, 0 if i else FINAL)
+            else:
+                handles = None if logits is None else logits[i : i + 1]
+                sender.send(_response(rows[i : i + 1], handles, i if len(rows) > 1 else None), 0 if i else FINAL)
 
     def _hang(self, call_id: str) -> None:
         """Until the call is stopped."""
@@ -142,8 +159,8 @@ class TritonPythonModel:
         return FIRST + (mixed * 2654435761 + wrong + adapter) % (LAST - FIRST)
 
 
-def _fail(sender: Any, message: str) -> None:
-    sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError(message)), FINAL)
+def _fail(sender: Any, flags: int = FINAL, message: str = "the stand-in fails on demand") -> None:
+    sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError(message)), flags)
 
 
 def _handles(tensors: dict[str, Any]) -> Any:
@@ -152,7 +169,7 @@ def _handles(tensors: dict[str, Any]) -> Any:
     return np.stack([handle(row[:length])[None] for row, length in zip(tensors["input_ids"], lengths, strict=True)])
 
 
-def _response(rows: list[list[int]], logits: Any = None) -> Any:
+def _response(rows: list[list[int]], logits: Any = None, index: int | None = None) -> Any:
     ids = np.zeros((len(rows), 1, max(map(len, rows))), np.int32)
     for filled, row in zip(ids, rows, strict=True):
         filled[0, : len(row)] = row
@@ -160,4 +177,6 @@ def _response(rows: list[list[int]], logits: Any = None) -> Any:
     tensors = [pb_utils.Tensor("output_ids", ids), pb_utils.Tensor("sequence_length", lengths)]
     if logits is not None:
         tensors.append(pb_utils.Tensor("generation_logits", logits))
+    if index is not None:
+        tensors.append(pb_utils.Tensor("batch_index", np.array([[index]], np.int32)))
     return pb_utils.InferenceResponse(tensors)

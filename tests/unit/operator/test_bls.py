@@ -20,6 +20,7 @@ from tritonclient.grpc import model_config_pb2
 from tandem.accept import Accepted, accept
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import LATEST, Record, Revision, render
+from tandem.render.v1.bls import CLIENT_MODELS
 from tandem.settings import Profile, Settings
 from tandem.sources import Role, downloads
 
@@ -33,19 +34,20 @@ PROFILE = Profile.model_validate(
         "image": "registry.example/tritonserver:26.07-trtllm",
         "tensorrtLlmVersion": "1.2.1",
         "modes": ["BLS"],
+        "engineCalls": "Collected",
         "decodingTypes": {"BLS": ["DraftTarget", "Medusa", "Lookahead", "None"]},
     }
 )
 SETTINGS = Settings(profiles=[PROFILE])
 
 
-def rendered(path: Path) -> Revision:
+def rendered(path: Path, profile: Profile = PROFILE) -> Revision:
     service = SpeculativeInferenceService.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     accepted = accept(service.spec, SETTINGS)
     assert isinstance(accepted, Accepted), accepted
     fetched = {role: f"/cache/models/{role}" for role in downloads(service.spec)}
     return render(
-        Record(renderer=LATEST, serving_image="serving:1", profile=PROFILE, spec=service.spec, fetched=fetched)
+        Record(renderer=LATEST, serving_image="serving:1", profile=profile, spec=service.spec, fetched=fetched)
     )
 
 
@@ -57,6 +59,12 @@ def check(path: Path, text: str) -> None:
 
 def parsed(revision: Revision, name: str) -> Any:
     return text_format.Parse(revision.files[f"{name}.config.pbtxt"], model_config_pb2.ModelConfig())
+
+
+def engine_of(revision: Revision) -> str:
+    """The target's engine."""
+    name = "tensorrt_llm_engine"
+    return name if f"{name}.config.pbtxt" in revision.files else "tensorrt_llm"
 
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
@@ -73,21 +81,76 @@ def test_golden(path: Path) -> None:
     check(OUTPUT / path.name, yaml.safe_dump(golden, sort_keys=False, width=110))
 
 
-def test_an_engines_configuration_in_full() -> None:
+def test_golden_of_an_engines_configuration() -> None:
     revision = rendered(DATA / "input" / "bls" / "guide-fast-logits.yaml")
-    check(OUTPUT / "tensorrt_llm.config.pbtxt", revision.files["tensorrt_llm.config.pbtxt"])
+    check(OUTPUT / "tensorrt_llm_engine.config.pbtxt", revision.files["tensorrt_llm_engine.config.pbtxt"])
 
 
-@pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
-def test_engines_are_tensorrt_llms_and_answer_once(path: Path) -> None:
-    revision = rendered(path)
-    plan = json.loads(revision.files["launch.json"])
-    engines = [name for name in plan["models"] if name in ("tensorrt_llm", "tensorrt_llm_draft")]
-    for name in engines:
-        config = parsed(revision, name)
-        assert (config.name, config.backend) == (name, "tensorrtllm")
-        assert not config.model_transaction_policy.decoupled, "upstream's clients make unary calls"
-        assert "source" not in plan["models"][name], "the backend has the code"
+@pytest.mark.parametrize(
+    ("calls", "without_draft", "engines"),
+    [
+        pytest.param("Single", False, {"tensorrt_llm": False, "tensorrt_llm_draft": False}, id="answered once"),
+        pytest.param(
+            "Collected",
+            False,
+            {"tensorrt_llm_engine": True, "tensorrt_llm_draft_engine": True},
+            id="each row by itself",
+        ),
+        pytest.param(
+            "Collected", True, {"tensorrt_llm": False}, id="without a draft each has calls of its own anyway"
+        ),
+    ],
+)
+def test_engines_are_tensorrt_llms_and_clients_get_one_response(
+    calls: str, without_draft: bool, engines: dict[str, bool]
+) -> None:
+    """`engines`: names, and whether they are decoupled."""
+    profile = PROFILE.model_copy(update={"engine_calls": calls})
+    paths = [path for path in INPUTS if ("draft" not in yaml.safe_load(path.read_text())["spec"]) == without_draft]
+    assert paths
+    for path in paths:
+        revision = rendered(path, profile)
+        models = json.loads(revision.files["launch.json"])["models"]
+        configs = {name: parsed(revision, name) for name in models}
+        found = {name: config for name, config in configs.items() if config.backend == "tensorrtllm"}
+        assert {name: config.model_transaction_policy.decoupled for name, config in found.items()} == engines
+        for name, config in found.items():
+            assert config.name == name
+            assert "source" not in models[name], "the backend has the code"
+        for name in ("tensorrt_llm", "tensorrt_llm_draft"):
+            assert name not in configs or not configs[name].model_transaction_policy.decoupled
+        decoupled = [name for name, is_decoupled in engines.items() if is_decoupled]
+        asked = [
+            configs[name].parameters["decoupled_model_name"].string_value for name in COLLECTORS if name in models
+        ]
+        assert asked == decoupled
+        rows = configs["speculative_bls"].parameters["max_engine_rows"].string_value
+        assert rows == (str(configs["speculative_bls"].max_batch_size) if decoupled else "1")
+
+
+COLLECTORS = ("tensorrt_llm_collector", "tensorrt_llm_draft_collector")
+
+
+def test_all_that_is_rendered_for_collected_calls_belongs_together() -> None:
+    """Names in one model's configuration are those of others."""
+    revision = rendered(DATA / "input" / "bls" / "guide-fast-logits.yaml")
+    models = json.loads(revision.files["launch.json"])["models"]
+    named = {
+        (name, key): value.string_value
+        for name in models
+        for key, value in parsed(revision, name).parameters.items()
+        if key.endswith(("model_name", "collector_name"))
+    }
+    engines = CLIENT_MODELS.values()
+    assert set(named.values()) <= set(models)
+    assert {(name, value) for (name, _), value in named.items()} >= {
+        *(
+            (caller, f"{name}_engine")
+            for name in engines
+            for caller in ("speculative_bls", name, f"{name}_collector")
+        ),
+        *(("speculative_bls", f"{name}_collector") for name in engines),
+    }
 
 
 UPSTREAM_PARAMETERS = {
@@ -112,7 +175,7 @@ UPSTREAM_PARAMETERS = {
 def test_every_parameter_of_upstreams_template_is_set_or_knowingly_left_unset() -> None:
     parameters: set[str] = set()
     for path in INPUTS:
-        parameters |= set(parsed(rendered(path), "tensorrt_llm").parameters)
+        parameters |= set(parsed(rendered(path), engine_of(rendered(path))).parameters)
     assert parameters <= UPSTREAM_PARAMETERS
     template = resources.files("tandem.render.v1").joinpath("repository/_tensorrtllm.pbtxt.j2").read_text("utf-8")
     named = re.findall(r"[\w*]+", template.partition("-#}")[0])

@@ -34,8 +34,8 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
     tokenizer = Tokenizer(config.tokenizer_dir)
     limits = checkpoint.read_limits(config.target_path)
     draft_limits = checkpoint.read_limits(config.draft_path) if config.draft_path else None
-    target = EngineModel(config.target_model, "target")
-    draft = EngineModel(config.draft_model, "draft") if draft_limits else None
+    target = EngineModel(config.target_model, "target", config.target_collector)
+    draft = EngineModel(config.draft_model, "draft", config.draft_collector) if draft_limits else None
     engines: dict[Role, Engine] = {"target": target}
     if draft:
         engines["draft"] = draft

@@ -1,9 +1,12 @@
 """Engine calls: Triton models with TensorRT-LLM's tensors, called from inside the server.
 
-The engines are not decoupled, so that clients can call them too: one response to a call. Calls are plain
-`exec()` on threads of ours: `async_exec` is known to fail under concurrency before 26.07. Each call has a
-request id of its own and is cancelled as TensorRT-LLM's backend defines it, by a request with the same id and
-`stop` set, which every version of Triton can send.
+Calls are plain `exec()` on threads of ours: `async_exec` is known to fail under concurrency before 26.07. Each
+call has a request id of its own and is cancelled as TensorRT-LLM's backend defines it, by a request with the same
+id and `stop` set, which every version of Triton can send.
+
+Each call gets one response. An engine that is not decoupled gives it by itself, and clients can call it too. One
+that is decoupled answers each row by itself: a call of one row goes to it, a call of several to the model that
+collects its rows (`adapter/collector.py`).
 
 A call holds a row for each sequence: `input_ids` int32[B, n], filled up to the longest (`input_lengths` says
 where a row ends), `draft_input_ids` int32[B, k], the rest int32/float32[B, 1]; so does the response:
@@ -15,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -27,6 +30,7 @@ from tandem_serving.calls import FloatArray, Output, Role
 from tandem_serving.errors import EngineError
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
+from tandem_serving.iterators import responses
 from tandem_serving.request import Prompt, Request
 from tandem_serving.schedule import Turn
 
@@ -61,10 +65,14 @@ def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
 
 
 class EngineModel:
-    """A Triton model with TensorRT-LLM's tensors: an `Engine` of the runner."""
+    """A Triton model with TensorRT-LLM's tensors: an `Engine` of the runner.
 
-    def __init__(self, name: str, role: Role) -> None:
+    `collector` is the model that collects its rows where it is decoupled; "": it is not.
+    """
+
+    def __init__(self, name: str, role: Role, collector: str = "") -> None:
         self.name = name
+        self._collector = collector
         self.role: Role = role
         self._prefix = f"{role}-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
@@ -77,22 +85,23 @@ class EngineModel:
         """An engine call with a row for each turn; it starts when it is read."""
         return Answers(self, f"{self._prefix}-{next(self._numbers)}", turns)
 
-    def execute(self, request_id: str, tensors: list[Any], outputs: Iterable[str]) -> Any:
-        """Make a call; its response. Raises EngineError."""
+    def execute(self, request_id: str, tensors: list[Any], outputs: Iterable[str], rows: int = 1) -> list[Any]:
+        """Make a call of `rows`; its response, alone in a list. Raises EngineError."""
         call = pb_utils.InferenceRequest(
-            model_name=self.name,
+            model_name=self._collector if self._collector and rows > 1 else self.name,
             request_id=request_id,
             requested_output_names=list(outputs),
             inputs=tensors,
             preferred_memory=self._memory,
         )
         try:
-            response = call.exec()
+            found = list(responses(call)) if self._collector and rows == 1 else [call.exec()]
         except pb_utils.TritonModelException as error:
             raise EngineError(f"{self.role} engine: {error}") from None
-        if response.has_error():
-            raise plain_error(response.error(), self.role)
-        return response
+        for response in found:
+            if response.has_error():
+                raise plain_error(response.error(), self.role)
+        return found
 
     def stop(self, request_id: str) -> None:
         """Ask the engine to end a call; returns at once."""
@@ -124,9 +133,11 @@ class Answers:
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """Outputs with their rows, all at once. Raises EngineError."""
-        response = self._model.execute(self._id, self._common.tensors + self._tensors, [*_TOKENS, *self._outputs])
+        tensors, outputs = self._common.tensors + self._tensors, [*_TOKENS, *self._outputs]
+        found = self._model.execute(self._id, tensors, outputs, self._rows)
         self._model.sent.keep(self._common)
-        yield _outputs(response, self._rows, self._outputs)
+        arrays = {tensor.name(): tensor.as_numpy() for response in found for tensor in response.output_tensors()}
+        yield _outputs(arrays, self._rows, self._outputs)
 
     def stop(self) -> None:
         """Ask the engine to end the call; returns at once."""
@@ -191,22 +202,17 @@ def _tensors(turns: Sequence[Turn[Generation]]) -> list[Any]:
     return [pb_utils.Tensor(name, array) for name, array in arrays.items()]
 
 
-def _array(response: Any, name: str) -> Array | None:
-    tensor = pb_utils.get_output_tensor_by_name(response, name)
-    return None if tensor is None else tensor.as_numpy()
-
-
-def _outputs(response: Any, rows: int, wanted: tuple[str, ...]) -> list[tuple[int, Output]]:
+def _outputs(found: Mapping[str, Array], rows: int, wanted: tuple[str, ...]) -> list[tuple[int, Output]]:
     """The rows of a response. Raises EngineError."""
-    ids, lengths = _array(response, "output_ids"), _array(response, "sequence_length")
+    ids, lengths = found.get("output_ids"), found.get("sequence_length")
     if ids is None or lengths is None:
         raise EngineError("the engine's response lacks output_ids or sequence_length: check the engine model")
     if len(ids) != rows:
         raise EngineError(f"the engine answered {len(ids)} of {rows} sequences: set max_engine_rows to 1 for it")
     tokens, counts = ids.reshape(rows, -1).tolist(), lengths.reshape(-1).tolist()
-    log_probs = _array(response, _LOG_PROBS) if _LOG_PROBS in wanted else None
-    logits = _array(response, _LOGITS) if _LOGITS in wanted else None
-    figures = {name: array for name in FIGURES if name in wanted and (array := _array(response, name)) is not None}
+    log_probs = found.get(_LOG_PROBS) if _LOG_PROBS in wanted else None
+    logits = found.get(_LOGITS) if _LOGITS in wanted else None
+    figures = {name: found[name] for name in FIGURES if name in wanted and name in found}
     return [
         (
             row,

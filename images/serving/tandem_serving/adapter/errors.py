@@ -27,6 +27,7 @@ def plain_error(error: Any, role: str = "") -> EngineError:
 
 def raise_in_band(tensors: Mapping[str, Array]) -> None:
     """Raise the EngineError that a response with `ONE_RESPONSE` holds, if it holds one."""
-    code = tensors["finish_reason"].flat[0].decode()
+    reason = tensors.get("finish_reason")
+    code = "" if reason is None else reason.flat[0].decode()
     if code in CODES:
         raise EngineError(tensors["text_output"].flat[0].decode(), code)

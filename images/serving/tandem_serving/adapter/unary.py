@@ -13,7 +13,9 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,14 +44,16 @@ log = logging.getLogger("tandem.unary")
 
 CANCEL_POLL_SECONDS = 0.1
 WATCH_SECONDS = 0.1
-# Outputs that are read here, asked for or not.
-NEEDED = ("finish_reason", "text_output")
 # The flag by which clients ask for a stream: upstream's BLS and LLM-API models name it differently.
 STREAM = ("stream", "streaming")
+STOP = "stop"
 
 
 class Unary:
     """The class that Triton's Python backend looks for, as `TritonPythonModel`."""
+
+    needed: tuple[str, ...] = ("finish_reason", "text_output")
+    """Outputs that are read here, asked for or not."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read the name of the decoupled model and the number of requests at once."""
@@ -135,20 +139,42 @@ class Unary:
             raise CancelledError("the client cancelled the request")
         inputs = [self._with_row_length(tensor) for tensor in request.inputs()]
         if any(tensor.name() in STREAM and tensor.as_numpy().any() for tensor in inputs):
-            raise RequestError(f"this model answers once: to stream, call {self._model} with the same tensors")
-        call_id = f"{self._prefix}-{next(self._numbers)}"
-        call = pb_utils.InferenceRequest(
+            raise RequestError(self._no_stream())
+        with self._calls_of(request, inputs) as calls:
+            outputs = [*{*request.requested_output_names(), *self.needed}]
+            futures = [self._calls.submit(_collect, self._call(*call, outputs)) for call in calls.items()]
+            while wait(futures, CANCEL_POLL_SECONDS).not_done:
+                if sender.is_cancelled():
+                    for call in calls.items():
+                        self._stop(*call)  # again while it runs: a stop that overtook the call ended nothing
+            return self._together([future.result() for future in futures])
+
+    def _call(self, call_id: str, inputs: list[Any], outputs: list[str]) -> Any:
+        return pb_utils.InferenceRequest(
             model_name=self._model,
             request_id=call_id,
-            requested_output_names=[*{*request.requested_output_names(), *NEEDED}],
+            requested_output_names=outputs,
             inputs=inputs,
             parameters={ONE_RESPONSE: True},
+            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         )
-        future = self._calls.submit(_collect, call)
-        while not wait([future], CANCEL_POLL_SECONDS).done:
-            if sender.is_cancelled():
-                self._stop(call_id, inputs)  # and again while it runs: a stop that overtook the call ended nothing
-        return future.result()
+
+    def _no_stream(self) -> str:
+        """Why a request that asks for a stream is refused."""
+        return f"this model answers once: to stream, call {self._model} with the same tensors"
+
+    @contextmanager
+    def _calls_of(self, request: Any, inputs: list[Any]) -> Iterator[dict[str, list[Any]]]:
+        """A request's calls while they are under way: id to tensors."""
+        yield {self._call_id(): inputs}
+
+    def _call_id(self) -> str:
+        return f"{self._prefix}-{next(self._numbers)}"
+
+    def _together(self, answers: list[dict[str, Array]]) -> dict[str, Array]:
+        """The answer to a request, from those of its calls."""
+        (answer,) = answers
+        return answer
 
     def _stop(self, call_id: str, inputs: list[Any]) -> None:
         """Send the call again with `stop`, which ends it by its id."""
@@ -157,7 +183,10 @@ class Unary:
             model_name=self._model,
             request_id=call_id,
             requested_output_names=["batch_index"],
-            inputs=[*inputs, pb_utils.Tensor("stop", np.ones(shape, np.bool_))],
+            inputs=[
+                *(tensor for tensor in inputs if tensor.name() != STOP),
+                pb_utils.Tensor(STOP, np.ones(shape, np.bool_)),
+            ],
         )
         _collect(stop)
 
@@ -178,8 +207,7 @@ def _collect(call: Any) -> dict[str, Array]:
             row = row or {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}
     except pb_utils.TritonModelException as error:
         raise EngineError(str(error)) from None
-    if row:
-        raise_in_band(row)
+    raise_in_band(row)
     return row
 
 

@@ -12,9 +12,10 @@ from tandem.render.v1.stack import Stack, config, model_check
 from tandem.sources import Role, tokenizer_folder
 from tandem.volumes import TANDEM
 
-ENGINES = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
+CLIENT_MODELS = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
+"""What clients that run the loop themselves call."""
 CODELESS = ("ensemble",)  # Triton runs it by its configuration alone
-MODELS = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "speculative_bls", "tensorrt_llm_bls")
+MODELS = ("preprocessing", "postprocessing", "ensemble", "speculative_bls", "tensorrt_llm_bls")
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,40 @@ class Engine:
 
 def bls(inputs: Inputs) -> Stack:
     """The models of mode BLS for a spec that was accepted."""
-    names = [*MODELS, "tensorrt_llm_draft"] if inputs.spec.draft else [*MODELS]
+    sources = _sources(inputs)
     engines = tensorrt_engines(inputs)
     variables = _variables(inputs, engines)
-    python = [name for name in names if name not in CODELESS and not (engines and name in ENGINES.values())]
     return Stack(
-        configs={name: config("repository", name, variables) for name in names},
-        sources={name: _source(inputs, name) for name in python},
+        configs={name: config("repository", name, variables) for name in sources},
+        sources={name: source for name, source in sources.items() if source},
         checks=_checks(inputs, engines),
         env=inputs.profile.engine_env,
-        engines=tuple(ENGINES[role] for role in engines),
-        kv_cache=_kv_cache(gpu_plan(inputs.spec, inputs.profile), engines),
+        engines=tuple(engine_model(inputs, role) for role in engines),
+        kv_cache=_kv_cache(inputs, engines),
     )
+
+
+def collects(inputs: Inputs) -> bool:
+    """Whether engines are decoupled, and their rows collected. Without a draft, sequences have calls of their own."""
+    return inputs.profile.engine_calls == "Collected" and inputs.spec.draft is not None
+
+
+def engine_model(inputs: Inputs, role: Role) -> str:
+    """The model that is the engine: one that is decoupled leaves its name to what answers clients once."""
+    return CLIENT_MODELS[role] + ("_engine" if collects(inputs) else "")
+
+
+def _sources(inputs: Inputs) -> dict[str, str]:
+    """All models, with the folders of those that are Python code; "": Triton or its backend has the code."""
+    sources = {name: "" if name in CODELESS else f"{TANDEM}/models/{name}" for name in MODELS}
+    engine = "" if needs_engines(inputs.spec, inputs.profile) else inputs.profile.engine_source
+    for role in (Role.TARGET, Role.DRAFT) if inputs.spec.draft else (Role.TARGET,):
+        name = CLIENT_MODELS[role]
+        if collects(inputs):
+            sources[name] = f"{TANDEM}/models/engine_unary"
+            sources[f"{name}_collector"] = f"{TANDEM}/models/engine_collector"
+        sources[engine_model(inputs, role)] = engine
+    return sources
 
 
 def tensorrt_engines(inputs: Inputs) -> dict[Role, Engine]:
@@ -83,18 +106,19 @@ def _medusa_choices(choices: list[list[int]]) -> str:
     return ", ".join("{" + ", ".join(map(str, path)) + "}" for path in choices)
 
 
-def _kv_cache(plan: GpuPlan, engines: Mapping[Role, Engine]) -> dict[str, Any]:
+def _kv_cache(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
     """Engines whose KV cache the pod sizes: all on GPUs that two of them share, unless both sizes are given."""
-    if not plan.shares_gpu or all(engine.max_tokens for engine in engines.values()):
+    shares_gpu = gpu_plan(inputs.spec, inputs.profile).shares_gpu
+    if not shares_gpu or all(engine.max_tokens for engine in engines.values()):
         return {}
     return {
-        ENGINES[role]: {"engine": engine.path, "devices": list(engine.devices), "max_tokens": engine.max_tokens}
+        engine_model(inputs, role): {
+            "engine": engine.path,
+            "devices": list(engine.devices),
+            "max_tokens": engine.max_tokens,
+        }
         for role, engine in engines.items()
     }
-
-
-def _source(inputs: Inputs, name: str) -> str:
-    return inputs.profile.engine_source if name in ENGINES.values() else f"{TANDEM}/models/{name}"
 
 
 def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
@@ -109,14 +133,15 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "use_draft_logits": acceptance.method == "Logits",
         "fast_logits": fast_logits(spec),
         "draft_acceptance_threshold": acceptance.threshold,
-        "max_engine_rows": spec.serving.max_batch_size if inputs.profile.batched_engine_calls else 1,
+        "max_engine_rows": spec.serving.max_batch_size if _takes_rows(inputs) else 1,
         # TensorRT-LLM starts a request's random numbers at its seed, and each step is a request.
         "mix_seed": bool(engines),
         # Else one GPU, or the same CPUs, for both engines.
         "separate_devices": spec.placement.strategy == "Separate" and inputs.profile.gpus,
         # Upstream's clients that run the loop themselves make unary calls to the engines, which Triton refuses
-        # for decoupled models; speculative_bls may make decoupled calls to either kind.
+        # for decoupled models: before one that is decoupled, under another name, stands a model that answers once.
         "decoupled": False,
+        "collects": collects(inputs),
         "target": _role(inputs, engines, Role.TARGET),
         "draft": _role(inputs, engines, Role.DRAFT) if spec.draft else None,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
@@ -125,6 +150,10 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "max_running_sequences": min(spec.serving.max_batch_size, BLS_SEQUENCES),
         "bls_instance_count": 1,
     }
+
+
+def _takes_rows(inputs: Inputs) -> bool:
+    return inputs.profile.engine_calls == "Together" or collects(inputs)
 
 
 def _role(inputs: Inputs, engines: Mapping[Role, Engine], role: Role) -> dict[str, Any]:
