@@ -57,7 +57,9 @@ class Sequence:
     engines that start a request's random numbers at its seed (TensorRT-LLM); engines that key them by
     absolute position get the client's seed as it is. `use_draft_logits`: verify by logits. `one_call`: the
     target alone in a single call, for what an engine keeps track of from a request's first token (a guide).
-    `burst`: seconds that the target's calls may take when it runs alone.
+    `burst`: seconds that the target's calls may take when it runs alone. `redrawn`: where the engine refuses a draft
+    token it draws once more, the refused token among the others (TensorRT-LLM, where it samples by match), so that
+    made-up tokens would come out more often than the target has them.
     """
 
     prompt: IntArray
@@ -71,6 +73,7 @@ class Sequence:
     use_draft_logits: bool = False
     one_call: bool = False
     burst: float = math.inf
+    redrawn: bool = False
 
 
 def mix(seed: int, position: int) -> int:
@@ -201,7 +204,8 @@ class Loop:
 
     def pad_to(self, call: Call, length: int) -> Call | None:
         """`call` with `length` draft tokens, None where it must stay as it is: made-up tokens have no logits."""
-        if self._sequence.use_draft_logits or len(call.ids) + length + 1 > self._sequence.target_limit:
+        sequence = self._sequence
+        if sequence.use_draft_logits or sequence.redrawn or len(call.ids) + length + 1 > sequence.target_limit:
             return None
         return padded(call, length)
 

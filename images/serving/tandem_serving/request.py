@@ -101,6 +101,12 @@ class Prompt:
     asked: bool = False
 
     @property
+    def sampled(self) -> bool:
+        """Whether tokens are drawn: by top-k or top-p, unless that leaves one token."""
+        top_k = self.tensors.get("runtime_top_k")
+        return top_k.item() != 1 if top_k is not None else "runtime_top_p" in self.tensors
+
+    @property
     def guided(self) -> bool:
         """Whether a guide restricts the output."""
         return GUIDE[0] in self.target_tensors

@@ -142,6 +142,7 @@ class Service:
             use_draft_logits=request.use_draft_logits,
             one_call=prompt.guided,
             burst=BURST_SECONDS if request.stream and not reproducible else math.inf,
+            redrawn=options.mix_seed and prompt.sampled,
         )
         probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
         detokenizer = Detokenizer(self._tokenizer.decode, prompt.ids.tolist(), prompt.text)

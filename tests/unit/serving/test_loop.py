@@ -283,11 +283,19 @@ def test_made_up_draft_tokens_change_nothing(draft: Model, longer: int) -> None:
     assert all(step.accepted <= step.drafted <= 3 for step in steps), "they are not counted"
 
 
-def test_no_made_up_tokens_beyond_the_target_s_limit_nor_beside_logits() -> None:
-    for limit, logits in [(len(PROMPT) + 4, None), (100, np.zeros((2, 8), np.float32))]:
-        loop = Loop(Sequence(PROMPT, 24, target_limit=limit, use_draft_logits=logits is not None))
-        loop.begin(2)
-        assert loop.pad_to(loop.drafted(Output([1, 2], logits=logits)), 4) is None
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"target_limit": len(PROMPT) + 4}, id="beyond the target's limit"),
+        pytest.param({"use_draft_logits": True}, id="beside logits: they have none"),
+        pytest.param({"redrawn": True}, id="where the refused are drawn once more: they would come out too often"),
+    ],
+)
+def test_no_made_up_tokens(more: dict[str, Any]) -> None:
+    loop = Loop(Sequence(PROMPT, 24, **more))
+    loop.begin(2)
+    logits = np.zeros((2, 8), np.float32) if "use_draft_logits" in more else None
+    assert loop.pad_to(loop.drafted(Output([1, 2], logits=logits)), 4) is None
 
 
 def test_by_logits_the_target_s_own_token_is_no_verification_of_made_up_ones() -> None:

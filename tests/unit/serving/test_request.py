@@ -120,6 +120,26 @@ def test_lora_goes_to_the_target_alone_as_it_comes(tokenizer: Tokenizer) -> None
     assert not prompt.guided
 
 
+@pytest.mark.parametrize(
+    ("asked", "sampled"),
+    [
+        pytest.param({}, False, id="greedy"),
+        pytest.param({"top_k": np.array([[1]], np.int32)}, False, id="of one token"),
+        pytest.param({"top_k": np.array([[5]], np.int32)}, True, id="of five"),
+        pytest.param({"top_p": np.array([[0.9]], np.float32)}, True, id="of the likeliest"),
+        pytest.param({"temperature": np.array([[2]], np.float32)}, False, id="temperature alone means nothing"),
+        pytest.param(
+            {"top_p": np.array([[0.9]], np.float32), "temperature": np.array([[0]], np.float32)},
+            False,
+            id="temperature 0",
+        ),
+    ],
+)
+def test_whether_tokens_are_drawn(tokenizer: Tokenizer, asked: dict[str, Any], sampled: bool) -> None:
+    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**asked)).prompts
+    assert prompt.sampled is sampled
+
+
 def test_a_guide_goes_to_the_target_alone(tokenizer: Tokenizer) -> None:
     guide = {"guided_decoding_guide_type": strings(["regex"]), "guided_decoding_guide": strings(["a+"])}
     (prompt,) = Parser(tokenizer, LIMITS).parse(request(**guide)).prompts

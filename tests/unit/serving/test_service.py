@@ -192,6 +192,17 @@ def test_engines_that_start_at_the_seed_get_one_for_each_call(start: Start) -> N
     assert None not in seeds(engines)
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_drafts_are_filled_up_unless_what_is_refused_is_drawn_once_more(start: Start, sampled: bool) -> None:
+    """Where one prompt drafts four tokens and the other two, both unseeded, on TensorRT-LLM."""
+    engines = MockEngines(before=lambda role, call: time.sleep(0.02))
+    more = {"top_k": np.array([[5]] * 2, np.int32)} if sampled else {}
+    lengths = {"num_draft_tokens": np.array([[4], [2]], np.int32)}
+    ask(start(engines, mix_seed=True), tensors("def add(", "def sub(", max_tokens=40, **lengths, **more)).wait()
+    turns = [turn for call in engines.target.calls for turn in call.turns if turn.sequence.draft_length == 2]
+    assert max(len(turn.call.draft_ids) for turn in turns) == (2 if sampled else 4)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.3])
 def test_a_seed_s_calls_do_not_depend_on_how_long_they_take(start: Start, seconds: float) -> None:
     engines = MockEngines(before=lambda role, call: time.sleep(seconds))

@@ -50,8 +50,14 @@ def bls(inputs: Inputs) -> Stack:
 
 
 def collects(inputs: Inputs) -> bool:
-    """Whether engines are decoupled, and their rows collected. Without a draft, sequences have calls of their own."""
-    return inputs.profile.engine_calls == "Collected" and inputs.spec.draft is not None
+    """Whether engines are decoupled, and their rows collected.
+
+    Not without a draft, since sequences have calls of their own then; nor where the draft's logits are compared,
+    unless the engines hand them over themselves: megabytes for each sequence and round would be copied twice more.
+    """
+    spec = inputs.spec
+    logits = spec.speculation.acceptance.method == "Logits" and not fast_logits(spec)
+    return inputs.profile.engine_calls == "Collected" and spec.draft is not None and not logits
 
 
 def engine_model(inputs: Inputs, role: Role) -> str:
