@@ -130,9 +130,9 @@ def test_engines_are_tensorrt_llms_and_clients_get_one_response(
 
 def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
     """They are megabytes; a handle of fast logits is not."""
-    text = (DATA / "input" / "bls" / "guide-fast-logits.yaml").read_text(encoding="utf-8")
-    assert "tensorrt_llm_collector.config.pbtxt" in rendered(DATA / "input" / "bls" / "guide-fast-logits.yaml").files
-    (slow := tmp_path / "slow.yaml").write_text(text.replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
+    fast, slow = DATA / "input" / "bls" / "guide-fast-logits.yaml", tmp_path / "slow.yaml"
+    assert "tensorrt_llm_collector.config.pbtxt" in rendered(fast).files
+    slow.write_text(fast.read_text(encoding="utf-8").replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
     revision = rendered(slow)
     assert "tensorrt_llm_collector.config.pbtxt" not in revision.files
     assert parsed(revision, "speculative_bls").parameters["max_engine_rows"].string_value == "1"
