@@ -59,13 +59,14 @@ def helm_values(images: list[Built]) -> dict[str, object]:
     }
 
 
-def install(cluster: Cluster, images: list[Built]) -> None:
-    """Install, or upgrade, the chart, and wait until the operator is up."""
+def install(cluster: Cluster, images: list[Built], **values: object) -> None:
+    """Install, or upgrade, the chart with more `values`, and wait until the operator is up."""
     helm = binaries.ensure(["helm"], say)["helm"]
     command = [str(helm), "upgrade", "--install", "tandem", str(REPOSITORY / "charts/tandem")]
     command += ["--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--values", "-"]
     command += ["--kubeconfig", str(cluster.kubeconfig), "--wait", "--timeout", "3m"]
-    done = subprocess.run(command, input=json.dumps(helm_values(images)), capture_output=True, text=True, check=False)
+    given = json.dumps(helm_values(images) | values)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ClusterError(f"helm could not install the chart: {done.stderr.strip()}")
 

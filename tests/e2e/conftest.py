@@ -15,10 +15,12 @@ import yaml
 
 from builder.build import Built
 from cluster.core import Cluster
+from tandem.settings import shipped_profiles
 
 REPOSITORY = Path(__file__).parents[2]
 QUICKSTART = REPOSITORY / "examples/quickstart.yaml"
 NUMBERS = itertools.count()
+DECOUPLED = "decoupled"
 OF_METRICS = {"MetricsAvailable", "SpeculationActive", "SpeculationBeneficial", "ScalingActive"}
 
 
@@ -169,6 +171,13 @@ def images() -> list[Built]:
     return made
 
 
+def profiles(images: list[Built]) -> list[dict[str, Any]]:
+    """The reference profile with the image that was built, and one whose engines are decoupled as TensorRT-LLM's."""
+    reference = next(profile for profile in shipped_profiles() if profile["name"] == "reference")
+    reference["image"] = next(image.ref for image in images if image.name == "reference")
+    return [reference, reference | {"name": DECOUPLED, "engineCalls": "Collected"}]
+
+
 @pytest.fixture(scope="session")
 def site(images: list[Built]) -> Iterator[Site]:
     cluster = Cluster("tandem-e2e", say=print)
@@ -176,7 +185,7 @@ def site(images: list[Built]) -> Iterator[Site]:
     cluster.up(["real"])
     for image in images:
         cluster.import_image(image.archive)
-    load_demo().install(cluster, images)
+    load_demo().install(cluster, images, profiles=profiles(images))
     made = Site(cluster)
     # The real admission plugin holds the serving pods to the strictest standard.
     made.run("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")

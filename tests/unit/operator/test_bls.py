@@ -132,7 +132,7 @@ def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
     """They are megabytes; a handle of fast logits is not."""
     fast, slow = DATA / "input" / "bls" / "guide-fast-logits.yaml", tmp_path / "slow.yaml"
     assert "tensorrt_llm_collector.config.pbtxt" in rendered(fast).files
-    slow.write_text(fast.read_text(encoding="utf-8").replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
+    slow.write_text(fast.read_text("utf-8").replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
     revision = rendered(slow)
     assert "tensorrt_llm_collector.config.pbtxt" not in revision.files
     assert parsed(revision, "speculative_bls").parameters["max_engine_rows"].string_value == "1"

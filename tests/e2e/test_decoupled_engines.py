@@ -1,0 +1,35 @@
+"""Engines that answer each row of a call by itself, as TensorRT-LLM's where they take many: clients see none of it."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import tritonclient.grpc as triton
+
+from .completions import PROMPTS, stream, text
+from .conftest import DECOUPLED, Site
+
+
+@pytest.fixture(scope="module")
+def url(site: Site) -> Iterator[str]:
+    site.apply("decoupled", runtime={"mode": "BLS", "profile": DECOUPLED})
+    site.wait_condition("decoupled", "Ready", "True")
+    yield site.address("decoupled")
+    site.run("delete", "sis", "decoupled")
+
+
+def test_prompts_at_once_share_calls_and_get_what_the_target_alone_says(
+    client: triton.InferenceServerClient, url: str
+) -> None:
+    alone = [text(stream(client, prompt, 0)) for prompt in PROMPTS]
+    with ThreadPoolExecutor(len(PROMPTS)) as threads:
+        assert list(threads.map(lambda prompt: complete(url, prompt), PROMPTS)) == alone
+    with triton.InferenceServerClient(url) as asked:
+        for model in ("tensorrt_llm_collector", "tensorrt_llm_draft_collector"):
+            statistics = asked.get_inference_statistics(model).model_stats[0]
+            assert statistics.inference_count > statistics.execution_count > 0, "several sequences a call"
+
+
+def complete(url: str, prompt: str) -> str:
+    with triton.InferenceServerClient(url) as client:
+        return text(stream(client, prompt, 4))
