@@ -1,4 +1,4 @@
-"""Engines that answer each row of a call by itself, as TensorRT-LLM's where they take many: clients see none of it."""
+"""Engines that answer each row of a call by itself, as TensorRT-LLM's where they take many: clients see nothing."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
