@@ -161,6 +161,8 @@ def sample(server: TritonServer) -> dict[str, float]:
     if dead := MODELS - set(models):
         raise ServerError(f"models that died: {', '.join(sorted(dead))}\n{server.tail()}")
     watched = {"BLS": models["speculative_bls"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
+    if collector := models.get("tensorrt_llm_collector"):
+        watched["collector"] = collector
     memory = {name: each.memory_info() for name, each in watched.items()}
     return {
         **{name: each.rss - each.shared for name, each in memory.items()},
@@ -198,11 +200,13 @@ def target_alone(url: str, threads: ThreadPoolExecutor) -> Texts:
 def main(
     minutes: Annotated[float, typer.Option(help="How long.")] = 120.0,
     streams: Annotated[int, typer.Option(help="Requests at once.")] = 16,
+    decoupled: Annotated[bool, typer.Option(help="Engines that answer each row by itself.")] = False,
 ) -> None:
     """Mixed load: each answer checked; memory, shared memory, threads and file descriptors watched."""
     outcomes, samples = Outcomes(), []
     with tempfile.TemporaryDirectory() as folder:
-        made = bls.repository(Path(folder), "stand-in", max_engine_rows=64, adaptive=True, probe_share=0.05)
+        settings = {"max_engine_rows": 64, "adaptive": True, "probe_share": 0.05, "collects": decoupled}
+        made = bls.repository(Path(folder), "stand-in", **settings)
         # The server ends first: where it broke, clients would wait for it for ever.
         with ThreadPoolExecutor(streams) as threads, TritonServer(made) as server:
             texts = target_alone(server.grpc_url, threads)

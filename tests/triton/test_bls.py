@@ -231,6 +231,24 @@ def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm", 
     return int(stream(server.grpc_url, tensors, name)[0]["output_ids"].item())
 
 
+def test_sequences_of_a_unary_call_of_the_engine_are_answered_as_alone(faulty: TritonServer) -> None:
+    rows: list[list[int]] = [[5, 6, 7, 8, 9], [11, 12]]
+    alone = [engine_answer(faulty, [row]) for row in rows]
+    assert engine_answer(faulty, rows) == [answer for (answer,) in alone]
+
+
+def engine_answer(server: TritonServer, rows: list[list[int]]) -> list[list[int]]:
+    """The tokens that the target adds to each row, and the row."""
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    for filled, row in zip(ids, rows, strict=True):
+        filled[: len(row)] = row
+    lengths = np.array([[len(row)] for row in rows], np.int32)
+    tensors = {"input_ids": ids, "input_lengths": lengths, "request_output_len": np.full_like(lengths, 6)}
+    found = unary(server.grpc_url, tensors, "tensorrt_llm")
+    answers = zip(found["output_ids"], found["sequence_length"], strict=True)
+    return [answer[0, : length.item()].tolist() for answer, length in answers]
+
+
 def calls_in_flight(server: TritonServer, name: str = "tensorrt_llm") -> int:
     return ask_engine(server, COUNT_CALLS, name)
 

@@ -68,7 +68,7 @@ def point(
     ] = None,
 ) -> None:
     """One load, once, with everything that was measured."""
-    setup = dataclasses.replace(_setup(device, per_token, prefill, (acceptance,), parameter), collectors=collectors)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collectors)
     load = Load(streams, seconds, warm_up, seed, draft_len=None if draft_len < 0 else draft_len)
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -99,10 +99,11 @@ def table(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
+    collectors: Collectors = 0,
     write: Write = None,
 ) -> None:
     """Loads from one stream to many, with speculation and without, beside the ideal."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collectors)
     rows, wrong = [], 0
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -113,7 +114,7 @@ def table(
             wrong += sum(run.point.result.wrong for run in runs)
             rows.append(report.row(setup.pair, runs[0::2], runs[1::2]))
             console.print(report.markdown(report.HEADER, rows[-1:]))
-    _publish(write, f"Speed, engines on {device} devices", _about(setup) + report.markdown(report.HEADER, rows))
+    _publish(write, _title("Speed", setup, device), _about(setup) + report.markdown(report.HEADER, rows))
     _warn(wrong)
 
 
@@ -161,6 +162,7 @@ def adaptive(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
+    collectors: Collectors = 0,
     write: Write = None,
 ) -> None:
     """The adaptive draft length against fixed ones, for each acceptance and load.
@@ -170,7 +172,8 @@ def adaptive(
     """
     rows, alphas = [], tuple(acceptance)
     fresh, standing = (
-        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter]) for v in ("true", "false")
+        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collectors)
+        for v in ("true", "false")
     )
     console.print("starting Triton")
     with serve(standing) as bench:
@@ -189,7 +192,7 @@ def adaptive(
             rows.append([f"{alphas[group]:g}", str(count), *report.adaptive_cells(medians)])
             console.print(report.markdown(report.adaptive_header(fixed), rows[-1:]))
     text = _about(fresh) + report.markdown(report.adaptive_header(fixed), rows)
-    _publish(write, f"Adaptive draft length, engines on {device} devices", text)
+    _publish(write, _title("Adaptive draft length", fresh, device), text)
 
 
 @app.command()
@@ -229,7 +232,12 @@ def _runs(bench: Bench, setup: Setup, loads: list[Load], name: str, ideal: bool 
 
 
 def _setup(
-    device: str, per_token: bool, prefill: tuple[float, float], alphas: tuple[float, ...], parameters: list[str]
+    device: str,
+    per_token: bool,
+    prefill: tuple[float, float],
+    alphas: tuple[float, ...],
+    parameters: list[str],
+    collectors: int = 0,
 ) -> Setup:
     if device not in ("separate", "shared"):
         raise typer.BadParameter(f"--device {device}: write separate or shared")
@@ -239,10 +247,15 @@ def _setup(
     options = [text.split("=", 1) for text in parameters]
     if any(len(each) != 2 for each in options):
         raise typer.BadParameter("--parameter: write key=value")
-    # The stub answers all rows at once.
+    # The stub takes many rows in a call.
     standard = {"max_engine_rows": "64", "separate_devices": str(device == "separate").lower()}
     given = standard | dict(options)
-    return Setup(pair.verification_per_token() if per_token else pair, alphas, parameters=tuple(given.items()))
+    costs = pair.verification_per_token() if per_token else pair
+    return Setup(costs, alphas, parameters=tuple(given.items()), collectors=collectors)
+
+
+def _title(what: str, setup: Setup, device: str) -> str:
+    return f"{what}, {'collected rows, ' if setup.collectors else ''}engines on {device} devices"
 
 
 def _about(setup: Setup) -> str:
@@ -253,7 +266,8 @@ def _about(setup: Setup) -> str:
         f"A step of the draft takes {_costs(setup.pair.draft)}; of the target {_costs(setup.pair.target)}.\n"
         "Greedy requests of 64 to 128 tokens of prompt and 128 of output, in a closed loop; every output was\n"
         "compared with the target's. Speeds are tokens/s. µs are a process's CPU time for each step of a sequence;\n"
-        "BLS MB is its largest resident set; TTFT (mean) stands beside prefill and one round of the cost model.\n\n"
+        "BLS MB is its largest resident set, with that of the collectors; TTFT (mean) stands beside prefill and one\n"
+        "round of the cost model.\n\n"
     )
 
 

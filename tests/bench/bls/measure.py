@@ -43,7 +43,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class Point:
-    """A client's result with the CPU seconds of its window by process, and the BLS's largest memory (bytes).
+    """A client's result with the CPU seconds of its window by process, and the BLS's largest memory (bytes); the
+    collectors count as the BLS's.
 
     By engine: `calls` in the window, `rows` (sequences) in them, and the share of the window spent in steps.
     """
@@ -115,7 +116,7 @@ class Bench:
         def at_window() -> None:
             samples.append(self._sample())
             if profile and len(samples) == 1:
-                profile.start(self._bls.pid)
+                profile.start(self._bls[0].pid)
 
         result = client.run(self._program, self._server.grpc_url, load, at_window)
         if profile:
@@ -124,7 +125,7 @@ class Bench:
         return Point(
             result,
             {name: last.cpu[name] - first.cpu[name] for name in first.cpu} | {"client": result.cpu},
-            _peak_rss(self._bls.pid),
+            sum(_peak_rss(process.pid) for process in self._bls),
             {role: last.calls[role] - first.calls[role] for role in ROLES.values()},
             {role: last.rows[role] - first.rows[role] for role in ROLES.values()},
             {role: (last.busy[role] - first.busy[role]) / result.seconds for role in ROLES.values()},
@@ -134,7 +135,8 @@ class Bench:
         text = self._server.metrics()
         calls, rows = ({role: _counter(text, name, model) for model, role in ROLES.items()} for name in _COUNTERS)
         engines, all_of_it = _engine_seconds(self._triton), sum(self._triton.cpu_times()[:2])
-        cpu = {"bls": sum(self._bls.cpu_times()[:2]), "engines": engines, "server": all_of_it - engines}
+        bls = sum(sum(process.cpu_times()[:2]) for process in self._bls)
+        cpu = {"bls": bls, "engines": engines, "server": all_of_it - engines}
         return _Sample(cpu, calls, rows, {role: meter.read()[0] for role, meter in self._meters.items()})
 
 
@@ -182,12 +184,16 @@ def _set_parameters(config: Path, values: dict[str, str]) -> None:
     config.write_text(text)
 
 
-def _bls(server: TritonServer) -> psutil.Process:
-    """The process of the BLS, a child of the server's."""
-    for child in psutil.Process(server.pid).children(recursive=True):
-        if any(word.endswith("speculative_bls/1/model.py") for word in child.cmdline()):
-            return child
-    raise client.LoadError("the server has no process of the BLS: see its log")
+def _bls(server: TritonServer) -> list[psutil.Process]:
+    """The processes of the BLS, children of the server's: itself, and the collectors."""
+    found = []
+    for model in ("speculative_bls", "_collector"):
+        for child in psutil.Process(server.pid).children(recursive=True):
+            if any(word.endswith(f"{model}/1/model.py") for word in child.cmdline()):
+                found.append(child)
+        if not found:
+            raise client.LoadError("the server has no process of the BLS: see its log")
+    return found
 
 
 def _engine_seconds(server: psutil.Process) -> float:

@@ -10,7 +10,8 @@ need an engine that fails, hangs or counts, or does what TensorRT-LLM does and t
 
 The draft refuses the last two.
 
-Decoupled, it answers each row of a call by itself, as TensorRT-LLM's backend: a row that fails fails alone.
+Decoupled, it answers each row of a call by itself, as TensorRT-LLM's backend: a row that fails fails alone. What
+fills a row up is left out where there are several, and there alone, as there (`splitBatchInputsTensors` in utils.cc).
 """
 
 import hashlib
@@ -99,6 +100,8 @@ class TritonPythonModel:
             self._callers.add(call_id.rpartition("-")[0])
         if (DRAFT_HANGS if self._draft else TARGET_HANGS) in seeds:
             self._hang(call_id)
+        if len(tensors["input_ids"]) == 1:
+            tensors["input_lengths"] = np.full((1, 1), tensors["input_ids"].shape[1], np.int32)
         rows = [
             self._row(call_id, {name: value[i : i + 1].reshape(-1) for name, value in tensors.items()})
             for i in range(len(tensors["input_ids"]))
