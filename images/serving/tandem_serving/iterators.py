@@ -10,7 +10,7 @@ from typing import Any
 
 SECONDS = 10.0
 """Triton's thread drops its reference within milliseconds; a pod whose CPU is used up takes longer."""
-MOST, MOST_BYTES = 4096, 64 << 20
+MOST, MOST_BYTES = 4096, 16 << 20
 """Iterators that are kept at most, and bytes of their tensors, which stay in shared memory: logits are megabytes."""
 
 
