@@ -10,8 +10,10 @@ from typing import Any
 
 SECONDS = 10.0
 """Triton's thread drops its reference within milliseconds; a pod whose CPU is used up takes longer."""
-MOST, MOST_BYTES = 4096, 16 << 20
-"""Iterators that are kept at most, and bytes of their tensors, which stay in shared memory: logits are megabytes."""
+MOST_BYTES = 16 << 20
+"""Of the responses of iterators that are kept: their tensors stay in shared memory, and logits are megabytes."""
+RESPONSE_BYTES = 4096
+"""Of a response without its tensors' contents, about."""
 
 
 class Recent:
@@ -29,7 +31,7 @@ class Recent:
         self._lock = threading.Lock()
 
     def keep(self, responses: Any, size: int = 0) -> None:
-        """Keep an iterator, with tensors of `size` bytes, and let go of old ones."""
+        """Keep an iterator, with responses of `size` bytes, and let go of old ones."""
         now = self._clock()
         with self._lock:
             self._kept.append((now, size, responses))
@@ -39,7 +41,7 @@ class Recent:
 
     def _is_enough(self, now: float) -> bool:
         """Whether the oldest may go."""
-        return self._kept[0][0] < now - SECONDS or self._bytes > MOST_BYTES or len(self._kept) > MOST
+        return self._kept[0][0] < now - SECONDS or self._bytes > MOST_BYTES
 
 
 _recent = Recent()
@@ -54,7 +56,7 @@ def responses(call: Any, recent: Recent = _recent) -> Iterator[Any]:
             size = size or _size(response)  # the others are about as large
             yield response
     finally:
-        recent.keep(found, count * size)
+        recent.keep(found, count * (size + RESPONSE_BYTES))
 
 
 def _size(response: Any) -> int:

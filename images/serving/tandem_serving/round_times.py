@@ -13,10 +13,11 @@ MIN_GAIN = 0.015
 NEW = 0.1
 MOST_MOVED = 0.03
 PAUSE = 2.0
-# The same of sequences on their own, whose rounds take longer by as much as the calls do not foresee: how they fall
-# together with the others' steps. What is beyond that is a wait for the processors.
+# The same of sequences on their own.
 NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
+# Rounds take longer by as much as the calls do not foresee, and as the target alone would: prompts that come, and how
+# sequences on their own fall together with the others' steps. What is beyond that is a wait for the processors.
 UNFORESEEN = 0.15
 
 
@@ -28,7 +29,7 @@ class RoundTimes:
 
     Between its calls a round waits for us: much where all rows are in one wave, whose text competes with the next
     call for the processors, little where another wave is in the engines meanwhile. How much is seen from rounds of
-    both kinds; what both have in common (new prompts) is left out, since the target alone would have it, too.
+    both kinds; of what both have in common, `UNFORESEEN` is left out, since the target alone would have it, too.
     """
 
     def __init__(self, costs: Costs, server: Acceptance, separate: bool, waves: bool = True) -> None:
@@ -39,7 +40,7 @@ class RoundTimes:
         self._alone = not waves
         self._waves = 1
         self._beyond = {1: 1.0, 2: 1.0}  # rounds over their calls, by waves in flight
-        self._waits = 1.0  # the same of sequences on their own
+        self._waits = 1.0  # the same of sequences on their own, and of engines that share a device
 
     def side_by_side(self, rows: int, k: int) -> bool:
         """Whether there can be two waves: one drafts while the other is verified."""
@@ -66,23 +67,27 @@ class RoundTimes:
         """With one wave and with two."""
         one, two = self._calls(rows, k)
         least = min(self._beyond.values())
-        return one * self._beyond[1] / least, two * self._beyond[2] / least
+        waits = max(1.0, least - UNFORESEEN) / least
+        return one * self._beyond[1] * waits, two * self._beyond[2] * waits
 
     def took(self, waves: int, rows: int, k: int, seconds: float) -> None:
         """A round in so many waves, or of sequences on their own, took so long."""
-        if self._alone and rows > 1 and k > 0:
+        if rows == 1 or k == 0:
+            return
+        if self._alone:
             moved = NEW_ALONE * (seconds / self._in_turn(rows, k) - self._waits)
             self._waits += min(max(moved, -MOST_MOVED_ALONE), MOST_MOVED_ALONE)
-        if not self.side_by_side(rows, k):
-            return
-        beyond = seconds / self._calls(rows, k)[waves - 1]
-        if beyond < PAUSE:
-            moved = NEW * (beyond - self._beyond[waves])
-            self._beyond[waves] += min(max(moved, -MOST_MOVED), MOST_MOVED)
+        elif not self._separate:
+            self._waits = _nearer(self._waits, seconds / self._in_turn(rows, k))
+        else:
+            self._beyond[waves] = _nearer(self._beyond[waves], seconds / self._calls(rows, k)[waves - 1])
 
     def doubt(self, keep: float) -> None:
-        """Nothing was drafted for a while: sequences on their own may wait only this share of what they did."""
+        """Nothing was drafted for a while: rounds may wait only this share of what they did."""
         self._waits = 1 + keep * (self._waits - 1)
+        least = min(self._beyond.values())
+        less = (1 + keep * (least - 1)) / least  # of what both orders have in common
+        self._beyond = {waves: beyond * less for waves, beyond in self._beyond.items()}
 
     def _in_turn(self, rows: int, k: int) -> float:
         """A draft call, then a verification."""
@@ -112,3 +117,8 @@ class RoundTimes:
         draft, target = self._costs.draft(1, k), self._costs.target(1, k)
         waiting = max(0.0, self._costs.draft(1, k + 1) - target)
         return target + kept * waiting + (1 - foreseen) * draft
+
+
+def _nearer(beyond: float, seen: float) -> float:
+    """What rounds of waves take beyond their calls, with one more round."""
+    return beyond if seen >= PAUSE else beyond + min(max(NEW * (seen - beyond), -MOST_MOVED), MOST_MOVED)

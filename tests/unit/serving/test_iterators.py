@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tandem_serving.inputs import Array
-from tandem_serving.iterators import MOST, MOST_BYTES, SECONDS, Recent, responses
+from tandem_serving.iterators import MOST_BYTES, RESPONSE_BYTES, SECONDS, Recent, responses
 
 
 class Tensor:
@@ -100,9 +100,9 @@ def test_kept_after_the_end_however_long_the_call(read: int, lasts: float) -> No
 @pytest.mark.parametrize(
     ("size", "most"),
     [
-        pytest.param(0, MOST, id="small ones: so many"),
+        pytest.param(0, MOST_BYTES // (3 * RESPONSE_BYTES), id="small ones: they are objects, too"),
         pytest.param(MOST_BYTES // 3, 1, id="three responses of a third of all bytes each"),
-        pytest.param(MOST_BYTES // 15, 5, id="three responses of a fifteenth each"),
+        pytest.param(MOST_BYTES // 16, 5, id="three responses of a sixteenth each"),
         pytest.param(2 * MOST_BYTES, 1, id="the latest in any case"),
     ],
 )

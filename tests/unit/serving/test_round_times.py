@@ -44,6 +44,31 @@ def test_what_rounds_take_beyond_their_calls(
     assert least <= (one / calls[0]) / (two / calls[1]) <= most, reason
 
 
+# How many times their calls rounds of both orders took, of late; what the model makes of it.
+WAVES = [
+    ([1.0] * 60, 1.0, 1.0, "calls tell all"),
+    ([1.1] * 60, 1.0, 1.0, "as the target alone would"),
+    ([1.5] * 60, 1.3, 1.4, "processors are what is short"),
+    ([1.0] * 60 + [35.0] * 9, 1.0, 1.0, "a pause"),
+]
+
+
+@pytest.mark.parametrize("separate", [True, False])
+@pytest.mark.parametrize(("rounds", "least", "most", "reason"), WAVES, ids=[row[-1] for row in WAVES])
+def test_waits_of_waves(
+    times: RoundTimes, separate: bool, rounds: list[float], least: float, most: float, reason: str
+) -> None:
+    times = times if separate else RoundTimes(times._costs, Acceptance(K), separate=False)
+    alone, calls = times.period(ROWS, 0), times.by_waves(ROWS, K) if separate else (times.period(ROWS, K),) * 2
+    for often in rounds:
+        for waves in (1, 2):
+            times.took(waves, ROWS, K, often * calls[waves - 1])
+    assert least <= times.period(ROWS, K) / min(calls) <= most, reason
+    assert times.period(ROWS, 0) == alone, "the target alone waits less"
+    times.doubt(0.01)
+    assert times.period(ROWS, K) == pytest.approx(min(calls), rel=1e-2), "it may be otherwise by now"
+
+
 # How many times their calls rounds of sequences on their own took, of late; what the model makes of it.
 ALONE = [
     ([1.0] * 60, 1.0, 1.0, "calls tell all"),
