@@ -1,10 +1,11 @@
 """Can the profile run the spec at all?"""
 
 from tandem.accept.rule import Refusal, Rule, Warn
-from tandem.api.types import ServiceSpec
+from tandem.api.types import Mode, ServiceSpec
 from tandem.settings import Profile
 
 _SECURITY_FLOOR = "26.07"  # NVIDIA's bulletins up to CVE-2026-47627
+_COLLECTS_SINCE = "25.04"  # errors have their call's id: `InferResponse::SaveToSharedMemory` of the Python backend
 
 
 def _mode(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -52,6 +53,19 @@ def _image(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     )
 
 
+def _collects(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    version = profile.triton_version
+    used = profile.engine_calls == "Collected" and spec.runtime.mode is Mode.BLS and spec.draft is not None
+    if not used or not version or _release(version) >= _release(_COLLECTS_SINCE):
+        return None
+    return Refusal(
+        "EngineCallsNotInTriton",
+        f"profile {profile.name!r} has engineCalls Collected and Triton {version}: before {_COLLECTS_SINCE} an"
+        " error of one sequence loses the answers of the others; set the profile's engineCalls to Single in the Helm"
+        " value `profiles`, or write another profile",
+    )
+
+
 def _warn_security(spec: ServiceSpec, profile: Profile) -> str | None:
     version = profile.triton_version
     if not version or _release(version) >= _release(_SECURITY_FLOOR):
@@ -66,5 +80,5 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel, _image)
+RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel, _collects, _image)
 WARNINGS: tuple[Warn, ...] = (_warn_security,)

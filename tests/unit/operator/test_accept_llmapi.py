@@ -221,3 +221,35 @@ def test_an_old_triton_is_warned_about(settings: Settings) -> None:
         "profile 'trtllm-26.07' has Triton 26.02: releases before 26.07 have known vulnerabilities; write a newer"
         " profile",
     )
+
+
+COLLECTING = TENSORRT_BLS | {"speculation": {"decodingType": "DraftTarget"}}
+COLLECTED = [
+    # reason, Triton's release, the profile's engineCalls, service, refused for
+    ("loses answers beside an error", "25.03", "Collected", COLLECTING, "EngineCallsNotInTriton"),
+    ("mended", "25.04", "Collected", COLLECTING, None),
+    ("not told", "", "Collected", COLLECTING, None),
+    ("a call for each sequence", "25.03", "Single", COLLECTING, None),
+    (
+        "nothing is collected",
+        "25.03",
+        "Collected",
+        COLLECTING | {"speculation": {"decodingType": "None"}, "draft": None},
+        None,
+    ),
+    ("no such calls", "25.03", "Collected", {}, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("release", "calls", "change", "reason"), [row[1:] for row in COLLECTED], ids=[row[0] for row in COLLECTED]
+)
+def test_collected_calls_need_a_triton_that_can(
+    release: str, calls: str, change: dict[str, Any], reason: str | None, settings: Settings
+) -> None:
+    update = {"triton_version": release, "engine_calls": calls}
+    profiles = [p.model_copy(update=update) for p in settings.profiles]
+    decided = accept(parse(BASE, **change).spec, settings.model_copy(update={"profiles": profiles}))
+    found = decided if isinstance(decided, Refusal) else None
+    assert (found and found.reason) == reason
+    assert found is None or f"has engineCalls Collected and Triton {release}" in found.message
