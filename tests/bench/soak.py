@@ -9,6 +9,7 @@ models and of the server, shared memory, threads and file descriptors; at the en
 with the first. It exits with 1 where something grew by more than 10%, an answer was wrong, or the server died.
 """
 
+import queue
 import random
 import tempfile
 import threading
@@ -34,6 +35,8 @@ from triton.stand_in import DRAFT_FAILS, TARGET_FAILS
 GROWTH = 0.10
 SLACK = {"threads": 4.0, "fds": 8.0}
 BYTES_OF_SLACK = 8e6  # allocators keep what they once had
+STALL_SECONDS = 60.0
+"""Without the end of any request: far longer than the longest takes."""
 LENGTHS = (4, 32, 128)
 # Tokens of streams that clients leave: far from the end, where leaving can crash Triton 24.10 (docs/bls.md).
 LONG = 512
@@ -59,14 +62,20 @@ class Outcomes:
 
     ends: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    latest: float = field(default_factory=time.monotonic)  # end of a request
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, kind: str, got: str, due: str) -> None:
         """Count an end; an error is right when it holds the words that are due."""
         with self.lock:
             self.ends[kind] += 1
+            self.latest = time.monotonic()
             if got != due and not (kind == "refused" and due in got):
                 self.wrong.append(f"{kind}: {got[:200]!r} instead of {due[:200]!r}")
+
+    def stalled(self) -> bool:
+        """Whether nothing ends any more."""
+        return time.monotonic() > self.latest + STALL_SECONDS
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,8 @@ def load(url: str, seed: int, end: float, texts: Texts, outcomes: Outcomes) -> N
             got, kind = ask.send(url), ask.kind if ask.kind != "refused" else "answered"
         except InferenceServerException as error:
             got, kind = str(error), "refused"
+        except queue.Empty:
+            got, kind = "no response", "unanswered"
         outcomes.add(kind, got, ask.due)
         if outcomes.wrong:
             return
@@ -216,6 +227,8 @@ def main(
                 time.sleep(min(60.0, max(1.0, 3 * minutes)))
                 samples.append(sample(server))
                 show(len(samples), samples[-1], outcomes)
+                if outcomes.stalled():
+                    raise ServerError(f"no request has ended for {STALL_SECONDS:.0f} s\n{server.tail()}")
             for each in loads:
                 each.result()
     if problems := outcomes.wrong + grown(samples):

@@ -10,8 +10,10 @@ need an engine that fails, hangs or counts, or does what TensorRT-LLM does and t
 
 The draft refuses the last two.
 
-Decoupled, it answers each row of a call by itself, as TensorRT-LLM's backend: a row that fails fails alone. What
-fills a row up is left out where there are several, and there alone, as there (`splitBatchInputsTensors` in utils.cc).
+Decoupled, it answers each row of a call by itself, as TensorRT-LLM's backend. What fills a row up is left out where
+there are several, and there alone, as there (`splitBatchInputsTensors` in utils.cc). A row that fails fails the call,
+as where TensorRT-LLM refuses it before it runs: up to Triton 25.03 a caller in the server never gets the other
+responses of a call, where one is an error (docs/bls.md), so that one row's error cannot be tried on 24.10.
 """
 
 import hashlib
@@ -78,12 +80,12 @@ class TritonPythonModel:
             sender.send(_response([[self._seeds[int(tensors["input_ids"][0, 0])]]]), FINAL)
         elif seeds[0] == COUNT_CALLERS:
             sender.send(_response([[len(self._callers)]]), FINAL)
-        elif self._failing in seeds and not self._decoupled:
+        elif self._failing in seeds:
             _fail(sender)
         elif self._draft and not tensors.keys().isdisjoint([*LORA, GUIDE]):
-            _fail(sender, message="the draft has no LoRA and no guides")
+            _fail(sender, "the draft has no LoRA and no guides")
         elif "draft_logits" in tensors and _handles(tensors).tobytes() != tensors["draft_logits"].tobytes():
-            _fail(sender, message="draft_logits are not the handles that the draft gave")
+            _fail(sender, "draft_logits are not the handles that the draft gave")
         else:
             self._generate(request.request_id(), tensors, seeds, sender)
 
@@ -116,11 +118,8 @@ class TritonPythonModel:
             sender.send(_response(rows, logits), FINAL)
             return
         for i in reversed(range(len(rows))):
-            if self._failing in seeds[i : i + 1]:
-                _fail(sender, 0 if i else FINAL)
-            else:
-                handles = None if logits is None else logits[i : i + 1]
-                sender.send(_response(rows[i : i + 1], handles, i if len(rows) > 1 else None), 0 if i else FINAL)
+            handles = None if logits is None else logits[i : i + 1]
+            sender.send(_response(rows[i : i + 1], handles, i if len(rows) > 1 else None), 0 if i else FINAL)
 
     def _hang(self, call_id: str) -> None:
         """Until the call is stopped."""
@@ -162,8 +161,8 @@ class TritonPythonModel:
         return FIRST + (mixed * 2654435761 + wrong + adapter) % (LAST - FIRST)
 
 
-def _fail(sender: Any, flags: int = FINAL, message: str = "the stand-in fails on demand") -> None:
-    sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError(message)), flags)
+def _fail(sender: Any, message: str = "the stand-in fails on demand") -> None:
+    sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError(message)), FINAL)
 
 
 def _handles(tensors: dict[str, Any]) -> Any:
