@@ -1,5 +1,12 @@
-"""Calls to the engine models for tests and benchmarks, over one gRPC stream."""
+"""Calls to the engine models for tests and benchmarks: of decoupled models over one gRPC stream, of others unary.
 
+No stream for the others: where streams carry calls of both kinds, Triton (2.51; by its source 2.73, too) can take
+the first response of a decoupled call for its last one, and crash at the next. Its gRPC server gives the state of a
+call to a later one while the callback of the earlier, if that was not decoupled, may still have `complete_ = true` to
+write (`StreamInferResponseComplete` in src/grpc/stream_infer_handler.cc, after `WriteResponseIfReady`). Seen once.
+"""
+
+import functools
 import queue
 import threading
 from collections.abc import Iterator
@@ -43,17 +50,18 @@ class Call:
 
 
 class Client:
-    """A gRPC stream to one server; `open_client` makes one. Thread-safe."""
+    """Calls to one server; `open_client` makes one. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._client = triton.InferenceServerClient(url)
         self._client.start_stream(callback=self._receive)
+        self._decoupled = functools.cache(self._is_decoupled)
         self._calls: dict[str, Call] = {}
         self._lock = threading.Lock()
         self._count = 0
 
     def close(self, cancel: bool = False) -> None:
-        """End the stream; `cancel`: do not wait for the responses to come."""
+        """End the stream; `cancel`: do not wait for its responses to come."""
         self._client.stop_stream(cancel_requests=cancel)
         self._client.close()
 
@@ -64,23 +72,23 @@ class Client:
             call = Call(request_id or f"call-{self._count}")
             self._calls[call.request_id] = call
             inputs = [_input(name, array) for name, array in tensors.items()]
-            self._client.async_stream_infer(
-                model,
-                inputs,
-                request_id=call.request_id,
-                enable_empty_final_response=True,
-                parameters=parameters or None,
-            )
+            named = {"request_id": call.request_id, "parameters": parameters or None}
+            if self._decoupled(model):
+                self._client.async_stream_infer(model, inputs, enable_empty_final_response=True, **named)
+            else:
+                self._client.async_infer(model, inputs, functools.partial(_receive_only, call), **named)
         return call
+
+    def _is_decoupled(self, model: str) -> bool:
+        return bool(self._client.get_model_config(model).config.model_transaction_policy.decoupled)
 
     def _receive(self, result: Any, error: InferenceServerException | None) -> None:
         if error is not None:
             self._fail(error)
             return
         reply = result.get_response()
-        outputs = {output.name: result.as_numpy(output.name) for output in reply.outputs}
         final = reply.parameters["triton_final_response"].bool_param
-        self._calls[reply.id]._arrived.put((outputs, final))
+        self._calls[reply.id]._arrived.put((_outputs(result), final))
 
     def _fail(self, error: InferenceServerException) -> None:
         """Give the error to its call, or to all where it names none (the stream has ended)."""
@@ -106,6 +114,14 @@ def open_client(url: str, leave: bool = False) -> Iterator[Client]:
         raise
     finally:
         client.close(cancel=leave)
+
+
+def _receive_only(call: Call, result: Any, error: InferenceServerException | None) -> None:
+    call._arrived.put(error if error is not None else (_outputs(result), True))
+
+
+def _outputs(result: Any) -> Response:
+    return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
 
 
 def inputs(ids: npt.NDArray[np.int32], output_len: int, **more: Any) -> dict[str, Array]:
