@@ -133,6 +133,11 @@ def _alone(rows: float, steps: float) -> Features:
     return _way(1, queued=False), steps, steps * rows, steps * rows, 0.0, 0.0
 
 
+def _by_itself(rows: float, steps: float) -> Features:
+    """The same where all do that: what is seen holds all that such calls wait for."""
+    return steps, steps * rows
+
+
 class Costs:
     """Seconds of draft and target calls by the rows in the call and the draft length k.
 
@@ -140,6 +145,10 @@ class Costs:
     verification being one step of rows * (k + 1) tokens. c and e are the call's way through the server; of a `queued`
     one, which the engine has when it is done with the one before, nobody waits for that. New prompts take their
     tokens' time beside all that. Before the first observation a guess holds, of which only the ratio matters.
+
+    What the target takes by itself is fitted apart from that, as steps * (v0 + v1 * rows): its calls overlap where
+    verifications wait for each other and for the processors, and neither tells much of the other. Until such a call
+    was observed it is taken from the verifications.
 
     Without `waves` each sequence makes its own calls, which the engine merges: `rows` are then all that run, and each
     call waits for the step in flight. How many of them are in the same engine is not told apart.
@@ -149,6 +158,7 @@ class Costs:
         self._draft_call, self._target_call = (_draft, _target) if waves else (_own_draft, _own_target)
         self._draft = LinearTime((0.0003, 0.002, 0.0, 0.0), (0.2, 0.5, 0.5, 1.0), by_rows=2)
         self._target = LinearTime((0.001, 0.011, 0.0, 0.0, 0.0, 0.005), (0.2, 0.5, 0.5, 0.5, 1.0, 0.5), by_rows=3)
+        self._by_itself: LinearTime | None = None
         self._calls = 1 / LONGEST_SPAN  # for each token of the target alone
 
     @property
@@ -173,6 +183,9 @@ class Costs:
         if rows > 0 and steps > 0 and seconds > 0:
             like = (*_alone(rows + 8, steps)[:4], PROMPT_TOKENS, 1.0)
             self._target.observe(_alone(rows, steps), seconds, _rows_share(rows), like)
+            if self._by_itself is None:
+                self._by_itself = LinearTime((self._target.predict(_alone(rows, 1)), 0.0), (0.5, 0.5), by_rows=1)
+            self._by_itself.observe(_by_itself(rows, steps), seconds, _rows_share(rows), _by_itself(rows + 8, steps))
 
     def observe_calls(self, tokens: int, calls: int) -> None:
         """The target alone makes so many calls of so many tokens: requests begin and end with short ones, which wait,
@@ -194,7 +207,10 @@ class Costs:
 
     def alone(self, rows: float) -> float:
         """Seconds of a token of the target alone while `rows` sequences run, in calls as it makes them."""
-        return self._calls * self._target.predict(_alone(rows, 1 / self._calls + TAKEN_IN))
+        steps = 1 / self._calls + TAKEN_IN
+        if self._by_itself:
+            return self._calls * self._by_itself.predict(_by_itself(rows, steps))
+        return self._calls * self._target.predict(_alone(rows, steps))
 
 
 def _rows_share(rows: float) -> float:

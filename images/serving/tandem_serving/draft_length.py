@@ -39,9 +39,9 @@ DECIDE_EVERY = 24
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
 LEAST_LOSS = 0.02
 REGROUP_ROUNDS = 4
-# Where sequences make their own calls, a trial of the target alone takes so many of each: of 1, 2 and 4 tokens. Only
-# calls of several steps tell what a step takes, and what each call waits for the processors.
-ALONE_CALLS = 3
+# A trial of the target alone takes so many calls of each sequence: of 1, 2, 4 and 8 tokens. Only a call of several
+# steps tells what the target takes by itself: all begin their first ones together, which takes far longer.
+ALONE_CALLS = 4
 # Rounds whose length says little: at the start, when the load has changed, and after speculation came back, from a
 # trial of the target alone, too. Of calls little is known then, and sequences that do not come at once make more than
 # two cohorts for a while.
@@ -51,12 +51,12 @@ UNSETTLED_ROUNDS = 16
 FREE_TRIALS = 4
 # While nothing is drafted: sequences of a trial, rounds that what was known of the acceptance still weighs in it, and
 # seconds after which the draft engine is believed to cost half. Each time that speculation came back for nothing, for
-# fewer rounds than `FRUITLESS`, both double: the rounds once, as a few sequences are lucky soon, the seconds up to
-# `MOST_DOUBT_SECONDS`.
+# fewer rounds than `FRUITLESS`, the rounds double, as a few sequences are lucky soon, and the seconds are `MORE_DOUBT`
+# times as many; `MOST_FRUITLESS` times at most.
 TRIAL_ROWS = 8
 FADED_ROUNDS = 4
-DOUBT_SECONDS, MOST_DOUBT_SECONDS = 10.0, 40.0
-FRUITLESS = 4 * DECIDE_EVERY
+DOUBT_SECONDS, MORE_DOUBT = 10.0, 3
+FRUITLESS, MOST_FRUITLESS = 4 * DECIDE_EVERY, 3
 # A sequence leaves the cohort when it is faster alone by this share and, over this many rounds of its own,
 # has had less than half of the cohort's accepted tokens: what holds for all is decided by the length.
 ALONE_GAIN = 0.05
@@ -98,11 +98,10 @@ class DraftLength:
         self._trials = self._free = 0
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
         self._explored = 0.5  # rows up to which all lengths around were tried
-        self._doubt = DOUBT_SECONDS
+        self._fruitless = 0  # times in a row that speculation came back for nothing
         self._back = False  # whether speculation came back since the start
         self._longest = 1.0  # seconds between two rounds that count, at most
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
-        self._alone_calls = 1 if waves else ALONE_CALLS
         self._more = 0  # turns left of a trial of the target alone
         self._urge = 0.0
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
@@ -184,7 +183,7 @@ class DraftLength:
         self._unsettled = UNSETTLED_ROUNDS if self._trial == 0 else max(0.0, self._unsettled - step)
         self._regroup = max(0, self._regroup - 1)
         if self.off:
-            keep = 0.5 ** (passed / self._doubt)
+            keep = 0.5 ** (passed / (DOUBT_SECONDS * MORE_DOUBT**self._fruitless))
             self._costs.doubt_draft(keep)
             self._times.doubt(keep)
         elif self._trial is None and self._settled and not self._apart and not self._unsettled:
@@ -228,7 +227,7 @@ class DraftLength:
     def _change(self, k: int) -> None:
         if not k:
             fruitless = self._back and self._rounds < FRUITLESS
-            self._doubt = min(2 * self._doubt, MOST_DOUBT_SECONDS) if fruitless else DOUBT_SECONDS
+            self._fruitless = min(self._fruitless + 1, MOST_FRUITLESS) if fruitless else 0
         self._back |= self.off
         if self.off or not k:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
@@ -248,7 +247,7 @@ class DraftLength:
     def _forget(self, rows: int, sequences: Collection[Acceptance]) -> None:
         """A trial while off: what it shows counts for more than what was."""
         self._awaited = self.server.seen + min(rows, TRIAL_ROWS)
-        self.server.fade(FADED_ROUNDS * (2 if self._doubt > DOUBT_SECONDS else 1))
+        self.server.fade(FADED_ROUNDS * 2**self._fruitless)
         for sequence in sequences:
             sequence.fade(0)
 
@@ -273,7 +272,7 @@ class DraftLength:
         else:
             loss = self._times.period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
             if k == 0:
-                loss *= 2**self._alone_calls - 1
+                loss *= 2**ALONE_CALLS - 1
         if self.off:  # a few rows, which wait for steps in flight and for each other
             loss = (loss + (rows > 1) * self._costs.alone(rows)) * min(rows, TRIAL_ROWS) / rows
         if not self._free and not self._budget.afford(loss):
@@ -281,7 +280,7 @@ class DraftLength:
         self._free = max(0, self._free - 1)
         self._trials += 1
         if k != self._k:
-            self._more = 0 if k else self._alone_calls - 1
+            self._more = 0 if k else ALONE_CALLS - 1
             return k
         self._regroup = REGROUP_ROUNDS
         return None

@@ -17,8 +17,9 @@ MOST_LOST = 16
 # Share of the calls in the air that draft as many tokens, at least, where each sequence makes its own and one of them
 # teaches something: some always begin or end.
 ALIKE = 0.75
-# There, tokens of a call of the target alone that tells what a step takes, beside what it waits.
-SHORTEST = 4
+# Tokens of a call of the target alone that tells what a step takes, beside what it waits: as many as its stream lets
+# it have, within these.
+SHORTEST, LONG_ENOUGH = 4, 8
 
 
 @dataclass(eq=False)
@@ -146,12 +147,15 @@ class Flights:
         elif told and (batch.wave or first.draft_ids):
             rows = len(batch.turns) if batch.wave else running
             self._policy.timed("target", rows, len(first.draft_ids), seconds, prompt, queued)
-        elif not first.draft_ids and self._shortest(batch) <= first.output_len <= LONGEST_SPAN:
+        elif self._landed["draft"] <= flight.started and _tells_steps(batch):
             self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
 
-    def _shortest(self, batch: Batch[Generation]) -> int:
-        """Tokens of a call of the target alone that tells something."""
-        return batch.turns[0].sequence.loop.longest_span if self._waves else SHORTEST
+
+def _tells_steps(batch: Batch[Generation]) -> bool:
+    """Whether this is a call of the target alone, long enough to tell what a step takes."""
+    turn = batch.turns[0]
+    enough = max(SHORTEST, min(turn.sequence.loop.longest_span, LONG_ENOUGH))
+    return not turn.call.draft_ids and enough <= turn.call.output_len <= LONGEST_SPAN
 
 
 def _passes(flight: Flight) -> bool:

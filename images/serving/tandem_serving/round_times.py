@@ -16,9 +16,6 @@ PAUSE = 2.0
 # The same of sequences on their own.
 NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
-# Rounds take longer by as much as the calls do not foresee, and as the target alone would: prompts that come, and how
-# sequences on their own fall together with the others' steps. What is beyond that is a wait for the processors.
-UNFORESEEN = 0.15
 
 
 class RoundTimes:
@@ -29,7 +26,7 @@ class RoundTimes:
 
     Between its calls a round waits for us: much where all rows are in one wave, whose text competes with the next
     call for the processors, little where another wave is in the engines meanwhile. How much is seen from rounds of
-    both kinds; of what both have in common, `UNFORESEEN` is left out, since the target alone would have it, too.
+    both kinds.
     """
 
     def __init__(self, costs: Costs, server: Acceptance, separate: bool, waves: bool = True) -> None:
@@ -54,7 +51,7 @@ class RoundTimes:
             return min(self.by_waves(rows, k))
         if self._separate and rows == 1:
             return self._single(k)
-        return self._in_turn(rows, k) * max(1.0, self._waits - UNFORESEEN)
+        return self._in_turn(rows, k) * max(1.0, self._waits)
 
     def waves(self, rows: int, k: int) -> int:
         """Of `side_by_side` engines: one wave or two, by what takes less time."""
@@ -66,9 +63,7 @@ class RoundTimes:
     def by_waves(self, rows: int, k: int) -> tuple[float, float]:
         """With one wave and with two."""
         one, two = self._calls(rows, k)
-        least = min(self._beyond.values())
-        waits = max(1.0, least - UNFORESEEN) / least
-        return one * self._beyond[1] * waits, two * self._beyond[2] * waits
+        return one * self._beyond[1], two * self._beyond[2]
 
     def took(self, waves: int, rows: int, k: int, seconds: float) -> None:
         """A round in so many waves, or of sequences on their own, took so long."""

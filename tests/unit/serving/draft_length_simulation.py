@@ -3,7 +3,7 @@
 As on the real server, rounds take longer than their calls: by `gap` a row in lock-step, and two cohorts wait for
 each other when a draft takes as long as a verification. Calls take their `way` through the server, unless they wait
 in the queue of an engine that is busy with the other cohort. The target alone runs in calls of several tokens, beside
-which a trial drafts.
+which a trial drafts; a trial of it begins with short ones.
 
 Throughput counts expected tokens and times without noise, so that only the choices differ from run to run.
 """
@@ -18,6 +18,7 @@ from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import TAKEN_IN, WAY_ROWS, Costs
 from tandem_serving.calls import LONGEST_SPAN
 from tandem_serving.draft_length import Choice, Devices, DraftLength
+from tandem_serving.flights import LONG_ENOUGH
 
 MAXIMUM = 8
 MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured
@@ -41,9 +42,9 @@ class Engines:
     def target(self, rows: float, k: int, queued: bool = False) -> float:
         return 12e-3 + 0.05e-3 * rows + self.position * rows * (k + 1) + self._way(rows, queued)
 
-    def alone(self, rows: float) -> float:
+    def alone(self, rows: float, length: int = LONGEST_SPAN) -> float:
         """A call of several tokens, which waits for the step in flight."""
-        return (LONGEST_SPAN + TAKEN_IN) * self.target(rows, 0, queued=True) + self._way(1)
+        return (length + TAKEN_IN) * self.target(rows, 0, queued=True) + self._way(1)
 
     def period(self, rows: float, k: int, slots: int) -> float:
         if k == 0:
@@ -122,6 +123,7 @@ class Server:
     alone: int = 0
     now: float = 0.0
     left_astray: int = 0
+    span: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -159,13 +161,14 @@ class Server:
         self.lengths.append(k)
         self.alone += len(apart)
         step = self.engines.target(rows, 0, queued=True)
-        period = self._speculate(together, len(apart), k) if k else self.engines.target(rows, 0)
-        if not k:
-            self.costs.observe_target(len(together), 0, self._noisy(period))
+        self.span = 0 if k else max(1, 2 * self.span)
+        period = self._speculate(together, len(apart), k) if k else self.engines.alone(rows, self.span)
+        if self.span >= LONG_ENOUGH:
+            self.costs.observe_alone(rows, self.span + TAKEN_IN, self._noisy(period))
         self.left_astray = max(0, self.left_astray - 1) if k else self.astray
         if k and self.left_astray and self.policy.slots(len(together), k) == 2:
             period *= 1.5
-        made = sum(self._advance(user, k) for user in together)
+        made = sum(self._advance(user, k, max(1, self.span)) for user in together)
         made += sum(self._advance(user, 0, period / step) for user in apart)
         self.now += period
         return made
@@ -200,8 +203,6 @@ class Server:
             size = len(together) // slots
             self.costs.observe_draft(size, k, self._noisy(draft), queued=drafts_queue)
             self.costs.observe_target(size, k, self._noisy(target), queued=verifications_queue)
-        if apart:
-            self.costs.observe_alone(apart, LONGEST_SPAN + TAKEN_IN, self._noisy(self.engines.alone(apart)))
         if len(together) == 1 and self.engines.devices == "separate":
             period = self.engines.ahead_alone(together[0].acceptance, k)
         elif slots == 1 and self._draft_ahead(len(together), k):

@@ -168,6 +168,19 @@ def test_a_calls_way_is_told_from_what_its_rows_take(one_wave: int, two_waves: i
     assert costs.alone(32) == pytest.approx((16.5 * 0.0136 + WAY) / 16, rel=0.08), reason
 
 
+def test_what_verifications_wait_for_is_not_waited_for_by_the_target_alone() -> None:
+    """Those of 64 rows take half as long again now: no reason to think a token of the target alone dear."""
+    costs = Costs()
+    for verification in (1.0, 1.5):
+        for _ in range(60):
+            costs.observe_target(64, 4, verification * target(64, 4))
+        if verification == 1.0:
+            for _ in range(60):
+                costs.observe_alone(64, 16.5, 16.5 * target(64, 0))
+    assert costs.alone(64) == pytest.approx(16.5 / 16 * target(64, 0), rel=0.02)
+    assert costs.target(64, 4) == pytest.approx(1.5 * target(64, 4), rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("calls", "each", "reason"),
     [

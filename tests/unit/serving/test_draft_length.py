@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import mean
+
 import pytest
 
 from tandem_serving.acceptance import Acceptance
@@ -107,9 +109,9 @@ def test_budget_pays_for_trials_from_the_time_passed() -> None:
 @pytest.mark.parametrize("acceptance", [0.1, 0.3, 0.6, 0.8, 0.95])
 @pytest.mark.parametrize("engines", [CHEAP, SHARED, COSTLIER])
 def test_close_to_the_best_fixed_length(engines: Engines, acceptance: float, rows: int) -> None:
-    """The learning included; a single row learns slowly, so it gets as long in time."""
+    """The learning included, on average; a single row learns slowly, so it gets as long in time."""
     acceptances = [acceptance] * rows
-    reached = Server(engines, acceptances).run(3000 if rows == 1 else 1000)
+    reached = mean(Server(engines, acceptances, seed).run(3000 if rows == 1 else 1000) for seed in range(3))
     best = max(fixed(engines, acceptances, k) for k in range(MAXIMUM + 1))
     assert reached >= 0.97 * best
     assert reached >= 0.98 * fixed(engines, acceptances, 0)
@@ -143,6 +145,9 @@ def test_cohorts_that_fall_apart_for_a_while_are_not_judged_by_that(rows: int, s
     assert server.run(700) >= 0.97 * max(fixed(FAR, acceptances, k) for k in range(MAXIMUM + 1))
 
 
+MANY = 20_000  # tokens of a sequence
+
+
 def tokens_until(server: Server, off: bool) -> float:
     """Tokens a sequence until the target runs alone (`off`), or no longer, for 10 rounds or calls on end."""
     made, since, steady = 0.0, 0.0, 0
@@ -153,14 +158,16 @@ def tokens_until(server: Server, off: bool) -> float:
             since, steady = made, 0
         else:
             steady += 1
+        assert made < MANY, "it never does"
     return since
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("rows", "off", "on"), [(1, 600, 300), (8, 300, 350), (32, 250, 150), (64, 120, 120)])
+@pytest.mark.parametrize(("rows", "off", "on"), [(1, 1200, 300), (8, 300, 400), (32, 250, 200), (64, 120, 120)])
 @pytest.mark.parametrize("engines", [CHEAP, COSTLY])
 def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int, seed: int) -> None:
-    """In so many tokens of each sequence; after long without a draft as well."""
+    """In so many tokens of each sequence; after long without a draft as well. One row by itself loses only 3% until
+    it does."""
     server = Server(engines, [0.8] * rows, seed)
     server.run(400)
     server.become(0.1)

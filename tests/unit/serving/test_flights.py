@@ -1,10 +1,12 @@
 """Which engine calls the policy learns costs from."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tandem_serving.call_costs import TAKEN_IN
 from tandem_serving.calls import LONGEST_SPAN, Call, Role
 from tandem_serving.flights import Flight, Flights
 from tandem_serving.foresight import Foresight
@@ -22,12 +24,16 @@ class Policy(Fixed):
         self.alone = False
         self.told: list[tuple[Role, float]] = []
         self.queued: list[bool] = []
+        self.alone_told: list[float] = []
 
     def timed(
         self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
     ) -> None:
         self.told.append((role, rows))
         self.queued.append(queued)
+
+    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
+        self.alone_told.append(steps)
 
 
 class Sky:
@@ -40,14 +46,14 @@ class Sky:
     def begin(self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False) -> Flight:
         length = k if role == "draft" else k + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
-        sequence: Any = None
+        sequence: Any = Span()
         return self.flights.begin(Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued), self.now)
 
-    def alone(self) -> Flight:
-        """The target alone begins a call of several tokens for a sequence."""
+    def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> Flight:
+        """The target alone begins a call of several tokens for a sequence, which may have so many at once."""
         flight = self.begin("target", 1, wave=False)
-        call = flight.batch.turns[0].call._replace(draft_ids=(), output_len=LONGEST_SPAN - 1)
-        flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call, sequence=Span())  # type: ignore[arg-type]
+        call = flight.batch.turns[0].call._replace(draft_ids=(), output_len=length)
+        flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call, sequence=Span(longest))  # type: ignore[arg-type]
         return flight
 
     def prompt(self) -> Flight:
@@ -63,10 +69,11 @@ class Sky:
         self.flights.end(flight, 8, self.now)
 
 
+@dataclass
 class Span:
-    """A sequence's loop, whose longest call is longer than this one: nothing is told of it."""
+    """A sequence and its loop."""
 
-    longest_span = LONGEST_SPAN
+    longest_span: int = LONGEST_SPAN
 
     @property
     def loop(self) -> "Span":
@@ -173,3 +180,37 @@ def test_calls_by_themselves_teach_nothing_where_others_share_theirs() -> None:
     for role in ("draft", "target"):
         sky.end(sky.begin(role, 1, wave=False))
     assert sky.policy.told == []
+
+
+@pytest.mark.parametrize("waves", [True, False])
+@pytest.mark.parametrize(
+    ("length", "longest", "tells", "reason"),
+    [
+        (16, 16, True, "as long as can be"),
+        (8, 16, True, "the last call of a trial"),
+        (4, 16, False, "all begin together, and it is over before that is"),
+        (6, 6, True, "its text has to flow"),
+        (4, 6, False, "it may be longer"),
+        (2, 2, False, "too short, whatever its stream says"),
+        (100, 16, False, "a whole text in one call: rows came and went meanwhile"),
+    ],
+)
+def test_long_calls_tell_what_the_target_takes_by_itself(
+    length: int, longest: int, tells: bool, reason: str, waves: bool
+) -> None:
+    sky = Sky(waves)
+    sky.end(sky.alone(length, longest))
+    assert sky.policy.alone_told == [length + TAKEN_IN] * tells, reason
+
+
+def test_beside_others_that_draft_the_target_is_not_by_itself() -> None:
+    sky = Sky()
+    early, late = sky.alone(), sky.alone()
+    draft = sky.begin("draft", 3)
+    sky.end(early)
+    assert len(sky.policy.alone_told) == 1, "the draft has only begun"
+    sky.end(draft)
+    sky.end(late)
+    assert len(sky.policy.alone_told) == 1
+    sky.end(sky.alone())
+    assert len(sky.policy.alone_told) == 2, "it began when that was over"

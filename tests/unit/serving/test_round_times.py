@@ -47,8 +47,8 @@ def test_what_rounds_take_beyond_their_calls(
 # How many times their calls rounds of both orders took, of late; what the model makes of it.
 WAVES = [
     ([1.0] * 60, 1.0, 1.0, "calls tell all"),
-    ([1.1] * 60, 1.0, 1.0, "as the target alone would"),
-    ([1.5] * 60, 1.3, 1.4, "processors are what is short"),
+    ([1.1] * 60, 1.08, 1.1, "text and sending: what the target alone waits for is seen in its own calls"),
+    ([1.5] * 60, 1.45, 1.5, "processors are what is short"),
     ([1.0] * 60 + [35.0] * 9, 1.0, 1.0, "a pause"),
 ]
 
@@ -72,9 +72,9 @@ def test_waits_of_waves(
 # How many times their calls rounds of sequences on their own took, of late; what the model makes of it.
 ALONE = [
     ([1.0] * 60, 1.0, 1.0, "calls tell all"),
-    ([0.9, 1.2] * 30, 1.0, 1.0, "they fall together with others' steps now so, now so"),
-    ([2.0] * 60, 1.7, 1.9, "processors are what is short"),
-    ([1.0] * 60 + [35.0] + [1.0] * 5, 1.0, 1.0, "a pause"),
+    ([0.9, 1.2] * 30, 1.0, 1.1, "they fall together with others' steps now so, now so"),
+    ([2.0] * 60, 1.9, 2.0, "processors are what is short"),
+    ([1.0] * 60 + [35.0] + [1.0] * 5, 1.0, 1.1, "a pause"),
 ]
 
 
@@ -91,4 +91,4 @@ def test_waits_of_sequences_on_their_own(rounds: list[float], least: float, most
     assert least <= times.period(ROWS, K) / calls <= most, reason
     assert times.period(ROWS, 0) == alone, "the target alone waits less"
     times.doubt(0.01)
-    assert times.period(ROWS, K) == pytest.approx(calls), "it may be otherwise by now"
+    assert times.period(ROWS, K) == pytest.approx(calls, rel=1e-2), "it may be otherwise by now"
