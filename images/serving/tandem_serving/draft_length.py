@@ -51,8 +51,8 @@ UNSETTLED_ROUNDS = 16
 FREE_TRIALS = 4
 # While nothing is drafted: sequences of a trial, rounds that what was known of the acceptance still weighs in it, and
 # seconds after which the draft engine is believed to cost half. Each time that speculation came back for nothing, for
-# fewer rounds than `FRUITLESS`, the rounds double, as a few sequences are lucky soon, and the seconds are `MORE_DOUBT`
-# times as many; `MOST_FRUITLESS` times at most.
+# fewer rounds than `FRUITLESS`, the rounds double, as a few sequences are lucky soon, and the seconds become
+# `MORE_DOUBT` times as many; `MOST_FRUITLESS` times at most.
 TRIAL_ROWS = 8
 FADED_ROUNDS = 4
 DOUBT_SECONDS, MORE_DOUBT = 10.0, 3
