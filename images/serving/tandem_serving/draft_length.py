@@ -98,7 +98,8 @@ class DraftLength:
         self._trials = self._free = 0
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
         self._explored = 0.5  # rows up to which all lengths around were tried
-        self._fruitless = 0  # times in a row that speculation came back for nothing
+        self._fruitless = 0  # times in a row that speculation came back for nothing, and with how many rows
+        self._fruitless_rows = 0
         self._back = False  # whether speculation came back since the start
         self._longest = 1.0  # seconds between two rounds that count, at most
         self._regroup = 0  # rounds left of a trial with the other number of cohorts
@@ -182,6 +183,8 @@ class DraftLength:
         self._waited += step
         self._unsettled = UNSETTLED_ROUNDS if self._trial == 0 else max(0.0, self._unsettled - step)
         self._regroup = max(0, self._regroup - 1)
+        if 2 * rows <= self._fruitless_rows:
+            self._fruitless = 0  # rounds of so many waited: of these nothing is known
         if self.off:
             keep = 0.5 ** (passed / (DOUBT_SECONDS * MORE_DOUBT**self._fruitless))
             self._costs.doubt_draft(keep)
@@ -228,6 +231,7 @@ class DraftLength:
         if not k:
             fruitless = self._back and self._rounds < FRUITLESS
             self._fruitless = min(self._fruitless + 1, MOST_FRUITLESS) if fruitless else 0
+            self._fruitless_rows = self._decision.rows
         self._back |= self.off
         if self.off or not k:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again

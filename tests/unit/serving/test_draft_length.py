@@ -179,6 +179,18 @@ def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int
     assert reached >= 0.97 * max(fixed(engines, [0.8] * rows, k) for k in range(MAXIMUM + 1))
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("acceptance", [0.5, 0.6])
+@pytest.mark.parametrize("gap", [0.2e-3, 0.3e-3])
+def test_what_did_not_pay_at_load_comes_back_soon_when_that_is_over(gap: float, acceptance: float, seed: int) -> None:
+    """However often it had come back for nothing: rounds of 64 rows wait for text and sending, those of 8 hardly."""
+    server = Server(Engines(devices="shared", gap=gap), [acceptance] * 64, seed)
+    server.run(2500)
+    tokens_until(server, off=True)
+    server.users = server.users[:8]
+    assert tokens_until(server, off=False) <= 400
+
+
 @pytest.mark.parametrize("rows", [8, 32, 64])
 @pytest.mark.parametrize("engines", [CHEAP, SHARED, COSTLY])
 def test_in_mixed_traffic_poor_sequences_leave_the_cohort(engines: Engines, rows: int) -> None:
