@@ -147,6 +147,7 @@ class Flights:
         elif told and (batch.wave or first.draft_ids):
             rows = len(batch.turns) if batch.wave else running
             self._policy.timed("target", rows, len(first.draft_ids), seconds, prompt, queued)
+        # Where waves of drafts end meanwhile, the target is not by itself any more.
         elif self._landed["draft"] <= flight.started and _tells_steps(batch):
             self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
 
