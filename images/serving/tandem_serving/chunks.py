@@ -64,6 +64,7 @@ class Writer:
 
     def __init__(self, prompt: Prompt, text: TextStream, stream: bool) -> None:
         self.over = False
+        self.used = 0
         self.stops_on_text = bool(prompt.stop_words)
         self.prompt_tokens = len(prompt.ids)
         self._prompt = prompt
@@ -76,11 +77,15 @@ class Writer:
         self._figures: Mapping[str, int] | None = None
 
     def write(self, step: Step) -> list[Chunk]:
-        """Take a step: the chunks to send now. Sets `over` at its finish, or a stop word in the text."""
+        """Take a step: the chunks to send now.
+
+        Sets `over` at its finish, or a stop word in the text; `used`: its tokens before that.
+        """
         text = self._text.push(step.ids, step.accepted, last=bool(step.finish))
         finish = FINISH_STOP if text.stopped else step.finish
         self._drafted += step.drafted
         self._accepted += step.accepted
+        self.used = text.used
         self._tokens += text.used
         if step.figures is not None:
             first = self._figures or {}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 
 log = logging.getLogger("tandem.errors")
 
@@ -13,6 +16,7 @@ log = logging.getLogger("tandem.errors")
 _TRACE = re.compile(r"\n\nAt:|\n1 +0x")
 # What a client hears of a fault of ours.
 FAILED = "the server failed at this request; its log says why"
+QUIET_SECONDS = 60.0
 
 
 class ServingError(Exception):
@@ -83,3 +87,28 @@ def faults_as_errors(what: str) -> Iterator[None]:
     except Exception:  # whatever it is, it ends one request: others of this call of Triton's begin
         log.exception(what)
         raise EngineError(FAILED) from None
+
+
+class Survived:
+    """A context that lets no exception out: for work on which all requests depend, done again and again.
+
+    Faults are logged with their trace, those of `QUIET_SECONDS` after one are not.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._logged = -math.inf
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Log an exception, unless one was logged lately."""
+        if not isinstance(error, Exception):
+            return False
+        if time.monotonic() - self._logged >= QUIET_SECONDS:
+            self._logged = time.monotonic()
+            log.error(self._what, exc_info=error)
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -14,6 +15,14 @@ from tandem_serving.schedule import Batch, Turn
 
 # So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.
 MOST_LOST = 16
+# A collector has one call at a time, and each engine has two of them: where both are lost, a wave is never answered.
+LOST_WAVES = 2
+# A call is late when it takes so many times what such calls take, but these seconds at least: a stalled machine or a
+# long prompt beside is no lost answer.
+LATE = 20.0
+DRAFT_LATE, TARGET_LATE, PROMPT_LATE = 5.0, 10.0, 30.0
+# Seconds after which a call that goes on is stopped again, twice as many each time: the stop may have overtaken it.
+STOP_AGAIN, SELDOM = 0.1, 10.0
 # Share of the calls in the air that draft as many tokens, at least, where each sequence makes its own and one of them
 # teaches something: some always begin or end.
 ALIKE = 0.75
@@ -24,7 +33,8 @@ SHORTEST, LONG_ENOUGH = 4, 8
 
 @dataclass(eq=False)
 class Flight:
-    """An engine call that began at `started` and should end at `due`, where that is known (monotonic seconds).
+    """An engine call that began at `started`, should end at `due`, where that is known, and is given up at `late`
+    (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
 
     `left`: turns without an answer, by row. `off`: the target ran alone when it began, for all; `beside`: it began
     beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes; `mixed`:
@@ -38,7 +48,10 @@ class Flight:
     beside: bool = False
     mixed: bool = False
     due: float | None = None
+    late: float = math.inf
     given_up: bool = False
+    stop_at: float = 0.0
+    pause: float = STOP_AGAIN
 
     @property
     def length(self) -> int:
@@ -52,28 +65,37 @@ class Flight:
 
 
 class Flights:
-    """What calls take is told to `policy` and `foresight`. `waves`: sequences share calls, or else make their own."""
+    """What calls take is told to `policy` and `foresight`. `waves`: sequences share calls, or else make their own;
+    `draft_timeout`: seconds of a draft call at most."""
 
-    def __init__(self, policy: Policy, foresight: Foresight, waves: bool = True) -> None:
+    def __init__(
+        self, policy: Policy, foresight: Foresight, waves: bool = True, draft_timeout: float = math.inf
+    ) -> None:
         self._policy = policy
+        self._draft_timeout = draft_timeout
         self._waves = waves
         self._foresight = foresight
         self._flights: dict[Flight, None] = {}
         self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
-        self._lost = 0
+        self._lost: dict[Flight, None] = {}
 
     @property
     def draft_returns(self) -> bool:
         """Whether few enough draft calls that were given up are still under way."""
-        return self._lost < MOST_LOST
+        return sum(flight.batch.role == "draft" for flight in self._lost) < MOST_LOST
+
+    def shares(self, role: Role) -> bool:
+        """Whether sequences may share calls: few enough of those that were given up are still under way."""
+        return sum(flight.batch.role == role and len(flight.batch.turns) > 1 for flight in self._lost) < LOST_WAVES
 
     def begin(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call begins."""
         beside = any(_passes(other) for other in self._flights if not other.given_up)
         flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.alone, beside=beside)
-        if batch.role == "draft":
-            seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns))
-            flight.due = None if seconds is None else started + seconds
+        seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns), batch.role)
+        if batch.role == "draft" and seconds is not None:
+            flight.due = started + seconds
+        flight.late = started + self._patience(batch, seconds)
         self._flights[flight] = None
         flight.mixed = self._mixed(flight)
         return flight
@@ -83,14 +105,14 @@ class Flights:
         flight.mixed |= self._mixed(flight)
         del self._flights[flight]
         if flight.given_up:
-            self._lost -= flight.batch.role == "draft"
+            del self._lost[flight]
         else:
             self._time(flight, running, now)
 
     def give_up(self, flight: Flight) -> None:
         """Nobody waits for it any longer; its thread does."""
         flight.given_up = True
-        self._lost += flight.batch.role == "draft"
+        self._lost[flight] = None
 
     def useless(self) -> list[Flight]:
         """Those whose requests are all over."""
@@ -100,13 +122,26 @@ class Flights:
             if not flight.given_up and not any(turn.sequence.alive for turn in flight.left.values())
         ]
 
-    def late(self, now: float, timeout: float) -> list[Flight]:
-        """Drafts that take longer than `timeout` seconds."""
-        return [
-            flight
-            for flight in self._flights
-            if flight.batch.role == "draft" and not flight.given_up and now - flight.started > timeout
-        ]
+    def late(self, now: float) -> list[Flight]:
+        """Drafts that take too long, and verifications of several sequences: one lost answer holds up all of them."""
+        return [flight for flight in self._flights if not flight.given_up and now > flight.late]
+
+    def _patience(self, batch: Batch[Generation], seconds: float | None) -> float:
+        """How long a call may take; `seconds`: what such calls without a prompt take, if that is known."""
+        prompt = any(turn.call.first for turn in batch.turns)
+        if batch.role == "draft":
+            known = math.inf if prompt or seconds is None else max(DRAFT_LATE, LATE * seconds)
+            return min(self._draft_timeout, known)
+        if len(batch.turns) == 1:  # nobody else waits, and its request has a timeout
+            return math.inf
+        return max(PROMPT_LATE if prompt or seconds is None else TARGET_LATE, LATE * (seconds or 0.0))
+
+    def unstopped(self, now: float) -> list[Flight]:
+        """Those that were given up and go on, where it is time to stop them again."""
+        flights = [flight for flight in self._lost if now >= flight.stop_at]
+        for flight in flights:
+            flight.stop_at, flight.pause = now + flight.pause, min(2 * flight.pause, SELDOM)
+        return flights
 
     def worth_waiting(self, key: Hashable, now: float) -> float:
         """Until when a verification of sequences of this key waits for drafts that are almost done; 0: none is."""

@@ -80,9 +80,9 @@ class Foresight:
         ahead = draft * (self._k + 1) / self._k
         return pays(sequences, acceptance.foreseen(self._k), draft, ahead, self._verification)
 
-    def expected(self, length: int) -> float | None:
-        """What a draft call of so many tokens takes; None: not known."""
-        return self._seconds.get(("draft", length))
+    def expected(self, length: int, role: Role = "draft") -> float | None:
+        """What a wave's call of so many tokens takes; None: not known."""
+        return self._seconds.get((role, length))
 
     @property
     def patience(self) -> float:

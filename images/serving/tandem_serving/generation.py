@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from tandem_serving import metrics as m
@@ -14,7 +14,7 @@ from tandem_serving.acceptance import Acceptance
 from tandem_serving.calls import Role, Step
 from tandem_serving.chunks import Chunk, Writer
 from tandem_serving.delivery import Make, Send
-from tandem_serving.errors import FAILED, EngineError
+from tandem_serving.errors import FAILED, EngineError, Survived
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop
@@ -22,6 +22,7 @@ from tandem_serving.loop import Loop
 log = logging.getLogger("tandem.generation")
 
 SMALL = 64  # bytes of a tensor
+_UNCOUNTED = Survived("a step could not be counted")
 
 
 class Values:
@@ -62,6 +63,14 @@ class Binding:
         return tuple(shapes), self.outputs, self.seeded
 
 
+class _Written(NamedTuple):
+    """What a step gave its client: `tokens` of it, without those behind a stop word; `over`: it was the last."""
+
+    chunks: list[Chunk]
+    tokens: int
+    over: bool
+
+
 @dataclass(eq=False)
 class Generation:
     """A sequence of a job. `draft_length` is the request's; 0 once the draft engine is given up.
@@ -85,6 +94,7 @@ class Generation:
     retired: bool = False
     key: Hashable = ()
     _told: float = 0.0
+    _undrafted: bool = False
 
     def __post_init__(self) -> None:
         """Compute the key once: it is compared at every call."""
@@ -105,16 +115,27 @@ class Generation:
         self.over = bool(step.finish)
         if not self.writer.stops_on_text:
             return lambda: self._make(step, None)
-        chunks = self.writer.write(step)
-        self.over = self.writer.over
-        return lambda: self._make(step, chunks)
+        written = self._write(step)
+        self.over = written.over
+        return lambda: self._make(step, written)
 
-    def _make(self, step: Step, written: list[Chunk] | None) -> Send:
+    def count_draft_failure(self) -> None:
+        """Count it, once, among those that went on with the target alone for the draft engine's sake."""
+        if not self._undrafted:
+            self._undrafted = True
+            self.metrics.add(m.DRAFT_FAILURES, 1)
+
+    def _write(self, step: Step) -> _Written:
+        chunks = self.writer.write(step)
+        return _Written(chunks, self.writer.used, self.writer.over)
+
+    def _make(self, step: Step, written: _Written | None) -> Send:
         sends: list[Send] = []
         try:
-            chunks = self.writer.write(step) if written is None else written
-            self._count(step)
-            sends = [self.job.prepare(chunk) for chunk in chunks]
+            written = written or self._write(step)
+            with _UNCOUNTED:
+                self._count(step, written)
+            sends = [self.job.prepare(chunk) for chunk in written.chunks]
         except Exception:  # of text or tensors, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
             self._fail()
@@ -133,16 +154,16 @@ class Generation:
         self.over = True
         self.job.fail(EngineError(FAILED))
 
-    def _count(self, step: Step) -> None:
-        now, metrics = time.monotonic(), self.metrics
-        if not self._told:
+    def _count(self, step: Step, written: _Written) -> None:
+        told, now, metrics = self._told, time.monotonic(), self.metrics
+        self._told, tokens = now, written.tokens
+        if not told:
             metrics.observe(m.FIRST_TOKEN, now - self.job.arrived)
-        elif step.ids:
+        elif tokens:
             for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + self.probe]:
-                metrics.observe(family, (now - self._told) / len(step.ids), len(step.ids))
-        self._told = now
-        metrics.step(len(step.ids), step.drafted, step.accepted)
-        if self.writer.over:
+                metrics.observe(family, (now - told) / tokens, tokens)
+        metrics.step(tokens, step.drafted, step.accepted)
+        if written.over:
             metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
             metrics.observe(m.LATENCY, now - self.job.arrived)
             if self.probe:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from tandem_serving.errors import CancelledError, RequestTimeoutError, ServingError
+from tandem_serving.errors import CancelledError, RequestTimeoutError, ServingError, Survived
 
 log = logging.getLogger("tandem.jobs")
 
@@ -121,6 +121,7 @@ class Jobs(Generic[P]):
         self._timeout = timeout
         self._jobs: dict[int, Job[P]] = {}
         self._abandoned: deque[tuple[float, Job[P]]] = deque()
+        self._unasked = Survived("it is not known whether a client is gone")
 
     def make(self, prompts: int, request_id: str, responder: Responder[P]) -> Job[P]:
         """A request's job, which nobody watches yet."""
@@ -154,6 +155,8 @@ class Jobs(Generic[P]):
             return False
         if now > job.deadline:
             job.fail(RequestTimeoutError(f"the request took longer than {self._timeout:g} s and was ended"))
-        elif job.abandoned():
-            self._abandoned.append((now, job))
+        else:
+            with self._unasked:
+                if job.abandoned():
+                    self._abandoned.append((now, job))
         return job.over

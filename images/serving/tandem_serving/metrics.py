@@ -49,7 +49,7 @@ ACCEPTED_PER_POS = Family(
 DRAFT_FAILURES = Family(
     "tandem_spec_decode_draft_failures_total",
     "counter",
-    "Sequences that went on with the target alone because the draft engine failed or was too slow",
+    "Sequences that went on with the target alone, if only for a round, because the draft engine failed or was late",
 )
 PROBES = Family(
     "tandem_probe_sequences_total",

@@ -60,13 +60,12 @@ class Rounds:
         self.outgoing: list[tuple[Generation, Make]] = []
         self._policy = policy
         self._limits = limits
-        self._metrics = metrics
         self._depart = depart
         self._clock = clock
         self._foresight = Foresight(limits.ahead)
         self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold)
         self._places = Places(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._flights = Flights(policy, self._foresight, waves=limits.rows > 1)
+        self._flights = Flights(policy, self._foresight, limits.rows > 1, limits.draft_timeout)
         self._breaker = Breaker()
         self.held = 0.0
 
@@ -151,8 +150,11 @@ class Rounds:
             self._ask(generation, generation.loop.begin(k))
 
     def _length(self, generation: Generation) -> int:
-        asked = self._flights.draft_returns and self._breaker.closed(self._clock())
-        if not asked or not generation.draft_length:
+        if not generation.draft_length:
+            return 0
+        if not (self._flights.draft_returns and self._breaker.closed(self._clock())):
+            if not self._policy.off:
+                generation.count_draft_failure()
             return 0
         if generation.reproducible:
             return generation.draft_length
@@ -162,7 +164,7 @@ class Rounds:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.
         alone = call.role == "target" and not call.draft_ids
         joins = call.output_len == 1 and generation.draft_length and not self._policy.off
-        own = generation.isolated or (alone and not joins)
+        own = generation.isolated or (alone and not joins) or not self._flights.shares(call.role)
         self._schedule.ask(Turn(generation, call, generation.key, own))
         if call.role == "draft" or own or generation.reproducible:
             return
@@ -242,12 +244,16 @@ class Rounds:
         return [self._give_up(flight) for flight in self._flights.useless()]
 
     def late(self, now: float) -> list[Flight]:
-        """Drafts that take too long, given up: their sequences go on with the target alone."""
-        timeout = self._limits.draft_timeout
-        flights = [self._give_up(flight) for flight in self._flights.late(now, timeout)]
-        for flight in flights:
-            self._fail_rows(flight, EngineError(f"draft engine: no answer within {timeout:g} s"))
-        return flights
+        """Engine calls that take too long, given up, and those that were and have to be stopped again.
+
+        Of a draft the sequences go on with the target alone, of a verification each by itself.
+        """
+        for flight in self._flights.late(now):
+            self._give_up(flight)
+            self._fail_rows(
+                flight, EngineError(f"{flight.batch.role} engine: no answer within {now - flight.started:.1f} s")
+            )
+        return self._flights.unstopped(now)
 
     def _give_up(self, flight: Flight) -> Flight:
         """Wait for an engine call no longer: its lane is free, what it still says is not heard."""
@@ -271,7 +277,7 @@ class Rounds:
             if not generation.alive:
                 continue
             generation.isolated |= len(batch.turns) > 1
-            if len(batch.turns) > 1 and not flight.given_up:
+            if len(batch.turns) > 1 and not (flight.given_up and batch.role == "draft"):
                 again = generation.loop.begin(self._length(generation)) if turn.ahead else turn.call
                 self._ask(generation, again)
             elif batch.role == "draft":
@@ -281,9 +287,9 @@ class Rounds:
                 self._let_go(generation)
 
     def _without_draft(self, generation: Generation, error: ServingError, for_good: bool) -> None:
+        generation.count_draft_failure()
         if for_good:
             generation.draft_length = 0
             self._policy.leave(generation.acceptance)
-            self._metrics.add(m.DRAFT_FAILURES, 1)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(generation, generation.loop.begin(0))

@@ -80,7 +80,7 @@ class Runner:
         self._submit(ready)
 
     def watch(self, now: float) -> None:
-        """Refuse who waited too long. Give up drafts that are late: their sequences go on with the target alone."""
+        """Refuse who waited too long, give up engine calls that are late, stop those that go on nevertheless."""
         with self._lock:
             refused = self._rounds.refuse(now)
             late = [self._answers[flight] for flight in self._rounds.late(now)]

@@ -18,7 +18,7 @@ from typing import Protocol
 from tandem_serving import metrics as m
 from tandem_serving.calls import Role
 from tandem_serving.chunks import Chunk, Writer
-from tandem_serving.errors import CancelledError, ServingError, faults_as_errors
+from tandem_serving.errors import CancelledError, ServingError, Survived, faults_as_errors
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job, Jobs, Responder
@@ -85,12 +85,12 @@ class Service:
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         try:
-            with faults_as_errors("a request could not be read"):
+            with faults_as_errors("a request could not be started"):
                 request = self._parser.parse(tensors)
-            job = self._jobs.make(len(request.prompts), request_id, responder)
-            generations = [self._generation(job, request, prompt) for prompt in request.prompts]
-            self._runner.add(generations)
-            self._jobs.add(job)
+                job = self._jobs.make(len(request.prompts), request_id, responder)
+                generations = [self._generation(job, request, prompt) for prompt in request.prompts]
+                self._runner.add(generations)
+                self._jobs.add(job)
         except ServingError as error:
             responder.fail(error)
 
@@ -102,14 +102,18 @@ class Service:
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
         flushed = 0.0
+        over, late, told = (Survived(f"{what} failed") for what in ("requests that end", "late calls", "metrics"))
         while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
-            if self._jobs.watch(now):
-                self._runner.settle_ended()
-            self._runner.watch(now)
+            with over:
+                if self._jobs.watch(now):
+                    self._runner.settle_ended()
+            with late:
+                self._runner.watch(now)
             if now - flushed >= METRICS_SECONDS:
                 flushed = now
-                self._report(sink)
+                with told:
+                    self._report(sink)
 
     def close(self) -> None:
         """End all requests and threads."""

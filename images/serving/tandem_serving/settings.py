@@ -9,6 +9,9 @@ from typing import TypeVar
 
 T = TypeVar("T", int, float)
 
+# Of a request's time, for a draft at most: it is to outlast two that never come, a wave's and then its own.
+DRAFT_SHARE = 0.25
+
 
 class SettingsError(Exception):
     """A parameter of config.pbtxt is missing or wrong; the message says which."""
@@ -52,6 +55,7 @@ class Settings:
 def read(parameters: Mapping[str, str]) -> Settings:
     """Settings from a model's parameters. Raises SettingsError."""
     draft_model = parameters.get("tensorrt_llm_draft_model_name", "")
+    timeout = number(parameters, "request_timeout_seconds", float, "600", 0.001)
     return Settings(
         target_model=text(parameters, "tensorrt_llm_model_name"),
         draft_model=draft_model,
@@ -63,8 +67,8 @@ def read(parameters: Mapping[str, str]) -> Settings:
         max_draft_len=number(parameters, "max_draft_len", int, "0", 0),
         min_draft_len=number(parameters, "min_draft_len", int, "0", 0),
         adaptive=_flag(parameters, "adaptive"),
-        request_timeout=number(parameters, "request_timeout_seconds", float, "600", 0.001),
-        draft_timeout=number(parameters, "draft_timeout_seconds", float, "10", 0.001),
+        request_timeout=timeout,
+        draft_timeout=min(number(parameters, "draft_timeout_seconds", float, "10", 0.001), DRAFT_SHARE * timeout),
         running=number(parameters, "max_running_sequences", int, "64", 1),
         waiting=number(parameters, "max_waiting_sequences", int, "1024", 0),
         rows=number(parameters, "max_engine_rows", int, "1", 1),

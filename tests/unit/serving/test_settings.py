@@ -24,6 +24,11 @@ def test_all() -> None:
     assert (settings.draft_timeout, settings.queue_timeout, settings.mix_seed) == (0.5, 0.9, True)
 
 
+def test_a_request_outlasts_two_drafts_that_never_come() -> None:
+    assert read(LEAST | {"request_timeout_seconds": "8"}).draft_timeout == 2
+    assert read(LEAST | {"request_timeout_seconds": "8", "draft_timeout_seconds": "0.5"}).draft_timeout == 0.5
+
+
 def test_acceptance_by_logits() -> None:
     settings = read(LEAST | {"use_draft_logits": "true", "draft_acceptance_threshold": "0.0"})
     assert (settings.use_draft_logits, settings.acceptance_threshold, settings.fast_logits) == (True, 0.0, False)

@@ -13,7 +13,7 @@ import triton_python_backend_utils as pb_utils
 
 from tandem_serving import forward
 from tandem_serving.adapter.errors import triton_error
-from tandem_serving.errors import ServingError
+from tandem_serving.errors import ServingError, faults_as_errors
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import P, Piece, Responder
 from tandem_serving.stuck import Watchdog
@@ -37,12 +37,16 @@ class Service(Protocol[MadeP]):
 
 def dispatch(service: Service[P], triton_request: Any, responder: TritonResponder[P]) -> None:
     """Start a request, or with the input `stop` end those with its id."""
-    tensors = {tensor.name(): tensor.as_numpy() for tensor in triton_request.inputs()}
-    if "stop" in tensors and tensors["stop"].any():
-        service.cancel(triton_request.request_id())
-        responder.close()
-    else:
-        service.submit(tensors, triton_request.request_id(), responder)
+    try:
+        with faults_as_errors("a request could not be taken"):
+            tensors = {tensor.name(): tensor.as_numpy() for tensor in triton_request.inputs()}
+            if "stop" in tensors and tensors["stop"].any():
+                service.cancel(triton_request.request_id())
+                responder.close()
+            else:
+                service.submit(tensors, triton_request.request_id(), responder)
+    except ServingError as error:
+        responder.fail(error)
 
 
 class TritonResponder(ABC, Generic[P]):

@@ -34,6 +34,7 @@ from tandem_serving.errors import (
     QueueTimeoutError,
     RequestError,
     ServingError,
+    Survived,
 )
 from tandem_serving.inputs import Array
 from tandem_serving.iterators import responses
@@ -112,15 +113,15 @@ class Unary:
 
     def _watch(self) -> None:
         sink = TritonSink()
+        late, told = (Survived(f"{what} failed") for what in ("refusing a request", "metrics"))
         while not self._closed.wait(WATCH_SECONDS):
-            self._refuse_late(time.monotonic())
-            self._metrics.set(m.WAITING, max(0, self._count - self._running))
-            self._metrics.flush(sink)
-
-    def _refuse_late(self, now: float) -> None:
-        for request, waited in self._line.late(now):
-            self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
-            _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
+            for request, waited in self._line.late(time.monotonic()):
+                with late:
+                    self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
+                    _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
+            with told:
+                self._metrics.set(m.WAITING, max(0, self._count - self._running))
+                self._metrics.flush(sink)
 
     def _answer(self, request: Any) -> None:
         sender = request.get_response_sender()

@@ -18,7 +18,15 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery
-from tandem_serving.errors import FAILED, CancelledError, EngineError, QueueFullError, ServingError, faults_as_errors
+from tandem_serving.errors import (
+    FAILED,
+    CancelledError,
+    EngineError,
+    QueueFullError,
+    ServingError,
+    Survived,
+    faults_as_errors,
+)
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
@@ -119,14 +127,17 @@ class Session:
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
         looked = 0.0
+        over, slow = (Survived(f"{what} failed") for what in ("requests that end", "health and metrics"))
         while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
-            if self._jobs.watch(now):
-                self._soon(self._cancel_ended)
+            with over:
+                if self._jobs.watch(now):
+                    self._soon(self._cancel_ended)
             if now - looked >= SLOW_WATCH_SECONDS:
                 looked = now
-                self._check_health()
-                self._report(sink)
+                with slow:
+                    self._check_health()
+                    self._report(sink)
 
     def close(self) -> None:
         """End all requests, the engine and the threads."""
