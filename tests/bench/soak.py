@@ -3,7 +3,8 @@
     PYTHONPATH=tests:operator:images:images/serving python tests/bench/soak.py --minutes 120
 
 Streams come and go on the real Triton with the stand-in engines: streamed and unary, with and without drafts,
-with stop words, several prompts, bad requests, failing engines, and clients that leave. Each answer is compared
+with stop words, seeds, logits, several prompts, bad requests, engines that fail or never answer, and clients that
+leave. Each answer is compared
 with the target's own text, each error with the one that is due. Every minute it prints the memory of the BLS
 models and of the server, shared memory, threads and file descriptors; at the end it compares the second half
 with the first. It exits with 1 where something grew by more than 10%, an answer was wrong, or the server died.
@@ -22,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import psutil
 import typer
 from rich.console import Console
@@ -30,11 +32,14 @@ from tritonclient.utils import InferenceServerException
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, text, unary, words
 from triton.harness import ServerError, TritonServer
-from triton.stand_in import DRAFT_FAILS, TARGET_FAILS
+from triton.stand_in import DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS
 
 GROWTH = 0.10
 SLACK = {"threads": 4.0, "fds": 8.0}
 BYTES_OF_SLACK = 8e6  # allocators keep what they once had
+DRAFT_SECONDS = 1.0
+HANGS = 0.003
+LOGITS = np.ones((1, 1), np.bool_)
 STALL_SECONDS = 60.0
 """Without the end of any request: far longer than the longest takes."""
 LENGTHS = (4, 32, 128)
@@ -127,6 +132,8 @@ def choose(rng: random.Random, texts: Texts) -> Ask:
         Ask("answered", partial(streamed, tensors=flowing()), due),
         Ask("answered", partial(streamed, tensors=flowing(num_draft_tokens=draft)), due),
         Ask("answered", partial(streamed, tensors=flowing(seed=DRAFT_FAILS)), due),
+        Ask("answered", partial(streamed, tensors=flowing(seed=rng.randint(1, 9))), due),
+        Ask("answered", partial(streamed, tensors=flowing(return_generation_logits=LOGITS)), due),
         Ask("answered", partial(answered, tensors=one(max_tokens=length)), due),
         Ask("answered", partial(streamed, tensors=three), until),
         Ask("refused", partial(streamed, tensors=flowing(seed=TARGET_FAILS)), "fails on demand"),
@@ -137,7 +144,9 @@ def choose(rng: random.Random, texts: Texts) -> Ask:
             LEFT,
         ),
     ]
-    return rng.choice(asks)
+    # A draft that never comes holds up those who share its call.
+    seldom = Ask("answered", partial(streamed, tensors=flowing(seed=DRAFT_HANGS)), due)
+    return seldom if rng.random() < HANGS else rng.choice(asks)
 
 
 def load(url: str, seed: int, end: float, texts: Texts, outcomes: Outcomes) -> None:
@@ -212,12 +221,17 @@ def main(
     minutes: Annotated[float, typer.Option(help="How long.")] = 120.0,
     streams: Annotated[int, typer.Option(help="Requests at once.")] = 16,
     decoupled: Annotated[bool, typer.Option(help="Engines that answer each row by itself.")] = False,
+    separate: Annotated[bool, typer.Option(help="Engines on devices of their own.")] = False,
 ) -> None:
     """Mixed load: each answer checked; memory, shared memory, threads and file descriptors watched."""
     outcomes, samples = Outcomes(), []
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"max_engine_rows": 64, "adaptive": True, "probe_share": 0.05, "collects": decoupled}
-        made = bls.repository(Path(folder), "stand-in", **settings)
+        made = bls.repository(
+            Path(folder),
+            "stand-in",
+            **{"max_engine_rows": 64, "adaptive": True, "probe_share": 0.05, "collects": decoupled},
+            **{"separate_devices": separate, "draft_timeout_seconds": DRAFT_SECONDS},
+        )
         # The server ends first: where it broke, clients would wait for it for ever.
         with ThreadPoolExecutor(streams) as threads, TritonServer(made) as server:
             texts = target_alone(server.grpc_url, threads)
