@@ -15,6 +15,9 @@ SPREADS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 MOST = 16
 PATIENCE = 0.9 * TTFT
 OURS, ORACLE, PRESENT, CONSTANT = "Tandem", "oracle", "oracle of the present", "constant replicas"
+BOUND = f"{PRESENT}, queue timeout {PATIENCE:g} s"
+# By their patience. Who starts no replica before a burst comes does no better than BOUND, but by more in reserve.
+WITHOUT_FORESIGHT = {PRESENT: None, BOUND: PATIENCE}
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def compete(games: Sequence[Game], executor: Executor) -> Iterator[tuple[Result,
     names = [each.name for each in CONTENDERS if each.only in (None, games[0].trace)]
     runs = {
         name: [executor.submit(play, game, found, name) for game, found in zip(games, best, strict=True)]
-        for name in (PRESENT, *names, CONSTANT)
+        for name in (*WITHOUT_FORESIGHT, *names, CONSTANT)
     }
     simple = {each.name for each in CONTENDERS if each.simple} | {CONSTANT}
     for name, outcomes in runs.items():
@@ -165,8 +168,9 @@ def play(game: Game, oracle: Hindsight, name: str) -> Outcome:
     """A policy's outcome."""
     trace, start = traces.TRACES[game.trace](), oracle.outcome.replicas[0][1]
     setting = Setting(cold_start=game.cold_start, most=MOST, start=start)
-    if name == PRESENT:
-        return _run(game, trace, replace(setting, plan=scalers.oracle(trace, oracle.spread, 0.0, MOST)))
+    if name in WITHOUT_FORESIGHT:
+        plan = scalers.oracle(trace, oracle.spread, 0.0, MOST)
+        return _run(game, trace, replace(setting, plan=plan, patience=WITHOUT_FORESIGHT[name]))
     if name == CONSTANT:
         return _constant(game, trace, setting, max(count for _, count in oracle.outcome.replicas))
     each = next(each for each in CONTENDERS if each.name == name)
