@@ -23,7 +23,8 @@ NONE = np.array([[0]], np.int32)
 
 @pytest.fixture(scope="module", params=[False, True], ids=["answered once", "collected"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    limits = {"max_draft_len": MAX_DRAFT, "max_engine_rows": 64}
+    """Where rows are collected, the engines are on devices of their own: cohorts alternate, few draft ahead."""
+    limits = {"max_draft_len": MAX_DRAFT, "max_engine_rows": 64, "separate_devices": request.param}
     made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", collects=request.param, **limits)
     with TritonServer(made) as running:
         yield running

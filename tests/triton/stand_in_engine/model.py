@@ -28,7 +28,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, TARGET_HANGS = range(1001, 1006)
-COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS = range(1006, 1010)
+COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS, BOTH_HANG = range(1006, 1011)
 HANG_SECONDS = 60.0
 SLOW_SECONDS = 0.02
 """Of a slow token: a long call goes on long after a test that has it ended has given up to wait for that."""
@@ -100,7 +100,7 @@ class TritonPythonModel:
             self._calls += 1
             self._seeds.update(seeds)
             self._callers.add(call_id.rpartition("-")[0])
-        if (DRAFT_HANGS if self._draft else TARGET_HANGS) in seeds:
+        if (DRAFT_HANGS if self._draft else TARGET_HANGS) in seeds or BOTH_HANG in seeds:
             self._hang(call_id)
         if len(tensors["input_ids"]) == 1:
             tensors["input_lengths"] = np.full((1, 1), tensors["input_ids"].shape[1], np.int32)

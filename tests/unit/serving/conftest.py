@@ -93,10 +93,10 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
     def make(engines: MockEngines, **options: Any) -> Service:
         parser = Parser(tokenizer, Limits(128, 4, 300))
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
+        chosen = options.pop("policy", Fixed(4, separate_devices=True))
         settings = Options(**{"request_timeout": 50, "limits": rounds.Limits(**limits), **options})
         both: dict[Role, Engine] = {"target": engines.target, "draft": engines.draft}
-        policy = Fixed(4, separate_devices=True)
-        services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, policy, settings))
+        services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, chosen, settings))
         threading.Thread(target=services[-1].watch, args=(sink,), daemon=True).start()
         return services[-1]
 
