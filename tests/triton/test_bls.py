@@ -300,14 +300,11 @@ def stops_in_time(
     """
     seeds = {"seed": np.full((len(tensors["text_input"]), 1), fault, np.uint64)}
 
-    def all_have(calls: int) -> bool:
-        return all(calls_in_flight(server, name) == calls for name in names)
-
     def once() -> float:
         with client(server, tensors | seeds):
-            eventually(lambda: all_have(1), "the calls run")
+            eventually(lambda: all(calls_in_flight(server, name) for name in names), "the calls run")
             left = time.monotonic()
-        eventually(lambda: all_have(0), "the calls are over")
+        eventually(lambda: not any(calls_in_flight(server, name) for name in names), "the calls are over")
         return max(time.monotonic() - ask_engine(server, IDLE_TIME, name) / 1000 - left for name in names)
 
     for _ in range(3):
