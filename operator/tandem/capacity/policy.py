@@ -116,8 +116,7 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
     guards = list(_guards(bounds, situation, situation.demand))
     if replicas.pending or situation.newcomers or situation.drains:
         # Guards see too little, not how much is on its way: until that had a window's time they ask for no more.
-        there = float(replicas.ready + replicas.pending)
-        guards = [replace(guard, load=min(guard.load, there)) for guard in guards]
+        guards = [replace(guard, load=min(guard.load, float(replicas.current))) for guard in guards]
     first = max([*asks, *guards], key=lambda ask: ask.load)
     load = bounds.within(_steady(first.load, replicas))
     return Decision(
@@ -146,7 +145,7 @@ def _hold(replicas: Replicas) -> Decision:
 def _steady(load: float, replicas: Replicas) -> float:
     """The load; but a replica goes only when the others could do more than it asks for, and where there are too few,
     so much is told that an autoscaler takes notice."""
-    current = replicas.ready + replicas.pending
+    current = replicas.current
     if load <= current:
         return min(float(current), load * (1 + RESERVE))
     return max(load, current * (1 + TOLERANCE) + 1e-3) if load > current * (1 + RESERVE) else load

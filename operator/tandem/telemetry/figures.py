@@ -174,6 +174,13 @@ class Replicas:
     """What a replica took lately from its creation until it was Ready; None: not known."""
 
     @property
+    def current(self) -> int:
+        """Those that serve or are on their way, as the autoscaler counts them: at most those that are wanted. What a
+        rollout has beside (rollout.strategy Surge) takes the place of another."""
+        there = self.ready + self.pending
+        return min(there, self.wanted) if self.wanted else there
+
+    @property
     def none(self) -> bool:
         """Whether there are none and shall be none."""
         return not (self.ready or self.pending or self.wanted)

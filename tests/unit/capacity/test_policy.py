@@ -34,11 +34,13 @@ def decision(
     seen: Figures = QUIET,
     ready: int = 3,
     pending: int = 0,
+    wanted: int | None = None,
     newcomers: int = 0,
     drains: bool = False,
     ahead: float = 0.0,
 ) -> Decision:
-    situation = Situation(limits, seen, Replicas(ready, pending, ready + pending), demand, newcomers, drains)
+    replicas = Replicas(ready, pending, ready + pending if wanted is None else wanted)
+    situation = Situation(limits, seen, replicas, demand, newcomers, drains)
     return decide(situation, known, ahead)
 
 
@@ -126,6 +128,30 @@ HELD, ROOMY = (
             "5% more: told as more than 10%, which an autoscaler acts on",
         ),
         ({"ready": 4, "demand": replace(DEMAND, arriving=2500)}, "Demand", 2.76, "three have a reserve: one goes"),
+        (
+            {"ready": 4, "pending": 1, "wanted": 4, "demand": replace(DEMAND, arriving=3790)},
+            "Demand",
+            4.0,
+            "a rollout's fifth pod is no replica: four do, and stay",
+        ),
+        (
+            {"ready": 4, "wanted": 3, "demand": replace(DEMAND, arriving=2990)},
+            "Demand",
+            3.3,
+            "nor does it, while it serves, do for the three that are too few",
+        ),
+        (
+            {"ready": 3, "pending": 1, "wanted": 3, "demand": replace(DEMAND, arriving=2500, waiting=300)},
+            "QueueLength",
+            3.0,
+            "nor is it on its way to help",
+        ),
+        (
+            {"ready": 4, "wanted": 0, "demand": replace(DEMAND, arriving=2500)},
+            "Demand",
+            2.76,
+            "scaled to 0, and they still serve: they are as many as they are",
+        ),
     ],
 )
 def test_signals(changes: dict[str, object], signal: str, load: float, reason: str) -> None:
