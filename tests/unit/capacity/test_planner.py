@@ -242,6 +242,29 @@ def test_another_draft_length_starts_anew_and_other_replicas_do_not() -> None:
     assert anew.capacity_per_replica == pytest.approx(2 * (made.capacity_per_replica or 0), rel=0.1)
 
 
+EDITS: list[tuple[str, dict[str, Any], bool]] = [
+    ("how revisions are replaced", {"rollout": {"strategy": "Replace"}}, True),
+    ("who may ask", {"serving": {"maxBatchSize": 32, "access": {"from": [{"podSelector": {}}]}}}, True),
+    ("an annotation", {"podTemplate": {"metadata": {"annotations": {"team": "a"}}}}, True),
+    ("where models are kept", {"storage": {"cache": {"claimName": "models"}}}, True),
+    ("objectives", {"autoscaling": {"maxReplicas": 9}}, True),
+    ("more places", {"serving": {"maxBatchSize": 48}}, False),
+    ("the engine's environment", {"podTemplate": {"spec": {"containers": [{"name": "triton", "env": []}]}}}, False),
+]
+
+
+@pytest.mark.parametrize(("reason", "edit", "kept"), EDITS, ids=[row[0] for row in EDITS])
+def test_what_was_learned_stays_unless_an_edit_may_change_the_speed(
+    reason: str, edit: dict[str, Any], kept: bool
+) -> None:
+    watched = Watched()
+    watched.see(busy(20), Replicas(3), 20)
+    watched.service = ServiceSpec.model_validate({**watched.service.model_dump(by_alias=True), **edit})
+    made = watched.see(busy(0), Replicas(3)).decision
+    assert made is not None
+    assert (made.capacity_per_replica is not None) is kept, "idle pods tell no speed: it is known from before"
+
+
 def test_the_same_figures_give_the_same_decisions() -> None:
     one, other = Watched(), Watched()
     for rows in (2, 9, 17, 30, 12):
