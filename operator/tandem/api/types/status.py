@@ -82,7 +82,7 @@ class AutoscalingStatus(Model):
     message: Annotated[str, StringConstraints(max_length=1024)] = ""
     """The decision in words."""
     observed_at: Time
-    """When it was made; it is written when the replicas or the signal change."""
+    """When it was made; it is written when the replicas or the signal change, or its numbers do materially."""
 
 
 class ServiceStatus(Model):
