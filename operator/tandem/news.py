@@ -22,6 +22,9 @@ FEWEST_TOKENS = 1000
 """Tokens within a window that say that nothing is drafted, where none is."""
 RATE_POINTS, LENGTH_TOKENS, SPEEDUP_SHARE = 0.01, 0.05, 0.05
 """Material: a percentage point of acceptance, a twentieth of a token, 5 % of speed-up."""
+DECISION_SHARE = 0.2
+"""Material of a decision for as many replicas: a fifth of what they can do, or of what is held against it. Of a value
+below its target, a fifth of that: where little is asked for, chance makes more of it, and it decides nothing."""
 LOAD_FACTOR = 2.0
 """Material where the traffic shows no speed-up: which load of a benchmark is nearest may be another."""
 
@@ -97,7 +100,7 @@ def material(before: ServiceReport, now: ServiceReport) -> bool:
         _changed(drafting(before), drafting(now))
         or _changed(_undrafted(before), _undrafted(now))
         or speculation_moved(speculation_status(before), speculation_status(now))
-        or scaling_moved(autoscaling_status(before), autoscaling_status(now))
+        or _decision_moved(before, now)
         or bool(_unreachable(before)) != bool(_unreachable(now))
         or (now.worth.speedup is None and _load_moved(before, now))
     )
@@ -184,6 +187,12 @@ def autoscaling_status(report: ServiceReport) -> AutoscalingStatus | None:
     )
 
 
+def _decision_moved(before: ServiceReport, now: ServiceReport) -> bool:
+    """Without traffic only by what it asks for: an idle service is not written."""
+    then, later = autoscaling_status(before), autoscaling_status(now)
+    return scaling_moved(then, later) if now.tokens_per_second else _asks_otherwise(then, later)
+
+
 def speculation_moved(before: SpeculationStatus | None, now: SpeculationStatus | None) -> bool:
     """Whether figures differ materially. Those that `now` does not know are no change."""
     if before is None or now is None:
@@ -198,6 +207,16 @@ def speculation_moved(before: SpeculationStatus | None, now: SpeculationStatus |
 
 
 def scaling_moved(before: AutoscalingStatus | None, now: AutoscalingStatus | None) -> bool:
+    """Whether a decision differs in what it asks for, in why, or materially in its numbers."""
+    if before is None or now is None or _asks_otherwise(before, now):
+        return now is not None
+    value, capacity = max(before.value or 0.0, before.target or 1.0), before.capacity_per_replica
+    return _moved(before.value, now.value, DECISION_SHARE * value) or _moved(
+        capacity, now.capacity_per_replica, DECISION_SHARE * (capacity or 1.0)
+    )
+
+
+def _asks_otherwise(before: AutoscalingStatus | None, now: AutoscalingStatus | None) -> bool:
     """Whether a decision differs in what it asks for, or in why."""
     if before is None or now is None:
         return now is not None

@@ -77,7 +77,8 @@ def status(
     return {
         "observedGeneration": service.generation,
         "conditions": [_condition(service, finding, now) for finding in findings],
-        "replicas": rollout.replicas,
+        # An autoscaler that is within its tolerance of these asks for as many: a rollout's extra pod would stay.
+        "replicas": min(rollout.replicas, service.spec.replicas),
         "readyReplicas": rollout.ready,
         "updatedReplicas": rollout.updated,
         "selector": ",".join(f"{k}={v}" for k, v in names.selector(service.name).items()),

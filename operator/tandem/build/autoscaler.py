@@ -1,7 +1,8 @@
 """Who decides the replicas: a HorizontalPodAutoscaler, or KEDA's ScaledObject, which makes one itself.
 
 Both write our /scale, and both hold one figure against 1: the replicas that the load needs, a fraction. The
-autoscaler rounds it up, and keeps its own tolerance of 10 %.
+autoscaler rounds it up, and keeps its own tolerance of 10 %. A smaller one is the user's to write: Kubernetes 1.35
+(HPAConfigurableTolerance) and KEDA 2.18 are the first that take it, and one that does not know it refuses the object.
 """
 
 from collections.abc import Mapping

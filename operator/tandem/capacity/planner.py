@@ -109,5 +109,9 @@ def _numbers(pod: PodFigures) -> Iterator[float]:
 
 
 def _engine(spec: ServiceSpec) -> ServiceSpec:
-    """What decides about a replica's speed."""
-    return spec.model_copy(update={"autoscaling": None, "replicas": 1, "storage": None})
+    """What decides about a replica's speed: not how many there are, who may ask them, how others take their place, or
+    what their pods are marked with."""
+    others = {"autoscaling": None, "replicas": 1, "storage": None, "rollout": None}
+    serving = spec.serving.model_copy(update={"access": None})
+    template = spec.pod_template.spec if spec.pod_template else None
+    return spec.model_copy(update={**others, "serving": serving, "pod_template": template})

@@ -10,8 +10,9 @@ The largest of what these ask for, between minReplicas and maxReplicas:
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ USED = 0.8
 KV_USED = 0.8
 # A replica goes only when the others could do so much more than is asked for, and comes when they could do less.
 RESERVE = 0.03
-# An HPA leaves replicas as they are while the metric is within this share of them.
+# An HPA leaves replicas as they are while the metric is within this share of them, unless its behavior has another.
 TOLERANCE = 0.1
 
 
@@ -51,6 +52,8 @@ class Bounds:
     """Sequences that a replica runs at once."""
     idle: bool = False
     """Whether all replicas may go where nothing is asked for, though `least` is more (KEDA's idleReplicaCount)."""
+    tolerance: float = TOLERANCE
+    """The autoscaler's on the way up."""
 
     def within(self, load: float) -> float:
         """The load within the bounds."""
@@ -76,7 +79,19 @@ def bounds(spec: ServiceSpec) -> Bounds | None:
         queue=goals.queue_length,
         places=min(sequences, BLS_SEQUENCES) if spec.runtime.mode is Mode.BLS else sequences,
         idle=scaling.keda is not None and scaling.keda.idle_replica_count is not None,
+        tolerance=_tolerance(scaling.behavior or {}),
     )
+
+
+def _tolerance(behavior: Mapping[str, Any]) -> float:
+    """`scaleUp.tolerance`, which is the API server's to check. One above the usual is meant, and not to be met."""
+    rules = behavior.get("scaleUp")
+    text = str(rules.get("tolerance", "")) if isinstance(rules, Mapping) else ""
+    try:
+        own = float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1)
+    except ValueError:
+        return TOLERANCE
+    return own if 0 <= own < TOLERANCE else TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -116,10 +131,9 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
     guards = list(_guards(bounds, situation, situation.demand))
     if replicas.pending or situation.newcomers or situation.drains:
         # Guards see too little, not how much is on its way: until that had a window's time they ask for no more.
-        there = float(replicas.ready + replicas.pending)
-        guards = [replace(guard, load=min(guard.load, there)) for guard in guards]
+        guards = [replace(guard, load=min(guard.load, float(replicas.current))) for guard in guards]
     first = max([*asks, *guards], key=lambda ask: ask.load)
-    load = bounds.within(_steady(first.load, replicas))
+    load = bounds.within(_steady(first.load, replicas, bounds.tolerance))
     return Decision(
         load=load,
         desired_replicas=math.ceil(load - 1e-9),
@@ -143,13 +157,14 @@ def _hold(replicas: Replicas) -> Decision:
     return Decision(signal="Hold", message=f"of {replicas.ready} Ready replicas none tells figures: replicas stay")
 
 
-def _steady(load: float, replicas: Replicas) -> float:
+def _steady(load: float, replicas: Replicas, tolerance: float) -> float:
     """The load; but a replica goes only when the others could do more than it asks for, and where there are too few,
-    so much is told that an autoscaler takes notice."""
-    current = replicas.ready + replicas.pending
+    so much is told that an autoscaler takes notice. It rounds that up: from 10 replicas on more than are needed come
+    where its tolerance is the usual one. Else up to a tenth too few would stay, which is most of the reserve."""
+    current = replicas.current
     if load <= current:
         return min(float(current), load * (1 + RESERVE))
-    return max(load, current * (1 + TOLERANCE) + 1e-3) if load > current * (1 + RESERVE) else load
+    return max(load, current * (1 + tolerance) + 1e-3) if load > current * (1 + RESERVE) else load
 
 
 def demand_of(bounds: Bounds, demand: Demand, curve: Curve | None, ahead: float = 0.0) -> Ask:

@@ -49,7 +49,9 @@ def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
     where = (
         f"at {steps.rows:.0f} sequences a replica, {steps.k:.1f} tokens drafted and {steps.tokens:.1f} made a step"
     )
-    return _worth("Model", steps.tokens * alone / with_draft, doubt, rounds, f"{where}, by the model")
+    return _worth(
+        "Model", steps.tokens * alone / with_draft, doubt, rounds, f"{where}, by the model from {rounds} rounds"
+    )
 
 
 class Probes:

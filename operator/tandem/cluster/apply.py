@@ -27,8 +27,8 @@ INSTALL = {
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")
 """How the API server says so; it also answers 404 when the namespace is gone."""
 
-QUANTITIES = {"limits", "requests", "sizeLimit"}
-"""Fields whose values the API server writes in another way: `cpu: 2` as "2", `1024Mi` as `1Gi`."""
+QUANTITIES = {"limits", "requests", "sizeLimit", "tolerance"}
+"""Fields whose values the API server writes in another way: `cpu: 2` as "2", `1024Mi` as `1Gi`, `0.05` as `50m`."""
 
 Fields = dict[str, Any]
 """A FieldsV1 tree: `f:<name>` fields, `k:<json>` list items by key, `v:<json>` set members, `.` itself.
@@ -75,7 +75,7 @@ def _matches(wanted: Any, live: Any, fields: Fields, quantities: bool = False) -
 
 def _equal_quantities(wanted: Any, live: Any) -> bool:
     try:
-        return bool(parse_quantity(wanted) == parse_quantity(live))
+        return bool(parse_quantity(str(wanted)) == parse_quantity(str(live)))  # as texts: 0.05 is no binary fraction
     except ValueError:  # maps, for instance
         return False
 

@@ -22,6 +22,8 @@ from tandem.telemetry.windows import Store
 
 log = logging.getLogger(__name__)
 
+STUCK = "sequences run and get no tokens: its engine hangs, or what tells of it does"
+
 
 class Discovery(Protocol):
     """What knows services and pods; see `tandem.metrics_api.inventory`."""
@@ -80,6 +82,7 @@ class Loop:
     def _judge(self, known: Known, problems: Mapping[str, str]) -> ServiceReport:
         window = self._settings.window_seconds
         figures = self._store.figures([target.uid for target in known.targets], self._clock(), window)
+        problems = {**dict.fromkeys(figures.stuck, STUCK), **problems}
         said = [f"{target.name}: {problems[target.uid]}" for target in known.targets if target.uid in problems]
         return report(known.service, figures, self._plan(known, figures), window, said)
 

@@ -87,6 +87,9 @@ class PodFigures:
     """Of them, those that its requests hold."""
     engine_requests: float | None = None
     """Requests in the target's engine: in mode BLS a round is one."""
+    stuck: bool = False
+    """Whether sequences ran at every look of a whole window, and no token was made: its engine hangs, or what tells
+    of it does, while Triton is Ready and answers the page as it was."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,9 @@ class Figures:
     pods: tuple[PodFigures, ...] = ()
     """Pods that are Ready and whose metrics were read at least twice within the window."""
     unknown: int = 0
-    """Pods that are Ready and told nothing usable: unreachable, too young, or a page that is none."""
+    """Pods that are Ready and told nothing usable: unreachable, too young, stuck, or a page that is none."""
+    stuck: frozenset[str] = frozenset()
+    """Of these, the stuck ones, by uid: they would else look idle, and take their replicas away."""
 
     def sum(self, name: str) -> float | None:
         """Sum of a field of the pods that told it; None where none did."""
@@ -167,6 +172,13 @@ class Replicas:
     """spec.replicas."""
     start_seconds: float | None = None
     """What a replica took lately from its creation until it was Ready; None: not known."""
+
+    @property
+    def current(self) -> int:
+        """Those that serve or are on their way, as the autoscaler counts them: at most those that are wanted. What a
+        rollout has beside (rollout.strategy Surge) takes the place of another."""
+        there = self.ready + self.pending
+        return min(there, self.wanted) if self.wanted else there
 
     @property
     def none(self) -> bool:

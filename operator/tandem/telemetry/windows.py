@@ -22,6 +22,8 @@ MAX_SAMPLES = 128
 """Samples kept of a pod, however often it is read."""
 LONGEST = 1.25
 """Windows as a share of what is asked for: pods are read at least twice in one, so half an interval is a quarter."""
+RUNNING = list(GAUGES.values()).index("running")
+"""Its place among a sample's gauges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,13 @@ class _Pod:
         for number, name in enumerate(GAUGES.values()):
             told = [value for sample in inside if (value := sample.gauges[number]) is not None]
             fields[name] = fmean(told) if told else None
-        return PodFigures(seconds=last.at - first.at, accepted_per_position=_positions(grown), **fields)
+        whole = last.at - first.at >= window / LONGEST
+        return PodFigures(
+            seconds=last.at - first.at,
+            accepted_per_position=_positions(grown),
+            stuck=whole and fields["generation_tokens"] == 0 and all(map(_busy, inside)),
+            **fields,
+        )
 
 
 @dataclass
@@ -111,13 +119,23 @@ class Store:
 
     def figures(self, pods: Collection[str], at: float, window: float) -> Figures:
         """What these pods did within about the `window` seconds before `at`."""
-        every = [known.figures(at, window) for pod in pods if (known := self._pods.get(pod))]
-        told = tuple(figures for figures in every if figures)
-        return Figures(at, told, unknown=len(pods) - len(told))
+        every = {pod: figures for pod in pods if (figures := self._figures(pod, at, window))}
+        told = tuple(figures for figures in every.values() if not figures.stuck)
+        stuck = frozenset(pod for pod, figures in every.items() if figures.stuck)
+        return Figures(at, told, len(pods) - len(told), stuck)
+
+    def _figures(self, pod: str, at: float, window: float) -> PodFigures | None:
+        known = self._pods.get(pod)
+        return known.figures(at, window) if known else None
 
     def keep(self, pods: Collection[str]) -> None:
         """Forget all pods but these."""
         self._pods = {pod: known for pod, known in self._pods.items() if pod in pods}
+
+
+def _busy(sample: _Sample) -> bool:
+    """Whether a sequence ran then."""
+    return (sample.gauges[RUNNING] or 0.0) >= 1
 
 
 def _positions(grown: Mapping[Series, float]) -> tuple[float, ...]:

@@ -14,10 +14,11 @@ PERIOD = 60.0
 
 
 class Hpa:
-    """One autoscaler. `stabilization`: seconds for which the highest recommendation counts on the way down."""
+    """One autoscaler. `stabilization`: seconds for which the highest recommendation counts on the way down;
+    `tolerance`: `behavior.scaleUp.tolerance`."""
 
-    def __init__(self, least: int, most: int, stabilization: float = 240.0) -> None:
-        self._least, self._most, self._stabilization = least, most, stabilization
+    def __init__(self, least: int, most: int, stabilization: float = 240.0, tolerance: float = TOLERANCE) -> None:
+        self._least, self._most, self._stabilization, self._tolerance = least, most, stabilization, tolerance
         self._recommended: deque[tuple[float, int]] = deque()
         self._ups: deque[tuple[float, int]] = deque()
 
@@ -26,7 +27,7 @@ class Hpa:
         if value is None:
             return current
         ratio = value / max(1, current)
-        wanted = current if abs(ratio - 1) <= TOLERANCE else math.ceil(value - 1e-9)
+        wanted = current if 1 - TOLERANCE <= ratio <= 1 + self._tolerance else math.ceil(value - 1e-9)
         wanted = min(max(wanted, self._least), self._most)
         self._recommended.append((now, wanted))
         while self._recommended[0][0] <= now - self._stabilization:

@@ -160,6 +160,17 @@ def test_the_oracle_is_ready_when_the_load_comes() -> None:
     assert scalers.oracle(trace, 3.0, 240.0, 16)(3000.0) >= plan(3000.0)
 
 
+def test_the_goals_are_kept_as_acceptance_collapses() -> None:
+    """One seed of one trace, and a percent of grace: a change of the policy that costs more is seen before
+    `python -m bench.autoscale compare` judges by five seeds of each."""
+    game = Game("collapse", 6, 180.0)
+    oracle = contest.hindsight(game)
+    ours = contest.play(game, oracle, contest.OURS).score
+    assert ours.attainment >= contest.ATTAINMENT - 0.01
+    assert ours.hours <= contest.HOURS * oracle.outcome.score.hours
+    assert ours.changes <= contest.CHANGES
+
+
 @pytest.mark.parametrize("peak", [2, 3, 4])
 def test_the_fewest_constant_replicas_are_found_from_wherever_the_search_begins(
     monkeypatch: pytest.MonkeyPatch, peak: int

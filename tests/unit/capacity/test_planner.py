@@ -1,13 +1,18 @@
 """The whole policy over time: windows in, decisions out."""
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
 from tandem.api.types import ServiceSpec
 from tandem.capacity.planner import Planner, PlannerOutput
+from tandem.report import Decision
+from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, HISTOGRAMS
 from tandem.telemetry.figures import Figures, Replicas
+from tandem.telemetry.page import Page, Series
+from tandem.telemetry.windows import Store
 from unit.capacity.truth import Truth, figures, spec
 
 
@@ -171,6 +176,36 @@ def test_one_unreachable_pod_is_as_busy_as_the_others() -> None:
     assert watched.load(busy(20, pods=2, unknown=1), Replicas(3), 4) == pytest.approx(all_told, rel=0.03)
 
 
+def telling(seconds: float) -> Page:
+    """What a pod has told after so many seconds with 20 sequences at once."""
+    pod = Truth().pod(20, 3, seconds=seconds)
+    told = {Series(family): getattr(pod, name) for family, name in COUNTERS.items()}
+    told |= {Series(ACCEPTED_PER_POSITION, key=i): value for i, value in enumerate(pod.accepted_per_position)}
+    for family, name in HISTOGRAMS.items():
+        if histogram := getattr(pod, name):
+            upto = zip(histogram.bounds, accumulate(histogram.counts), strict=True)
+            told |= {Series(family, "bucket", bound): value for bound, value in upto}
+            told[Series(family, "sum")] = histogram.total
+    return Page({series: value for series, value in told.items() if value is not None}, {"running": 20, "waiting": 0})
+
+
+@pytest.mark.parametrize("frozen", [1, 3])
+def test_pods_whose_pages_stand_still_take_no_replica_away(frozen: int) -> None:
+    """Their engines hang: Triton is Ready, and answers what it answered before. It looks as if nothing were asked."""
+    store, watched, made = Store(60), Watched(), list[Decision]()
+    for number in range(60):
+        for pod in range(3):
+            seconds = 15.0 * (min(number, 40) if pod < frozen else number)
+            store.add(str(pod), 15.0 * number, telling(60 + seconds))
+        decision = watched.see(store.figures(["0", "1", "2"], 15.0 * number, 60), Replicas(3)).decision
+        assert decision is not None
+        made.append(decision)
+    if frozen == 3:
+        assert (made[-1].signal, made[-1].load) == ("Hold", None)
+    else:
+        assert made[-1].load == pytest.approx(made[40].load, rel=0.06)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e9])
 @pytest.mark.parametrize("name", ["generation_tokens", "rounds", "draft_tokens", "accepted_tokens", "waiting"])
 def test_nonsense_is_not_remembered(name: str, value: float) -> None:
@@ -205,6 +240,29 @@ def test_another_draft_length_starts_anew_and_other_replicas_do_not() -> None:
     anew = watched.see(figures(0.0, *[faster.pod(20, 2)] * 3), Replicas(3)).decision
     assert anew is not None
     assert anew.capacity_per_replica == pytest.approx(2 * (made.capacity_per_replica or 0), rel=0.1)
+
+
+EDITS: list[tuple[str, dict[str, Any], bool]] = [
+    ("how revisions are replaced", {"rollout": {"strategy": "Replace"}}, True),
+    ("who may ask", {"serving": {"maxBatchSize": 32, "access": {"from": [{"podSelector": {}}]}}}, True),
+    ("an annotation", {"podTemplate": {"metadata": {"annotations": {"team": "a"}}}}, True),
+    ("where models are kept", {"storage": {"cache": {"claimName": "models"}}}, True),
+    ("objectives", {"autoscaling": {"maxReplicas": 9}}, True),
+    ("more places", {"serving": {"maxBatchSize": 48}}, False),
+    ("the engine's environment", {"podTemplate": {"spec": {"containers": [{"name": "triton", "env": []}]}}}, False),
+]
+
+
+@pytest.mark.parametrize(("reason", "edit", "kept"), EDITS, ids=[row[0] for row in EDITS])
+def test_what_was_learned_stays_unless_an_edit_may_change_the_speed(
+    reason: str, edit: dict[str, Any], kept: bool
+) -> None:
+    watched = Watched()
+    watched.see(busy(20), Replicas(3), 20)
+    watched.service = ServiceSpec.model_validate({**watched.service.model_dump(by_alias=True), **edit})
+    made = watched.see(busy(0), Replicas(3)).decision
+    assert made is not None
+    assert (made.capacity_per_replica is not None) is kept, "idle pods tell no speed: it is known from before"
 
 
 def test_the_same_figures_give_the_same_decisions() -> None:

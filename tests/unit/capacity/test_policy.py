@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.autoscale.hpa import Hpa
 from tandem.api.types.autoscaling import Keda
 from tandem.capacity.demand import Demand
 from tandem.capacity.model import Curve
@@ -34,11 +35,13 @@ def decision(
     seen: Figures = QUIET,
     ready: int = 3,
     pending: int = 0,
+    wanted: int | None = None,
     newcomers: int = 0,
     drains: bool = False,
     ahead: float = 0.0,
 ) -> Decision:
-    situation = Situation(limits, seen, Replicas(ready, pending, ready + pending), demand, newcomers, drains)
+    replicas = Replicas(ready, pending, ready + pending if wanted is None else wanted)
+    situation = Situation(limits, seen, replicas, demand, newcomers, drains)
     return decide(situation, known, ahead)
 
 
@@ -126,12 +129,80 @@ HELD, ROOMY = (
             "5% more: told as more than 10%, which an autoscaler acts on",
         ),
         ({"ready": 4, "demand": replace(DEMAND, arriving=2500)}, "Demand", 2.76, "three have a reserve: one goes"),
+        (
+            {"ready": 4, "pending": 1, "wanted": 4, "demand": replace(DEMAND, arriving=3790)},
+            "Demand",
+            4.0,
+            "a rollout's fifth pod is no replica: four do, and stay",
+        ),
+        (
+            {"ready": 4, "wanted": 3, "demand": replace(DEMAND, arriving=2990)},
+            "Demand",
+            3.3,
+            "nor does it, while it serves, do for the three that are too few",
+        ),
+        (
+            {"ready": 3, "pending": 1, "wanted": 3, "demand": replace(DEMAND, arriving=2500, waiting=300)},
+            "QueueLength",
+            3.0,
+            "nor is it on its way to help",
+        ),
+        (
+            {"ready": 4, "wanted": 0, "demand": replace(DEMAND, arriving=2500)},
+            "Demand",
+            2.76,
+            "scaled to 0, and they still serve: they are as many as they are",
+        ),
     ],
 )
 def test_signals(changes: dict[str, object], signal: str, load: float, reason: str) -> None:
     made = decision(**changes)  # type: ignore[arg-type]
     assert made.signal == signal, (made, reason)
     assert made.load == pytest.approx(load, abs=0.02), (made, reason)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "needed", "tolerance", "wanted", "reason"),
+    [
+        (5, 5.2, 0.1, 6, "one more is beyond the tolerance anyway"),
+        (20, 20.7, 0.1, 23, "what is beyond it is rounded up, and stays"),
+        (20, 20.7, 0.03, 21, "so many as are needed, where the HPA lets them come"),
+        (50, 51.8, 0.1, 56, "the more replicas, the more"),
+        (50, 51.8, 0.03, 52, "but for this"),
+        (20, 20.5, 0.03, 20, "2.5% more: not worth a start"),
+    ],
+)
+def test_too_many_come_rather_than_too_few_unless_the_hpa_takes_notice_earlier(
+    replicas: int, needed: float, tolerance: float, wanted: int, reason: str
+) -> None:
+    hpa, limits = Hpa(1, 100, tolerance=tolerance), replace(LIMITS, most=100, tolerance=tolerance)
+    for number in range(40):
+        told = decision(Demand(1, 0, 0), limits=limits, ready=replicas, ahead=needed).load
+        replicas = hpa.sync(15.0 * number, replicas, told)
+    assert replicas == wanted, reason
+
+
+@pytest.mark.parametrize(
+    ("behavior", "tolerance"),
+    [
+        (None, 0.1),
+        ({"scaleUp": {"tolerance": "0.03"}}, 0.03),
+        ({"scaleUp": {"tolerance": "30m"}}, 0.03),
+        ({"scaleUp": {"tolerance": 0}}, 0.0),
+        ({"scaleUp": {"tolerance": 0.5}}, 0.1),
+        ({"scaleUp": {"tolerance": "some"}}, 0.1),
+        ({"scaleUp": {"tolerance": "NaN"}}, 0.1),
+        ({"scaleUp": None}, 0.1),
+        ({"scaleDown": {"tolerance": 0.05}}, 0.1),
+    ],
+)
+def test_the_tolerance_is_of_the_behavior(behavior: dict[str, object] | None, tolerance: float) -> None:
+    service = spec()
+    assert service.autoscaling is not None
+    scaling = service.autoscaling.model_copy(update={"behavior": behavior})
+    made = bounds(service.model_copy(update={"autoscaling": scaling}))
+    assert made is not None
+    assert made.tolerance == tolerance
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def test_the_model_knows_what_the_target_alone_would_do(
     assert worth.high is not None
     assert worth.low < true_speedup(rows, k, acceptance) < worth.high
     assert worth.beneficial is beneficial
+    assert worth.message.endswith(f" made a step, by the model from {worth.samples} rounds")
 
 
 @pytest.mark.parametrize(

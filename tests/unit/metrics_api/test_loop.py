@@ -54,6 +54,7 @@ class FakeCluster:
         self.silent: set[str] = set()
         self.go_while_read: set[str] = set()
         self.rounds = 0
+        self.hangs = False
 
     def add(self, name: str, **autoscaling: int) -> None:
         raw = yaml.safe_load(SERVICE)
@@ -68,7 +69,7 @@ class FakeCluster:
 
     async def collect(self, targets: Sequence[Target], store: Store) -> Mapping[str, str]:
         self.rounds += 1
-        n = self.rounds
+        n = 1 if self.hangs else self.rounds
         page = PAGE.format(
             running=3, tokens=300 * n, rounds=100 * n, drafted=200 * n, accepted=120 * n, first=80 * n, second=40 * n
         )
@@ -171,6 +172,20 @@ async def test_a_pod_that_tells_nothing_is_named(
     assert llama is not None
     assert mute.problems == ("mute-server-0: answered 404 instead of 200",)
     assert (mute.pods, mute.unknown, llama.pods, llama.problems) == (0, 1, 1, ())
+
+
+async def test_a_pod_that_hangs_is_named(loop: Loop, cluster: FakeCluster, board: Board, clock: Clock) -> None:
+    cluster.add("llama", maxReplicas=4)
+    cluster.hangs = True
+    await rounds(loop, clock, 5)
+    report = board.get("team-a", "llama")
+    assert report is not None
+    assert report.problems == (
+        "llama-server-0: sequences run and get no tokens: its engine hangs, or what tells of it does",
+    )
+    assert (report.pods, report.unknown, report.blind) == (0, 1, True)
+    assert report.decision is not None
+    assert report.decision.signal == "Hold"
 
 
 async def test_a_defect_that_one_service_finds_costs_the_others_nothing(

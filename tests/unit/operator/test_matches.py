@@ -19,6 +19,7 @@ metadata:
       f:spec:
         f:replicas: {}
         f:selector: {}
+        f:behavior: {f:scaleUp: {f:tolerance: {}}}
         f:containers:
           'k:{"name":"triton"}':
             .: {}
@@ -39,6 +40,7 @@ spec:
   replicas: 2
   paused: true
   selector: {matchLabels: {a: b}}
+  behavior: {scaleUp: {tolerance: 50m}}
   finalizers: [x, y]
   containers:
   - {name: sidecar, image: s}
@@ -57,6 +59,7 @@ metadata: {name: a, namespace: b, labels: {ours: "1"}}
 spec:
   replicas: 2
   selector: {matchLabels: {a: b}}
+  behavior: {scaleUp: {tolerance: 0.05}}
   finalizers: [x]
   containers:
   - name: triton
@@ -91,6 +94,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         (changed("spec.containers.0.resources.limits.cpu", "2001m"), False, "another quantity"),
         (changed("spec.containers.0.resources.limits.cpu", "much"), False, "no quantity: the API server refuses it"),
         (changed("spec.containers.0.resources", {"limits": {"cpu": 2}}), False, "a limit is no longer wanted"),
+        (changed("spec.behavior.scaleUp.tolerance", 0.051), False, "another share"),
         (changed("spec.containers.0.env.0.value", "1.0"), False, "equal as quantities, but it is a text"),
         (changed("spec.containers.0.ports.0.protocol", "UDP"), False, "another port"),
         (changed("spec.replicas", 3), False, "a value differs"),

@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from tandem.news import IDLE_SECONDS, TELL_SECONDS, Telling, drafting, material, speculation_status, tell
+from tandem.news import (
+    IDLE_SECONDS,
+    TELL_SECONDS,
+    Telling,
+    autoscaling_status,
+    drafting,
+    material,
+    scaling_moved,
+    speculation_status,
+    tell,
+)
 from tandem.report import ServiceReport
 
 BUSY: dict[str, Any] = {
@@ -90,6 +100,38 @@ MATERIAL: list[tuple[str, dict[str, Any], bool]] = [
 @pytest.mark.parametrize(("reason", "change", "wanted"), MATERIAL, ids=[row[0] for row in MATERIAL])
 def test_material(reason: str, change: dict[str, Any], wanted: bool) -> None:
     assert material(report(), report(**change)) is wanted, reason
+
+
+MOST = {"desiredReplicas": 8, "signal": "Demand", "value": 3000.0, "target": 900.0, "capacityPerReplica": 900.0}
+DECISIONS: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    # why, what is told, what differs, whether it is news
+    ("a sixth more is asked for", MOST, {"value": 3500.0}, False),
+    ("a fifth more", MOST, {"value": 3600.0}, True),
+    ("a fifth less", MOST, {"value": 2400.0}, True),
+    ("a replica can do a sixth less", MOST, {"capacityPerReplica": 750.0, "target": 750.0}, False),
+    (
+        "acceptance falls: it can do a third, at maxReplicas",
+        MOST,
+        {"capacityPerReplica": 300.0, "target": 300.0},
+        True,
+    ),
+    ("what it can do is not known any more", MOST, {"capacityPerReplica": None}, False),
+    ("it is known now", {**MOST, "capacityPerReplica": None}, {"capacityPerReplica": 900.0}, True),
+    ("in other words", MOST, {"message": "eight, at most"}, False),
+    ("a fifth of a replica's capacity more", {**MOST, "value": 20.0}, {"value": 200.0}, True),
+    ("ten times as much of little: chance", {**MOST, "value": 10.0}, {"value": 100.0}, False),
+    ("at 0 replicas nothing is held against anything", {**MOST, "value": 0.0, "target": None}, {}, False),
+]
+
+
+@pytest.mark.parametrize(("reason", "before", "change", "wanted"), DECISIONS, ids=[row[0] for row in DECISIONS])
+def test_a_decision_for_as_many_replicas_is_news_by_its_numbers(
+    reason: str, before: dict[str, Any], change: dict[str, Any], wanted: bool
+) -> None:
+    then, now = report(decision=before), report(decision={**before, **change})
+    assert material(then, now) is wanted, reason
+    assert scaling_moved(autoscaling_status(then), autoscaling_status(now)) is wanted, "status says the same"
+    assert not material(then, quiet(decision={**before, **change})), "a service without traffic is not written"
 
 
 LOADS: list[tuple[str, dict[str, Any], bool]] = [

@@ -170,6 +170,21 @@ def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceServi
 
 
 @pytest.mark.parametrize(
+    ("wanted", "pods", "told"),
+    [(1, [pod("r0"), pod(ready=False)], 1), (2, [pod()], 1), (2, [pod()] * 3, 2), (0, [pod()], 0)],
+    ids=["a rollout's extra pod", "one is not made yet", "scaled down", "scaled to zero"],
+)
+def test_an_autoscaler_is_told_of_no_more_replicas_than_are_wanted(
+    settings: Settings, wanted: int, pods: list[dict[str, Any]], told: int
+) -> None:
+    """Kubernetes' own asks for those of the status where the metric is near them: one too many would stay."""
+    service, observed = parse(QUICKSTART, replicas=wanted), Observed(service={}, pods=pods)
+    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    assert found["replicas"] == told
+    assert f"of {len(pods)} server pods" in conditions(found)["Available"]["message"], "all are counted here"
+
+
+@pytest.mark.parametrize(
     ("verdict", "reason"),
     [("Unknown", "RollingOut"), ("False", "PreflightFailed")],
     ids=["what a check could not find out holds nothing up", "what it found wrong does"],

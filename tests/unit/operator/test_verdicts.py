@@ -10,7 +10,7 @@ from tandem.capacity.planner import Planner
 from tandem.decide import Decision, decide
 from tandem.errors import KindMissing, Refused
 from tandem.metrics_api import reports
-from tandem.news import News
+from tandem.news import IDLE_SECONDS, News, Telling, tell
 from tandem.observed import Object, Observed
 from tandem.report import ServiceReport
 from tandem.settings import ReportsSettings, Settings
@@ -363,6 +363,25 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
     assert (moved["speculation"]["speedup"], moved["speculation"]["observedAt"]) == (0.8, LATER)
     off = again.model_copy(update={"spec": parse(QUICKSTART).spec})
     assert "autoscaling" not in status(off, decision, observed, None, LATER, near)
+
+
+def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(settings: Settings) -> None:
+    """What is told of it goes on to come every 15 s, and what was asked for fades."""
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision, writes = decide(service, settings, seen), []
+    told: Telling | None = None
+    for at in range(0, 4 * int(IDLE_SECONDS), 15):
+        moment = f"2026-01-01T00:{at // 60:02}:{at % 60:02}Z"
+        asked = {"value": 1400.0 if at < 120 else 0.5, "target": 1000.0}
+        told = tell(told, (report if at < 120 else quiet)(observedAt=moment, decision=asked), float(at))
+        news = News(told.report, told.idle)
+        shown = status(service, decision, seen, None, moment, news, verdicts(service, decision, seen, news, None))
+        if service.status != (now := type(service.status).model_validate(shown)):
+            writes.append(at)
+        service = service.model_copy(update={"status": now})
+    assert writes == [0, 105 + IDLE_SECONDS]
+    assert service.status.autoscaling is not None
+    assert service.status.autoscaling.value == 0.5, "and not what was asked for an hour ago"
 
 
 @pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "old pods", "no draft"])

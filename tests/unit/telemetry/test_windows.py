@@ -142,6 +142,35 @@ def test_figures(pages: list[str], expected: dict[str, Any] | None) -> None:
     assert store.figures(["pod"], end, 60) == Figures(end, (wanted,))
 
 
+STUCK: dict[str, tuple[list[str], bool]] = {
+    "the page stands still, and sequences run": ([lines(tokens=99, running=20)] * 5, True),
+    "its gauges are told, and no token is made": ([lines(tokens=99, running=n) for n in (20, 21, 9, 1, 1)], True),
+    "a token was made": ([lines(tokens=99 + n // 4, running=20) for n in range(5)], False),
+    "nothing runs": ([lines(tokens=99, running=0)] * 5, False),
+    "the first requests after a rest": ([lines(tokens=99, running=n) for n in (0, 0, 0, 0, 20)], False),
+    "a sequence at times": ([lines(tokens=99, running=n) for n in (1, 1, 0, 1, 1)], False),
+    "not for a whole window: a long prompt": ([lines(tokens=99, running=20)] * 4, False),
+    "it does not tell tokens": ([lines(rounds=99, running=20)] * 5, False),
+    "it does not tell what runs": ([lines(tokens=99)] * 5, False),
+    "what ran was not usable once": ([lines(tokens=99, running=n) for n in (20, 20, "NaN", 20, 20)], False),
+    "it does not tell drafts, as TensorRT-LLM 1.2": (
+        [lines(tokens=24 * n, rounds=10 * n, accepted=14 * n, running=20) for n in range(5)],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pages", "stuck"), STUCK.values(), ids=STUCK.keys())
+def test_a_pod_whose_sequences_get_no_token_is_unknown(pages: list[str], stuck: bool) -> None:
+    """It looks idle else: its replicas would go while its clients wait."""
+    store = Store(60)
+    for number, page in enumerate(pages):
+        store.add("pod", 15.0 * number, parse(page.encode()))
+    figures = store.figures(["pod"], 15.0 * (len(pages) - 1), 60)
+    assert (len(figures.pods), figures.unknown) == ((0, 1) if stuck else (1, 0))
+    assert figures.stuck == (frozenset({"pod"}) if stuck else frozenset())
+
+
 def figures_of(times: list[float], at: float, window: float = 60.0) -> tuple[float, float | None] | None:
     """Seconds and tokens of a pod that counts a token a second and is read at these times."""
     store = Store(300)

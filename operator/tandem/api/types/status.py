@@ -82,7 +82,7 @@ class AutoscalingStatus(Model):
     message: Annotated[str, StringConstraints(max_length=1024)] = ""
     """The decision in words."""
     observed_at: Time
-    """When it was made; it is written when the replicas or the signal change."""
+    """When it was made; it is written when the replicas or the signal change, or its numbers do materially."""
 
 
 class ServiceStatus(Model):
@@ -101,11 +101,12 @@ class ServiceStatus(Model):
     Reconciling and Stalled only while they are True. Beside them, and without a say in Ready: ScalingActive,
     MetricsAvailable, SpeculationActive, SpeculationBeneficial; ObjectivesReachable only while it is False."""
     replicas: int | None = None
-    """Server pods that exist; where a replica is a group of pods, groups."""
+    """Server pods that exist, at most spec.replicas: what a rollout has beside is no replica, for /scale. Where a
+    replica is a group of pods, groups."""
     ready_replicas: int | None = None
-    """Of them, those that answer Triton's readiness."""
+    """Server pods that answer Triton's readiness, a rollout's too."""
     updated_replicas: int | None = None
-    """Of them, those of `updateRevision`."""
+    """Server pods of `updateRevision`."""
     selector: str | None = None
     """Label selector of the server pods (leaders where a replica is a group), for /scale."""
     url: str | None = None
