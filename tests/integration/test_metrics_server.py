@@ -253,12 +253,25 @@ def test_the_server_needs_each_of_its_rights_and_no_other(release: Release, serv
     assert used(entries) == given - NOT_USED_HERE
 
 
+def workload(team: Namespace) -> tuple[int, int]:
+    """Replicas that the Deployment is to have, and those that are Ready."""
+    live = team.get("deployment", "svc-server")
+    return live["spec"]["replicas"], live["status"].get("readyReplicas", 0)
+
+
 def test_scaling_goes_on_without_the_operator(
-    operator: ExitStack, server: Server, load: Load, team: Namespace
+    operator: ExitStack, server: Server, load: Load, team: Namespace, release: Release, tmp_path: Path
 ) -> None:
-    """The last test of the module: its operator ends here."""
+    """The last test of the module: its operator ends here. The number is asked for meanwhile; pods follow when there
+    is an operator again."""
     load.sequences = 1
     wait_replicas(team, server, lambda count: count == 1)
+    wait_for("one pod", lambda: workload(team) == (1, 1))
     operator.close()
     load.sequences = 20
     wait_replicas(team, server, lambda count: count > 1)
+    assert workload(team) == (1, 1), "nobody else copies the number to the workload"
+    with release.running(tmp_path):
+        wait_for("as many pods as are asked for", lambda: workload(team) == (replicas(team),) * 2)
+        team.wait("Ready", "True")
+        assert workload(team)[1] > 1
