@@ -11,6 +11,8 @@ from pydantic import Field
 from tandem.api.types import DraftLenStep
 from tandem.wire import Wire
 
+QUEUE_LENGTH = "queueLength"
+"""The one objective that is no time."""
 Signal = Literal["Demand", "InterTokenLatency", "TimeToFirstToken", "QueueLength", "KvCache", "Hold"]
 
 
@@ -126,7 +128,8 @@ class ServiceReport(Wire):
     close to tell. The operator wrote it there, and does not read it here."""
     advice: ScheduleAdvice | None = None
     objectives: dict[str, float] = Field(default_factory=dict)
-    """What autoscaling is to keep, in seconds, by the objective's name in the resource: timeToFirstToken ..."""
+    """What autoscaling is to keep, by the objective's name in the resource: times in seconds, queueLength in requests
+    for each replica."""
     problems: tuple[str, ...] = ()
     """What was wrong with pods' metrics, one line a pod, bounded."""
 

@@ -10,6 +10,7 @@ same pages (the floor). It prints the CPU time that each takes, in cores.
 
 import asyncio
 import ipaddress
+import json
 import multiprocessing
 import re
 import statistics
@@ -27,6 +28,8 @@ import typer
 from rich.console import Console
 
 from tandem.telemetry.exposition import parse
+from tandem.telemetry.families import ENGINE_LABELS, NAMES
+from tandem.telemetry.prometheus import by_pod
 from tandem.telemetry.scrape import Limits, Scraper
 from tandem.telemetry.source import Target
 from tandem.telemetry.windows import Store
@@ -173,6 +176,52 @@ def memory(pods: Pods = 1000) -> None:
         size, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         console.print(f"{pods} pods, samples of {seconds} s: {size / 1e6:.1f} MB, {size / pods / 1024:.1f} KiB a pod")
+
+
+MONITOR = {"container": "triton", "endpoint": "metrics", "job": "team-a/tandem-serving", "namespace": "team-a"}
+"""Labels that a PodMonitor sets, beside those of each pod."""
+SERIES = re.compile(f"({'|'.join(NAMES)})(?:{{(.*)}})? ")
+ENGINES = [
+    f'{family}{{model="{model}",version="1",{label}="{number}"}} 1'
+    for model in ("tensorrt_llm", "tensorrt_llm_draft")
+    for family, label in ENGINE_LABELS.items()
+    for number in ("used", "free", "max", "active", "waiting")
+]
+"""Series of TensorRT-LLM's engines, of which the page that was recorded has none."""
+
+
+def answer_of(pods: int) -> bytes:
+    """What a Prometheus tells that scrapes so many every 15 s: four samples of each series in its minute."""
+    found = [match for line in [*PAGE.read_text().splitlines(), *ENGINES] if (match := SERIES.match(line))]
+    own = [{"__name__": match[1], **dict(re.findall(r'(\w+)="([^"]*)"', match[2] or ""))} for match in found]
+    values = [[1764000000.123 + 15 * n, str(123456 * (n + 1))] for n in range(4)]
+
+    def of_pod(number: int) -> str:
+        service = f"llama-{number // PODS_OF_A_SERVICE}"
+        pod = {"pod": f"{service}-server-7d9c8b6f5d-{number:05}", "speculativeinferenceservice": service}
+        instance = {"instance": f"{ipaddress.IPv4Address('10.0.0.1') + number}:8002"}
+        series = [{"metric": {**labels, **MONITOR, **pod, **instance}, "values": values} for labels in own]
+        return json.dumps(series, separators=(",", ":"))[1:-1]
+
+    result = ",".join(map(of_pod, range(pods)))
+    return f'{{"status":"success","data":{{"resultType":"matrix","result":[{result}]}}}}'.encode()
+
+
+@app.command()
+def prometheus(pods: Pods = 1000, rounds: Annotated[int, typer.Option(help="Answers that are read.")] = 5) -> None:
+    """CPU time and memory of reading an answer of Prometheus with all pods."""
+    answer, took = answer_of(pods), []
+    for _ in range(rounds):
+        started = time.process_time()
+        by_pod(answer)
+        took.append(time.process_time() - started)
+    tracemalloc.start()
+    by_pod(answer)
+    _, most = tracemalloc.get_traced_memory()
+    console.print(f"{pods} pods: {len(answer) / 2**20:.1f} MiB, {len(answer) / pods / 1024:.1f} KiB a pod")
+    console.print(
+        f"CPU: {statistics.median(took):.2f} s ({min(took):.2f} to {max(took):.2f}); memory: {most >> 20} MiB"
+    )
 
 
 if __name__ == "__main__":

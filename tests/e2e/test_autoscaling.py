@@ -36,6 +36,7 @@ SPEC: dict[str, Any] = {
     "speculation": {"decodingType": "DraftTarget", "maxDraftLen": 7, "adaptive": {"enabled": False}},
 }
 STREAMS = 6
+HELD_SECONDS = 20  # the HPA looks every 5 s here, and may go down at once (AT_ONCE)
 PAUSE_SECONDS = 0.2  # of a client between two completions: the pods, the HPA and its metrics share two cores
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 """Else the clients of a process share one, which stays with its pod while any of them is open."""
@@ -222,16 +223,34 @@ def test_acceptance_that_collapses_raises_replicas_at_the_same_rate(site: Site, 
         wait_for("one replica to be enough again", lambda: replicas(site) == 1, 240)
 
 
+@pytest.mark.timeout(1800)
 def test_without_figures_replicas_stay(site: Site, scaled: str) -> None:
-    wait_for("one replica without load", lambda: replicas(site) == 1, 240)
+    """Two replicas without load, of which the autoscaler may take one at once: it does when there are figures."""
+    site.apply(NAME, **SPEC | {"autoscaling": SPEC["autoscaling"] | {"minReplicas": 2}})
+    wait_for("two replicas", lambda: replicas(site) == 2, 240)
+    site.wait_condition(scaled, "Ready", "True")
     site.run("scale", "-n", "tandem-system", "deployment/tandem-metrics", "--replicas=0")
     try:
         site.wait_condition(scaled, "ScalingActive", "False")
-        assert replicas(site) == 1
+        site.apply(NAME, **SPEC | {"autoscaling": SPEC["autoscaling"] | {"minReplicas": 1}})
+        wait_for("the autoscaler to be told", lambda: fewest(site) == 1)
+        until = time.monotonic() + HELD_SECONDS
+        while time.monotonic() < until:
+            assert replicas(site) == 2
+            time.sleep(0.5)
+        site.wait_condition(scaled, "ScalingActive", "False")
         site.wait_condition(scaled, "Ready", "True")
+        assert len(site.server_pods(NAME)) == 2
     finally:
         site.run("scale", "-n", "tandem-system", "deployment/tandem-metrics", "--replicas=2")
     site.wait_condition(scaled, "ScalingActive", "True")
+    wait_for("one replica without load", lambda: replicas(site) == 1, 240)
+
+
+def fewest(site: Site) -> int:
+    """What the service's HPA takes for the least."""
+    (autoscaler,) = site.items("horizontalpodautoscalers", site.label(NAME))
+    return int(autoscaler["spec"]["minReplicas"])
 
 
 def test_the_quickstart_is_not_scaled(site: Site) -> None:

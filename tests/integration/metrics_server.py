@@ -135,11 +135,16 @@ def behind_service(cluster: Cluster, namespace: str, service: str, port: int) ->
     )
     of_service = f"kubernetes.io/service-name={service}"
     cluster.kubectl.run("-n", namespace, "delete", "endpointslices", "-l", of_service)
+    add_endpoint(cluster, namespace, service, port, f"{service}-here")
+
+
+def add_endpoint(cluster: Cluster, namespace: str, service: str, port: int, name: str) -> None:
+    """Lead a Service to `port` of this host too, by an EndpointSlice of this name."""
     endpoints = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": f"{service}-here",
+            "name": name,
             "namespace": namespace,
             "labels": {"kubernetes.io/service-name": service},
         },

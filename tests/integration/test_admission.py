@@ -12,6 +12,7 @@ from .conftest import SERVICE, Namespace, edited
 
 NONE_TYPE = {"decodingType": "None"}
 CRON = {"type": "cron", "metadata": {"timezone": "Etc/UTC"}}
+CPU = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
 
 ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"draft": None}, "needs a draft model: write spec.draft.model.uri", "a draft is missing"),
@@ -189,6 +190,21 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "an empty list of triggers",
     ),
     (
+        {
+            "autoscaling": {
+                **{"minReplicas": 0, "maxReplicas": 2, "source": "KEDA"},
+                "keda": {"triggers": [CPU, {"type": "memory"}, {"metadata": {}}]},
+            }
+        },
+        "keda.triggers of another type than cpu and memory",
+        "nothing uses cpu or memory at zero",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 0, "triggers": [CPU]}}},
+        "keda.triggers of another type than cpu and memory",
+        "idle at zero by cpu alone",
+    ),
+    (
         {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 0}}},
         "keda.idleReplicaCount 0 need somebody",
         "idle at zero, and nobody who sees demand there",
@@ -316,6 +332,11 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
         {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 0, "triggers": [CRON]}},
         "idle at zero with a trigger",
     ),
+    (
+        {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA", "keda": {"triggers": [CPU, CRON]}},
+        "zero with a trigger beside cpu",
+    ),
+    ({"maxReplicas": 2, "source": "KEDA", "keda": {"triggers": [CPU]}}, "cpu alone, not to zero"),
     ({"maxReplicas": 2, "objectives": {"timeToFirstToken": "0.5s", "queueLength": 4}}, "half a second"),
 ]
 

@@ -28,7 +28,8 @@ VARIABLES = {"$namespace": "ns", "$service": "llama"}
 REPORT = ServiceReport.model_validate(
     {
         **{"namespace": "ns", "name": "llama", "observedAt": "2026-01-01T00:00:00Z", "windowSeconds": 60},
-        **{"pods": 2, "unknown": 1, "worth": {"speedup": 1.4}, "objectives": {"timeToFirstToken": 0.5}},
+        **{"pods": 2, "unknown": 1, "worth": {"speedup": 1.4}},
+        "objectives": {"timeToFirstToken": 0.5, "queueLength": 4},
         **{"decision": {"load": 1.4, "signal": "Demand", "message": "two"}},
         "speculation": {"askedLength": 4},
     }

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,8 +18,10 @@ from .metrics_server import (
     AUTOSCALING,
     FAST_SERVER,
     Server,
+    add_endpoint,
     held,
     replicas,
+    scaling_active,
     served,
     telling_cluster,
     wait_replicas,
@@ -29,6 +32,8 @@ from .test_chart import FAST, GROUP, Release, used
 
 APISERVICE = "v1beta2.custom.metrics.k8s.io"
 METRIC = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/team-a/speculativeinferenceservices.{GROUP}"
+SECOND = "tandem-metrics-second"
+HPA_SECONDS = 5  # between two looks of the test cluster's autoscalers
 MADE = "certificate made: the Secret tandem-system/tandem-metrics-certificate"
 
 
@@ -218,10 +223,78 @@ def test_another_adapter_is_left_alone_and_said(release: Release, server: Server
     with another_adapter(release) as manifest:
         with pytest.raises(ClusterError, match="belongs to Service monitoring/prometheus-adapter: another adapter"):
             release.install()
-        wait_for("the server to notice", lambda: "monitoring/prometheus-adapter" in server.probe("/readyz"))
+        lost = "monitoring/prometheus-adapter, which is left alone: autoscalers ask here for all custom metrics"
+        wait_for("the server to notice", lambda: lost in server.probe("/readyz"))
         live = release.cluster.kubectl.get("apiservice", manifest["metadata"]["name"])
         assert manifest["spec"].items() <= live["spec"].items()
         assert server.get("/v1/services", server.token("tandem-operator"))[0] == 200, "reports go on"
+
+
+@contextmanager
+def second_server(release: Release, folder: Path) -> Iterator[Server]:
+    """Another one behind the same Service. Its endpoint, which is ours to remove, is `SECOND`."""
+    made = Server(release, folder)
+    try:
+        made.start()
+        add_endpoint(release.cluster, release.namespace, "tandem-metrics", made.port, SECOND)
+        wait_for("the API server to ask it", lambda: asked(made) > 0, log=made.log)
+        yield made
+    finally:
+        made.kill()
+        release.kubectl("delete", "endpointslice", SECOND, "--ignore-not-found")
+
+
+def asked(server: Server) -> float:
+    """How many answers this one gave."""
+    lines = server.probe("/metrics").splitlines()
+    answers = [line for line in lines if line.startswith('tandem_metrics_requests_total{code="200"')]
+    return sum(float(line.split()[-1]) for line in answers)
+
+
+def undisturbed(team: Namespace, seconds: float) -> bool:
+    """Whether the metric is there, and the HPA active, each time that we look."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not metric(team, "tandem_replicas_needed") or scaling_active(team)[0] != "True":
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def goes_unnoticed(release: Release, team: Namespace, folder: Path) -> bool:
+    """Whether one of two may go as a pod that is evicted: its endpoint first, then its process."""
+    with second_server(release, folder) as second:
+        before = undisturbed(team, 2 * HPA_SECONDS)
+        release.kubectl("delete", "endpointslice", SECOND)
+        second.stop()
+        return before and undisturbed(team, 3 * HPA_SECONDS)
+
+
+def test_one_of_two_servers_goes_unnoticed(
+    release: Release, server: Server, team: Namespace, load: Load, tmp_path: Path
+) -> None:
+    load.sequences = 1
+    for _ in range(3):  # after a pause of the machine there is no figure for a moment
+        wait_scaling(team, server, "True")
+        if goes_unnoticed(release, team, tmp_path):
+            return
+    raise AssertionError(f"noticed, three times: {scaling_active(team)}")
+
+
+def test_one_of_two_servers_dies(
+    release: Release, server: Server, team: Namespace, load: Load, tmp_path: Path
+) -> None:
+    """Its endpoint stays until somebody has seen it: half of what is asked fails meanwhile, and nothing is lost."""
+    load.sequences = 20
+    wait_replicas(team, server, lambda count: count >= 3)
+    wait_scaling(team, server, "True")
+    with second_server(release, tmp_path) as second:
+        held = replicas(team)
+        second.kill()
+        wait_for("the metric", lambda: metric(team, "tandem_replicas_needed"), 10, server.log)
+        release.kubectl("delete", "endpointslice", SECOND)
+        wait_for("all of it, from the other", lambda: undisturbed(team, 2 * HPA_SECONDS), 90, server.log)
+        assert replicas(team) >= held
 
 
 NOT_USED_HERE = {("update", "secrets")}
@@ -252,12 +325,25 @@ def test_the_server_needs_each_of_its_rights_and_no_other(release: Release, serv
     assert used(entries) == given - NOT_USED_HERE
 
 
+def workload(team: Namespace) -> tuple[int, int]:
+    """Replicas that the Deployment is to have, and those that are Ready."""
+    live = team.get("deployment", "svc-server")
+    return live["spec"]["replicas"], live["status"].get("readyReplicas", 0)
+
+
 def test_scaling_goes_on_without_the_operator(
-    operator: ExitStack, server: Server, load: Load, team: Namespace
+    operator: ExitStack, server: Server, load: Load, team: Namespace, release: Release, tmp_path: Path
 ) -> None:
-    """The last test of the module: its operator ends here."""
+    """The last test of the module: its operator ends here. The number is asked for meanwhile; pods follow when there
+    is an operator again."""
     load.sequences = 1
     wait_replicas(team, server, lambda count: count == 1)
+    wait_for("one pod", lambda: workload(team) == (1, 1))
     operator.close()
     load.sequences = 20
     wait_replicas(team, server, lambda count: count > 1)
+    assert workload(team) == (1, 1), "nobody else copies the number to the workload"
+    with release.running(tmp_path):
+        wait_for("as many pods as are asked for", lambda: workload(team) == (replicas(team),) * 2)
+        team.wait("Ready", "True")
+        assert workload(team)[1] > 1

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tandem.api import KIND
-from tandem.report import ServiceReport
+from tandem.report import QUEUE_LENGTH, ServiceReport
 
 LABELS = ("namespace", KIND.lower())
 FAMILIES = {
@@ -18,11 +18,13 @@ FAMILIES = {
     "tandem_asked_draft_length": "Draft tokens a step that the load asks for by the specification",
     "tandem_service_pods": "Ready pods, by whether they tell figures",
     "tandem_objective_seconds": "What autoscaling is to keep",
+    "tandem_objective_requests": "What autoscaling is to keep: requests that wait for each replica",
 }
 FURTHER_LABELS = {
     "tandem_speculation_speedup": ("source",),
     "tandem_service_pods": ("state",),
     "tandem_objective_seconds": ("objective",),
+    "tandem_objective_requests": ("objective",),
 }
 
 
@@ -54,5 +56,6 @@ def _series(report: ServiceReport) -> Iterator[tuple[str, tuple[str, ...], float
         yield "tandem_speculation_speedup", ("Benchmark",), report.benchmarked_speedup
     if report.speculation.asked_length is not None:
         yield "tandem_asked_draft_length", (), report.speculation.asked_length
-    for objective, seconds in report.objectives.items():
-        yield "tandem_objective_seconds", (objective,), seconds
+    for objective, value in report.objectives.items():
+        unit = "requests" if objective == QUEUE_LENGTH else "seconds"
+        yield f"tandem_objective_{unit}", (objective,), value

@@ -7,7 +7,7 @@ from itertools import pairwise
 from tandem.api.types import Objectives, ServiceSpec, ServiceStatus, SpeculativeInferenceService, seconds
 from tandem.capacity.lengths import asked_for
 from tandem.capacity.planner import PlannerOutput
-from tandem.report import Latency, ServiceReport, Speculation, Worth
+from tandem.report import QUEUE_LENGTH, Latency, ServiceReport, Speculation, Worth
 from tandem.telemetry.figures import Figures
 
 MAX_PROBLEMS = 10
@@ -44,10 +44,11 @@ def report(
 
 
 def _objectives(service: SpeculativeInferenceService) -> dict[str, float]:
-    """Latencies that autoscaling is to keep, in seconds."""
+    """What autoscaling is to keep, by name: latencies in seconds, and the requests that may wait for each replica."""
     wanted = service.spec.autoscaling.objectives if service.spec.autoscaling else Objectives()
     named = {"timeToFirstToken": wanted.time_to_first_token, "interTokenLatency": wanted.inter_token_latency}
-    return {name: seconds(duration) for name, duration in named.items() if duration}
+    kept = {name: seconds(duration) for name, duration in named.items() if duration}
+    return {**kept, QUEUE_LENGTH: float(wanted.queue_length)} if wanted.queue_length else kept
 
 
 def _benchmarked_speedup(status: ServiceStatus) -> float | None:

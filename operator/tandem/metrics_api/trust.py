@@ -32,7 +32,7 @@ class Trust:
     certificate: Certificate
     request_header: RequestHeader
     registration: str
-    """Why the cluster's autoscalers do not ask here, in words; empty: they do."""
+    """Why the cluster's autoscalers do not ask here, or should not, in words; empty: all is well."""
 
     @property
     def listens_as(self) -> tuple[bytes, str]:
@@ -95,13 +95,16 @@ class TrustKeeper:
             found = {name: await self._api.get(API_SERVICE, None, name) for name in API_SERVICES}
         except Refused as error:
             return f"the APIService cannot be read: {error}"
+        own = found[OWN_API_SERVICE]
         for name, live in found.items():
             if live and not self._is_ours(live):
-                return (
-                    f"APIService {name} belongs to {_owner(live)}, which is left alone: autoscalers ask there."
-                    " Write source Prometheus or KEDA, or remove that adapter"
-                )
-        own = found[OWN_API_SERVICE]
+                theirs = f"APIService {name} belongs to {_owner(live)}, which is left alone: autoscalers ask"
+                if own and self._is_ours(own):
+                    return (
+                        f"{theirs} here for all custom metrics, and those of that adapter are lost to them. Set"
+                        " metricsServer.register=false and write source Prometheus or KEDA, or remove that adapter"
+                    )
+                return f"{theirs} there. Write source Prometheus or KEDA, or remove that adapter"
         if own is None:
             return f"there is no APIService {OWN_API_SERVICE}: autoscalers of source Embedded find no metrics"
         bundle = base64.b64encode(certificate.authorities).decode()

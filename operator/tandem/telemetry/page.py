@@ -22,6 +22,10 @@ MOST = 2.0**53
 """Above it a float no longer counts by ones: no counter gets there."""
 
 
+LABELS = ("model", "le", "position", *ENGINE_LABELS.values())
+"""Of a sample, those that `series` reads."""
+
+
 class PageError(Exception):
     """A pod's metrics cannot be used; the message says why, in one line."""
 

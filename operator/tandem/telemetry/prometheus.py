@@ -8,13 +8,13 @@ pods at least twice within their window.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 
 from tandem.telemetry.credentials import Credentials
 from tandem.telemetry.families import NAMES
-from tandem.telemetry.page import MAX_SERIES, Page, PageError, series
+from tandem.telemetry.page import LABELS, MAX_SERIES, Page, PageError, series
 from tandem.telemetry.source import Target, problem
 from tandem.telemetry.windows import Store
 
@@ -24,10 +24,13 @@ SET_BACK = 120.0
 """A minute that ended so long before the newest sample means that Prometheus' clock was set back. Less may be of
 another Prometheus behind the same address."""
 MAX_BYTES = 64 << 20
-"""Of an answer: for 1,000 pods that are scraped every 15 s it has about 20 MB."""
+"""Of an answer, which has about 39 KiB for each pod that is scraped every 15 s. With what is made of it, it takes
+three times as much memory (docs/collector.md), for which there is room within the chart's limit."""
 
+READ = ("__name__", *LABELS)
+"""Labels of a sample that are kept."""
 Scrape = list[tuple[Mapping[str, str], float]]
-"""Labels (with `__name__`) and value of the samples that Prometheus took of a pod at one time."""
+"""Labels that are read (with `__name__`) and value of the samples that Prometheus took of a pod at one time."""
 Pods = Mapping[tuple[str, str], Mapping[float, Scrape]]
 """Scrapes by namespace and name of the pod, and by time in Unix seconds."""
 
@@ -62,7 +65,7 @@ class Prometheus:
             await asyncio.sleep(0)  # others are served meanwhile
         return problems
 
-    async def _query(self) -> bytes:
+    async def _query(self) -> bytearray:
         """The answer's body. Raises PageError."""
         assert self._session is not None, "use Prometheus as a context manager"
         headers, trust = self._credentials.request_headers(), self._credentials.trust()
@@ -81,10 +84,10 @@ class Prometheus:
             raise PageError(f"cannot be asked: {error or type(error).__name__}") from None
         if reply.status != 200:
             raise PageError(f"answers {reply.status}: {body[:100].decode(errors='replace')}")
-        return bytes(body)
+        return body
 
 
-def by_pod(answer: bytes) -> Pods:
+def by_pod(answer: bytes | bytearray) -> Pods:
     """The scrapes of all pods, from the answer to `QUERY`.
 
     Source: https://prometheus.io/docs/prometheus/latest/querying/api/#range-vectors
@@ -92,20 +95,45 @@ def by_pod(answer: bytes) -> Pods:
     Raises:
         PageError: this is no such answer.
     """
-    pods: dict[tuple[str, str], dict[float, Scrape]] = {}
+    reading = _Reading()
     try:
-        for found in json.loads(answer)["data"]["result"]:
-            labels: Mapping[str, str] = found["metric"]
-            scrapes = pods.setdefault((labels["namespace"], labels["pod"]), {})
-            for at, value in found["values"]:
-                scrapes.setdefault(float(at), []).append((labels, float(value)))
+        found = json.loads(answer, object_hook=reading.take)["data"]["result"]
+        others = [each for each in found if each is not None]
     except KeyError as missing:
         if missing.args[0] in {"namespace", "pod"}:
             raise PageError("gives samples without the labels namespace and pod: a PodMonitor sets them") from None
         raise PageError(f"gives no answer of its API: there is no {missing}") from None
     except (ValueError, TypeError, IndexError) as error:
         raise PageError(f"gives no answer of its API: {error}") from None
-    return pods
+    if others:
+        raise PageError("gives no answer of its API: what it found are no series")
+    return reading.pods
+
+
+class _Reading:
+    """Takes each series as soon as it is parsed, and keeps equal labels once: all that JSON makes of an answer would
+    be six times as large as it, and garbage collection take as long as parsing."""
+
+    def __init__(self) -> None:
+        self.pods: dict[tuple[str, str], dict[float, Scrape]] = {}
+        self._labels: dict[tuple[str | None, ...], Mapping[str, str]] = {}
+
+    def take(self, found: dict[str, Any]) -> dict[str, Any] | None:
+        """What becomes of an object of the answer; nothing of a series, which is in `pods` now."""
+        labels = found.get("metric")
+        if not isinstance(labels, dict):  # these are a series' own labels, of which one may have that name
+            return found
+        scrapes = self.pods.setdefault((labels["namespace"], labels["pod"]), {})
+        read = self._read(labels)
+        for at, value in found["values"]:
+            scrapes.setdefault(float(at), []).append((read, float(value)))
+        return None
+
+    def _read(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        key = tuple(map(labels.get, READ))
+        if key not in self._labels:
+            self._labels[key] = {name: labels[name] for name in READ if name in labels}
+        return self._labels[key]
 
 
 def add(store: Store, pod: str, scrapes: Mapping[float, Scrape]) -> str:

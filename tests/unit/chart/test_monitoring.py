@@ -61,9 +61,13 @@ def test_rules_do_what_they_say(tmp_path: Path) -> None:
 
 def test_every_alert_and_record_is_tested() -> None:
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
-    tested = (Path(__file__).parent / "rules_test.yaml").read_text(encoding="utf-8")
-    alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
-    assert {name for name in alerts if f"alertname: {name}" not in tested} == set()
+    tests = yaml.safe_load((Path(__file__).parent / "rules_test.yaml").read_text(encoding="utf-8"))["tests"]
+    fired = {row["alertname"] for test in tests for row in test.get("alert_rule_test", ()) if row["exp_alerts"]}
+    rows = [row for test in tests for row in test.get("promql_expr_test", ()) if row["exp_samples"]]
+    recorded = {row["expr"].partition("{")[0] for row in rows}
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert {rule["alert"] for rule in rules if "alert" in rule} - fired == set()
+    assert {rule["record"] for rule in rules if "record" in rule} - recorded == set()
 
 
 def test_nothing_is_made_unless_asked_for(helm: Helm) -> None:

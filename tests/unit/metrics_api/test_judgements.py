@@ -36,10 +36,12 @@ ROWS: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     (
         "objectives",
-        {"objectives": {"timeToFirstToken": 0.5}},
+        {"objectives": {"timeToFirstToken": 0.5, "queueLength": 4}},
         {
             'tandem_objective_seconds{namespace="team-a",objective="timeToFirstToken",'
-            'speculativeinferenceservice="llama"} 0.5'
+            'speculativeinferenceservice="llama"} 0.5',
+            'tandem_objective_requests{namespace="team-a",objective="queueLength",'
+            'speculativeinferenceservice="llama"} 4.0',
         },
     ),
 ]
@@ -66,11 +68,11 @@ def test_series(reason: str, fields: dict[str, Any], wanted: set[str]) -> None:
         ({"maxReplicas": 4}, {}),
         (
             {"maxReplicas": 4, "objectives": {"timeToFirstToken": "500ms", "queueLength": 4}},
-            {"timeToFirstToken": 0.5},
+            {"timeToFirstToken": 0.5, "queueLength": 4},
         ),
         ({"maxReplicas": 4, "objectives": {"interTokenLatency": "0.05s"}}, {"interTokenLatency": 0.05}),
     ],
-    ids=["no autoscaling", "no objectives", "a latency, and a length, which is none", "seconds"],
+    ids=["no autoscaling", "no objectives", "a latency, and a queue's length", "seconds"],
 )
 def test_reports_tell_the_objectives(autoscaling: Any, wanted: dict[str, float]) -> None:
     service = parse(QUICKSTART, autoscaling=autoscaling)

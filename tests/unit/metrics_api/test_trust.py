@@ -128,11 +128,21 @@ async def test_an_administrators_certificate_is_waited_for(api: FakeApi) -> None
 
 OTHERS: list[tuple[str, dict[str, Any], str]] = [
     # why, APIServices, what is said
-    ("our version is theirs", {V1BETA2: {"service": THEIRS}}, "monitoring/prometheus-adapter"),
     (
-        "theirs is the older version: ours would take its autoscalers away",
+        "our version is theirs",
+        {V1BETA2: {"service": THEIRS}},
+        "monitoring/prometheus-adapter, which is left alone: autoscalers ask there. Write source",
+    ),
+    (
+        "theirs is the older version, and ours is not registered",
+        {V1BETA1: {"service": THEIRS}},
+        "monitoring/prometheus-adapter, which is left alone: autoscalers ask there. Write source",
+    ),
+    (
+        "theirs is the older version, and came after ours, which takes its autoscalers away",
         {V1BETA1: {"service": THEIRS}, V1BETA2: {"service": OURS}},
-        "monitoring/prometheus-adapter",
+        "monitoring/prometheus-adapter, which is left alone: autoscalers ask here for all custom metrics, and those"
+        " of that adapter are lost to them. Set metricsServer.register=false and write source Prometheus or KEDA",
     ),
     ("a local one", {V1BETA2: {}}, "the API server itself"),
     ("none", {}, f"there is no APIService {V1BETA2}"),

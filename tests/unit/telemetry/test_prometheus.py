@@ -2,15 +2,19 @@
 tests asks the real one."""
 
 import json
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+import yaml
 
+from tandem.telemetry.families import COUNTERS, HISTOGRAMS
 from tandem.telemetry.page import MAX_SERIES, PageError
-from tandem.telemetry.prometheus import Prometheus, add, by_pod
+from tandem.telemetry.prometheus import MAX_BYTES, Prometheus, add, by_pod
 from tandem.telemetry.source import Target
 from tandem.telemetry.windows import Store
+from unit.chart.conftest import CHART
 from unit.telemetry.hostile_pods import Answer, fixed, serve
 
 TOKENS, RUNNING = "tandem_generation_tokens_total", "tandem_requests_running"
@@ -23,7 +27,8 @@ def found(name: str, values: Sequence[tuple[float, str]], pod: str = "pod-a", **
 
 
 def answer(*results: Mapping[str, Any]) -> bytes:
-    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": results}}).encode()
+    data = {"resultType": "matrix", "result": results}
+    return json.dumps({"status": "success", "data": data}, separators=(",", ":")).encode()
 
 
 def test_scrapes_of_a_pod_become_its_samples() -> None:
@@ -140,6 +145,40 @@ async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) ->
     async with serve(fixed(bytes(5 << 20))) as server, Prometheus(f"http://127.0.0.1:{server.port}") as prometheus:
         problems = await prometheus.collect([target], Store(300))
     assert problems == {"uid": "Prometheus answers with more than 1 MiB: read the pods themselves"}
+
+
+PROCESS_BYTES = 150 << 20
+"""What the process takes beside reading an answer: 130 MiB were measured, docs/collector.md."""
+
+
+def test_the_largest_answer_fits_into_the_charts_memory_limit() -> None:
+    """Beside what is made of it the answer itself is held. Its series have the labels that a PodMonitor sets."""
+    names = [*COUNTERS, *(f"{family}_bucket" for family in HISTOGRAMS for _ in range(14))]
+    scrapes = [(1764000000.123 + 15 * n, str(1234567 * n)) for n in range(4)]
+    monitor = {"container": "triton", "endpoint": "metrics", "instance": "10.0.0.1:8002", "model": "speculative_bls"}
+    text = answer(
+        *(
+            found(name, scrapes, f"llama-server-{pod}", **monitor, le=f"{n}", speculativeinferenceservice="llama")
+            for pod in range(50)
+            for n, name in enumerate(names, 1)
+        )
+    )
+    tracemalloc.start()
+    pods = by_pod(text)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(pods) == 50
+    server = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))["metricsServer"]
+    assert server["resources"]["limits"]["memory"] == "512Mi"
+    assert PROCESS_BYTES + MAX_BYTES * (1 + most / len(text)) < 512 << 20, most / len(text)
+
+
+@pytest.mark.parametrize(
+    "labels", [{"metric": "x"}, {"data": "x", "result": "y"}], ids=["of a series", "of an answer"]
+)
+def test_a_pods_own_labels_are_no_part_of_the_answer(labels: dict[str, str]) -> None:
+    (scrape,) = by_pod(answer(found(TOKENS, [(100, "10")], **labels)))["ns", "pod-a"].values()
+    assert scrape == [({"__name__": TOKENS}, 10)]
 
 
 def test_no_answer_is_a_reason_and_no_crash() -> None:

@@ -1,7 +1,7 @@
 """Autoscaling: who may change the number of replicas, within which bounds, towards which objectives."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -46,6 +46,14 @@ class Objectives(Model):
     """Requests that wait in front of each replica."""
 
 
+_TRIGGER_TYPE = {"type": "string", "maxLength": 63, "description": "KEDA's name of the scaler, such as prometheus."}
+Trigger = Annotated[
+    dict[str, Any],
+    Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "properties": {"type": _TRIGGER_TYPE}}),
+]
+"""A trigger, checked by KEDA; `type` is declared for the rule that looks at it."""
+
+
 class Keda(Model):
     """What a ScaledObject gets beside Tandem's trigger."""
 
@@ -55,9 +63,10 @@ class Keda(Model):
             "keda.idleReplicaCount can only be 0 (KEDA's rule): write 0, or remove it",
         ),
     )
-    triggers: Annotated[list[Passthrough], Field(max_length=8)] = Field(default_factory=list)
+    triggers: Annotated[list[Trigger], Field(max_length=8)] = Field(default_factory=list)
     """Triggers of your own, as KEDA spells them. One that sees demand while there is no pod (a queue, a gateway's
-    request rate) makes minReplicas 0 possible. Their credentials are a TriggerAuthentication of this namespace."""
+    request rate; not cpu or memory) makes minReplicas 0 possible. Their credentials are a TriggerAuthentication of
+    this namespace."""
     polling_interval: Annotated[int, Field(ge=1, le=3600)] | None = None
     """Seconds between KEDA's looks at the triggers while there is no pod; absent: KEDA's 30."""
     cooldown_period: Annotated[int, Field(ge=0, le=86400)] | None = None
@@ -76,10 +85,12 @@ class Autoscaling(Model):
         ),
         Rule(
             "(self.minReplicas > 0 && !(has(self.keda) && has(self.keda.idleReplicaCount)))"
-            " || (self.source == 'KEDA' && has(self.keda)"
-            " && has(self.keda.triggers) && size(self.keda.triggers) > 0)",
+            # KEDA refuses cpu and memory alone, but not beside Tandem's trigger, which sees no demand at zero either.
+            " || (self.source == 'KEDA' && has(self.keda) && has(self.keda.triggers)"
+            " && self.keda.triggers.exists(t, has(t.type) && !(t.type in ['cpu', 'memory'])))",
             "autoscaling.minReplicas 0 and keda.idleReplicaCount 0 need somebody who sees demand while there is no"
-            " pod: write source: KEDA and keda.triggers, or minReplicas: 1 without idleReplicaCount",
+            " pod: write source: KEDA and keda.triggers of another type than cpu and memory, or minReplicas: 1"
+            " without idleReplicaCount",
         ),
         Rule(
             "self.minReplicas > 0 || !has(self.keda) || !has(self.keda.idleReplicaCount)",
