@@ -11,6 +11,7 @@ Layers of the BLS, each importing only those after it:
 - `request` and `text`: from tensors to prompts, from tokens to text (`inputs`, `tokenizer`)
 - `settings`, `checkpoint`, `metrics`, `errors`
 
-The LLM-API model is `llmapi`, over `jobs`, `delivery`, `text`, `metrics` and `errors`, which both models share. The pod's
-commands: `entrypoint` over `launch`, `preflight` and `probe`. Python 3.10 or newer: the profiles' images have that.
+The LLM-API model is `llmapi`, over `jobs`, `delivery`, `text`, `metrics` and `errors`, which both models share. The
+pod's commands: `entrypoint` over `launch`, `preflight` and `probe`. Python 3.10 or newer: the profiles' images have
+that.
 """
