@@ -175,8 +175,8 @@ def test_by_logits_greedy_is_the_target_s_and_sampling_is_reproducible(server: T
 
 
 def test_by_logits_the_distribution_is_the_target_s(server: TritonServer) -> None:
-    """The third and the fifth token of a short prompt, the latter of a later round, by their frequency over many seeds,
-    against the target alone."""
+    """A short prompt's third token and, of a later round, its fifth: their frequency over many seeds, against the
+    target alone."""
     many, length = 1500, 5
     settings: dict[str, Any] = {"temperature": 1.3, "top_k": 4, "top_p": 0.95, "max_tokens": length, "end_id": -1}
 
