@@ -327,7 +327,9 @@ def test_a_draft_engine_that_hangs_for_good_leaves_threads_for_the_target(start:
     assert [answer.error for answer in answers] == [None] * 4
 
 
-def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start) -> None:
+def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start, sink: Sink) -> None:
+    """All who go without are counted, once: also those who were not let ask."""
+
     def down(role: str, call: MockCall) -> None:
         if role == "draft":
             raise EngineError("draft engine: down")
@@ -337,3 +339,5 @@ def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start) -> 
     for prompt in GOOD:
         assert ask(service, tensors(prompt)).wait().error is None
     assert len(engines.draft.calls) < len(GOOD)
+    service.metrics.flush(sink)
+    assert sink.values[m.DRAFT_FAILURES.name] == len(GOOD)

@@ -14,7 +14,7 @@ from tandem_serving import metrics as m
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.calls import Output, Step
 from tandem_serving.chunks import Chunk, Writer
-from tandem_serving.errors import FAILED, EngineError, Survived
+from tandem_serving.errors import FAILED, Survived
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Jobs
 from tandem_serving.request import Prompt
@@ -178,22 +178,6 @@ def test_a_call_that_a_stop_overtook_is_stopped_again(start: Start) -> None:
 
 
 # --- what is counted --------------------------------------------------------------------------------
-def test_all_who_go_without_a_draft_are_counted_once(start: Start, sink: Sink) -> None:
-    """Not only those whose draft failed: also those who were not let ask, while the engine is left alone."""
-
-    def down(role: str, call: MockCall) -> None:
-        if role == "draft":
-            raise EngineError("draft engine: down")
-
-    engines = MockEngines(before=down)
-    service = start(engines)
-    for prompt in GOOD:
-        ask(service, tensors(prompt)).wait()
-    service.metrics.flush(sink)
-    assert sink.values[m.DRAFT_FAILURES.name] == len(GOOD)
-    assert len(engines.draft.calls) < len(GOOD)
-
-
 def test_all_rows_of_a_late_draft_are_counted(start: Start, sink: Sink) -> None:
     held, go = threading.Event(), threading.Event()
 
