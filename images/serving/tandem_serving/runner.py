@@ -29,6 +29,9 @@ log = logging.getLogger("tandem.runner")
 # Engine calls wait while more steps than sequences may run are in line to be delivered, or than this: where few may
 # run, a step or two always are.
 LEAST_BEHIND = 16
+# A wave brings the steps of all its sequences at once, and they are delivered while the next two are under way: with
+# only one in line, 64 sequences on engines that share a device would wait for deliveries at every round.
+WAVES_BEHIND = 3
 
 
 class Answers(Protocol):
@@ -60,7 +63,9 @@ class Runner:
         self._lock = threading.Lock()
         self._rounds = Rounds(policy, limits, metrics, self._depart)
         self._answers: dict[Flight, Answers] = {}
-        self._delivery = Delivery(waves=limits.rows > 1, most_behind=max(LEAST_BEHIND, limits.running))
+        waves = limits.rows > 1
+        behind = max(LEAST_BEHIND, limits.running * (WAVES_BEHIND if waves else 1))
+        self._delivery = Delivery(waves=waves, most_behind=behind)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tandem_serving import metrics as m
 from tandem_serving.calls import Output, Role
 from tandem_serving.flights import Flight
@@ -89,3 +91,28 @@ def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
     assert calls.began.wait(30)
     runner.close()
     assert calls.in_time
+
+
+@pytest.mark.parametrize(
+    ("rows", "rounds", "waits", "why"),
+    [
+        (64, 2, False, "the step before last of all sequences is in line while the last one's are added"),
+        (64, 4, True, "deliveries do not keep up: texts would come ever later"),
+        (1, 2, True, "each sequence has engine threads of its own, which take the interpreter from deliveries"),
+    ],
+)
+def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, waits: bool, why: str) -> None:
+    calls: Any = Calls()
+    limits = Limits(running=64, waiting=0, rows=rows, draft_timeout=1.0)
+    runner = Runner({"target": calls, "draft": calls}, Fixed(4, True), limits, m.Metrics())
+    delivery, taken = runner._delivery, threading.Event()
+    for _ in range(rounds):
+        delivery.put_wave([(object(), lambda: lambda: taken.wait(30)) for _ in range(64)], urgent=True)
+    kept_up = threading.Thread(target=lambda: (delivery.hurry(True), delivery.keep_up(), delivery.hurry(False)))
+    kept_up.start()
+    kept_up.join(0.2 if waits else 30)
+    assert kept_up.is_alive() == waits, why
+    taken.set()
+    kept_up.join(30)
+    assert not kept_up.is_alive()
+    runner.close()

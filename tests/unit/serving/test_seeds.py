@@ -59,7 +59,8 @@ def sampled(seed: int | None, **more: Any) -> dict[str, Any]:
 
 
 def ids(answer: Answer) -> list[int]:
-    return [token for chunk in answer.wait().chunks for token in chunk.ids]
+    assert answer.wait().error is None, answer.error
+    return [token for chunk in answer.chunks for token in chunk.ids]
 
 
 SCHEDULES: list[tuple[str, Policy, dict[str, Any]]] = [
