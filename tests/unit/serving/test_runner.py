@@ -106,9 +106,19 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
     limits = Limits(running=64, waiting=0, rows=rows, draft_timeout=1.0)
     runner = Runner({"target": calls, "draft": calls}, Fixed(4, True), limits, m.Metrics())
     delivery, taken = runner._delivery, threading.Event()
+
+    def send() -> None:
+        taken.wait(30)
+
     for _ in range(rounds):
-        delivery.put_wave([(object(), lambda: lambda: taken.wait(30)) for _ in range(64)], urgent=True)
-    kept_up = threading.Thread(target=lambda: (delivery.hurry(True), delivery.keep_up(), delivery.hurry(False)))
+        delivery.put_wave([(object(), lambda: send) for _ in range(64)], urgent=True)
+
+    def make_a_call() -> None:
+        delivery.hurry(True)
+        delivery.keep_up()
+        delivery.hurry(False)
+
+    kept_up = threading.Thread(target=make_a_call)
     kept_up.start()
     kept_up.join(0.2 if waits else 30)
     assert kept_up.is_alive() == waits, why
