@@ -36,6 +36,7 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	$(LOCK) -c tests/requirements.txt pyproject.toml -o images/operator/requirements.txt
 	echo hatchling | $(LOCK) -c tests/requirements.txt - -o images/operator/build-requirements.txt
 	$(LOCK) -c tests/requirements.txt --no-deps --group serving --group triton -o images/reference/requirements.txt
+	$(LOCK) -c tests/requirements.txt --group collector -o images/serving/requirements.txt
 	$(LOCK) -c tests/requirements.txt --group fetcher -o images/fetcher/requirements.txt
 	@# moto needs another python-dateutil than the operator: it runs in an environment of its own.
 	printf 'moto[s3]\nflask\nflask-cors\n' | $(LOCK) --upgrade - -o tests/fetcher/moto-requirements.txt

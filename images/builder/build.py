@@ -77,7 +77,9 @@ def _build_one(plan: Plan, engine: Engine, image: Image, context: Path, built: B
     log = plan.cache.log(image.name)
     log.unlink(missing_ok=True)
     with progress.step(f"{built.ref} ({engine.name})"):
-        engine.build(Build(context, image.containerfile, built.ref, base_ref, wheel_folder), log)
+        engine.build(
+            Build(context, image.containerfile, built.ref, base_ref, wheel_folder, inputs.bases(context, image)), log
+        )
     with progress.step(f"{built.archive}"):
         unfinished = built.archive.with_name(UNFINISHED + built.archive.name)
         engine.save(built.ref, unfinished, log)

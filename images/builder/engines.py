@@ -22,17 +22,21 @@ _BUILDAH_NETWORK = Path("/run/tandem-images-network")  # as in the settings
 
 @dataclass(frozen=True)
 class Build:
-    """One build. ``base`` and ``wheels`` are None where the Containerfile's base and the package index serve."""
+    """One build. ``base`` and ``wheels`` are None where the Containerfile's bases and the package index serve.
+
+    ``bases``: the build arguments that name a base.
+    """
 
     context: Path
     containerfile: str
     ref: str
     base: str | None
     wheels: Path | None
+    bases: tuple[str, ...] = ("BASE",)
 
     def arguments(self) -> list[str]:
         """Return the part of the command line that all three programs share."""
-        base = ["--build-arg", f"BASE={self.base}"] if self.base else []
+        base = [word for name in self.bases for word in ("--build-arg", f"{name}={self.base}") if self.base]
         # With its own folder of wheels pip asks no index.
         offline = ["--build-arg", "PIP_NO_INDEX=1", "--build-arg", f"PIP_FIND_LINKS={WHEELS}"]
         mount = ["--volume", f"{self.wheels}:{WHEELS}:ro", *offline] if self.wheels else []

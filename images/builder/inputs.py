@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,11 @@ def files(root: Path, image: Image) -> list[str]:
 def locks(root: Path, image: Image) -> list[str]:
     """Return the hash-locked requirement files that the image installs from, as paths from ``root``."""
     return [source for source in copied(_containerfile(root, image)) if source.endswith("requirements.txt")]
+
+
+def bases(root: Path, image: Image) -> tuple[str, ...]:
+    """Return the names of the Containerfile's build arguments that are images to begin with."""
+    return tuple(re.findall(r"^ARG (\w*BASE)=", _containerfile(root, image), re.MULTILINE))
 
 
 def digest(root: Path, paths: Sequence[str], base: str) -> str:

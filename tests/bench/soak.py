@@ -181,8 +181,6 @@ def sample(server: TritonServer) -> dict[str, float]:
     if dead := MODELS - set(models):
         raise ServerError(f"models that died: {', '.join(sorted(dead))}\n{server.tail()}")
     watched = {"BLS": models["speculative_bls"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
-    if collector := models.get("tensorrt_llm_collector"):
-        watched["collector"] = collector
     memory = {name: each.memory_info() for name, each in watched.items()}
     return {
         **{name: each.rss - each.shared for name, each in memory.items()},

@@ -41,7 +41,6 @@ IMAGE_NEEDS = (
     Need("debootstrap", "debootstrap", "makes the Debian base of the images"),
 )
 TEST_NEEDS = (
-    Need("g++", "g++", "builds the benchmark's stub engine"),
     Need("mpirun", "openmpi-bin", "runs servers of several ranks in tests, which skip without it"),
     Need("prometheus", "prometheus", "reads the pods' metrics in tests, which skip without it"),
     Need("promtool", "prometheus", "checks Prometheus' rules"),

@@ -7,16 +7,17 @@ from typing import Any
 import jinja2
 
 from tandem.render.v1.bls import CODELESS
+from triton import backends
 from triton.harness import REPOSITORY_ROOT
 
 TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/repository"
 ENGINES = REPOSITORY_ROOT / "images/reference/models"
 SERVING = REPOSITORY_ROOT / "images/serving/models"
 CLIENT_MODELS = ("tensorrt_llm", "tensorrt_llm_draft")
+COLLECTORS = tuple(f"{name}_collector" for name in CLIENT_MODELS)
 SOURCES = dict.fromkeys(CLIENT_MODELS, ENGINES / "tensorrt_llm")
 COLLECTED = {
     **dict.fromkeys(CLIENT_MODELS, SERVING / "engine_unary"),
-    **dict.fromkeys((f"{name}_collector" for name in CLIENT_MODELS), SERVING / "engine_collector"),
     **dict.fromkeys((f"{name}_engine" for name in CLIENT_MODELS), ENGINES / "tensorrt_llm"),
 }
 """Folders of the models of decoupled engines, by name."""
@@ -59,6 +60,9 @@ def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> 
         (destination / "config.pbtxt").write_text(config)
         if model in CODELESS:
             (destination / "1").mkdir()
+        elif model in COLLECTORS:
+            (destination / "1").mkdir()
+            (destination / "1" / backends.collector().name).symlink_to(backends.collector())
         else:
             (destination / "1").symlink_to(sources.get(model, SERVING / model) / "1")
     return folder

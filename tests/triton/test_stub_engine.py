@@ -40,7 +40,7 @@ class Stubs:
 @pytest.fixture(scope="module")
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stubs]:
     folder = tmp_path_factory.mktemp("stubs")
-    library, models = stub.build(folder), folder / "models"
+    library, models = stub.build(), folder / "models"
     device = folder / "device"
     made = {
         "target": Stub("target", COSTS, (ALPHA,), folder / "target.meter"),
@@ -51,7 +51,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stubs]:
     }
     for name, each in made.items():
         stub.install(models, name, each, library)
-    stub.collect(models, "collected", processes=1)
+    stub.collect(models, "collected")
     with TritonServer(models) as server, open_client(server.grpc_url) as client:
         yield Stubs(server.grpc_url, client, {name: Meter(each.meter) for name, each in made.items()})
 
@@ -164,7 +164,7 @@ def test_a_shared_device_serves_one_step_at_a_time(stubs: Stubs) -> None:
 
 
 def test_an_engine_without_settings_says_what_is_missing(tmp_path: Path) -> None:
-    library = stub.build(tmp_path)
+    library = stub.build()
     stub.install(tmp_path / "models", "target", Stub("target", COSTS, (), tmp_path / "meter"), library)
     with pytest.raises(RuntimeError, match="role, meter, acceptance and fixed have to be given"):
         TritonServer(tmp_path / "models").start()
@@ -177,3 +177,20 @@ def test_rows_that_are_collected_are_those_of_one_answer(stubs: Stubs) -> None:
     assert len(list(stubs.client.send(stub.behind("collected"), inputs(rows, lens)).responses())) == 3
     for name in ("output_ids", "sequence_length"):
         np.testing.assert_array_equal(collected[name], at_once[name])
+
+
+def test_a_collector_has_the_name_of_its_engine(tmp_path: Path) -> None:
+    made = Stub("draft", COSTS, (ALPHA,), tmp_path / "meter", decoupled=True)
+    stub.install(tmp_path / "models", stub.behind("some"), made, stub.build())
+    stub.collect(tmp_path / "models", "some")
+    misnamed = (tmp_path / "models" / "some_collector").rename(tmp_path / "models" / "rows")
+    config = misnamed / "config.pbtxt"
+    config.write_text(config.read_text().replace("some_collector", "rows"))
+    with pytest.raises(RuntimeError, match="rows: a model of this backend is named X_collector, and calls X_engine"):
+        TritonServer(tmp_path / "models").start()
+
+
+def test_a_call_that_its_engine_refuses_gets_the_engines_error(stubs: Stubs) -> None:
+    with pytest.raises(InferenceServerException, match="the stub engine needs prompts of at least 16 tokens"):
+        stubs.call("collected_collector", prompts(93, 2, length=8), [2, 2])
+    assert stubs.call("collected_collector", prompts(93, 2), [2, 2])["sequence_length"].ravel().tolist() == [2, 2]

@@ -90,9 +90,9 @@ def assemble(plan: Plan, models: Path) -> None:
     """
     if not plan.models or not plan.command:
         raise LaunchError(f"{PLAN} names no models or no server command: apply the resource again")
-    needed = [model.config for model in plan.models.values()]
-    needed += [model.source / "1" / "model.py" for model in plan.models.values() if model.source]
-    missing = [str(path) for path in needed if not path.is_file()]
+    missing = [str(model.config) for model in plan.models.values() if not model.config.is_file()]
+    folders = [model.source / "1" for model in plan.models.values() if model.source]
+    missing += [str(folder / "model.py") for folder in folders if not _code(folder)]
     if missing:
         raise LaunchError(
             f"missing: {', '.join(missing)}. Configurations come with the revision's ConfigMap, models with "
@@ -100,6 +100,11 @@ def assemble(plan: Plan, models: Path) -> None:
         )
     for name, model in plan.models.items():
         _assemble_model(model, models / name)
+
+
+def _code(version: Path) -> list[Path]:
+    """A Python model's code, or the backend that a model brings itself."""
+    return [path for name in ("model.py", "libtriton_*.so") for path in version.glob(name) if path.is_file()]
 
 
 def _assemble_model(model: ModelSource, folder: Path) -> None:

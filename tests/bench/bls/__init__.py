@@ -10,6 +10,6 @@
 
 `in_flight` and `tokens` are the cost model and the made-up model, pure: `simulate` runs them in virtual time
 without any overhead, the stub engine in real time (`stub_engine/`: a backend of Triton's in C++, as TensorRT-LLM's
-is; needs g++). `client` is the load (`load/`, in Go), in a process of its own. On a machine with other work, put
+is). `client` is the load (`load/`, in Go), in a process of its own. On a machine with other work, put
 `nice -n -15` in front.
 """

@@ -38,8 +38,8 @@ PerToken = Annotated[
     bool, typer.Option(help="A verification costs v1 for each of the k + 1 tokens, not each sequence.")
 ]
 Parameter = Annotated[list[str], typer.Option(help="key=value of the BLS's config.pbtxt; several times.")]
-Collectors = Annotated[
-    int, typer.Option(help="Decoupled engines, with so many processes before each that collect its rows; 0: none.")
+Collected = Annotated[
+    bool, typer.Option("--collected", help="Decoupled engines, whose rows are collected, as TensorRT-LLM's.")
 ]
 Write = Annotated[Path | None, typer.Option(help="The document whose section this command writes.")]
 Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token costs: draft, target.")]
@@ -61,14 +61,14 @@ def point(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
-    collectors: Collectors = 0,
+    collected: Collected = False,
     seed: Annotated[int, typer.Option(help="Other seeds send other prompts.")] = 1,
     profile: Annotated[
         Path | None, typer.Option(help="Write a profile of the BLS here, by py-spy: *.svg, *.txt.")
     ] = None,
 ) -> None:
     """One load, once, with everything that was measured."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collectors)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected)
     load = Load(streams, seconds, warm_up, seed, draft_len=None if draft_len < 0 else draft_len)
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -99,11 +99,11 @@ def table(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
-    collectors: Collectors = 0,
+    collected: Collected = False,
     write: Write = None,
 ) -> None:
     """Loads from one stream to many, with speculation and without, beside the ideal."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collectors)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected)
     rows, wrong = [], 0
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -162,7 +162,7 @@ def adaptive(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
-    collectors: Collectors = 0,
+    collected: Collected = False,
     write: Write = None,
 ) -> None:
     """The adaptive draft length against fixed ones, for each acceptance and load.
@@ -172,7 +172,7 @@ def adaptive(
     """
     rows, alphas = [], tuple(acceptance)
     fresh, standing = (
-        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collectors)
+        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected)
         for v in ("true", "false")
     )
     console.print("starting Triton")
@@ -237,7 +237,7 @@ def _setup(
     prefill: tuple[float, float],
     alphas: tuple[float, ...],
     parameters: list[str],
-    collectors: int = 0,
+    collected: bool = False,
 ) -> Setup:
     if device not in ("separate", "shared"):
         raise typer.BadParameter(f"--device {device}: write separate or shared")
@@ -251,11 +251,11 @@ def _setup(
     standard = {"max_engine_rows": "64", "separate_devices": str(device == "separate").lower()}
     given = standard | dict(options)
     costs = pair.verification_per_token() if per_token else pair
-    return Setup(costs, alphas, parameters=tuple(given.items()), collectors=collectors)
+    return Setup(costs, alphas, parameters=tuple(given.items()), collected=collected)
 
 
 def _title(what: str, setup: Setup, device: str) -> str:
-    return f"{what}, {'collected rows, ' if setup.collectors else ''}engines on {device} devices"
+    return f"{what}, {'collected rows, ' if setup.collected else ''}engines on {device} devices"
 
 
 def _about(setup: Setup) -> str:
@@ -266,8 +266,7 @@ def _about(setup: Setup) -> str:
         f"A step of the draft takes {_costs(setup.pair.draft)}; of the target {_costs(setup.pair.target)}.\n"
         "Greedy requests of 64 to 128 tokens of prompt and 128 of output, in a closed loop; every output was\n"
         "compared with the target's. Speeds are tokens/s. µs are a process's CPU time for each step of a sequence;\n"
-        "BLS MB is its largest resident set, with that of the collectors; TTFT (mean) stands beside prefill and one\n"
-        "round of the cost model.\n\n"
+        "BLS MB is its largest resident set; TTFT (mean) stands beside prefill and one round of the cost model.\n\n"
     )
 
 

@@ -29,8 +29,8 @@ ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 class Setup:
     """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
 
-    `bare`: the model of bare_bls in the BLS's place. `collectors`: the engines are decoupled, and so many processes
-    collect the rows of each; 0: they answer all rows at once.
+    `bare`: the model of bare_bls in the BLS's place. `collected`: the engines are decoupled, and their rows
+    collected; else they answer all rows at once.
     """
 
     pair: Pair
@@ -38,13 +38,12 @@ class Setup:
     max_draft_len: int = 8
     parameters: tuple[tuple[str, str], ...] = ()
     bare: bool = False
-    collectors: int = 0
+    collected: bool = False
 
 
 @dataclass(frozen=True)
 class Point:
-    """A client's result with the CPU seconds of its window by process, and the BLS's largest memory (bytes); the
-    collectors count as the BLS's.
+    """A client's result with the CPU seconds of its window by process, and the BLS's largest memory (bytes).
 
     By engine: `calls` in the window, `rows` (sequences) in them, and the share of the window spent in steps.
     """
@@ -116,7 +115,7 @@ class Bench:
         def at_window() -> None:
             samples.append(self._sample())
             if profile and len(samples) == 1:
-                profile.start(self._bls[0].pid)
+                profile.start(self._bls.pid)
 
         result = client.run(self._program, self._server.grpc_url, load, at_window)
         if profile:
@@ -125,7 +124,7 @@ class Bench:
         return Point(
             result,
             {name: last.cpu[name] - first.cpu[name] for name in first.cpu} | {"client": result.cpu},
-            sum(_peak_rss(process.pid) for process in self._bls),
+            _peak_rss(self._bls.pid),
             {role: last.calls[role] - first.calls[role] for role in ROLES.values()},
             {role: last.rows[role] - first.rows[role] for role in ROLES.values()},
             {role: (last.busy[role] - first.busy[role]) / result.seconds for role in ROLES.values()},
@@ -135,7 +134,7 @@ class Bench:
         text = self._server.metrics()
         calls, rows = ({role: _counter(text, name, model) for model, role in ROLES.items()} for name in _COUNTERS)
         engines, all_of_it = _engine_seconds(self._triton), sum(self._triton.cpu_times()[:2])
-        bls = sum(sum(process.cpu_times()[:2]) for process in self._bls)
+        bls = sum(self._bls.cpu_times()[:2])
         cpu = {"bls": bls, "engines": engines, "server": all_of_it - engines}
         return _Sample(cpu, calls, rows, {role: meter.read()[0] for role, meter in self._meters.items()})
 
@@ -154,20 +153,20 @@ def repository(folder: Path, setup: Setup) -> Path:
     """A model repository in `folder`/models: the real BLS, or the bare one, with stub engines."""
     models = folder / "models"
     models.mkdir()
-    bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, collects=bool(setup.collectors))
+    bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, collects=setup.collected)
     _set_parameters(models / "speculative_bls/config.pbtxt", dict(setup.parameters))
     if setup.bare:
         version = models / "speculative_bls/1"  # a link
         version.unlink()
         version.symlink_to(HERE / "bare_bls")
     device = folder / "device" if setup.pair.shared else None
-    library = stub.build(folder)
+    library = stub.build()
     for name, role in ROLES.items():
         costs: Costs = getattr(setup.pair, role)
-        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, bool(setup.collectors))
-        stub.install(models, stub.behind(name) if setup.collectors else name, made, library)
-        if setup.collectors:
-            stub.collect(models, name, setup.collectors)
+        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, setup.collected)
+        stub.install(models, stub.behind(name) if setup.collected else name, made, library)
+        if setup.collected:
+            stub.collect(models, name)
     return models
 
 
@@ -184,16 +183,12 @@ def _set_parameters(config: Path, values: dict[str, str]) -> None:
     config.write_text(text)
 
 
-def _bls(server: TritonServer) -> list[psutil.Process]:
-    """The processes of the BLS, children of the server's: itself, and the collectors."""
-    found = []
-    for model in ("speculative_bls", "_collector"):
-        for child in psutil.Process(server.pid).children(recursive=True):
-            if any(word.endswith(f"{model}/1/model.py") for word in child.cmdline()):
-                found.append(child)
-        if not found:
-            raise client.LoadError("the server has no process of the BLS: see its log")
-    return found
+def _bls(server: TritonServer) -> psutil.Process:
+    """The process of the BLS, a child of the server's."""
+    for child in psutil.Process(server.pid).children(recursive=True):
+        if any(word.endswith("speculative_bls/1/model.py") for word in child.cmdline()):
+            return child
+    raise client.LoadError("the server has no process of the BLS: see its log")
 
 
 def _engine_seconds(server: psutil.Process) -> float:

@@ -3,23 +3,17 @@
 import dataclasses
 import mmap
 import os
-import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 import jinja2
 
 from bench.bls.in_flight import Costs
-from triton.repository import SERVING
+from triton import backends
 
 SOURCE = Path(__file__).with_name("stub_engine")
 LIBRARY = "libtriton_stub.so"  # as Triton derives it from the configuration's backend
 _WORK = struct.Struct("dq")
-
-
-class BuildError(RuntimeError):
-    """The stub engine could not be built; the message says what is missing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +47,9 @@ class Meter:
         return seconds, steps
 
 
-def build(folder: Path) -> Path:
-    """Build the backend into `folder`. Raises BuildError."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        raise BuildError("g++ is not on PATH: apt install g++, the stub engine is a backend of Triton's in C++")
-    library = folder / LIBRARY
-    options = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([compiler, *options, "-o", str(library), str(SOURCE / "stub.cpp")], check=True)
-    return library
+def build() -> Path:
+    """The backend's library."""
+    return backends.library(SOURCE / "stub.cpp")
 
 
 def install(models: Path, name: str, stub: Stub, library: Path) -> None:
@@ -89,14 +77,18 @@ def behind(name: str) -> str:
     return f"{name}_engine"
 
 
-def collect(models: Path, name: str, processes: int) -> None:
+def collect(models: Path, name: str) -> None:
     """Make the model that has the tensors of the decoupled engine behind `name`, and answers all rows at once."""
     config, collector = (models / behind(name) / "config.pbtxt").read_text(), f"{name}_collector"
-    changes = {behind(name): collector, 'backend: "stub"': 'backend: "python"', "decoupled: true": "decoupled: false"}
-    # As the operator's: scalars as clients send them, [n, 1].
-    for here, there in {**changes, "count: 1": f"count: {processes}", "reshape: { shape: [ ] } ": ""}.items():
+    changes = {
+        behind(name): collector,
+        'backend: "stub"': 'backend: "collector"',
+        "decoupled: true": "decoupled: false",
+        "reshape: { shape: [ ] } ": "",  # as the operator's: scalars as clients send them, [n, 1]
+    }
+    for here, there in changes.items():
         config = config.replace(here, there)
-    config += f'\nparameters {{ key: "decoupled_model_name" value {{ string_value: "{behind(name)}" }} }}\n'
-    (models / collector).mkdir()
-    (models / collector / "1").symlink_to(SERVING / "engine_collector" / "1")
+    version = models / collector / "1"
+    version.mkdir(parents=True)
+    (version / backends.collector().name).symlink_to(backends.collector())
     (models / collector / "config.pbtxt").write_text(config)

@@ -24,6 +24,7 @@ def test_the_images_install_from_these_locks() -> None:
         "images/operator/build-requirements.txt",
         "images/operator/requirements.txt",
         "images/reference/requirements.txt",
+        "images/serving/requirements.txt",
     ]
 
 

@@ -120,10 +120,9 @@ def test_engines_are_tensorrt_llms_and_clients_get_one_response(
         for name in ("tensorrt_llm", "tensorrt_llm_draft"):
             assert name not in configs or not configs[name].model_transaction_policy.decoupled
         decoupled = [name for name, is_decoupled in engines.items() if is_decoupled]
-        asked = [
-            configs[name].parameters["decoupled_model_name"].string_value for name in COLLECTORS if name in models
-        ]
-        assert asked == decoupled
+        collectors = [name for name, config in configs.items() if config.backend == "collector"]
+        assert [name.replace("_collector", "_engine") for name in collectors] == decoupled
+        assert all("decoupled_model_name" not in configs[name].parameters for name in collectors), "by their names"
         rows = configs["speculative_bls"].parameters["max_engine_rows"].string_value
         assert rows == (str(configs["speculative_bls"].max_batch_size) if decoupled else "1")
 
@@ -136,9 +135,6 @@ def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
     revision = rendered(slow)
     assert "tensorrt_llm_collector.config.pbtxt" not in revision.files
     assert parsed(revision, "speculative_bls").parameters["max_engine_rows"].string_value == "1"
-
-
-COLLECTORS = ("tensorrt_llm_collector", "tensorrt_llm_draft_collector")
 
 
 def test_all_that_is_rendered_for_collected_calls_belongs_together() -> None:
@@ -154,11 +150,7 @@ def test_all_that_is_rendered_for_collected_calls_belongs_together() -> None:
     engines = CLIENT_MODELS.values()
     assert set(named.values()) <= set(models)
     assert {(name, value) for (name, _), value in named.items()} >= {
-        *(
-            (caller, f"{name}_engine")
-            for name in engines
-            for caller in ("speculative_bls", name, f"{name}_collector")
-        ),
+        *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls", name)),
         *(("speculative_bls", f"{name}_collector") for name in engines),
     }
 

@@ -24,8 +24,9 @@
 #include <thread>
 #include <unordered_set>
 
+#include "../../../../images/serving/collector/errors.h"
+#include "../../../../images/serving/collector/triton.h"
 #include "model.h"
-#include "triton.h"
 
 namespace stub {
 
@@ -43,13 +44,7 @@ void SleepUntil(double moment) {
   }
 }
 
-// Triton's error becomes ours. Raises runtime_error.
-void Check(TRITONSERVER_Error* error) {
-  if (!error) return;
-  std::string message = TRITONSERVER_ErrorMessage(error);
-  TRITONSERVER_ErrorDelete(error);
-  throw std::runtime_error(message);
-}
+using backend::Check;
 
 // A file in memory that other processes read, or engines share. Raises runtime_error.
 template <class T>
@@ -362,17 +357,6 @@ class Engine {
   std::thread thread_;  // the last: it uses all of the above
 };
 
-// Triton's functions return errors; ours throw.
-template <class Action>
-TRITONSERVER_Error* Guarded(Action action) {
-  try {
-    action();
-    return nullptr;
-  } catch (const std::exception& error) {
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, error.what());
-  }
-}
-
 Engine* EngineOf(TRITONBACKEND_ModelInstance* instance) {
   void* state;
   Check(TRITONBACKEND_ModelInstanceState(instance, &state));
@@ -384,24 +368,24 @@ Engine* EngineOf(TRITONBACKEND_ModelInstance* instance) {
 extern "C" {
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
-  return stub::Guarded([&] {
+  return backend::Guarded([&] {
     TRITONBACKEND_Model* model;
     TRITONBACKEND_ArtifactType type;
     const char* folder;
-    stub::Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
-    stub::Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
+    backend::Check(TRITONBACKEND_ModelInstanceModel(instance, &model));
+    backend::Check(TRITONBACKEND_ModelRepository(model, &type, &folder));
     stub::Settings settings(std::string(folder) + "/1/stub.conf");
-    stub::Check(TRITONBACKEND_ModelInstanceSetState(instance, new stub::Engine(settings)));
+    backend::Check(TRITONBACKEND_ModelInstanceSetState(instance, new stub::Engine(settings)));
   });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance) {
-  return stub::Guarded([&] { delete stub::EngineOf(instance); });
+  return backend::Guarded([&] { delete stub::EngineOf(instance); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count) {
-  return stub::Guarded([&] {
+  return backend::Guarded([&] {
     for (uint32_t i = 0; i < count; ++i)
       stub::EngineOf(instance)->Take(std::make_unique<stub::Request>(instance, requests[i]), stub::Inputs(requests[i]));
   });

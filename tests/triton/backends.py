@@ -1,0 +1,38 @@
+"""Triton backends in C++, compiled as the serving image compiles its own, once for all tests."""
+
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from subprocess import run
+
+from triton.harness import REPOSITORY_ROOT
+
+COLLECTOR = REPOSITORY_ROOT / "images/serving/collector"
+
+
+def library(source: Path) -> Path:
+    """`libtriton_<name>.so` of `<name>.cpp`, with headers beside it and the collector's; kept in the user's cache.
+
+    Raises CalledProcessError where it does not compile.
+    """
+    name = f"libtriton_{source.stem}.so"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tandem/backends" / _digest(source)
+    if not (cache / name).exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            made = Path(folder) / name
+            run([sys.executable, COLLECTOR / "build.py", source, made], check=True)
+            made.replace(cache / name)  # at once: others may look for it
+    return cache / name
+
+
+def collector() -> Path:
+    """The library of the serving image's backend `collector`."""
+    return library(COLLECTOR / "collector.cpp")
+
+
+def _digest(source: Path) -> str:
+    files = sorted(path for folder in {COLLECTOR, source.parent} for path in folder.iterdir() if path.is_file())
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
