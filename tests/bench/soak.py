@@ -4,17 +4,20 @@
 
 Streams come and go on the real Triton with the stand-in engines: streamed and unary, with and without drafts,
 with stop words, seeds, logits, several prompts, bad requests, engines that fail or never answer, and clients that
-leave. Each answer is compared
-with the target's own text, each error with the one that is due. Every minute it prints the memory of the BLS
-models and of the server, shared memory, threads and file descriptors; at the end it compares the second half
-with the first. It exits with 1 where something grew by more than 10%, an answer was wrong, or the server died.
+leave: over HTTP, since those that leave over gRPC can end Triton itself (docs/bls.md; `--leave-grpc` shows it). Each
+answer is compared with the target's own text, each error with the one that is due. Every minute it prints the
+memory of the BLS models and of the server, shared memory, threads and file descriptors; at the end it compares the
+second half with the first. It exits with 1 where something grew by more than 10%, an answer was wrong, or the
+server died.
 """
 
+import json
 import queue
 import random
 import tempfile
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -84,33 +87,56 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
+class Server:
+    """Where Triton listens."""
+
+    grpc: str
+    http: str
+    leave_grpc: bool = False
+
+
+@dataclass(frozen=True)
 class Ask:
     """A request and what is due: a text, or words of an error (`kind` "refused")."""
 
     kind: str
-    send: Callable[[str], str]
+    send: Callable[[Server], str]
     due: str
 
 
-def leave(url: str, tensors: dict[str, bls.Array], after: int) -> str:
+def leave(server: Server, prompt: str, after: int) -> str:
     """Stream, and go after some responses."""
-    with bls.Stream(url) as call:
-        call.send(tensors)
+    if not server.leave_grpc:
+        return leave_http(server.http, prompt, after)
+    with bls.Stream(server.grpc) as call:
+        call.send(inputs(prompt, max_tokens=LONG, end_id=-1, stream=True))
         for _ in range(after):
             if call.receive()[1]:
                 break
     return LEFT
 
 
-def streamed(url: str, tensors: dict[str, bls.Array]) -> str:
+def leave_http(url: str, prompt: str, after: int) -> str:
+    """The same over HTTP."""
+    body = {"text_input": prompt, "max_tokens": LONG, "end_id": -1, "stream": True, "exclude_input_in_output": True}
+    asked = urllib.request.Request(f"{url}/v2/models/speculative_bls/generate_stream", json.dumps(body).encode())
+    with urllib.request.urlopen(asked, timeout=STALL_SECONDS) as answer:
+        for _ in range(after):
+            while (line := answer.readline()).strip():
+                if b'"error"' in line:
+                    return str(line)
+    return LEFT
+
+
+def streamed(server: Server, tensors: dict[str, bls.Array]) -> str:
     """The texts of all prompts of a request to the decoupled model."""
-    answers = stream(url, tensors)
+    answers = stream(server.grpc, tensors)
     return "|".join(text(answers, i) for i in range(len(tensors["text_input"])))
 
 
-def answered(url: str, tensors: dict[str, bls.Array]) -> str:
+def answered(server: Server, tensors: dict[str, bls.Array]) -> str:
     """The text of a unary request."""
-    whole: bytes = unary(url, tensors)["text_output"].item()
+    whole: bytes = unary(server.grpc, tensors)["text_output"].item()
     return whole.decode()
 
 
@@ -140,7 +166,7 @@ def choose(rng: random.Random, texts: Texts) -> Ask:
         Ask("refused", partial(answered, tensors=inputs("", max_tokens=length)), "the prompt is empty"),
         Ask(
             "left",
-            partial(leave, tensors=one(max_tokens=LONG, end_id=-1, stream=True), after=rng.randint(1, 6)),
+            partial(leave, prompt=prompts[0], after=rng.randint(1, 6)),
             LEFT,
         ),
     ]
@@ -149,13 +175,13 @@ def choose(rng: random.Random, texts: Texts) -> Ask:
     return seldom if rng.random() < HANGS else rng.choice(asks)
 
 
-def load(url: str, seed: int, end: float, texts: Texts, outcomes: Outcomes) -> None:
+def load(server: Server, seed: int, end: float, texts: Texts, outcomes: Outcomes) -> None:
     """Requests one after the other until `end`, or the server's."""
     rng = random.Random(seed)
     while time.monotonic() < end:
         ask = choose(rng, texts)
         try:
-            got, kind = ask.send(url), ask.kind if ask.kind != "refused" else "answered"
+            got, kind = ask.send(server), ask.kind if ask.kind != "refused" else "answered"
         except InferenceServerException as error:
             got, kind = str(error), "refused"
         except queue.Empty:
@@ -208,11 +234,11 @@ def show(minute: int, figures: dict[str, float], outcomes: Outcomes) -> None:
     console.print(f"{minute:4}  {dict(outcomes.ends)}; {shown}", soft_wrap=True)
 
 
-def target_alone(url: str, threads: ThreadPoolExecutor) -> Texts:
+def target_alone(server: Server, threads: ThreadPoolExecutor) -> Texts:
     """The text of each prompt and length without a draft."""
     keys = [(prompt, length) for prompt in PROMPTS for length in LENGTHS]
     asks = [inputs(prompt, max_tokens=length, num_draft_tokens=0) for prompt, length in keys]
-    return dict(zip(keys, threads.map(lambda tensors: streamed(url, tensors), asks), strict=True))
+    return dict(zip(keys, threads.map(lambda tensors: streamed(server, tensors), asks), strict=True))
 
 
 def main(
@@ -220,6 +246,7 @@ def main(
     streams: Annotated[int, typer.Option(help="Requests at once.")] = 16,
     decoupled: Annotated[bool, typer.Option(help="Engines that answer each row by itself.")] = False,
     separate: Annotated[bool, typer.Option(help="Engines on devices of their own.")] = False,
+    leave_grpc: Annotated[bool, typer.Option(help="Clients leave over gRPC, which can end the server.")] = False,
 ) -> None:
     """Mixed load: each answer checked; memory, shared memory, threads and file descriptors watched."""
     outcomes, samples = Outcomes(), []
@@ -231,16 +258,17 @@ def main(
             **{"separate_devices": separate, "draft_timeout_seconds": DRAFT_SECONDS},
         )
         # The server ends first: where it broke, clients would wait for it for ever.
-        with ThreadPoolExecutor(streams) as threads, TritonServer(made) as server:
-            texts = target_alone(server.grpc_url, threads)
+        with ThreadPoolExecutor(streams) as threads, TritonServer(made) as triton:
+            server = Server(triton.grpc_url, triton.http_url, leave_grpc)
+            texts = target_alone(server, threads)
             end = time.monotonic() + 60 * minutes
-            loads = [threads.submit(load, server.grpc_url, seed, end, texts, outcomes) for seed in range(streams)]
+            loads = [threads.submit(load, server, seed, end, texts, outcomes) for seed in range(streams)]
             while time.monotonic() < end and not outcomes.wrong:
                 time.sleep(min(60.0, max(1.0, 3 * minutes)))
-                samples.append(sample(server))
+                samples.append(sample(triton))
                 show(len(samples), samples[-1], outcomes)
                 if outcomes.stalled():
-                    raise ServerError(f"no request has ended for {STALL_SECONDS:.0f} s\n{server.tail()}")
+                    raise ServerError(f"no request has ended for {STALL_SECONDS:.0f} s\n{triton.tail()}")
             for each in loads:
                 each.result()
     if problems := outcomes.wrong + grown(samples):
