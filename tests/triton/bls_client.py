@@ -2,6 +2,7 @@
 
 import queue
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,14 @@ class Stream:
         self._client.stop_stream(cancel_requests=not self._over)
         self._client.close()
 
-    def send(self, tensors: dict[str, Array], request_id: str = "") -> None:
-        """Send a request."""
+    def send(self, tensors: dict[str, Array], request_id: str = "", outputs: Iterable[str] = ()) -> None:
+        """Send a request, for these outputs only; none: for all that there are."""
         self._client.async_stream_infer(
-            self.model, infer_inputs(tensors), request_id=request_id, enable_empty_final_response=True
+            self.model,
+            infer_inputs(tensors),
+            request_id=request_id,
+            outputs=[triton.InferRequestedOutput(name) for name in outputs] or None,
+            enable_empty_final_response=True,
         )
 
     def receive(self) -> tuple[Response, bool]:

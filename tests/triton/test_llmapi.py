@@ -398,6 +398,21 @@ def test_http_generate_and_generate_stream(server: TritonServer) -> None:
     assert json.loads(post("tensorrt_llm_unary/generate"))["text_output"] == whole["text_output"]
 
 
+@pytest.mark.parametrize("beside", [{"text_input": [TEXTS[3]]}, {"text_input": TEXTS[3], "prompt": TEXTS[3]}])
+def test_load_generators(server: TritonServer, beside: dict[str, Any]) -> None:
+    """GenAI-Perf, then AIPerf, with `--extra-inputs` for this model's names: what else they send is ignored."""
+    body = {"stream": True, "max_tokens": 9, "min_tokens": 9, "exclude_input_in_output": True, **beside}
+    body |= {"streaming": True, "sampling_param_max_tokens": 24, "sampling_param_min_tokens": 24}
+    url = f"{server.http_url}/v2/models/tensorrt_llm/generate_stream"
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60) as reply:
+        assert reply.headers["Content-Type"].startswith("text/event-stream")
+        events = [json.loads(event.removeprefix("data: ")) for event in reply.read().decode().split("\n\n") if event]
+    assert len(events) > 1 and events[0]["text_output"]
+    assert events[-1]["num_output_tokens"] == 24
+    expected = text([unary(server, inputs(TEXTS[3], max_tokens=24, min_tokens=24))])
+    assert "".join(event["text_output"] for event in events) == expected
+
+
 def test_the_startup_probe_succeeds(server: TritonServer) -> None:
     entrypoint = REPOSITORY_ROOT / "images/serving/entrypoint.py"
     command = [sys.executable, str(entrypoint), "probe", "--model", "tensorrt_llm"]
