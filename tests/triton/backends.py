@@ -23,7 +23,9 @@ def library(source: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             made = Path(folder) / name
-            run([sys.executable, COLLECTOR / "build.py", source, made], check=True)
+            # The compiler keeps C++'s library, which it compiles first, with what `make clean` deletes.
+            env = os.environ | {"ZIG_GLOBAL_CACHE_DIR": str(cache.parent / "zig")}
+            run([sys.executable, COLLECTOR / "build.py", source, made], check=True, env=env)
             made.replace(cache / name)  # at once: others may look for it
     return cache / name
 

@@ -15,7 +15,7 @@ from tandem_serving.schedule import Batch, Turn
 
 # So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.
 MOST_LOST = 16
-# A collector has one call at a time, and each engine has two of them: where both are lost, a wave is never answered.
+# Each wave whose answer is lost holds up all its rows until it is given up: with so many still under way, no more.
 LOST_WAVES = 2
 # A call is late when it takes so many times what such calls take, but these seconds at least: a stalled machine or a
 # long prompt beside is no lost answer.

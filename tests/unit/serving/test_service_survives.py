@@ -131,7 +131,7 @@ def test_a_target_call_that_hangs_for_one_sequence_is_not_waited_for_by_the_othe
 def test_when_shared_calls_are_never_answered_sequences_share_none(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where both collectors of an engine wait for a row that is lost."""
+    """As where an engine loses a row now and then."""
     monkeypatch.setattr(flights, "PROMPT_LATE", 0.3)
     held, go = threading.Event(), threading.Event()
 
