@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from triton import bls_client as bls
 from triton.bls_client import Array, Response, ids, inputs, stream, text, unary, words
 from triton.harness import TritonServer
 
 PROMPTS = [json.loads(line)["prompt"] for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()[:4]]
+TOKENIZER = Tokenizer.from_file(str(bls.PAIR / "target/tokenizer.json"))
 MAX_DRAFT = 8
 MAX_TOKENS = 40
 LENGTHS = (1, 3, MAX_DRAFT)
@@ -149,6 +151,67 @@ def test_each_prompt_of_a_request_has_its_own_settings(server: TritonServer) -> 
     assert len({answer["finish_reason"].item() for answer in single}) > 1, "they end for different reasons"
 
 
+@pytest.mark.parametrize("repeated", [False, True], ids=["excluded", "repeated"])
+def test_prompts_as_token_ids_are_those_of_their_texts(server: TritonServer, repeated: bool) -> None:
+    """Of unequal lengths; what fills them up is a token as any other, and no part of them."""
+    more: dict[str, Any] = {"max_tokens": [9, 40, 17, 24], "exclude_input_in_output": not repeated}
+    by_text = inputs(*PROMPTS, **more)
+    tokens = [TOKENIZER.encode(prompt).ids for prompt in PROMPTS]
+    assert len(set(map(len, tokens))) == len(PROMPTS)
+    by_ids = by_text | padded(tokens)
+    del by_ids["text_input"]
+    merged, expected = unary(server.grpc_url, by_ids), unary(server.grpc_url, by_text)
+    for name in ("output_ids", "num_input_tokens", "num_output_tokens", "finish_reason", "text_output"):
+        assert merged[name].tolist() == expected[name].tolist(), name
+    assert merged["num_input_tokens"].ravel().tolist() == [len(row) for row in tokens]
+    streaming = {"stream": np.ones((len(PROMPTS), 1), np.bool_)}
+    streamed, as_text = (stream(server.grpc_url, each | streaming) for each in (by_ids, by_text))
+    for i in range(len(PROMPTS)):
+        assert (ids(streamed, i), text(streamed, i)) == (ids(as_text, i), text(as_text, i))
+
+
+def padded(rows: list[list[int]]) -> dict[str, Array]:
+    """Rows as `input_ids` and `input_lengths`, filled up with a token that means something."""
+    filled = np.full((len(rows), max(map(len, rows))), 7, np.int32)
+    for each, row in zip(filled, rows, strict=True):
+        each[: len(row)] = row
+    return {"input_ids": filled, "input_lengths": np.array([[len(row)] for row in rows], np.int32)}
+
+
+TOWN = 'names = ["' + '東京", "' * 5
+# prompts that the pair goes on with in kind, what else is asked for, and whether the text ends inside a character
+CHARACTERS: list[tuple[str, str, dict[str, Any], bool]] = [
+    ("two bytes", 'x = "' + 'é", "' * 6, {}, False),
+    ("three", TOWN, {}, False),
+    ("four", 's = "' + "🗼" * 12, {}, False),
+    ("cut", 'x = "' + "東" * 16, {}, True),
+    ("a stop word", TOWN, {"stop_words": words(["京"])}, False),
+    ("by logits", TOWN, {"use_draft_logits": TRUE}, False),
+]
+
+
+@pytest.mark.parametrize(("what", "prompt", "more", "cut"), CHARACTERS, ids=[what for what, *_ in CHARACTERS])
+def test_characters_of_several_tokens_stay_whole(
+    server: TritonServer, what: str, prompt: str, more: dict[str, Any], cut: bool
+) -> None:
+    """Rounds end inside them, chunks do not."""
+    alone = stream(server.grpc_url, inputs(prompt, max_tokens=MAX_TOKENS, num_draft_tokens=0, **more))
+    whole = text(alone)
+    assert TOKENIZER.decode(ids(alone)).startswith(whole)
+    assert len(whole.encode()) > len(whole), "it says such characters"
+    assert whole.count("\ufffd") == whole.endswith("\ufffd") == cut
+    inside = 0
+    for k in LENGTHS:
+        chunks = stream(
+            server.grpc_url, inputs(prompt, max_tokens=MAX_TOKENS, num_draft_tokens=k, stream=True, **more)
+        )
+        pieces = [chunk["text_output"].item().decode() for chunk in chunks]
+        assert (ids(chunks), "".join(pieces)) == (ids(alone), whole), k
+        assert "\ufffd" not in "".join(pieces[:-1]), k
+        inside += sum("\ufffd" in TOKENIZER.decode(chunk["output_ids"].ravel().tolist()) for chunk in chunks)
+    assert inside > 0, "the tokens of a chunk begin or end inside a character"
+
+
 def test_a_seed_gives_the_same_whatever_the_load_and_the_draft_length(server: TritonServer) -> None:
     single = ids(stream(server.grpc_url, inputs(PROMPTS[0], max_tokens=32, **SAMPLED)))
     calls = [
@@ -163,15 +226,51 @@ def test_a_seed_gives_the_same_whatever_the_load_and_the_draft_length(server: Tr
     assert ids(stream(server.grpc_url, inputs(PROMPTS[0], max_tokens=32, **other))) != single
 
 
-def test_by_logits_greedy_is_the_target_s_and_sampling_is_reproducible(server: TritonServer) -> None:
-    logits: dict[str, Any] = {"use_draft_logits": TRUE, "max_tokens": 32}
-    for prompt in PROMPTS[:3]:
-        alone = ids(stream(server.grpc_url, inputs(prompt, max_tokens=32, num_draft_tokens=0)))
-        assert ids(stream(server.grpc_url, inputs(prompt, num_draft_tokens=4, **logits))) == alone
-    once = [
-        ids(stream(server.grpc_url, inputs(PROMPTS[0], num_draft_tokens=4, **logits, **SAMPLED))) for _ in range(2)
-    ]
-    assert once[0] == once[1]
+GREEDY = [(what, more) for what, more, _ in REQUESTS if not {"top_k", "top_p"} & more.keys()]
+
+
+@pytest.mark.parametrize(("what", "more"), GREEDY, ids=[what for what, _ in GREEDY])
+def test_by_logits_every_greedy_step_is_the_target_s(server: TritonServer, what: str, more: dict[str, Any]) -> None:
+    """Its log probs and logits too, which are not those that the draft handed over."""
+    asked = {"max_tokens": MAX_TOKENS, **SCORES, **more}
+    for prompt, k in zip(PROMPTS, LENGTHS, strict=False):
+        alone = stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked))
+        call = inputs(prompt, num_draft_tokens=k, stream=True, use_draft_logits=TRUE, **asked)
+        same(alone, stream(server.grpc_url, call), f"{what}, k = {k}")
+
+
+def test_by_logits_the_scores_of_a_sample_are_the_target_s(server: TritonServer) -> None:
+    """On each round: the logits that the target engine by itself has after each of its beginnings."""
+    asked: dict[str, Any] = {"max_tokens": MAX_TOKENS, "use_draft_logits": TRUE, "temperature": 0.8, "top_k": 40}
+    for prompt, k in zip(PROMPTS, LENGTHS, strict=False):
+        call = inputs(prompt, num_draft_tokens=k, stream=True, seed=k, end_id=-1, **asked, **SCORES)
+        chunks = stream(server.grpc_url, call)
+        drafted, accepted = (chunks[-1][f"total_{name}_tokens"].item() for name in ("draft", "accepted_draft"))
+        assert 0 < accepted < drafted, "some are kept, some refused"
+        tokens = ids(chunks)
+        assert len(tokens) == MAX_TOKENS
+        expected = after_each(server, TOKENIZER.encode(prompt).ids, tokens)
+        logits = gathered(chunks, "generation_logits", (2048,))
+        np.testing.assert_allclose(logits, expected, atol=1e-3)
+        scaled = expected / np.float32(asked["temperature"])
+        likely = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+        log_probs = gathered(chunks, "output_log_probs", ())
+        np.testing.assert_allclose(log_probs, likely[np.arange(len(tokens)), tokens], atol=1e-3)
+        assert chunks[-1]["cum_log_probs"].item() == pytest.approx(float(log_probs.sum()), abs=1e-3)
+
+
+def after_each(server: TritonServer, prompt: list[int], tokens: list[int]) -> Array:
+    """The target's logits float32[n, V] before each of the tokens: a call with a row for each."""
+    rows = padded([prompt + tokens[:i] for i in range(len(tokens))])
+    one = np.ones((len(tokens), 1), np.int32)
+    asked = {"request_output_len": one, "return_generation_logits": one.astype(np.bool_)}
+    answer = unary(server.grpc_url, rows | asked, "tensorrt_llm")
+    return answer["generation_logits"].reshape(len(tokens), -1)
+
+
+def test_by_logits_sampling_is_reproducible(server: TritonServer) -> None:
+    call = inputs(PROMPTS[0], num_draft_tokens=4, max_tokens=32, use_draft_logits=TRUE, **SAMPLED)
+    assert ids(stream(server.grpc_url, call)) == ids(stream(server.grpc_url, call))
 
 
 def test_by_logits_the_distribution_is_the_target_s(server: TritonServer) -> None:

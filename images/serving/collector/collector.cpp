@@ -171,6 +171,7 @@ class Call {
     });
     uint64_t end = Now(), rows = std::max<size_t>(1, responses_.size());
     bool success = !error && !lost;
+    responses_.clear();  // they need the model instance's allocator, and our request keeps the model loaded
     // Whatever is wrong with statistics, or with who asked: the request must go back.
     for (auto* each : {
              error, lost,
@@ -206,8 +207,7 @@ class Call {
   }
 
   static Row Read(TRITONSERVER_InferenceResponse* response) {
-    if (auto* error = TRITONSERVER_InferenceResponseError(response))  // it stays the response's
-      throw Failure(TRITONSERVER_ErrorMessage(error), TRITONSERVER_ErrorCode(error));
+    Check(TRITONSERVER_InferenceResponseError(response));  // a copy, which is ours, whatever tritonserver.h says
     uint32_t count;
     Check(TRITONSERVER_InferenceResponseOutputCount(response, &count));
     Row row;

@@ -61,7 +61,8 @@ inline std::vector<Row> Ordered(std::vector<Row> rows) {
   if (rows.size() < 2) return rows;
   auto index = [](const Row& row) {
     auto found = row.find(kIndex);
-    if (found == row.end() || found->second.type != TRITONSERVER_TYPE_INT32)
+    if (found == row.end() || found->second.type != TRITONSERVER_TYPE_INT32 ||
+        Elements(found->second.shape.data(), found->second.shape.size()) != 1)
       throw Failure("the engine answered a row of several without int32 batch_index");
     return *reinterpret_cast<const int32_t*>(found->second.data);
   };
