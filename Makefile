@@ -67,6 +67,8 @@ unit: venv ## Unit tests (minutes)
 
 .PHONY: triton
 triton: venv ## The Triton models on a real Triton server (CPU)
+	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.
+	@$(PY) -c 'from triton import backends; backends.collector()'
 	$(PY) -m pytest tests/triton -n 2 --dist loadfile
 
 .PHONY: fetcher

@@ -74,7 +74,6 @@ ANSWERS: list[tuple[str, list[Row], dict[str, Any]]] = [
         {"ids": [[[1]], [[2]]], "halves": [[0, 0], [0.5, 1.5]]},
     ),
     ("a single row, without its index", [{"ids": ["int32", [[[6]]]]}], {"ids": [[[6]]]}),
-    ("one that is not answered", [row(0, [[1]]), None], {"ids": [[[1]]]}),
 ]
 
 
@@ -104,6 +103,9 @@ FAULTS: list[tuple[str, list[Row], str, str]] = [
         "rows whose ids do not fit together",
     ),
     ("two rows in one", [row(0, [[1]]), row(1, ids=["int32", [[[2]], [[3]]]])], "INTERNAL", "do not fit together"),
+    ("one is missing", [row(0, [[1]]), None], "INTERNAL", "the engine answered 1 of 2 rows of a call"),
+    ("nobody's", [row(0, [[1]]), row(2, [[2]])], "INTERNAL", "no row with batch_index 1, or another twice"),
+    ("one twice", [row(1, [[1]]), row(1, [[2]])], "INTERNAL", "no row with batch_index 0, or another twice"),
     ("nothing", [None, None], "INTERNAL", "the engine ended a call without an answer"),
 ]
 

@@ -104,7 +104,7 @@ class Call {
 
  private:
   // The data stay where they are: of our request, which is released after the engine's.
-  void PassInputs(TRITONSERVER_InferenceRequest* inner) const {
+  void PassInputs(TRITONSERVER_InferenceRequest* inner) {
     uint32_t count;
     Check(TRITONBACKEND_RequestInputCount(request_, &count));
     for (uint32_t i = 0; i < count; ++i) {
@@ -116,6 +116,7 @@ class Call {
       Check(TRITONBACKEND_RequestInputByIndex(request_, i, &input));
       Check(TRITONBACKEND_InputProperties(input, &name, &type, &shape, &dims, nullptr, &buffers));
       Check(TRITONSERVER_InferenceRequestAddInput(inner, name, type, shape, dims));
+      rows_ = shape[0];  // of all inputs: the model has a max_batch_size
       for (uint32_t j = 0; j < buffers; ++j) {
         const void* buffer;
         uint64_t bytes;
@@ -187,7 +188,7 @@ class Call {
     for (const auto& each : responses_)
       if (Row row = Read(each.get()); !row.empty()) rows.push_back(std::move(row));
     if (rows.empty()) throw Failure("the engine ended a call without an answer");
-    rows = Ordered(std::move(rows));
+    rows = Ordered(std::move(rows), rows_);
     for (const auto& name : wanted_) {
       auto has = std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.count(name); });
       if (has == rows.end()) continue;
@@ -232,6 +233,7 @@ class Call {
   const uint64_t begun_;
   TRITONBACKEND_ModelInstance* instance_;
   TRITONBACKEND_Request* request_;
+  size_t rows_ = 0;
   std::vector<std::string> wanted_;
   std::mutex mutex_;  // of the responses
   std::vector<Response> responses_;

@@ -56,9 +56,13 @@ struct Tensor {
 
 using Row = std::map<std::string, Tensor>;
 
-// The rows by their index. Raises Failure where one of several does not tell it.
-inline std::vector<Row> Ordered(std::vector<Row> rows) {
-  if (rows.size() < 2) return rows;
+// The rows of a call of so many, by their index. Raises Failure where one is missing, or one of several does not tell
+// its index.
+inline std::vector<Row> Ordered(std::vector<Row> rows, size_t count) {
+  if (rows.size() != count)
+    throw Failure(
+        "the engine answered " + std::to_string(rows.size()) + " of " + std::to_string(count) + " rows of a call");
+  if (count == 1) return rows;
   auto index = [](const Row& row) {
     auto found = row.find(kIndex);
     if (found == row.end() || found->second.type != TRITONSERVER_TYPE_INT32 ||
@@ -67,6 +71,9 @@ inline std::vector<Row> Ordered(std::vector<Row> rows) {
     return *reinterpret_cast<const int32_t*>(found->second.data);
   };
   std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return index(a) < index(b); });
+  for (size_t i = 0; i < count; ++i)
+    if (index(rows[i]) != int64_t(i))
+      throw Failure("the engine answered no row with batch_index " + std::to_string(i) + ", or another twice");
   return rows;
 }
 
