@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from builder import base, engines
+from builder import base, engines, inputs
 from builder.build import Plan, build
 from builder.cache import UNFINISHED, Cache
 from builder.engines import Build
@@ -182,6 +182,14 @@ def test_build_arguments(base_ref: str | None, wheels: Path | None, expected: li
     wanted = Build(Path("/c"), "images/x/Containerfile", "r:1", base_ref, wheels)
     end = ["--file", "/c/images/x/Containerfile", "--tag", "r:1", "/c"]
     assert wanted.arguments() == [*expected, *end], reason
+
+
+def test_a_base_of_our_own_takes_the_place_of_each_that_a_containerfile_names() -> None:
+    """Also of that which compiles: none is to be had without a registry."""
+    bases = inputs.bases(IMAGES.parent, SERVING)
+    wanted = Build(Path("/c"), SERVING.containerfile, "r:1", "localhost/b:1", None, bases)
+    given = [word for word in wanted.arguments() if word.endswith("BASE=localhost/b:1")]
+    assert given == ["BASE=localhost/b:1", "BUILD_BASE=localhost/b:1"]
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones(tmp_path: Path) -> None:

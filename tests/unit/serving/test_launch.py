@@ -87,6 +87,13 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     assert (models / "engine" / "1" / "model.py").read_text() == "# a model\n"
 
 
+def test_a_model_may_bring_a_backend_instead_of_code(revision: Path, tmp_path: Path) -> None:
+    version = tmp_path / "image" / "models" / "engine" / "1"
+    (version / "model.py").rename(version / "libtriton_some.so")
+    assemble(read_plan(revision), tmp_path / "models")
+    assert (tmp_path / "models" / "engine" / "1" / "libtriton_some.so").is_file()
+
+
 def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARK", "the image's")
     change(revision, server={"command": [sys.executable, "-c", SERVER, "--model-repository=elsewhere"]})
