@@ -12,7 +12,7 @@ from triton.harness import REPOSITORY_ROOT
 COLLECTOR = REPOSITORY_ROOT / "images/serving/collector"
 
 
-def library(source: Path) -> Path:
+def compiled(source: Path) -> Path:
     """`libtriton_<name>.so` of `<name>.cpp`, with headers beside it and the collector's; kept in the user's cache.
 
     Raises CalledProcessError where it does not compile.
@@ -32,7 +32,7 @@ def library(source: Path) -> Path:
 
 def collector() -> Path:
     """The library of the serving image's backend `collector`."""
-    return library(COLLECTOR / "collector.cpp")
+    return compiled(COLLECTOR / "collector.cpp")
 
 
 def _digest(source: Path) -> str:

@@ -49,7 +49,7 @@ class Meter:
 
 def build() -> Path:
     """The backend's library."""
-    return backends.library(SOURCE / "stub.cpp")
+    return backends.compiled(SOURCE / "stub.cpp")
 
 
 def install(models: Path, name: str, stub: Stub, library: Path) -> None:

@@ -6,7 +6,7 @@ id and `stop` set, which every version of Triton can send.
 
 Each call gets one response. An engine that is not decoupled gives it by itself, and clients can call it too. One
 that is decoupled answers each row by itself: a call of one row goes to it, a call of several to the model that
-collects its rows (`adapter/collector.py`).
+collects its rows (`images/serving/collector`).
 
 A call holds a row for each sequence: `input_ids` int32[B, n], filled up to the longest (`input_lengths` says
 where a row ends), `draft_input_ids` int32[B, k], the rest int32/float32[B, 1]; so does the response:
