@@ -68,7 +68,7 @@ unit: venv ## Unit tests (minutes)
 .PHONY: triton
 triton: venv ## The Triton models on a real Triton server (CPU)
 	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.
-	@$(PY) -c 'from triton import backends; backends.collector()'
+	@$(PY) -c 'from triton import backends; backends.collector(); backends.front()'
 	$(PY) -m pytest tests/triton -n 2 --dist loadfile
 
 .PHONY: fetcher

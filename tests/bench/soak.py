@@ -52,7 +52,7 @@ PROMPTS = [f"def f{i}(" + "x, " * (i % 40) for i in range(64)]
 STOP = ["def", "\n\n"]
 LEFT = "client left"
 MODELS = {
-    "speculative_bls",
+    "speculative_bls_loop",
     "tensorrt_llm_bls",
     "tensorrt_llm",
     "tensorrt_llm_draft",
@@ -206,7 +206,7 @@ def sample(server: TritonServer) -> dict[str, float]:
     models = dict(map(named, process.children()))
     if dead := MODELS - set(models):
         raise ServerError(f"models that died: {', '.join(sorted(dead))}\n{server.tail()}")
-    watched = {"BLS": models["speculative_bls"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
+    watched = {"BLS": models["speculative_bls_loop"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
     memory = {name: each.memory_info() for name, each in watched.items()}
     return {
         **{name: each.rss - each.shared for name, each in memory.items()},

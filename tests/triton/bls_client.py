@@ -13,13 +13,14 @@ import numpy.typing as npt
 import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
+from tandem.render.v1.bls import FRONTS
 from triton.harness import REPOSITORY_ROOT
 from triton.repository import CLIENT_MODELS, COLLECTORS, assemble, variables
 
 PAIR = REPOSITORY_ROOT / "images/reference/pair"
 STAND_IN = Path(__file__).with_name("stand_in_engine")
 ENGINES = ["tensorrt_llm", "tensorrt_llm_draft"]
-SERVING = ["preprocessing", "postprocessing", "speculative_bls", "tensorrt_llm_bls"]
+SERVING = ["preprocessing", "postprocessing", *FRONTS, "speculative_bls_loop", "tensorrt_llm_bls"]
 SECONDS = 300
 
 Array = npt.NDArray[Any]
@@ -35,6 +36,7 @@ def repository(folder: Path, engine: str, **changes: Any) -> Path:
     collects = values["collects"]
     engines = [f"{name}_engine" for name in ENGINES] if collects else ENGINES
     before = [*CLIENT_MODELS, *COLLECTORS] if collects and engine in ("reference", "stand-in") else []
+    before += [f"{engines[0]}_rounds"] if values["rounds"] else []
     assemble(folder, SERVING + before + ([*engines, "ensemble"] if engine == "reference" else []), values)
     if engine == "stand-in":
         template = jinja2.Template((STAND_IN / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)

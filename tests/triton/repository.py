@@ -6,7 +6,7 @@ from typing import Any
 
 import jinja2
 
-from tandem.render.v1.bls import CODELESS
+from tandem.render.v1.bls import CODELESS, FRONTS
 from triton import backends
 from triton.harness import REPOSITORY_ROOT
 
@@ -15,6 +15,7 @@ ENGINES = REPOSITORY_ROOT / "images/reference/models"
 SERVING = REPOSITORY_ROOT / "images/serving/models"
 CLIENT_MODELS = ("tensorrt_llm", "tensorrt_llm_draft")
 COLLECTORS = tuple(f"{name}_collector" for name in CLIENT_MODELS)
+ROUNDS = ("tensorrt_llm_rounds", "tensorrt_llm_engine_rounds")
 SOURCES = dict.fromkeys(CLIENT_MODELS, ENGINES / "tensorrt_llm")
 COLLECTED = {
     **dict.fromkeys(CLIENT_MODELS, SERVING / "engine_unary"),
@@ -33,6 +34,7 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any
         "max_draft_len": 8 if draft else 0,
         "decoupled": False,
         "collects": False,
+        "rounds": draft is not None and changes.get("max_engine_rows", 1) > 1,
         "target": _role(target),
         "draft": _role(draft) if draft else None,
         "request_timeout_seconds": 300,
@@ -60,9 +62,13 @@ def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> 
         (destination / "config.pbtxt").write_text(config)
         if model in CODELESS:
             (destination / "1").mkdir()
-        elif model in COLLECTORS:
+        elif model in (*COLLECTORS, *ROUNDS, *FRONTS):
+            made = (
+                backends.collector if model in COLLECTORS else backends.rounds if model in ROUNDS else backends.front
+            )
+            library = made()
             (destination / "1").mkdir()
-            (destination / "1" / backends.collector().name).symlink_to(backends.collector())
+            (destination / "1" / library.name).symlink_to(library)
         else:
             (destination / "1").symlink_to(sources.get(model, SERVING / model) / "1")
     return folder

@@ -19,6 +19,7 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import Array, ids, inputs, stream, text, unary, words
+from triton.bls_servers import ENGINES, MAX_DRAFT, TEXTS, serve
 from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.stand_in import (
     BOTH_HANG,
@@ -32,22 +33,7 @@ from triton.stand_in import (
 )
 from triton.waits import counted, eventually, metric
 
-MAX_DRAFT = 8
-DRAFT_TIMEOUT = 6.0
-"""More than a machine stands still for now and then: a draft that is given up accepts nothing."""
-PROMPTS = [json.loads(line) for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()]
-TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
-
-
-def serve(folder: Any, engine: str, rows: int, collects: bool = False) -> Iterator[TritonServer]:
-    """Where rows are collected, the engines are on devices of their own: cohorts alternate, few draft ahead."""
-    limits = {"max_draft_len": MAX_DRAFT, "draft_timeout_seconds": DRAFT_TIMEOUT, "max_engine_rows": rows}
-    made = bls.repository(folder, engine, collects=collects, separate_devices=collects, **limits)
-    with TritonServer(made) as server:
-        yield server
-
-
-ENGINES = [("reference", 1), ("reference", 64), ("reference", 64, True), ("stand-in", 64)]
+TRUE = np.array([[True]])
 
 
 @pytest.fixture(scope="module", params=ENGINES, ids=str)
@@ -178,7 +164,6 @@ def test_without_its_draft_a_request_goes_on(faulty: TritonServer, fault: int) -
 
 
 FIRST_TOKEN = 300  # of the stand-in
-TRUE = np.array([[True]])
 
 
 def test_handles_of_fast_logits_pass_untouched(faulty: TritonServer) -> None:

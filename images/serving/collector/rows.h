@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "errors.h"
+#include "inner.h"
 
-namespace collector {
-
-using backend::Failure;
-using Shape = std::vector<int64_t>;
+namespace backend {
 
 constexpr const char* kIndex = "batch_index";  // int32[1, 1]: TensorRT-LLM's name for a response's row
 
@@ -55,6 +53,27 @@ struct Tensor {
 };
 
 using Row = std::map<std::string, Tensor>;
+
+// Whether a response has so many rows.
+inline bool Has(const Row& all, size_t count) {
+  const Shape& shape = all.begin()->second.shape;
+  return !shape.empty() && shape[0] == int64_t(count);
+}
+
+// The rows of a response that has all of them. Raises Failure where it has not.
+inline std::vector<Row> Parted(const Row& all, size_t count) {
+  std::vector<Row> rows(count);
+  for (const auto& [name, tensor] : all) {
+    if (tensor.shape.empty() || tensor.shape[0] != int64_t(count))
+      throw Failure("the engine answered " + name + " for another number of rows than the " + std::to_string(count) +
+                    " of a call");
+    Shape shape = tensor.shape;
+    shape[0] = 1;
+    size_t step = Elements(shape.data(), shape.size()) * Bytes(tensor.type);
+    for (size_t i = 0; i < count; ++i) rows[i][name] = {tensor.type, shape, tensor.data + i * step};
+  }
+  return rows;
+}
 
 // The rows of a call of so many, by their index. Raises Failure where one is missing, or one of several does not tell
 // its index.
@@ -118,4 +137,4 @@ inline void Stack(const std::vector<Row>& rows, const std::string& name, const S
   }
 }
 
-}  // namespace collector
+}  // namespace backend

@@ -34,17 +34,34 @@ class Call(NamedTuple):
     first: bool = False
 
 
+class Served(NamedTuple):
+    """What the server tells of a round that it made by itself, see images/serving/collector/rounds.cpp.
+
+    Seconds of its draft (0: not known) and of its verification, of `draft_length` tokens; the calls of one `group`,
+    so many `members`, were verified together.
+    """
+
+    draft_seconds: float
+    target_seconds: float
+    group: int
+    members: int
+    draft_length: int = 0
+
+
 class Output(NamedTuple):
     """New tokens of an engine; `log_probs` float32[len(ids)], `logits` float[len(ids), V].
 
     With fast logits a draft's `logits` are a handle, float32[1, m], that means something to the engines alone.
-    `figures` are the call's performance metrics by TensorRT-LLM's names.
+    `figures` are the call's performance metrics by TensorRT-LLM's names. Of a whole round `ids` are the target's,
+    `drafted` what was drafted.
     """
 
     ids: list[int]
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
     figures: Mapping[str, int] | None = None
+    drafted: list[int] | None = None
+    served: Served | None = None
 
 
 class Step(NamedTuple):

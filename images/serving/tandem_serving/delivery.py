@@ -6,28 +6,29 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from queue import SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 log = logging.getLogger("tandem.delivery")
 
-Send = Callable[[], None]
-Make = Callable[[], Send]
+Make = Callable[[], Sequence[T] | None]
 
 
-class _Wave(NamedTuple):
-    makes: list[Make]
+class _Wave(NamedTuple, Generic[T]):
+    makes: list[Make[T]]
     urgent: bool
 
 
-class Delivery:
+class Delivery(Generic[T]):
     """Steps of one sequence are delivered in order, of different ones side by side.
 
-    What a wave brings is made together, then sent together: between two responses the processors do the server's
-    work, and have to fetch ours again.
+    What a wave brings is made, then sent together: a response costs more than all of the texts in it, and between two
+    the processors do the server's work, and have to fetch ours again.
 
     With `waves` it makes way, unless for what is urgent: no work begins while a `hurry` lasts, since the interpreter
     runs one thread at a time and engines that wait for their next call cost every sequence. Nor in the first `GRACE`
@@ -39,9 +40,16 @@ class Delivery:
 
     GRACE = 0.0007
 
-    def __init__(self, threads: int = 2, waves: bool = True, most_behind: float = math.inf) -> None:
-        # Sending waits for the server, without the interpreter's lock: two threads overlap that.
-        self._queues: list[SimpleQueue[_Wave | None]] = [SimpleQueue() for _ in range(threads)]
+    def __init__(
+        self,
+        send: Callable[[list[T]], None] = lambda made: None,
+        threads: int = 1,
+        waves: bool = True,
+        most_behind: float = math.inf,
+    ) -> None:
+        """`send` sends what is made of a wave. More `threads` send more often, each a part."""
+        self._send = send
+        self._queues: list[SimpleQueue[_Wave[T] | None]] = [SimpleQueue() for _ in range(threads)]
         self._waves = waves
         self._most_behind = most_behind
         self._behind = 0  # steps in line
@@ -58,13 +66,13 @@ class Delivery:
         for thread in self._threads:
             thread.start()
 
-    def put(self, sequence: Hashable, send: Send) -> None:
-        """Send something after all earlier steps of a sequence."""
-        self.put_wave([(sequence, lambda: send)])
+    def put(self, sequence: Hashable, action: Callable[[], None]) -> None:
+        """Do something after all earlier steps of a sequence."""
+        self.put_wave([(sequence, action)])
 
-    def put_wave(self, steps: Iterable[tuple[Hashable, Make]], urgent: bool = False) -> None:
+    def put_wave(self, steps: Iterable[tuple[Hashable, Make[T]]], urgent: bool = False) -> None:
         """Deliver steps of sequences, each after all earlier ones of its sequence; `urgent`: without making way."""
-        parts: dict[int, list[Make]] = {}
+        parts: dict[int, list[Make[T]]] = {}
         for sequence, make in steps:
             parts.setdefault(id(sequence) // 64 % len(self._queues), []).append(make)
         with self._caught_up:
@@ -111,16 +119,26 @@ class Delivery:
             time.sleep(rest)
             self._free.wait()
 
-    def _work(self, queue: SimpleQueue[_Wave | None]) -> None:
-        while (wave := queue.get()) is not None:
-            sends = [self._do(make, wave.urgent) for make in wave.makes]
-            for send in sends:
-                if send:
-                    self._do(send, wave.urgent)
+    def _work(self, queue: SimpleQueue[_Wave[T] | None]) -> None:
+        while (wave := self._next(queue)) is not None:
+            made = [each for make in wave.makes for each in self._do(make, wave.urgent) or ()]
+            if made:
+                self._do(partial(self._send, made), wave.urgent)
             with self._caught_up:
                 self._behind -= len(wave.makes)
                 if self._behind <= self._most_behind:
                     self._caught_up.notify_all()
+
+    def _next(self, queue: SimpleQueue[_Wave[T] | None]) -> _Wave[T] | None:
+        """The next in line. Where sequences make their own calls, all that are: else each step goes by itself."""
+        wave = queue.get()
+        while wave and not self._waves and not queue.empty():
+            more = queue.get()
+            if more is None:
+                queue.put(None)
+                break
+            wave.makes.extend(more.makes)
+        return wave
 
     def _do(self, part: Callable[[], R], urgent: bool) -> R | None:
         if not urgent:

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from tandem_serving.call_costs import TAKEN_IN
-from tandem_serving.calls import LONGEST_SPAN, Role
+from tandem_serving.calls import LONGEST_SPAN, Role, Served
 from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation
 from tandem_serving.policy import Policy
@@ -38,7 +38,8 @@ class Flight:
 
     `left`: turns without an answer, by row. `off`: the target ran alone when it began, for all; `beside`: it began
     beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes; `mixed`:
-    many calls beside it draft another number of tokens, which counts where the engine merges calls.
+    many calls beside it draft another number of tokens, which counts where the engine merges calls. `served`: what
+    the server told of it.
     """
 
     batch: Batch[Generation]
@@ -52,6 +53,7 @@ class Flight:
     given_up: bool = False
     stop_at: float = 0.0
     pause: float = STOP_AGAIN
+    served: Served | None = None
 
     @property
     def length(self) -> int:
@@ -92,10 +94,14 @@ class Flights:
         """An engine call begins."""
         beside = any(_passes(other) for other in self._flights if not other.given_up)
         flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.alone, beside=beside)
-        seconds = self._foresight.expected(max(turn.call.output_len for turn in batch.turns), batch.role)
-        if batch.role == "draft" and seconds is not None:
+        length = max(turn.call.output_len for turn in batch.turns)
+        seconds = self._foresight.expected(length, batch.role)
+        if batch.role == "draft" and batch.via == "engine" and seconds is not None:
             flight.due = started + seconds
         flight.late = started + self._patience(batch, seconds)
+        if batch.via == "round":  # a draft takes far less: this leaves a verification as long as by itself
+            expected = self._foresight.expected(length + 1, "target")
+            flight.late += TARGET_LATE if expected is None else max(TARGET_LATE - DRAFT_LATE, LATE * expected)
         self._flights[flight] = None
         flight.mixed = self._mixed(flight)
         return flight
@@ -132,7 +138,7 @@ class Flights:
         if batch.role == "draft":
             known = math.inf if prompt or seconds is None else max(DRAFT_LATE, LATE * seconds)
             return min(self._draft_timeout, known)
-        if len(batch.turns) == 1:  # nobody else waits, and its request has a timeout
+        if len(batch.turns) == 1 and batch.via == "engine":  # nobody else waits, and its request has a timeout
             return math.inf
         return max(PROMPT_LATE if prompt or seconds is None else TARGET_LATE, LATE * (seconds or 0.0))
 
@@ -171,6 +177,10 @@ class Flights:
         if flight.left or (batch.wave and flight.beside):
             return
         prompt = sum(len(turn.call.ids) for turn in batch.turns if turn.call.first)
+        if batch.via == "round":
+            self._time_round(flight, prompt)
+        if batch.via != "engine":  # what joins a verification waits for it
+            return
         if not prompt and (batch.role == "draft" or batch.wave):
             self._foresight.timed(batch.role, max(turn.call.output_len for turn in batch.turns), seconds)
         told = batch.wave or not (self._waves or flight.mixed)
@@ -185,6 +195,19 @@ class Flights:
         # Where waves of drafts end meanwhile, the target is not by itself any more.
         elif self._landed["draft"] <= flight.started and _tells_steps(batch):
             self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
+
+    def _time_round(self, flight: Flight, prompt: int) -> None:
+        """The same of a round that the server made: it went the way of one call, and nothing was in its way."""
+        lengths = [turn.call.output_len for turn in flight.batch.turns]
+        served, longest = flight.served, max(lengths)
+        if served and served.draft_seconds:
+            if not prompt:
+                self._foresight.timed("draft", longest, served.draft_seconds)
+            self._policy.timed("draft", sum(lengths) / longest, longest, served.draft_seconds, prompt)
+        if served and served.members == 1:  # new prompts join others
+            k = served.draft_length  # a draft made ahead may have been shorter than asked
+            self._foresight.timed("target", k + 1, served.target_seconds)
+            self._policy.timed("target", len(lengths), k, served.target_seconds)
 
 
 def _tells_steps(batch: Batch[Generation]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import random
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +15,17 @@ from tandem_serving import metrics as m
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.calls import Role, Step
 from tandem_serving.chunks import Chunk, Writer
-from tandem_serving.delivery import Make, Send
+from tandem_serving.delivery import Make
 from tandem_serving.errors import FAILED, EngineError, Survived
 from tandem_serving.inputs import Array
-from tandem_serving.jobs import Job
+from tandem_serving.jobs import Job, Parcel
 from tandem_serving.loop import Loop
 
 log = logging.getLogger("tandem.generation")
 
 SMALL = 64  # bytes of a tensor
+_numbers = itertools.count(random.getrandbits(60))  # other processes call the same engines
+MakeChunks = Make[Parcel[Chunk]]
 _UNCOUNTED = Survived("a step could not be counted")
 
 
@@ -63,6 +67,15 @@ class Binding:
         return tuple(shapes), self.outputs, self.seeded
 
 
+class Key(NamedTuple):
+    """Sequences of equal key can share engine calls. `whole_rounds`: the server may draft and verify for them at
+    once."""
+
+    bindings: Hashable
+    reproducible: bool
+    whole_rounds: bool
+
+
 class _Written(NamedTuple):
     """What a step gave its client: `tokens` of it, without those behind a stop word; `over`: it was the last."""
 
@@ -77,7 +90,7 @@ class Generation:
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
     on what else runs. `isolated`: its calls failed together with others', so they go by themselves. `over`: its
-    last token is known; `retired`: it makes no more calls.
+    last token is known; `retired`: it makes no more calls. `number`: names it, to the server.
     """
 
     job: Job[Chunk]
@@ -92,13 +105,16 @@ class Generation:
     isolated: bool = False
     over: bool = False
     retired: bool = False
-    key: Hashable = ()
+    number: int = field(default_factory=lambda: next(_numbers))
+    key: Key = field(init=False)
     _told: float = 0.0
     _undrafted: bool = False
 
     def __post_init__(self) -> None:
         """Compute the key once: it is compared at every call."""
-        self.key = tuple((role, binding.key) for role, binding in self.bindings.items()), self.reproducible
+        keys = tuple((role, binding.key) for role, binding in self.bindings.items())
+        alike = len({key for _, key in keys}) == 1  # both engines get the same tensors
+        self.key = Key(keys, self.reproducible, alike and self.loop.pads and not self.reproducible)
 
     @property
     def heard_of(self) -> bool:
@@ -110,8 +126,8 @@ class Generation:
         """Whether anybody waits for more of it."""
         return not self.over and not self.job.over
 
-    def take(self, step: Step) -> Make:
-        """Take a step; what need not be known now is left to the delivery: making its responses and sending them."""
+    def take(self, step: Step) -> MakeChunks:
+        """Take a step; what need not be known now is left to the delivery: making its chunks and sending them."""
         self.over = bool(step.finish)
         if not self.writer.stops_on_text:
             return lambda: self._make(step, None)
@@ -129,30 +145,17 @@ class Generation:
         chunks = self.writer.write(step)
         return _Written(chunks, self.writer.used, self.writer.over)
 
-    def _make(self, step: Step, written: _Written | None) -> Send:
-        sends: list[Send] = []
+    def _make(self, step: Step, written: _Written | None) -> list[Parcel[Chunk]]:
         try:
             written = written or self._write(step)
             with _UNCOUNTED:
                 self._count(step, written)
-            sends = [self.job.prepare(chunk) for chunk in written.chunks]
-        except Exception:  # of text or tensors, whatever it is: its client must hear of it, and others' steps go on
+        except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
-            self._fail()
-        return lambda: self._send(sends)
-
-    def _send(self, sends: list[Send]) -> None:
-        try:
-            for send in sends:
-                send()
-        except Exception:  # of Triton's sender, whatever it is: the same
-            log.exception("a response could not be sent")
-            self._fail()
-
-    def _fail(self) -> None:
-        """Tell the client, and nobody else: without an answer it would wait for ever."""
-        self.over = True
-        self.job.fail(EngineError(FAILED))
+            self.over = True
+            self.job.fail(EngineError(FAILED))
+            return []
+        return [Parcel(self.job, chunk) for chunk in written.chunks]
 
     def _count(self, step: Step, written: _Written) -> None:
         told, now, metrics = self._told, time.monotonic(), self.metrics

@@ -12,11 +12,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from tandem_serving.errors import CancelledError, RequestTimeoutError, ServingError, Survived
+from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestTimeoutError, ServingError, Survived
 
 log = logging.getLogger("tandem.jobs")
 
@@ -36,11 +37,27 @@ P = TypeVar("P", bound=Piece)
 SentP = TypeVar("SentP", bound=Piece, contravariant=True)
 
 
-class Responder(Protocol[SentP]):
-    """A request's way back to its client. But for `prepare` one thread at a time calls it."""
+class Carrier(Protocol[SentP]):
+    """Sends pieces of many requests by way of one of them."""
 
-    def prepare(self, chunk: SentP) -> Callable[[bool], None]:
-        """Make a chunk's response: what sends it, and with True ends the request. By any thread, which also sends."""
+    def carry(self, wave: Sequence[tuple[Any, SentP, bool]]) -> None:
+        """Of each piece the responder that it goes to, and whether it is the last."""
+        ...
+
+
+class Responder(Protocol[SentP]):
+    """A request's way back to its client. One thread at a time calls it."""
+
+    def send(self, piece: SentP, last: bool) -> None:
+        """Send a piece; the `last` ends the request."""
+        ...
+
+    def carrier(self, piece: SentP) -> Carrier[SentP] | None:
+        """What sends a piece with those of other requests, and theirs as well; None: it goes by itself."""
+        ...
+
+    def close(self) -> None:
+        """End the request, whose last piece was sent."""
         ...
 
     def fail(self, error: ServingError) -> None:
@@ -52,7 +69,7 @@ class Responder(Protocol[SentP]):
         ...
 
 
-@dataclass
+@dataclass(eq=False)
 class Job(Generic[P]):
     """A request of `prompts` prompts while it runs. Sending stops at its end. `begun`: one of them got a place."""
 
@@ -66,25 +83,43 @@ class Job(Generic[P]):
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finished: int = 0
 
-    def prepare(self, chunk: P) -> Callable[[], None]:
-        """Make a chunk's response: what sends it unless the request is over. Its last prompt's last chunk ends it."""
-        send, ends = self.responder.prepare(chunk), bool(chunk.finish_reason)
-        return lambda: self._send(send, ends)
-
-    def send(self, chunk: P) -> None:
-        """Make a chunk's response and send it."""
-        self.prepare(chunk)()
-
-    def _send(self, send: Callable[[bool], None], ends: bool) -> None:
+    def send(self, piece: P) -> None:
+        """Send a piece, unless the request is over. The last one of its last prompt ends it."""
         with self._lock:
-            if self.over:
+            last = self._counted(piece)
+            if last is None:
                 return
-            self._finished += ends
-            last = self._finished == self.prompts
-            if last and self.responder.cancelled():
-                return  # it lingers, see above
-            send(last)
+            self.responder.send(piece, last)
             self.over = last  # not before: of a response that cannot be made or sent, `fail` still tells the client
+
+    def admit(self, piece: P) -> bool | None:
+        """Count a piece that is about to be sent with others': whether it is the last, or None, which is not sent."""
+        with self._lock:
+            return self._counted(piece)
+
+    def carry(self, piece: P, wave: Sequence[tuple[Responder[P], P, bool]]) -> bool:
+        """Send its piece and those of others by way of this request, unless it is over; whether they were sent."""
+        with self._lock:
+            carrier = None if self.over else self.responder.carrier(piece)
+            if carrier is not None:
+                carrier.carry(wave)
+            return carrier is not None
+
+    def close(self) -> None:
+        """End the request, whose last piece was sent with others', unless it is over."""
+        with self._lock:
+            if not self.over:
+                self.responder.close()
+                self.over = True
+
+    def _counted(self, piece: P) -> bool | None:
+        if self.over:
+            return None
+        self._finished += bool(piece.finish_reason)
+        last = self._finished == self.prompts
+        if last and self.responder.cancelled():
+            return None  # it lingers, see above
+        return last
 
     def fail(self, error: ServingError) -> None:
         """End the request with an error, unless it is over."""
@@ -103,6 +138,51 @@ class Job(Generic[P]):
                 return False
             self.over = True
             return True
+
+
+class Parcel(NamedTuple, Generic[P]):
+    """A piece and the request that it is for."""
+
+    job: Job[P]
+    piece: P
+
+
+def send(parcels: Iterable[Parcel[P]]) -> None:
+    """Send pieces to their requests' clients, in order; those that pack, together.
+
+    Of one request by one thread at a time. What cannot be sent is those requests' error.
+    """
+    wave: list[Parcel[P]] = []
+    for parcel in parcels:
+        if parcel.job.responder.carrier(parcel.piece) is not None:
+            wave.append(parcel)
+        else:
+            _send_wave(wave)  # an earlier piece of the same request may be in it
+            wave = []
+            with _failing([parcel.job]):
+                parcel.job.send(parcel.piece)
+    _send_wave(wave)
+
+
+def _send_wave(parcels: Sequence[Parcel[P]]) -> None:
+    admitted = [(job, piece, last) for job, piece in parcels if (last := job.admit(piece)) is not None]
+    wave = [(job.responder, piece, last) for job, piece, last in admitted]
+    with _failing([job for job, _, _ in admitted]):
+        any(job.carry(piece, wave) for job, piece, _ in admitted)  # the first one that is still open
+    for job, _, last in admitted:
+        if last:
+            with _failing([job]):
+                job.close()
+
+
+@contextmanager
+def _failing(jobs: Sequence[Job[P]]) -> Iterator[None]:
+    try:
+        yield
+    except Exception:  # of tensors or Triton's sender, whatever it is: others are sent theirs
+        log.exception("a response could not be sent")
+        for job in jobs:
+            job.fail(EngineError(FAILED))
 
 
 def _tell(responder: Responder[P], error: ServingError) -> None:

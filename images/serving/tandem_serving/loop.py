@@ -202,12 +202,23 @@ class Loop:
         if guess[:1] == [own]:
             self._ready = guess[1:]
 
+    @property
+    def pads(self) -> bool:
+        """Whether made-up tokens may fill up its drafts: they have no logits, and must not come out."""
+        return not (self._sequence.use_draft_logits or self._sequence.redrawn)
+
+    def takes(self, call: Call, length: int) -> bool:
+        """Whether `call` can become a verification of `length` draft tokens, made-up ones among them."""
+        return self.pads and len(call.ids) + length + 1 <= self._sequence.target_limit
+
     def pad_to(self, call: Call, length: int) -> Call | None:
-        """`call` with `length` draft tokens, None where it must stay as it is: made-up tokens have no logits."""
-        sequence = self._sequence
-        if sequence.use_draft_logits or sequence.redrawn or len(call.ids) + length + 1 > sequence.target_limit:
-            return None
-        return padded(call, length)
+        """`call` with `length` draft tokens, None where it must stay as it is."""
+        return padded(call, length) if self.takes(call, length) else None
+
+    @property
+    def longest_draft(self) -> int:
+        """Tokens that its next draft could have at most."""
+        return max(0, self._length(self._remaining))
 
     def calls_alone(self) -> tuple[int, int]:
         """Its tokens so far, and how many calls the target alone makes of as many; (0, 0) where it is always one."""

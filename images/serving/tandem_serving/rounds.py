@@ -16,11 +16,10 @@ from tandem_serving import metrics as m
 from tandem_serving.breaker import Breaker
 from tandem_serving.calls import Call, Output
 from tandem_serving.chunks import Chunk
-from tandem_serving.delivery import Make
 from tandem_serving.errors import EngineError, ServingError
 from tandem_serving.flights import Flight, Flights
 from tandem_serving.foresight import Foresight
-from tandem_serving.generation import Generation
+from tandem_serving.generation import Generation, Key, MakeChunks
 from tandem_serving.jobs import Job
 from tandem_serving.places import Places
 from tandem_serving.policy import Policy
@@ -32,7 +31,8 @@ log = logging.getLogger("tandem.rounds")
 @dataclass(frozen=True)
 class Limits:
     """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call;
-    `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in line."""
+    `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in line;
+    `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none."""
 
     running: int
     waiting: int
@@ -40,6 +40,7 @@ class Limits:
     draft_timeout: float
     ahead: bool = False
     queue_timeout: float = math.inf
+    whole_rounds: int = 0
 
 
 class Rounds:
@@ -57,13 +58,13 @@ class Rounds:
         depart: Callable[[Generation], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.outgoing: list[tuple[Generation, Make]] = []
+        self.outgoing: list[tuple[Generation, MakeChunks]] = []
         self._policy = policy
         self._limits = limits
         self._depart = depart
         self._clock = clock
         self._foresight = Foresight(limits.ahead)
-        self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold)
+        self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold, self._in_rounds, clock)
         self._places = Places(limits.running, limits.waiting, limits.queue_timeout, metrics)
         self._flights = Flights(policy, self._foresight, limits.rows > 1, limits.draft_timeout)
         self._breaker = Breaker()
@@ -129,6 +130,10 @@ class Rounds:
             return "ahead"
         return "alternating" if self._policy.slots(sequences) > 1 else "lock-step"
 
+    def _in_rounds(self, key: Hashable) -> bool:
+        """Whether the server makes whole rounds of these sequences."""
+        return bool(self._limits.whole_rounds) and isinstance(key, Key) and key.whole_rounds
+
     def _draft_ahead(self, sequences: int) -> bool:
         return self._foresight.worth(sequences, self._policy.server) and self._policy.slots(sequences) == 1
 
@@ -175,6 +180,8 @@ class Rounds:
 
     def _fit(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
         """One verification needs equal draft lengths: pad the shorter ones, leave out what can't be."""
+        if batch.via != "engine":
+            return self._fit_server(batch)
         if batch.role == "draft" or len(batch.turns) == 1:
             return [batch]
         longest = max(len(turn.call.draft_ids) for turn in batch.turns)
@@ -190,6 +197,20 @@ class Rounds:
         batch.turns = together
         return [batch, *(Batch(batch.role, [turn], wave=False) for turn in apart)]
 
+    def _fit_server(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+        """The server fills up drafts as long as any: leave out what can't be."""
+        longest = self._limits.whole_rounds
+        fitting: list[Turn[Generation]] = []
+        apart: list[Turn[Generation]] = []
+        for turn in batch.turns:
+            (fitting if turn.sequence.loop.takes(turn.call, longest) else apart).append(turn)
+        alone = [Batch(batch.role, [turn], wave=False) for turn in apart]
+        if not fitting:
+            self._schedule.finish(batch)
+            return alone
+        batch.turns = fitting
+        return [batch, *alone]
+
     # --- answers come in --------------------------------------------------------------------------
     def release(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
         """All is answered: what the engine can go on with before this batch is settled."""
@@ -198,9 +219,10 @@ class Rounds:
 
     def answered(self, flight: Flight, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
-        if flight.batch.role == "target":
+        if flight.batch.role == "target" or flight.batch.via == "round":
             self._policy.turns(len(outputs))
         for row, output in outputs:
+            flight.served = output.served
             if turn := flight.left.get(row):
                 self._answer(turn, output, now - flight.started)
                 del flight.left[row]
@@ -215,8 +237,10 @@ class Rounds:
             return
         if turn.call.role == "draft":
             self._breaker.worked()
-            self._ask(generation, generation.loop.drafted(output))
-            return
+            if output.drafted is None:
+                self._ask(generation, generation.loop.drafted(output))
+                return
+            generation.loop.drafted(Output(output.drafted))  # what that asks for is answered already
         step = generation.loop.verified(output, seconds)
         if step.drafted:
             generation.acceptance.observe(step.drafted, step.accepted)
@@ -226,13 +250,15 @@ class Rounds:
             self._retire(generation)
             # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.
-            self.outgoing.append((generation, lambda: lambda: self._depart(generation)))
+            self.outgoing.append((generation, lambda: self._depart(generation)))
         else:
             self._begin(generation)
 
     def landed(self, flight: Flight, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
         self._flights.end(flight, len(self._places.running), now)
+        if flight.batch.via != "engine":
+            self._schedule.landed(flight.served)
         if not flight.given_up:
             self._schedule.finish(flight.batch)
             self._fail_rows(flight, error)
@@ -268,7 +294,9 @@ class Rounds:
             if turn.ahead and not turn.sequence.loop.awaits(turn.call):
                 turn.sequence.loop.guessed(turn.call, Output([]))  # no answer: the next round must not wait for it
         rows, flight.left = flight.awaited(), {}
-        if rows and batch.role == "draft":
+        # Which engine failed shows when each sequence asks both by itself; what joins others may fail with them.
+        together = len(batch.turns) > 1 or (batch.via == "round" and not flight.given_up) or batch.via == "join"
+        if rows and batch.role == "draft" and (batch.via == "engine" or flight.given_up):
             self._breaker.failed(self._clock())
         if len(rows) > 1:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
@@ -276,8 +304,8 @@ class Rounds:
             generation = turn.sequence
             if not generation.alive:
                 continue
-            generation.isolated |= len(batch.turns) > 1
-            if len(batch.turns) > 1 and not (flight.given_up and batch.role == "draft"):
+            generation.isolated |= together
+            if together and not (flight.given_up and batch.role == "draft"):
                 again = generation.loop.begin(self._length(generation)) if turn.ahead else turn.call
                 self._ask(generation, again)
             elif batch.role == "draft":

@@ -15,14 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from tandem_serving import metrics as m
-from tandem_serving.calls import Output, Role
-from tandem_serving.delivery import Delivery, Make
+from tandem_serving.calls import Output
+from tandem_serving.chunks import Chunk
+from tandem_serving.delivery import Delivery
 from tandem_serving.errors import FAILED, EngineError, ServingError
 from tandem_serving.flights import MOST_LOST, Flight
 from tandem_serving.generation import Generation
+from tandem_serving.jobs import Parcel, send
 from tandem_serving.policy import Policy
 from tandem_serving.rounds import Limits, Rounds
-from tandem_serving.schedule import Batch, Turn
+from tandem_serving.schedule import Batch, Lane, Turn
 
 log = logging.getLogger("tandem.runner")
 
@@ -55,9 +57,10 @@ class Engine(Protocol):
 
 
 class Runner:
-    """Thread-safe. `metrics` gets what is not of one request."""
+    """Thread-safe. `metrics` gets what is not of one request. `engines` by role; where the server makes whole rounds,
+    by "round" what makes them, by "join" what lets calls join them."""
 
-    def __init__(self, engines: Mapping[Role, Engine], policy: Policy, limits: Limits, metrics: m.Metrics) -> None:
+    def __init__(self, engines: Mapping[Lane, Engine], policy: Policy, limits: Limits, metrics: m.Metrics) -> None:
         self._engines = engines
         self._policy = policy
         self._lock = threading.Lock()
@@ -65,7 +68,7 @@ class Runner:
         self._answers: dict[Flight, Answers] = {}
         waves = limits.rows > 1
         behind = max(LEAST_BEHIND, limits.running * (WAVES_BEHIND if waves else 1))
-        self._delivery = Delivery(waves=waves, most_behind=behind)
+        self._delivery: Delivery[Parcel[Chunk]] = Delivery(send, waves=waves, most_behind=behind)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
@@ -153,7 +156,7 @@ class Runner:
 
     def _call(self, batch: Batch[Generation]) -> Answers:
         try:
-            return self._engines[batch.role].call(batch.turns)
+            return self._engines[batch.lane].call(batch.turns)
         except Exception:  # as in _run; without answers the call has failed
             log.exception("an engine call could not be made")
             return _NO_CALL
@@ -181,12 +184,12 @@ class Runner:
         with self._lock:
             self._rounds.answered(flight, outputs, now)
             outgoing, self._rounds.outgoing = self._rounds.outgoing, []
-            waves: dict[bool, list[tuple[Generation, Make]]] = {False: [], True: []}
-            for item in outgoing:
-                waves[item[0].heard_of].append(item)
+            first = [item for item in outgoing if not item[0].heard_of]
+            # Of the others those that end: who waits for their places waits for the next verification, too.
+            then = sorted((item for item in outgoing if item[0].heard_of), key=lambda item: not item[0].over)
             # Under the lock: without it, another thread could run a sequence's next round and put that step first.
-            self._delivery.put_wave(waves[False], urgent=True)  # first tokens
-            self._delivery.put_wave(waves[True])
+            self._delivery.put_wave(first, urgent=True)
+            self._delivery.put_wave(then)
 
     def _settle(self, flight: Flight, error: ServingError) -> Batch[Generation] | None:
         with self._lock:

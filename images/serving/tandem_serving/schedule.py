@@ -10,6 +10,10 @@ the engine sees its batch at one step's beginning. In which order they go is the
 - alternating: two waves, one half drafts while the other is verified; many sequences, engines on devices of their
   own; each engine may have the second one's wave in its queue.
 
+Where the server makes whole rounds by itself (images/serving/collector/rounds.cpp), one round is in flight instead of
+a wave, or two, and calls of the target that come meanwhile join a verification there. Not so where drafts are made
+ahead.
+
 Where `rows` is 1, each sequence goes on its own and the engine's in-flight batching merges what it can.
 
 What would hold up the others never joins a wave: the target alone for several tokens, and calls that failed
@@ -19,15 +23,21 @@ the target's queue already: the engine takes both into its next step.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from tandem_serving.calls import Call, Role
+from tandem_serving.calls import Call, Role, Served
+
+# Seconds within which the answers of calls come that were verified together; one that is lost holds up nobody.
+TOGETHER = 0.01
 
 S = TypeVar("S")
 Order = Literal["lock-step", "ahead", "alternating"]
+Via = Literal["engine", "round", "join"]
+Lane = Literal["draft", "target", "round", "join"]
 
 
 class Turn(NamedTuple, Generic[S]):
@@ -45,13 +55,22 @@ class Turn(NamedTuple, Generic[S]):
 
 @dataclass(eq=False)
 class Batch(Generic[S]):
-    """One engine call: a row a turn. `wave`: it has a place in its cohort's lane, `queued`: maybe behind another."""
+    """One engine call: a row a turn. `wave`: it has a place in its cohort's lane, `queued`: maybe behind another.
+
+    `via`: it goes to the engine; or drafts are verified at once, in the server; or it joins such a verification.
+    """
 
     role: Role
     turns: list[Turn[S]]
     wave: bool
     queued: bool = False
     released: bool = False
+    via: Via = "engine"
+
+    @property
+    def lane(self) -> Lane:
+        """Where it goes."""
+        return self.role if self.via == "engine" else self.via
 
 
 @dataclass
@@ -62,16 +81,32 @@ class _Cohort(Generic[S]):
     flying: dict[Role, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
 
 
+class _Group(NamedTuple):
+    """Calls that were verified together: so many are still to land, which is waited for until then."""
+
+    left: int
+    until: float
+
+
 class Schedule(Generic[S]):
     """Not thread-safe. `order(n)` says how a cohort of n sequences goes; where that is "ahead", `hold(key)` whether
-    its verification waits for drafts that are almost done."""
+    its verification waits for drafts that are almost done; otherwise `in_rounds(key)` whether the server makes its
+    rounds."""
 
     def __init__(
-        self, rows: int, order: Callable[[int], Order], hold: Callable[[Hashable], bool] = lambda key: False
+        self,
+        rows: int,
+        order: Callable[[int], Order],
+        hold: Callable[[Hashable], bool] = lambda key: False,
+        in_rounds: Callable[[Hashable], bool] = lambda key: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rows = rows
         self._order = order
         self._hold = hold
+        self._in_rounds = in_rounds
+        self._clock = clock
+        self._awaited: dict[int, _Group] = {}
         self._cohorts: dict[Hashable, _Cohort[S]] = defaultdict(_Cohort)
         self._own: list[Turn[S]] = []
 
@@ -107,6 +142,14 @@ class Schedule(Generic[S]):
         if self._flies(batch):
             self._land(batch)
 
+    def landed(self, served: Served | None) -> None:
+        """A call that the server verified is over, given up or not: who was verified together goes on together."""
+        if served is None or served.members == 1:
+            return
+        group = self._awaited.pop(served.group, _Group(served.members, self._clock() + TOGETHER))
+        if group.left > 1:
+            self._awaited[served.group] = group._replace(left=group.left - 1)
+
     def _flies(self, batch: Batch[S]) -> bool:
         return batch.wave and not batch.released
 
@@ -141,6 +184,8 @@ class Schedule(Generic[S]):
             return drafts + (self._take(cohort, "target", len(waiting["target"])) if begins else [])
         roles: list[Role] = sorted(waiting, key=lambda role: -len(waiting[role]))
         idle = not any(flying.values())
+        if self._in_rounds(key):
+            return self._server_round(cohort, order)
         if order == "lock-step":
             # The phase in which more sequences wait goes first; the others join them in the next.
             return self._take(cohort, roles[0], len(waiting[roles[0]])) if idle else []
@@ -151,6 +196,21 @@ class Schedule(Generic[S]):
         ready = [role for role in roles if idle or (flying[role] < 2 and len(waiting[role]) >= least)]
         return early + [batch for role in ready for batch in self._take(cohort, role, half, queued=True)]
 
+    def _server_round(self, cohort: _Cohort[S], order: Order) -> list[Batch[S]]:
+        """Drafts that wait, to be verified in the server, where there is room for a round; the target's at once."""
+        waiting, flying, now = cohort.waiting, cohort.flying["draft"], self._clock()
+        self._awaited = {number: group for number, group in self._awaited.items() if now < group.until}
+        many = order == "alternating" and flying == 1 and len(waiting["draft"]) >= cohort.members / 3
+        begins = not self._awaited and (not flying or many)
+        most = -(-cohort.members // 2) if order == "alternating" else len(waiting["draft"])
+        batches = self._take(cohort, "draft", most, via="round") if begins else []
+        # Verifications of drafts from before there were rounds; made-up tokens fill up what has none.
+        drafted = [turn for turn in waiting["target"] if turn.call.draft_ids]
+        waiting["target"] = [turn for turn in waiting["target"] if not turn.call.draft_ids]
+        batches += self._take(cohort, "target", len(waiting["target"]), via="join")
+        waiting["target"] = drafted
+        return batches + self._take(cohort, "target", len(drafted))
+
     def _first_calls(self, cohort: _Cohort[S]) -> list[Batch[S]]:
         """New prompts' calls while one wave runs and one is in the engine's queue: they join the latter's step."""
         waiting = cohort.waiting["target"]
@@ -159,12 +219,14 @@ class Schedule(Generic[S]):
         cohort.waiting["target"] = [turn for turn in waiting if not turn.call.first]
         return [Batch("target", [turn], wave=False) for turn in waiting if turn.call.first]
 
-    def _take(self, cohort: _Cohort[S], role: Role, most: int, queued: bool = False) -> list[Batch[S]]:
+    def _take(
+        self, cohort: _Cohort[S], role: Role, most: int, queued: bool = False, via: Via = "engine"
+    ) -> list[Batch[S]]:
         """A wave of at most `most` turns; more than one engine call where the engine takes fewer rows."""
         turns, cohort.waiting[role] = cohort.waiting[role][:most], cohort.waiting[role][most:]
         parts = self._parts(turns)
         cohort.flying[role] += len(parts)
-        return [Batch(role, part, wave=True, queued=queued) for part in parts]
+        return [Batch(role, part, wave=True, queued=queued, via=via) for part in parts]
 
     def _parts(self, turns: list[Turn[S]]) -> list[list[Turn[S]]]:
         return [turns[i : i + self._rows] for i in range(0, len(turns), self._rows)]

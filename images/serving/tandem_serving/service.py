@@ -27,6 +27,7 @@ from tandem_serving.policy import Policy
 from tandem_serving.request import Parser, Prompt, Request
 from tandem_serving.rounds import Limits
 from tandem_serving.runner import Engine, Runner
+from tandem_serving.schedule import Lane
 from tandem_serving.text import Detokenizer, StopText, TextStream
 from tandem_serving.tokenizer import Tokenizer
 
@@ -66,7 +67,7 @@ class Service:
         self,
         parser: Parser,
         tokenizer: Tokenizer,
-        engines: Mapping[Role, Engine],
+        engines: Mapping[Lane, Engine],
         bind: Bind,
         policy: Policy,
         options: Options,
@@ -77,7 +78,7 @@ class Service:
         self._policy = policy
         self._options = options
         self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
-        self._closed = threading.Event()
+        self._closed, self._due = threading.Event(), threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
         self._runner = Runner(engines, policy, options.limits, self.metrics)
@@ -103,7 +104,9 @@ class Service:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
         flushed = 0.0
         over, late, told = (Survived(f"{what} failed") for what in ("requests that end", "late calls", "metrics"))
-        while not self._closed.wait(WATCH_SECONDS):
+        while not self._closed.is_set():
+            self._due.wait(WATCH_SECONDS)
+            self._due.clear()
             now = time.monotonic()
             with over:
                 if self._jobs.watch(now):
@@ -115,9 +118,14 @@ class Service:
                 with told:
                     self._report(sink)
 
+    def wake(self) -> None:
+        """Watch now: a client is gone."""
+        self._due.set()
+
     def close(self) -> None:
         """End all requests and threads."""
         self._closed.set()
+        self._due.set()
         self._jobs.fail_all(CancelledError("the server is shutting down: send the request again"))
         self._runner.close()
 

@@ -22,16 +22,18 @@ class Settings:
     """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
 
     `target_collector` and `draft_collector`: models that collect the rows of engines which are decoupled; empty:
-    they are not. `mix_seed`: see loop.Sequence. `running` and `waiting` bound the sequences of one instance, `rows`
-    those of one engine call (1: each sequence's calls by themselves). `separate_devices`: the engines run side by
-    side. `use_draft_logits` and `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities.
-    `probe_share`: see service.Options.
+    they are not. `rounds_model`: one that makes whole rounds; empty: there is none. `mix_seed`: see loop.Sequence.
+    `running` and `waiting` bound the sequences of one instance, `rows` those of one engine call (1: each sequence's
+    calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
+    `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities. `probe_share`: see service.Options.
+    `clients_model` tells which of the front's clients have left.
     """
 
     target_model: str
     draft_model: str
     target_collector: str
     draft_collector: str
+    rounds_model: str
     tokenizer_dir: Path
     target_path: Path
     draft_path: Path | None
@@ -50,6 +52,7 @@ class Settings:
     acceptance_threshold: float | None
     fast_logits: bool
     probe_share: float
+    clients_model: str
 
 
 def read(parameters: Mapping[str, str]) -> Settings:
@@ -61,6 +64,7 @@ def read(parameters: Mapping[str, str]) -> Settings:
         draft_model=draft_model,
         target_collector=parameters.get("tensorrt_llm_collector_name", ""),
         draft_collector=parameters.get("tensorrt_llm_draft_collector_name", ""),
+        rounds_model=parameters.get("tensorrt_llm_rounds_name", ""),
         tokenizer_dir=Path(text(parameters, "tokenizer_dir")),
         target_path=Path(text(parameters, "target_model_path")),
         draft_path=Path(text(parameters, "draft_model_path")) if draft_model else None,
@@ -83,6 +87,7 @@ def read(parameters: Mapping[str, str]) -> Settings:
         ),
         fast_logits=_flag(parameters, "fast_logits"),
         probe_share=number(parameters, "probe_share", float, "0", 0),
+        clients_model=parameters.get("clients_model_name", ""),
     )
 
 

@@ -41,6 +41,7 @@ Parameter = Annotated[list[str], typer.Option(help="key=value of the BLS's confi
 Collected = Annotated[
     bool, typer.Option("--collected", help="Decoupled engines, whose rows are collected, as TensorRT-LLM's.")
 ]
+Rounds = Annotated[bool, typer.Option("--rounds/--no-rounds", help="The server makes whole rounds by itself.")]
 Write = Annotated[Path | None, typer.Option(help="The document whose section this command writes.")]
 Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token costs: draft, target.")]
 PREFILL = (0.0007, 0.0035)
@@ -62,13 +63,14 @@ def point(
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
     collected: Collected = False,
+    rounds: Rounds = True,
     seed: Annotated[int, typer.Option(help="Other seeds send other prompts.")] = 1,
     profile: Annotated[
         Path | None, typer.Option(help="Write a profile of the BLS here, by py-spy: *.svg, *.txt.")
     ] = None,
 ) -> None:
     """One load, once, with everything that was measured."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds)
     load = Load(streams, seconds, warm_up, seed, draft_len=None if draft_len < 0 else draft_len)
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -100,10 +102,11 @@ def table(
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
     collected: Collected = False,
+    rounds: Rounds = True,
     write: Write = None,
 ) -> None:
     """Loads from one stream to many, with speculation and without, beside the ideal."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds)
     rows, wrong = [], 0
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -238,6 +241,7 @@ def _setup(
     alphas: tuple[float, ...],
     parameters: list[str],
     collected: bool = False,
+    rounds: bool = True,
 ) -> Setup:
     if device not in ("separate", "shared"):
         raise typer.BadParameter(f"--device {device}: write separate or shared")
@@ -251,7 +255,7 @@ def _setup(
     standard = {"max_engine_rows": "64", "separate_devices": str(device == "separate").lower()}
     given = standard | dict(options)
     costs = pair.verification_per_token() if per_token else pair
-    return Setup(costs, alphas, parameters=tuple(given.items()), collected=collected)
+    return Setup(costs, alphas, parameters=tuple(given.items()), collected=collected, rounds=rounds)
 
 
 def _title(what: str, setup: Setup, device: str) -> str:

@@ -30,7 +30,7 @@ class Setup:
     """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
 
     `bare`: the model of bare_bls in the BLS's place. `collected`: the engines are decoupled, and their rows
-    collected; else they answer all rows at once.
+    collected; else they answer all rows at once. `rounds`: the server makes whole rounds by itself.
     """
 
     pair: Pair
@@ -39,6 +39,7 @@ class Setup:
     parameters: tuple[tuple[str, str], ...] = ()
     bare: bool = False
     collected: bool = False
+    rounds: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,11 @@ def repository(folder: Path, setup: Setup) -> Path:
     """A model repository in `folder`/models: the real BLS, or the bare one, with stub engines."""
     models = folder / "models"
     models.mkdir()
-    bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, collects=setup.collected)
-    _set_parameters(models / "speculative_bls/config.pbtxt", dict(setup.parameters))
+    engines = {"collects": setup.collected, "rounds": setup.rounds}
+    bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
+    _set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
     if setup.bare:
-        version = models / "speculative_bls/1"  # a link
+        version = models / "speculative_bls_loop/1"  # a link
         version.unlink()
         version.symlink_to(HERE / "bare_bls")
     device = folder / "device" if setup.pair.shared else None
@@ -186,7 +188,7 @@ def _set_parameters(config: Path, values: dict[str, str]) -> None:
 def _bls(server: TritonServer) -> psutil.Process:
     """The process of the BLS, a child of the server's."""
     for child in psutil.Process(server.pid).children(recursive=True):
-        if any(word.endswith("speculative_bls/1/model.py") for word in child.cmdline()):
+        if any(word.endswith("speculative_bls_loop/1/model.py") for word in child.cmdline()):
             return child
     raise client.LoadError("the server has no process of the BLS: see its log")
 

@@ -123,8 +123,8 @@ def test_engines_are_tensorrt_llms_and_clients_get_one_response(
         collectors = [name for name, config in configs.items() if config.backend == "collector"]
         assert [name.replace("_collector", "_engine") for name in collectors] == decoupled
         assert all("decoupled_model_name" not in configs[name].parameters for name in collectors), "by their names"
-        rows = configs["speculative_bls"].parameters["max_engine_rows"].string_value
-        assert rows == (str(configs["speculative_bls"].max_batch_size) if decoupled else "1")
+        loop = configs["speculative_bls_loop"]
+        assert loop.parameters["max_engine_rows"].string_value == (str(loop.max_batch_size) if decoupled else "1")
 
 
 def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
     slow.write_text(fast.read_text("utf-8").replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
     revision = rendered(slow)
     assert "tensorrt_llm_collector.config.pbtxt" not in revision.files
-    assert parsed(revision, "speculative_bls").parameters["max_engine_rows"].string_value == "1"
+    assert parsed(revision, "speculative_bls_loop").parameters["max_engine_rows"].string_value == "1"
 
 
-def test_all_that_is_rendered_for_collected_calls_belongs_together() -> None:
+def test_all_that_is_rendered_belongs_together() -> None:
     """Names in one model's configuration are those of others."""
     revision = rendered(DATA / "input" / "bls" / "guide-fast-logits.yaml")
     models = json.loads(revision.files["launch.json"])["models"]
@@ -150,8 +150,10 @@ def test_all_that_is_rendered_for_collected_calls_belongs_together() -> None:
     engines = CLIENT_MODELS.values()
     assert set(named.values()) <= set(models)
     assert {(name, value) for (name, _), value in named.items()} >= {
-        *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls", name)),
-        *(("speculative_bls", f"{name}_collector") for name in engines),
+        *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls_loop", name)),
+        *(("speculative_bls_loop", f"{name}_collector") for name in engines),
+        ("speculative_bls_loop", "speculative_bls_clients"),
+        *(("tensorrt_llm_bls", name) for name in ("speculative_bls", "speculative_bls_loop")),
     }
 
 

@@ -1,12 +1,11 @@
 """A responder that keeps everything, and holds its caller to what Triton's asks for."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Self
 
 from tandem_serving.errors import ServingError
-from tandem_serving.jobs import P
+from tandem_serving.jobs import Carrier, P
 
 
 @dataclass
@@ -20,17 +19,22 @@ class Answer(Generic[P]):
     lost: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
-    def prepare(self, chunk: P) -> Callable[[bool], None]:
-        """What sends a chunk."""
-        return lambda last: self._send(chunk, last)
-
-    def _send(self, chunk: P, last: bool) -> None:
+    def send(self, chunk: P, last: bool) -> None:
+        """A chunk."""
         assert not self.over.is_set(), "nothing may follow the end"
         if self.broken:
             raise OSError("the server is gone")
         self.chunks.append(chunk)
         if last:
             self.over.set()
+
+    def carrier(self, chunk: P) -> Carrier[P] | None:
+        """Nothing: this client does not come by the front."""
+        return None
+
+    def close(self) -> None:
+        """The end, after the last chunk came with those of others."""
+        raise AssertionError("no chunk of this client came with those of others")
 
     def fail(self, error: ServingError) -> None:
         """The end, with an error."""

@@ -10,10 +10,10 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tandem_serving import rounds
-from tandem_serving.calls import Role
 from tandem_serving.policy import Fixed
 from tandem_serving.request import Limits, Parser
 from tandem_serving.runner import Engine
+from tandem_serving.schedule import Lane
 from tandem_serving.service import Options, Service
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.services import NO_TENSORS, MockEngines, Sink, Start
@@ -95,7 +95,7 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
         chosen = options.pop("policy", Fixed(4, separate_devices=True))
         settings = Options(**{"request_timeout": 50, "limits": rounds.Limits(**limits), **options})
-        both: dict[Role, Engine] = {"target": engines.target, "draft": engines.draft}
+        both: dict[Lane, Engine] = {"target": engines.target, "draft": engines.draft}
         services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, chosen, settings))
         threading.Thread(target=services[-1].watch, args=(sink,), daemon=True).start()
         return services[-1]

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tandem_serving.call_costs import TAKEN_IN
-from tandem_serving.calls import LONGEST_SPAN, Call, Role
-from tandem_serving.flights import Flight, Flights
+from tandem_serving.calls import LONGEST_SPAN, Call, Role, Served
+from tandem_serving.flights import LATE, TARGET_LATE, Flight, Flights
 from tandem_serving.foresight import Foresight
 from tandem_serving.policy import Fixed
-from tandem_serving.schedule import Batch, Turn
+from tandem_serving.schedule import Batch, Turn, Via
 
-K, ERA = 4, 100.0
+K, ERA, DRAFT_TIMEOUT = 4, 100.0, 30.0
 
 
 class Policy(Fixed):
@@ -24,6 +24,7 @@ class Policy(Fixed):
         self.alone = False
         self.told: list[tuple[Role, float]] = []
         self.queued: list[bool] = []
+        self.lengths: list[int] = []
         self.alone_told: list[float] = []
 
     def timed(
@@ -31,6 +32,7 @@ class Policy(Fixed):
     ) -> None:
         self.told.append((role, rows))
         self.queued.append(queued)
+        self.lengths.append(length)
 
     def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
         self.alone_told.append(steps)
@@ -41,13 +43,15 @@ class Sky:
 
     def __init__(self, waves: bool = True) -> None:
         self.policy, self.foresight = Policy(), Foresight(possible=True)
-        self.flights, self.now = Flights(self.policy, self.foresight, waves), ERA
+        self.flights, self.now = Flights(self.policy, self.foresight, waves, DRAFT_TIMEOUT), ERA
 
-    def begin(self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False) -> Flight:
+    def begin(
+        self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False, via: Via = "engine"
+    ) -> Flight:
         length = k if role == "draft" else k + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
         sequence: Any = Span()
-        return self.flights.begin(Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued), self.now)
+        return self.flights.begin(Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued, via=via), self.now)
 
     def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> Flight:
         """The target alone begins a call of several tokens for a sequence, which may have so many at once."""
@@ -214,3 +218,41 @@ def test_beside_others_that_draft_the_target_is_not_by_itself() -> None:
     assert len(sky.policy.alone_told) == 1
     sky.end(sky.alone())
     assert len(sky.policy.alone_told) == 2, "it began when that was over"
+
+
+ROUNDS = [
+    # what the server tells, what is learnt of it, reason
+    (Served(0.009, 0.012, 1, 1, K), [("draft", K), ("target", K)], "both calls, and nothing between them"),
+    (Served(0.009, 0.030, 1, 3, K), [("draft", K)], "new prompts that joined make the verification longer"),
+    (Served(0.0, 0.012, 1, 1, K), [("target", K)], "some of it was drafted ahead and some not"),
+    (Served(0.0, 0.012, 1, 1, 2), [("target", 2)], "the draft was shorter than asked, as foreseen a round before"),
+    (None, [], "it failed"),
+]
+
+
+@pytest.mark.parametrize(("served", "told", "reason"), ROUNDS)
+def test_what_a_round_in_the_server_teaches(served: Served | None, told: list[tuple[Role, int]], reason: str) -> None:
+    sky = Sky()
+    flight = sky.begin("draft", 8, via="round")
+    flight.served = served
+    sky.end(flight)
+    assert list(zip([role for role, _ in sky.policy.told], sky.policy.lengths, strict=True)) == told, reason
+
+
+def test_what_joins_a_round_teaches_nothing() -> None:
+    """It waits for the verification, as long as that takes to come."""
+    sky = Sky()
+    flight = sky.begin("target", 1, via="join")
+    flight.served = Served(0.0, 0.0, 1, 2)
+    sky.end(flight)
+    assert not sky.policy.told and not sky.policy.alone_told
+
+
+def test_a_round_is_late_when_a_draft_is_and_then_a_verification() -> None:
+    sky = Sky()
+    flight = sky.begin("draft", 8, via="round")
+    assert flight.late - ERA == pytest.approx(DRAFT_TIMEOUT + TARGET_LATE), "nothing is known of what they take"
+    flight.served = Served(0.4, 0.3, 1, 1, K)
+    sky.end(flight)
+    again = sky.begin("draft", 8, via="round")
+    assert again.late - sky.now == pytest.approx(LATE * (0.4 + 0.3))

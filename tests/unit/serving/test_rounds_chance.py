@@ -11,6 +11,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Sequence_
 from functools import partial
 from itertools import count
 from typing import Any
@@ -19,13 +20,12 @@ import numpy as np
 import pytest
 
 from tandem_serving import metrics as m
-from tandem_serving.calls import Output, Role
+from tandem_serving.calls import Output, Role, Served, padded
 from tandem_serving.chunks import Chunk, Writer
-from tandem_serving.delivery import Make
 from tandem_serving.errors import EngineError, QueueTimeoutError
 from tandem_serving.flights import Flight
-from tandem_serving.generation import Binding, Generation
-from tandem_serving.jobs import Job
+from tandem_serving.generation import Binding, Generation, MakeChunks
+from tandem_serving.jobs import Job, send
 from tandem_serving.loop import Loop, Sequence
 from tandem_serving.policy import Adaptive, Fixed, Policy
 from tandem_serving.request import Prompt
@@ -62,14 +62,18 @@ def expected(prompt: list[int], most: int, stop: str) -> list[int]:
 
 class Play:
     """`REQUESTS` requests, played to their ends. `places`, `rows`, `beside`: of the service; `right`: how often a
-    token of the draft is; `faults`: share of the calls that fail, and of the drafts that hang or come late."""
+    token of the draft is; `faults`: share of the calls that fail, and of the drafts that hang or come late;
+    `whole`: the server makes whole rounds."""
 
-    def __init__(self, seed: int, places: int, rows: int, beside: bool, right: float, faults: float) -> None:
+    def __init__(
+        self, seed: int, places: int, rows: int, beside: bool, right: float, faults: float, whole: bool
+    ) -> None:
         self.rng = random.Random(seed)
         self.now, self.right, self.faults, self.rows = 100.0, right, faults, rows
         policies: list[Policy] = [Fixed(K, beside), Adaptive(0, K, beside, rows > 1, clock=lambda: self.now)]
         self.policy = policies[seed % 4 == 3]
-        limits = Limits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, 0.05 if seed % 2 else math.inf)
+        patience = 0.03 if seed % 2 else math.inf
+        limits = Limits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), self.depart, clock=lambda: self.now)
         self.asked: dict[Generation, list[int]] = {}  # with what it is to say
         self.events: list[tuple[float, int, Callable[[], object]]] = []
@@ -77,6 +81,9 @@ class Play:
         self.flying: dict[Flight, bool] = {}  # whether it hangs
         self.failed: set[int] = set()
         self.orders: set[str] = set()
+        self.joining: list[Flight] = []  # calls that wait for the verification of a round
+        self.groups = count(1)
+        self.joined = 0
 
     def at(self, time: float, event: Callable[[], object]) -> None:
         heapq.heappush(self.events, (time, next(self.numbers), event))
@@ -115,8 +122,11 @@ class Play:
         loop = Loop(Sequence(prompt.ids, most, frozenset({END}), use_draft_logits=logits, **limits))
         bindings: dict[Role, Binding] = {"target": Binding({}), "draft": Binding({}, ("logits",) * logits)}
         k = rng.choice([0, 1, K, K, K])
-        made = Generation(job, loop, writer, bindings, self.policy.estimate(), m.Metrics(), draft_length=k)
-        made.reproducible, self.asked[made] = rng.random() < 0.1, expected(ids, most, stop)
+        alike = rng.random() < 0.1
+        made = Generation(
+            job, loop, writer, bindings, self.policy.estimate(), m.Metrics(), draft_length=k, reproducible=alike
+        )
+        self.asked[made] = expected(ids, most, stop)
         return made
 
     def depart(self, generation: Generation) -> None:
@@ -147,37 +157,79 @@ class Play:
 
     def stop(self, flights: list[Flight]) -> None:
         for flight in flights:  # a stop may come too late for what does not hang
-            self.at(self.now + 0.01, partial(self.land, flight, fails=self.flying.get(flight, True)))
+            fails = flight.batch.via == "round" or self.flying.get(flight, True)
+            self.at(self.now + 0.01, partial(self.land, flight, fails=fails))
 
     # --- engines ----------------------------------------------------------------------------------
     def take_off(self, batch: Batch[Generation]) -> None:
         calls, chance = [turn.call for turn in batch.turns], self.rng.random()
         assert len({turn.sequence for turn in batch.turns}) == len(calls) <= self.rows
-        assert len({(call.role, len(call.draft_ids), call.draft_logits is None) for call in calls}) == 1
+        assert batch.via != "join" or not any(call.draft_ids for call in calls)
+        if batch.via == "engine":
+            assert len({(call.role, len(call.draft_ids), call.draft_logits is None) for call in calls}) == 1
         self.orders.add(self.rounds._order(len(self.rounds._places.running)))
         longest = max(call.output_len for call in calls)
         seconds = DRAFT_TOKEN * longest if batch.role == "draft" else TARGET_STEP
         flight = self.rounds.took_off(batch, self.now)
         fails, late = chance < self.faults, self.faults < chance < 2 * self.faults
         self.flying[flight] = hangs = 2 * self.faults < chance < 3 * self.faults and batch.role == "draft"
-        if not hangs:
+        if batch.via == "join" and any(other.batch.via == "round" for other in self.flying):
+            self.joining.append(flight)
+        elif not hangs:
             seconds *= self.rng.uniform(0.1, 1.2) if fails else self.rng.uniform(0.8, 1.3) + 60 * late
-            self.at(self.now + seconds, partial(self.land, flight, fails))
+            whole = batch.via == "round" and not fails
+            self.at(self.now + seconds, partial(self.verify, flight) if whole else partial(self.land, flight, fails))
 
-    def land(self, flight: Flight, fails: bool) -> None:
-        if self.flying.pop(flight, None) is None:
+    def verify(self, flight: Flight) -> None:
+        """The server has a round's drafts verified, with the calls that wait for that."""
+        if flight not in self.flying:
             return
+        group, self.joining = [flight, *self.joining], []
+        self.joined += len(group) - 1
+        drafts = [self.output(turn.sequence, turn.call).ids for turn in flight.batch.turns]
+        served = Served(0.009, TARGET_STEP, next(self.groups), len(group))
+        end = self.now + TARGET_STEP
+        for member in group:  # their answers come together, but in any order
+            self.at(end + self.rng.random() * 0.001, partial(self.land, member, False, served, drafts))
+
+    def land(
+        self, flight: Flight, fails: bool, served: Served | None = None, drafts: Sequence_[list[int]] = ()
+    ) -> None:
+        if (flight in self.joining and fails) or self.flying.pop(flight, None) is None:
+            return  # the server lets nobody go who waits for a verification
         batch = flight.batch
+        if batch.via == "round":
+            self.at(self.now + K * DRAFT_TOKEN, self.let_go)
         if not fails:
-            self.answer(flight)
+            self.answer(flight, served, drafts)
         elif batch.role == "target" and len(batch.turns) == 1:
             self.failed.add(id(batch.turns[0].sequence.job))
         self.rounds.landed(flight, FAILED, self.now)
         self.drive()
         self.policy.think()
 
-    def answer(self, flight: Flight) -> None:
-        outputs = [(row, self.output(turn.sequence, turn.call)) for row, turn in enumerate(flight.batch.turns)]
+    def let_go(self) -> None:
+        """What was drafted ahead is there, and nobody asked for it."""
+        if not any(other.batch.via == "round" for other in self.flying):
+            waiting, self.joining = self.joining, []
+            for joined in waiting:
+                self.at(self.now + TARGET_STEP, partial(self.land, joined, False))
+
+    def answer(self, flight: Flight, served: Served | None, drafts: Sequence_[list[int]]) -> None:
+        calls = [turn.call for turn in flight.batch.turns]
+        if flight.batch.via == "round":
+            asked = zip(calls, drafts, strict=True)
+            calls = [
+                call._replace(role="target", output_len=len(ids) + 1, draft_ids=tuple(ids)) for call, ids in asked
+            ]
+        longest = max(map(len, drafts), default=0)
+        given = [self.output(t.sequence, padded(c, longest)) for t, c in zip(flight.batch.turns, calls, strict=True)]
+        if flight.batch.via != "engine":
+            told = served or Served(0.0, 0.0, 0, 1)
+            given = [output._replace(served=told) for output in given]
+        if flight.batch.via == "round":
+            given = [output._replace(drafted=ids) for output, ids in zip(given, drafts, strict=True)]
+        outputs = list(enumerate(given))
         if flight.batch.wave and len(outputs) == len(flight.left):
             for batch in self.rounds.release(flight.batch):
                 self.take_off(batch)
@@ -186,8 +238,8 @@ class Play:
         for _, make in outgoing:
             self.at(self.now + 0.001, partial(self.deliver, make))
 
-    def deliver(self, make: Make) -> None:
-        make()()
+    def deliver(self, make: MakeChunks) -> None:
+        send(make() or ())
 
     def output(self, generation: Generation, call: Any) -> Output:
         if call.role == "target":
@@ -233,16 +285,18 @@ class Play:
 
 PLAYS = [
     # order, places, rows, beside, right, reason
-    ("lock-step", 8, 64, False, 0.8, "engines that share a device"),
-    ("ahead", 1, 64, True, 0.8, "a sequence alone"),
-    ("ahead", 4, 64, True, 0.98, "few sequences, and much comes true"),
-    ("ahead", 4, 1, True, 0.98, "an engine that takes a sequence a call"),
-    ("alternating", 12, 64, True, 0.8, "many sequences"),
-    ("alternating", 12, 3, True, 0.8, "an engine of few rows"),
+    ("lock-step", 8, 64, False, 0.8, False, "engines that share a device"),
+    ("lock-step", 8, 64, False, 0.8, True, "rounds in the server"),
+    ("lock-step", 8, 3, False, 0.8, True, "rounds in the server, of few rows"),
+    ("ahead", 1, 64, True, 0.8, True, "a sequence alone"),
+    ("ahead", 4, 64, True, 0.98, True, "few sequences, and much comes true"),
+    ("ahead", 4, 1, True, 0.98, False, "an engine that takes a sequence a call"),
+    ("alternating", 12, 64, True, 0.8, True, "many sequences"),
+    ("alternating", 12, 3, True, 0.8, False, "an engine of few rows"),
 ]
 
 
-@pytest.mark.parametrize(("order", "places", "rows", "beside", "right", "reason"), PLAYS)
+@pytest.mark.parametrize(("order", "places", "rows", "beside", "right", "whole", "reason"), PLAYS)
 @pytest.mark.parametrize("faults", [0.0, 0.03])
 def test_each_request_ends_once_and_as_it_should(
     order: str,
@@ -250,17 +304,20 @@ def test_each_request_ends_once_and_as_it_should(
     rows: int,
     beside: bool,
     right: float,
+    whole: bool,
     reason: str,
     faults: float,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.ERROR)
-    orders, ends = set[str](), set[str]()
+    orders, ends, joined = set[str](), set[str](), 0
     for seed in range(4):
-        play = Play(seed, places, rows, beside, right, faults)
+        play = Play(seed, places, rows, beside, right, faults, whole)
         play.run()
         ends.update(play.check_end())
         orders |= play.orders
+        joined += play.joined
     assert order in orders, reason
+    assert joined or not whole or "lock-step" not in orders, "nothing joined a round"
     assert ends >= {"answered", "left", "QueueTimeoutError"}
     assert ("EngineError" in ends) is (faults > 0)

@@ -13,7 +13,7 @@ from tandem_serving.flights import Flight
 from tandem_serving.policy import Fixed
 from tandem_serving.rounds import Limits
 from tandem_serving.runner import Engine, Runner
-from tandem_serving.schedule import Batch
+from tandem_serving.schedule import Batch, Lane
 
 
 def batch(role: Role, name: Any) -> Batch[Any]:
@@ -83,7 +83,7 @@ class Call:
 def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
     """A draft that hangs must not hold it up."""
     calls: Any = Calls()
-    engines: dict[Role, Engine] = {"target": calls, "draft": calls}
+    engines: dict[Lane, Engine] = {"target": calls, "draft": calls}
     runner = Runner(engines, Fixed(4, True), Limits(running=2, waiting=0, rows=8, draft_timeout=1.0), m.Metrics())
     rounds: Any = Script()
     runner._rounds = rounds
@@ -111,7 +111,7 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
         taken.wait(30)
 
     for _ in range(rounds):
-        delivery.put_wave([(object(), lambda: send) for _ in range(64)], urgent=True)
+        delivery.put_wave([(object(), send) for _ in range(64)], urgent=True)
 
     def make_a_call() -> None:
         delivery.hurry(True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from tandem_serving.calls import Call, Role
+from tandem_serving.calls import Call, Role, Served
 from tandem_serving.schedule import Batch, Order, Schedule, Turn
 
 IDS = np.arange(4, dtype=np.int32)
@@ -64,6 +64,96 @@ def test_what_starts(
     again = names(start(made)) if order == ALTERNATING and not targets else []
     assert again == ([drafts[len(started[0]) :]] if again else []), "the other half queues behind it"
     assert start(made) == [], "nothing starts twice"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def in_rounds(members: int, clock: Clock | None = None, order: Order = "lock-step") -> Schedule[str]:
+    made: Schedule[str] = Schedule(64, lambda _: order, in_rounds=lambda key: key == "k", clock=clock or Clock())
+    for _ in range(members):
+        made.enter("k")
+    return made
+
+
+def lanes(batches: Iterable[Batch[str]]) -> list[tuple[str, str]]:
+    return [(batch.lane, names([batch])[0]) for batch in batches]
+
+
+def test_the_server_makes_rounds_and_calls_of_the_target_join_them_whenever_they_come() -> None:
+    made = in_rounds(5)
+    ask(made, "abc", "d")
+    started = start(made)
+    assert lanes(started) == [("round", "abc"), ("join", "d")]
+    ask(made, targets="e")
+    assert lanes(start(made)) == [("join", "e")], "it is for the server to say which verification it joins"
+    ask(made, "f")
+    assert start(made) == [], "one round at once"
+
+
+def test_drafts_from_before_there_were_rounds_are_verified_by_themselves() -> None:
+    """What joins a round is filled up with made-up draft tokens: it must not have others."""
+    made = in_rounds(3)
+    ask(made, targets="a")
+    verification = turn("b", "target")
+    made.ask(verification._replace(call=verification.call._replace(draft_ids=(1, 2))))
+    assert lanes(start(made)) == [("join", "a"), ("target", "b")]
+
+
+def test_of_many_sequences_the_server_makes_two_rounds_at_once() -> None:
+    made = in_rounds(8, order="alternating")
+    ask(made, "abcd")
+    assert lanes(start(made)) == [("round", "abcd")]
+    ask(made, "ef")
+    assert start(made) == [], "a small one would take steps of the engines for itself, round after round"
+    ask(made, "gh", "i")
+    assert lanes(start(made)) == [("round", "efgh"), ("join", "i")]
+    ask(made, "jklm")
+    assert start(made) == [], "two at once"
+
+
+TOGETHER = Served(0.008, 0.012, group=7, members=2)
+LANDINGS = [
+    # what lands, in order: by name with what the server tells; what has started at the end
+    ([("abc", TOGETHER), ("d", TOGETHER)], [("round", "abcd")], "verified together: they go on together"),
+    ([("d", TOGETHER), ("abc", TOGETHER)], [("round", "dabc")], "in either order"),
+    ([("abc", TOGETHER)], [], "one of them is still to land"),
+    ([("abc", TOGETHER._replace(members=1))], [("round", "abc")], "d came too late: it joins the next"),
+    ([("abc", None)], [("round", "abc")], "a round that failed says nothing of d"),
+]
+
+
+@pytest.mark.parametrize(("landings", "started", "reason"), LANDINGS)
+def test_who_was_verified_together_begins_the_next_round_together(
+    landings: list[tuple[str, Served | None]], started: list[tuple[str, str]], reason: str
+) -> None:
+    made = in_rounds(4)
+    ask(made, "abc", "d")
+    flying = {names([batch])[0]: batch for batch in start(made)}
+    begun = []
+    for name, served in landings:
+        made.landed(served)
+        made.finish(flying[name])
+        ask(made, name)
+        begun += lanes(start(made))
+    assert begun == started, reason
+
+
+def test_an_answer_that_is_lost_holds_up_the_others_for_a_moment_only() -> None:
+    clock = Clock()
+    made = in_rounds(4, clock)
+    ask(made, "abc", "d")
+    round_, _ = start(made)
+    made.landed(TOGETHER)
+    made.finish(round_)
+    ask(made, "abc")
+    assert start(made) == []
+    clock.now = 0.02
+    assert lanes(start(made)) == [("round", "abc")]
 
 
 def test_a_wave_waits_for_the_one_in_flight_and_takes_all_that_came() -> None:

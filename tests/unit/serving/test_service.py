@@ -122,7 +122,7 @@ def test_steps_stay_in_order_whatever_thread_is_held_up(start: Start, monkeypatc
     """A busy machine may hold up the thread that took a step while others run its sequence's next round."""
     put, rng = Delivery.put_wave, random.Random(1)
 
-    def late(delivery: Delivery, steps: Any, urgent: bool = False) -> None:
+    def late(delivery: Delivery[Any], steps: Any, urgent: bool = False) -> None:
         time.sleep(rng.random() * 0.01)
         put(delivery, steps, urgent)
 
@@ -144,9 +144,9 @@ class Slow(Answer):
         super().__init__()
         self.taken = threading.Event()
 
-    def _send(self, chunk: Chunk, last: bool) -> None:
+    def send(self, chunk: Chunk, last: bool) -> None:
         self.taken.wait(60)
-        super()._send(chunk, last)
+        super().send(chunk, last)
 
 
 @pytest.mark.parametrize("rows", [1, 64], ids=["each sequence on its own", "calls of many rows"])

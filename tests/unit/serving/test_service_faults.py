@@ -176,9 +176,8 @@ def test_a_request_that_is_over_is_forgotten() -> None:
 def test_a_response_that_was_made_in_time_is_not_sent_after_the_end() -> None:
     answer = Answer()
     job = Job(2, "", answer, deadline=0)
-    send = job.prepare(Chunk(0, "a", [1]))
     job.fail(CancelledError("stopped"))
-    send()
+    job.send(Chunk(0, "a", [1]))
     assert answer.chunks == []
 
 

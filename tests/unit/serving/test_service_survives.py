@@ -219,7 +219,7 @@ def test_a_sequence_is_counted_once_however_late_its_steps_are_delivered(tokeniz
     generation = Generation(job, loop, writer, {}, Acceptance(4), metrics, draft_length=4)
     makes = [generation.take(Step(ids[:2].tolist())), generation.take(Step(ids[:3].tolist(), finish="length"))]
     for make in makes:
-        make()()
+        make()
     metrics.flush(sink)
     assert sink.values[m.PROMPT_TOKENS.name] == len(ids)
     assert sink.values[m.GENERATION_TOKENS.name] == 5

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem_serving import abilities, checkpoint, rounds
-from tandem_serving.adapter.engine import EngineModel, bind
-from tandem_serving.calls import Role
+from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, bind
 from tandem_serving.inputs import Array
 from tandem_serving.policy import Adaptive, Fixed, Policy
 from tandem_serving.request import Acceptance, Limits, Parser
-from tandem_serving.runner import Engine
+from tandem_serving.schedule import Lane
 from tandem_serving.service import Options, Service
 from tandem_serving.settings import Settings
 from tandem_serving.tokenizer import Tokenizer
@@ -36,9 +35,11 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
     draft_limits = checkpoint.read_limits(config.draft_path) if config.draft_path else None
     target = EngineModel(config.target_model, "target", config.target_collector)
     draft = EngineModel(config.draft_model, "draft", config.draft_collector) if draft_limits else None
-    engines: dict[Role, Engine] = {"target": target}
+    engines: dict[Lane, EngineModel] = {"target": target}
     if draft:
         engines["draft"] = draft
+    if draft and config.rounds_model:
+        engines |= {"round": RoundModel(config.rounds_model), "join": JoinModel(config.rounds_model, "target")}
     request_limits = Limits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)
     acceptance = Acceptance(config.use_draft_logits, config.acceptance_threshold)
     refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)
@@ -52,6 +53,7 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
             draft_timeout=config.draft_timeout,
             ahead=config.separate_devices,
             queue_timeout=config.queue_timeout,
+            whole_rounds=config.max_draft_len if "round" in engines else 0,
         ),
         target_limit=limits.max_sequence_len,
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
@@ -62,4 +64,4 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
     if config.adaptive and config.max_draft_len:
         policy = Adaptive(config.min_draft_len, config.max_draft_len, config.separate_devices, config.rows > 1)
     service = Service(parser, tokenizer, engines, bind, policy, options)
-    return service, [target, *([draft] if draft else [])]
+    return service, list(engines.values())

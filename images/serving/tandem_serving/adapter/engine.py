@@ -6,7 +6,8 @@ id and `stop` set, which every version of Triton can send.
 
 Each call gets one response. An engine that is not decoupled gives it by itself, and clients can call it too. One
 that is decoupled answers each row by itself: a call of one row goes to it, a call of several to the model that
-collects its rows (`images/serving/collector`).
+collects its rows (`images/serving/collector`). Whole rounds, and what joins them, go to one that makes them in the
+server.
 
 A call holds a row for each sequence: `input_ids` int32[B, n], filled up to the longest (`input_lengths` says
 where a row ends), `draft_input_ids` int32[B, k], the rest int32/float32[B, 1]; so does the response:
@@ -26,7 +27,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter.errors import plain_error
-from tandem_serving.calls import FloatArray, Output, Role
+from tandem_serving.calls import FloatArray, Output, Role, Served
 from tandem_serving.errors import EngineError
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
@@ -35,6 +36,8 @@ from tandem_serving.request import Prompt, Request
 from tandem_serving.schedule import Turn
 
 _TOKENS = ("output_ids", "sequence_length")
+_GROUP = ("round_group", "round_members")
+_ROUND = ("round_draft_ids", "round_draft_lengths", "round_draft_ns", "round_target_ns", *_GROUP)
 _LOG_PROBS, _LOGITS = "output_log_probs", "generation_logits"
 FIGURES = (
     *(f"{when}_time_ns" for when in ("arrival", "first_scheduled", "first_token", "last_token")),
@@ -81,9 +84,18 @@ class EngineModel:
         self._stops = ThreadPoolExecutor(32, thread_name_prefix=f"stop-{role}")
         self.sent = Sent()
 
+    lengths = "request_output_len"
+    """The tensor that says how many tokens each row wants."""
+    more: tuple[str, ...] = ()
+    """Outputs beside an engine's."""
+
     def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
         """An engine call with a row for each turn; it starts when it is read."""
         return Answers(self, f"{self._prefix}-{next(self._numbers)}", turns)
+
+    def tensors(self, turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+        """A call's inputs beside what comes from its requests."""
+        return _tensors(turns)
 
     def execute(self, request_id: str, tensors: list[Any], outputs: Iterable[str], rows: int = 1) -> list[Any]:
         """Make a call of `rows`; its response, alone in a list. Raises EngineError."""
@@ -120,6 +132,31 @@ class EngineModel:
             self.execute(request_id, tensors, _TOKENS)
 
 
+class RoundModel(EngineModel):
+    """Makes whole rounds of drafts that wait; its answers hold what was drafted, and what the target made of it."""
+
+    lengths = "round_draft_length"
+    more = _ROUND
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "draft")
+
+    def tensors(self, turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+        """With what the server needs to draft ahead."""
+        most = [turn.sequence.loop.longest_draft for turn in turns]
+        return {
+            **_tensors(turns),
+            "round_sequence": np.array([turn.sequence.number for turn in turns], np.int64)[:, None],
+            "round_most": np.array(most, np.int32)[:, None],
+        }
+
+
+class JoinModel(EngineModel):
+    """Calls of the target that join a verification of whole rounds, where one is under way."""
+
+    more = _GROUP
+
+
 class Answers:
     """One engine call: the `Answers` of the runner."""
 
@@ -129,11 +166,11 @@ class Answers:
         self._rows = len(turns)
         self._outputs = turns[0].sequence.bindings[model.role].outputs
         self._common = _common(model, turns)
-        self._tensors = _tensors(turns)
+        self._tensors = [pb_utils.Tensor(name, array) for name, array in model.tensors(turns).items()]
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """Outputs with their rows, all at once. Raises EngineError."""
-        tensors, outputs = self._common.tensors + self._tensors, [*_TOKENS, *self._outputs]
+        tensors, outputs = self._common.tensors + self._tensors, [*_TOKENS, *self._outputs, *self._model.more]
         found = self._model.execute(self._id, tensors, outputs, self._rows)
         self._model.sent.keep(self._common)
         arrays = {tensor.name(): tensor.as_numpy() for response in found for tensor in response.output_tensors()}
@@ -178,12 +215,12 @@ def _common(model: EngineModel, turns: Sequence[Turn[Generation]]) -> Common:
     if known := model.sent.get(key):
         return Common(key, known)
     arrays = {name: np.concatenate([each.tensors[name] for each in bindings]) for name in bindings[0].tensors}
-    arrays["request_output_len"] = np.array(lengths, np.int32)[:, None]
+    arrays[model.lengths] = np.array(lengths, np.int32)[:, None]
     return Common(key, [pb_utils.Tensor(name, array) for name, array in arrays.items()])
 
 
-def _tensors(turns: Sequence[Turn[Generation]]) -> list[Any]:
-    """The other input tensors of a call."""
+def _tensors(turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+    """What an engine needs to know of the sequences."""
     calls = [turn.call for turn in turns]
     lengths = [len(call.ids) for call in calls]
     arrays: dict[str, Array] = {"input_ids": (ids := np.zeros((len(calls), max(lengths)), np.int32))}
@@ -199,7 +236,7 @@ def _tensors(turns: Sequence[Turn[Generation]]) -> list[Any]:
     logits = [call.draft_logits for call in calls if call.draft_logits is not None]
     if logits:
         arrays["draft_logits"] = np.stack(logits)
-    return [pb_utils.Tensor(name, array) for name, array in arrays.items()]
+    return arrays
 
 
 def _outputs(found: Mapping[str, Array], rows: int, wanted: tuple[str, ...]) -> list[tuple[int, Output]]:
@@ -213,6 +250,7 @@ def _outputs(found: Mapping[str, Array], rows: int, wanted: tuple[str, ...]) -> 
     log_probs = found.get(_LOG_PROBS) if _LOG_PROBS in wanted else None
     logits = found.get(_LOGITS) if _LOGITS in wanted else None
     figures = {name: found[name] for name in FIGURES if name in wanted and name in found}
+    drafted, served = _drafted(found), _served(found)
     return [
         (
             row,
@@ -221,10 +259,28 @@ def _outputs(found: Mapping[str, Array], rows: int, wanted: tuple[str, ...]) -> 
                 None if log_probs is None else log_probs[row].reshape(-1)[:count].copy(),
                 None if logits is None else _logits(logits[row], count),
                 {name: int(array[row].reshape(-1)[0]) for name, array in figures.items()} if figures else None,
+                drafted[row] if drafted else None,
+                served,
             ),
         )
         for row, count in enumerate(counts)
     ]
+
+
+def _drafted(found: Mapping[str, Array]) -> list[list[int]]:
+    """What was drafted in a whole round, a row a sequence; none: it was no round."""
+    if "round_draft_ids" not in found:
+        return []
+    ids, counts = found["round_draft_ids"].tolist(), found["round_draft_lengths"].reshape(-1).tolist()
+    return [row[:count] for row, count in zip(ids, counts, strict=True)]
+
+
+def _served(found: Mapping[str, Array]) -> Served | None:
+    if "round_group" not in found:
+        return None
+    draft, target = (found[name].flat[0] * 1e-9 if name in found else 0.0 for name in _ROUND[2:4])
+    group, members = (int(found[name].flat[0]) for name in _GROUP)
+    return Served(draft, target, group, members, found["round_draft_ids"].shape[1] if _ROUND[0] in found else 0)
 
 
 def _logits(row: Array, count: int) -> FloatArray:

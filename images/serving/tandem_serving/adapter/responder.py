@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -15,10 +14,12 @@ from tandem_serving import forward
 from tandem_serving.adapter.errors import triton_error
 from tandem_serving.errors import ServingError, faults_as_errors
 from tandem_serving.inputs import Array
-from tandem_serving.jobs import P, Piece, Responder
+from tandem_serving.jobs import Carrier, P, Piece, Responder
 from tandem_serving.stuck import Watchdog
 
 ONE_RESPONSE = "one_response"
+TICKET = "ticket"
+"""The input by which a front names its client."""
 _triton = Watchdog()
 MadeP = TypeVar("MadeP", bound=Piece, covariant=True)
 
@@ -40,6 +41,7 @@ def dispatch(service: Service[P], triton_request: Any, responder: TritonResponde
     try:
         with faults_as_errors("a request could not be taken"):
             tensors = {tensor.name(): tensor.as_numpy() for tensor in triton_request.inputs()}
+            tensors.pop(TICKET, None)
             if "stop" in tensors and tensors["stop"].any():
                 service.cancel(triton_request.request_id())
                 responder.close()
@@ -71,11 +73,16 @@ class TritonResponder(ABC, Generic[P]):
         """A chunk's outputs that the client wants, as pb_utils.Tensor."""
         return [pb_utils.Tensor(name, value) for name, value in self.arrays(chunk).items() if name in self.wanted]
 
-    def prepare(self, chunk: P) -> Callable[[bool], None]:
-        """Make a chunk's response: what sends it, as the last one or not."""
+    def send(self, chunk: P, last: bool) -> None:
+        """Send a chunk, as the last one or not."""
         if self._one_response:
-            return partial(self._collect, self.arrays(chunk))
-        return partial(self._send, pb_utils.InferenceResponse(self.tensors(chunk)))
+            self._collect(self.arrays(chunk), last)
+        else:
+            self._send(pb_utils.InferenceResponse(self.tensors(chunk)), last)
+
+    def carrier(self, chunk: P) -> Carrier[P] | None:
+        """What sends a chunk in a wave: only where a front takes that apart."""
+        return None
 
     def fail(self, error: ServingError) -> None:
         """Send an error as the last response."""

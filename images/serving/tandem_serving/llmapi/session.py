@@ -93,7 +93,7 @@ class Session:
         self._parser = parser
         self._options = options
         self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
-        self._delivery = Delivery()
+        self._delivery: Delivery[None] = Delivery(threads=2)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._sequences = 0

@@ -15,7 +15,8 @@ from tandem.volumes import TANDEM
 CLIENT_MODELS = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
 """What clients that run the loop themselves call."""
 CODELESS = ("ensemble",)  # Triton runs it by its configuration alone
-MODELS = ("preprocessing", "postprocessing", "ensemble", "speculative_bls", "tensorrt_llm_bls")
+FRONTS = ("speculative_bls", "speculative_bls_clients")
+MODELS = ("preprocessing", "postprocessing", "ensemble", *FRONTS, "speculative_bls_loop", "tensorrt_llm_bls")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def engine_model(inputs: Inputs, role: Role) -> str:
 def _sources(inputs: Inputs) -> dict[str, str]:
     """All models, with the folders of those that are Python code; "": Triton or its backend has the code."""
     sources = {name: "" if name in CODELESS else f"{TANDEM}/models/{name}" for name in MODELS}
+    sources |= dict.fromkeys(FRONTS, f"{TANDEM}/models/front")
     engine = "" if needs_engines(inputs.spec, inputs.profile) else inputs.profile.engine_source
     for role in (Role.TARGET, Role.DRAFT) if inputs.spec.draft else (Role.TARGET,):
         name = CLIENT_MODELS[role]
@@ -75,6 +77,8 @@ def _sources(inputs: Inputs) -> dict[str, str]:
             sources[name] = f"{TANDEM}/models/engine_unary"
             sources[f"{name}_collector"] = f"{TANDEM}/models/engine_collector"
         sources[engine_model(inputs, role)] = engine
+    if _in_rounds(inputs):
+        sources[f"{engine_model(inputs, Role.TARGET)}_rounds"] = f"{TANDEM}/models/engine_rounds"
     return sources
 
 
@@ -148,6 +152,7 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         # for decoupled models: before one that is decoupled, under another name, stands a model that answers once.
         "decoupled": False,
         "collects": collects(inputs),
+        "rounds": _in_rounds(inputs),
         "target": _role(inputs, engines, Role.TARGET),
         "draft": _role(inputs, engines, Role.DRAFT) if spec.draft else None,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
@@ -160,6 +165,12 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
 
 def _takes_rows(inputs: Inputs) -> bool:
     return inputs.profile.engine_calls == "Together" or collects(inputs)
+
+
+def _in_rounds(inputs: Inputs) -> bool:
+    """Whether the server makes whole rounds by itself: of sequences that share calls, whose drafts it may fill up."""
+    by_logits = inputs.spec.speculation.acceptance.method == "Logits"
+    return inputs.spec.draft is not None and _takes_rows(inputs) and not by_logits
 
 
 def _role(inputs: Inputs, engines: Mapping[Role, Engine], role: Role) -> dict[str, Any]:

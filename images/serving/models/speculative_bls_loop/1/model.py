@@ -1,4 +1,7 @@
-"""Triton entry of the speculative BLS: decoupled, streams and batches, tensors of `tensorrt_llm_bls`."""
+"""Triton entry of the speculative BLS: decoupled, streams and batches, tensors of `tensorrt_llm_bls`.
+
+Clients know it by the front (`images/serving/front`), which passes their requests on.
+"""
 
 import logging
 import sys
@@ -6,9 +9,9 @@ import threading
 from typing import Any
 
 from tandem_serving import adapter, settings
+from tandem_serving.adapter.front import Front
 from tandem_serving.adapter.metrics import TritonSink
 from tandem_serving.adapter.responder import dispatch
-from tandem_serving.adapter.response import BlsResponder
 
 
 class TritonPythonModel:
@@ -23,16 +26,21 @@ class TritonPythonModel:
             # each sequence makes its own calls, many threads would take it from each other.
             sys.setswitchinterval(0.0002)
         self._service, self._engines = adapter.build_service(config)
-        watch = threading.Thread(target=self._service.watch, args=(TritonSink(),), name="watch", daemon=True)
-        watch.start()
+        self._front = Front(config.clients_model)
+        for name, watch, argument in (
+            ("watch", self._service.watch, TritonSink()),
+            ("clients", self._front.watch, self._service.wake),
+        ):
+            threading.Thread(target=watch, args=(argument,), name=name, daemon=True).start()
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            dispatch(self._service, request, BlsResponder(request))
+            dispatch(self._service, request, self._front.responder(request))
 
     def finalize(self) -> None:
         """End all requests and threads."""
+        self._front.close()
         self._service.close()
         for engine in self._engines:
             engine.close()

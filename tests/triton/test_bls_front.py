@@ -1,0 +1,72 @@
+"""The BLS by its front: clients get what the loop itself sends, and nobody else's."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from triton import bls_client as bls
+from triton.bls_client import Array, ids, inputs, stream
+from triton.bls_servers import ENGINES, TEXTS, serve
+from triton.harness import TritonServer
+
+TRUE = np.array([[True]])
+
+
+@pytest.fixture(scope="module", params=ENGINES, ids=str)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    yield from serve(tmp_path_factory.mktemp("repository"), *request.param)
+
+
+ASKED: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("a stream", {"stream": True}, []),
+    ("several prompts, some outputs", {"stream": True}, ["output_ids", "batch_index", "acceptance_rate"]),
+    ("once", {}, []),
+    ("log probs, which come by themselves", {"stream": True, "return_log_probs": TRUE}, []),
+]
+
+
+@pytest.mark.parametrize(("what", "more", "outputs"), ASKED, ids=[what for what, *_ in ASKED])
+def test_the_front_changes_nothing(server: TritonServer, what: str, more: dict[str, Any], outputs: list[str]) -> None:
+    """Chunks that come to the front in waves are those that the loop sends by itself."""
+    prompts = TEXTS[: 3 if outputs else 1]
+
+    def ask(model: str) -> list[Any]:
+        told: list[Any] = [[] for _ in prompts]
+        with bls.Stream(server.grpc_url, model) as call:
+            call.send(inputs(*prompts, num_draft_tokens=4, seed=1, max_tokens=24, **more), outputs=outputs)
+            last = False
+            while not last:
+                try:
+                    chunk, last = call.receive()
+                except InferenceServerException as error:  # of an engine that has no log probs
+                    return [error.message()]
+                if chunk:
+                    described = [(name, str(value.dtype), value.tolist()) for name, value in chunk.items()]
+                    told[chunk["batch_index"].item()].append(described)
+        return told
+
+    assert ask("speculative_bls") == ask("speculative_bls_loop"), what
+
+
+def test_who_calls_the_loop_with_a_ticket_of_his_own_gets_nobody_else_s_text(server: TritonServer) -> None:
+    """Requests of the front carry waves of many clients' chunks; that the front does not know his is soon noticed."""
+    prompts = TEXTS[:6]
+    alone = [ids(stream(server.grpc_url, inputs(prompt, max_tokens=64))) for prompt in prompts]
+    calls = [inputs(prompt, max_tokens=64, stream=True) for prompt in prompts]
+    found: list[dict[str, Array]] = []
+    with ThreadPoolExecutor(len(prompts)) as threads:
+        flowing = [threads.submit(stream, server.grpc_url, call) for call in calls for _ in range(3)]
+        for _ in range(8):
+            with bls.Stream(server.grpc_url, "speculative_bls_loop") as forger, suppress(InferenceServerException):
+                forger.send(inputs(TEXTS[6], max_tokens=64, stream=True) | {"ticket": np.array([[1]], np.int64)})
+                last = False
+                while not last:
+                    response, last = forger.receive()
+                    found.append(response)
+        assert [ids(call.result()) for call in flowing] == [each for each in alone for _ in range(3)]
+    assert not [response for response in found if "wave" in response]

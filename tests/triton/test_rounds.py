@@ -1,0 +1,296 @@
+"""Rounds that the server makes by itself: what engines are asked, what is drafted ahead, who joins, what fails."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from triton import bls_client
+from triton.bls_client import Array, Response, stream, unary
+from triton.engine_client import Call, Client, open_client
+from triton.harness import TritonServer
+from triton.stand_in import COUNT_SEED, DRAFT_FAILS, DRAFT_HANGS, SLOW_TOKENS, TARGET_FAILS
+from triton.waits import eventually
+
+K = 4
+_numbers = count(1)
+Engines = tuple[TritonServer, str]  # with what their names end with
+
+
+@pytest.fixture(scope="module", params=["", "_engine"], ids=["together", "row by row"])
+def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    folder = tmp_path_factory.mktemp("rounds")
+    made = bls_client.repository(folder, "stand-in", max_engine_rows=64, collects=bool(request.param))
+    with TritonServer(made) as server:
+        yield server, request.param
+
+
+def prompt(length: int, salt: int = 0) -> list[int]:
+    return [300 + (7 * i + 13 * length + salt) % 900 for i in range(length)]
+
+
+def filled(rows: list[list[int]]) -> Array:
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    for filled_row, row in zip(ids, rows, strict=True):
+        filled_row[: len(row)] = row
+    return ids
+
+
+def column(values: list[int], kind: type[np.generic] = np.int32) -> Array:
+    return np.array(values, kind)[:, None]
+
+
+def asked(rows: list[list[int]], seed: int, **more: Array) -> dict[str, Array]:
+    """Tensors that both engines get."""
+    return {
+        "input_ids": filled(rows),
+        "input_lengths": column([len(row) for row in rows]),
+        "exclude_input_in_output": np.ones((len(rows), 1), np.bool_),
+        "end_id": column([1] * len(rows)),
+        "seed": column([seed] * len(rows), np.uint64),
+        **more,
+    }
+
+
+def a_round(
+    rows: list[list[int]], seed: int, k: list[int] | None = None, most: int = 99, sequences: list[int] | None = None
+) -> dict[str, Array]:
+    return asked(
+        rows,
+        seed,
+        round_sequence=column(sequences or [next(_numbers) for _ in rows], np.int64),
+        round_draft_length=column(k or [K] * len(rows)),
+        round_most=column([most] * len(rows)),
+    )
+
+
+def tokens(found: Response, row: int, ids: str = "output_ids", counts: str = "sequence_length") -> list[int]:
+    made = found[ids].reshape(len(found[counts]), -1)[row]
+    return [int(token) for token in made[: int(found[counts].reshape(-1)[row])]]
+
+
+def drafts(found: Response, row: int) -> list[int]:
+    return tokens(found, row, "round_draft_ids", "round_draft_lengths")
+
+
+def play(engines: Engines, tensors: dict[str, Array]) -> Response:
+    server, suffix = engines
+    return unary(server.grpc_url, tensors, f"tensorrt_llm{suffix}_rounds")
+
+
+def engine(engines: Engines, name: str, row: list[int], length: int, **more: Any) -> list[int]:
+    """What an engine answers to one row by itself."""
+    server, suffix = engines
+    tensors = asked([row], 0, request_output_len=column([length]), **more)
+    return [int(t) for r in stream(server.grpc_url, tensors, name + suffix) for t in tokens(r, 0)]
+
+
+def calls(engines: Engines, seed: int, role: str = "tensorrt_llm_draft") -> int:
+    """How many rows with this seed an engine has had."""
+    server, suffix = engines
+    one = np.ones((1, 1), np.int32)
+    question = {"input_ids": seed * one, "input_lengths": one, "request_output_len": one}
+    question["seed"] = np.array([[COUNT_SEED]], np.uint64)
+    return int(stream(server.grpc_url, question, role + suffix)[0]["output_ids"].item())
+
+
+def expected(engines: Engines, row: list[int], k: int, width: int) -> tuple[list[int], list[int]]:
+    """A draft, and what the target makes of it, filled up to `width`."""
+    drafted = engine(engines, "tensorrt_llm_draft", row, k) if k else []
+    padded = drafted + [row[-1]] * (width - len(drafted))
+    return drafted, engine(engines, "tensorrt_llm", row, width + 1, draft_input_ids=np.array([padded], np.int32))
+
+
+ROUNDS = [
+    # lengths of the prompts, draft lengths, reason
+    ([9], [4], "a sequence alone"),
+    ([9, 30, 17], [4, 4, 4], "prompts of unequal lengths"),
+    ([9, 30, 17], [4, 1, 3], "drafts of unequal lengths: made-up tokens fill them up"),
+    ([9, 30], [0, 2], "one without a draft"),
+]
+
+
+@pytest.mark.parametrize(("lengths", "k", "reason"), ROUNDS, ids=[reason for *_, reason in ROUNDS])
+def test_a_round_is_a_draft_and_its_verification(
+    engines: Engines, lengths: list[int], k: list[int], reason: str
+) -> None:
+    rows = [prompt(length, salt) for salt in (0, 5, 9) for length in lengths][: len(lengths)]
+    found = play(engines, a_round(rows, seed=1, k=k))
+    for i, row in enumerate(rows):
+        assert (drafts(found, i), tokens(found, i)) == expected(engines, row, k[i], max(k)), reason
+    assert (found["round_group"] > 0).all() and (found["round_members"] == 1).all()
+    assert (found["round_target_ns"] > 0).all()
+
+
+def after(found: Response, rows: list[list[int]]) -> list[list[int]]:
+    return [row + tokens(found, i) for i, row in enumerate(rows)]
+
+
+def test_the_next_round_takes_what_was_drafted_meanwhile(engines: Engines) -> None:
+    seed, rows = 50_001, [prompt(12), prompt(20)]
+    sequences = [next(_numbers) for _ in rows]
+
+    def drafted(rounds: int) -> bool:
+        return calls(engines, seed) == 2 * rounds
+
+    for made in range(1, 6):
+        found = play(engines, a_round(rows, seed, sequences=sequences))
+        for i, row in enumerate(rows):
+            assert (drafts(found, i), tokens(found, i)) == expected(engines, row, K, K)
+        eventually(partial(drafted, made + 1), "each round is drafted once, the next one too")
+        rows = after(found, rows)
+    assert calls(engines, seed, "tensorrt_llm") == 10
+
+
+CHANGES: list[tuple[str, dict[str, Any], int]] = [
+    # what is otherwise than foreseen, and how many more rows are drafted
+    ("a shorter draft", {"k": [2]}, 0),
+    ("a longer draft", {"k": [6]}, 1),
+    ("another sequence", {"sequences": [next(_numbers)]}, 1),
+]
+
+
+@pytest.mark.parametrize(("what", "change", "more"), CHANGES, ids=[what for what, *_ in CHANGES])
+def test_what_comes_otherwise_than_foreseen_is_right_all_the_same(
+    engines: Engines, what: str, change: dict[str, Any], more: int
+) -> None:
+    seed, row, sequence = 51_000 + CHANGES.index((what, change, more)), prompt(15), next(_numbers)
+    first = play(engines, a_round([row], seed, sequences=[sequence]))
+    (row,) = after(first, [row])
+    found = play(engines, a_round([row], seed, **{"most": 0, "sequences": [sequence], **change}))
+    k = change.get("k", [K])[0]
+    assert (drafts(found, 0), tokens(found, 0)) == expected(engines, row, k, k)
+    assert calls(engines, seed) == 2 + more
+
+
+def test_other_tokens_than_foreseen_are_drafted_anew(engines: Engines) -> None:
+    seed, row, sequence = 52_001, prompt(15), next(_numbers)
+    play(engines, a_round([row], seed, sequences=[sequence]))
+    other = [*row, 301]
+    found = play(engines, a_round([other], seed, most=0, sequences=[sequence]))
+    assert (drafts(found, 0), tokens(found, 0)) == expected(engines, other, K, K)
+    assert calls(engines, seed) == 3
+
+
+def test_nothing_is_drafted_behind_the_end(engines: Engines) -> None:
+    """The most tokens that may come, or the text's end."""
+    row = prompt(15)
+    play(engines, a_round([row], 53_001, most=1))
+    play(engines, a_round([row], 53_002, most=0))
+    ending = next(p for p in (prompt(9, salt) for salt in range(5000)) if not engine(engines, "tensorrt_llm", p, 1))
+    assert tokens(play(engines, a_round([ending], 53_003)), 0) == []
+    assert [calls(engines, seed) for seed in (53_001, 53_002, 53_003)] == [1, 1, 1]
+
+
+def send(client: Client, engines: Engines, tensors: dict[str, Array], request_id: str = "") -> Call:
+    return client.send(f"tensorrt_llm{engines[1]}_rounds", tensors, request_id)
+
+
+def alone(row: list[int], seed: int) -> dict[str, Array]:
+    """The target's first token of a new prompt."""
+    return asked([row], seed, request_output_len=column([1]))
+
+
+def test_a_call_of_the_target_joins_the_verification_of_the_round_under_way(engines: Engines) -> None:
+    """A draft that hangs keeps the round from its verification until it is stopped."""
+    row, new = prompt(15), prompt(22)
+    assert play(engines, alone(new, 54_001))["round_group"].tolist() == [[0]], "nothing is under way"
+    with open_client(engines[0].grpc_url) as client:
+        slow = send(client, engines, a_round([row], SLOW_TOKENS, most=99))
+        (first,) = slow.responses()
+        round_ = send(client, engines, a_round([row, prompt(16)], SLOW_TOKENS, most=0))
+        joining = send(client, engines, alone(new, SLOW_TOKENS))
+        (verified,), (joined,) = list(round_.responses()), list(joining.responses())
+    assert tokens(first, 0) == tokens(verified, 0)
+    assert tokens(joined, 0)[:1] == engine(engines, "tensorrt_llm", new, 1)
+    if joined["round_group"].item():  # it came in time
+        assert joined["round_group"].item() == verified["round_group"].reshape(-1)[0]
+        assert joined["round_members"].item() == verified["round_members"].reshape(-1)[0] == 2
+
+
+@pytest.mark.parametrize(("seed", "message"), [(DRAFT_FAILS, "fails on demand"), (TARGET_FAILS, "fails on demand")])
+def test_an_engine_s_error_is_the_round_s(engines: Engines, seed: int, message: str) -> None:
+    with pytest.raises(InferenceServerException, match=message):
+        play(engines, a_round([prompt(15), prompt(9)], seed))
+    assert tokens(play(engines, a_round([prompt(15)], 1)), 0), "it goes on"
+
+
+def stop(client: Client, engines: Engines, request_id: str) -> None:
+    one = np.ones((1, 1), np.int32)
+    tensors = {"input_ids": one, "input_lengths": one, "request_output_len": one, "stop": np.ones((1, 1), np.bool_)}
+    list(send(client, engines, tensors, request_id).responses())
+
+
+def test_a_round_that_hangs_is_stopped_and_holds_up_nobody_who_waits_for_it(engines: Engines) -> None:
+    new = prompt(22)
+    with open_client(engines[0].grpc_url) as client:
+        hung = send(client, engines, a_round([prompt(15)], DRAFT_HANGS), "hung")
+        eventually(lambda: calls(engines, DRAFT_HANGS) > 0, "it is drafted")
+        joining = send(client, engines, alone(new, 1))
+        stop(client, engines, "hung")
+        with pytest.raises(InferenceServerException, match="the round was stopped"):
+            list(hung.responses())
+        (joined,) = joining.responses()
+    assert tokens(joined, 0) == engine(engines, "tensorrt_llm", new, 1)
+
+
+def test_who_joined_a_round_is_answered_though_that_is_stopped(engines: Engines) -> None:
+    """The engine ends all rows of a call that is stopped."""
+    new = prompt(22)
+    with open_client(engines[0].grpc_url) as client:
+        slow = send(client, engines, a_round([prompt(15)], SLOW_TOKENS, k=[40], most=40), "slow")
+        joining = [send(client, engines, alone(new, SLOW_TOKENS)) for _ in range(2)]
+        eventually(lambda: calls(engines, SLOW_TOKENS, "tensorrt_llm") > 0, "it is verified")
+        stop(client, engines, "slow")
+        list(slow.responses())
+        answers = [response for call in joining for response in call.responses()]
+    assert [tokens(answer, 0)[:1] for answer in answers] == 2 * [engine(engines, "tensorrt_llm", new, 1)]
+
+
+def test_a_draft_ahead_that_hangs_holds_up_no_new_prompt(engines: Engines) -> None:
+    """Nobody asks for it, so that nobody stops it."""
+    row, new, before = prompt(15), prompt(22), calls(engines, DRAFT_HANGS)
+    with open_client(engines[0].grpc_url) as client:
+        play(engines, a_round([row], DRAFT_HANGS, k=[0], most=99) | {"round_draft_length": column([0])})
+        hung = send(client, engines, a_round([row], DRAFT_HANGS), "hangs")
+        eventually(lambda: calls(engines, DRAFT_HANGS) > before, "it is drafted")
+        stop(client, engines, "hangs")
+        with pytest.raises(InferenceServerException, match="the round was stopped"):
+            list(hung.responses())
+        (answer,) = send(client, engines, alone(new, 1)).responses()
+    assert tokens(answer, 0) == engine(engines, "tensorrt_llm", new, 1)
+
+
+ODD: list[tuple[str, dict[str, Any], str]] = [
+    ("no draft lengths", {"round_draft_length": None}, "a round needs round_draft_length of each row"),
+    ("no bound", {"round_most": None}, "a round needs round_most of each row"),
+    ("longer than its tokens", {"input_lengths": column([99])}, "longer than input_ids, or empty"),
+    ("empty", {"input_lengths": column([0])}, "longer than input_ids, or empty"),
+]
+
+
+@pytest.mark.parametrize(("what", "change", "message"), ODD, ids=[what for what, *_ in ODD])
+def test_an_odd_round_is_refused(engines: Engines, what: str, change: dict[str, Any], message: str) -> None:
+    tensors = {name: value for name, value in (a_round([prompt(15)], 1) | change).items() if value is not None}
+    with pytest.raises(InferenceServerException, match=re.escape(message)):
+        play(engines, tensors)
+
+
+def test_rounds_leave_nothing_in_the_server(engines: Engines) -> None:
+    """Drafts that nobody asks for are forgotten, and answers given back."""
+
+    def kept() -> int:
+        for i in range(300):
+            play(engines, a_round([prompt(400, i), prompt(500, i)], 1))
+        [found] = re.findall(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{engines[0].pid}/status").read_text())
+        return int(found)
+
+    kept(), kept()
+    before = kept()
+    assert kept() - before < 3_000, "kB"
