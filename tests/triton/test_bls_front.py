@@ -1,8 +1,12 @@
 """The BLS by its front: clients get what the loop itself sends, and nobody else's."""
 
+import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,9 @@ from tritonclient.utils import InferenceServerException
 from triton import bls_client as bls
 from triton.bls_client import Array, ids, inputs, stream
 from triton.bls_servers import ENGINES, TEXTS, serve
-from triton.harness import TritonServer
+from triton.harness import Options, TritonServer
+from triton.stand_in import SLOW_TOKENS
+from triton.waits import eventually
 
 TRUE = np.array([[True]])
 
@@ -70,3 +76,19 @@ def test_who_calls_the_loop_with_a_ticket_of_his_own_gets_nobody_else_s_text(ser
                     found.append(response)
         assert [ids(call.result()) for call in flowing] == [each for each in alone for _ in range(3)]
     assert not [response for response in found if "wave" in response]
+
+
+def test_who_leaves_a_short_request_is_let_go_though_nobody_else_comes(tmp_path: Path) -> None:
+    """The front ends it a second later, when it is asked; the request may have begun and ended between two looks."""
+    made = bls.repository(tmp_path, "stand-in", max_engine_rows=64)
+
+    def ended(server: TritonServer, before: int) -> bool:
+        return len(re.findall(r"StreamInferComplete, .* flags 1", server.log)) > before
+
+    with TritonServer(made, Options(env={}, arguments=["--log-verbose=1"])) as server:
+        for i in range(6):
+            time.sleep(2.5)  # the loop asks no more
+            with bls.Stream(server.grpc_url) as leaves:
+                leaves.send(inputs(TEXTS[0], max_tokens=2, num_draft_tokens=0, seed=SLOW_TOKENS, stream=True))
+                leaves.receive()
+            eventually(partial(ended, server, i), "its last response is sent", seconds=4)

@@ -50,6 +50,7 @@ class Front:
     def closed(self, responder: FrontResponder) -> None:
         """A request is over."""
         self._open.pop(responder.ticket, None)
+        self._until = time.monotonic() + ASK_SECONDS  # it may have begun since the latest look
 
     def watch(self, left: Callable[[], None]) -> None:
         """Find out which clients have left until `close`, and say so by `left`; run on a thread of its own.
