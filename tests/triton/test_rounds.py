@@ -1,6 +1,7 @@
 """Rounds that the server makes by itself: what engines are asked, what is drafted ahead, who joins, what fails."""
 
 import re
+import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
@@ -265,6 +266,22 @@ def test_a_draft_ahead_that_hangs_holds_up_no_new_prompt(engines: Engines) -> No
             list(hung.responses())
         (answer,) = send(client, engines, alone(new, 1)).responses()
     assert tokens(answer, 0) == engine(engines, "tensorrt_llm", new, 1)
+
+
+def test_a_draft_ahead_that_never_ends_holds_up_no_new_prompt(engines: Engines) -> None:
+    """Its client has left: no round asks for it, so that nothing stops it, and no verification follows."""
+    row, new, sequence, before = prompt(15), prompt(22), next(_numbers), calls(engines, DRAFT_HANGS)
+    (row,) = after(play(engines, a_round([row], 1, sequences=[sequence])), [row])
+    with open_client(engines[0].grpc_url) as client:
+        # It takes the draft that was made with the other seed: only the one ahead hangs.
+        list(send(client, engines, a_round([row], DRAFT_HANGS, sequences=[sequence]), "left").responses())
+        began = time.monotonic()
+        (answer,) = send(client, engines, alone(new, 1)).responses()
+        seconds = time.monotonic() - began
+        eventually(lambda: calls(engines, DRAFT_HANGS) > before, "it is drafted")
+        stop(client, engines, "left.ahead")
+    assert tokens(answer, 0) == engine(engines, "tensorrt_llm", new, 1)
+    assert seconds < 10
 
 
 ODD: list[tuple[str, dict[str, Any], str]] = [

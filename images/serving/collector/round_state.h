@@ -1,7 +1,9 @@
 // What a model instance of rounds knows: drafts made ahead, calls that wait for a verification, rounds under way.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <thread>
 #include <unordered_map>
 
 #include "round_tensors.h"
@@ -34,12 +36,17 @@ class Rounds {
  public:
   // Raises Failure.
   explicit Rounds(TRITONBACKEND_Model* model)
-      : caller(model), target(Behind(model, "_rounds", "")), draft(Draft(target)) {}
+      : caller(model), target(Behind(model, "_rounds", "")), draft(Draft(target)), watch_([this] { Watch(); }) {}
 
   // Drafts ahead that are under way use this.
   ~Rounds() {
-    std::unique_lock lock(mutex);
-    idle.wait(lock, [&] { return !flying && !leaving; });
+    {
+      std::unique_lock lock(mutex);
+      idle.wait(lock, [&] { return !flying && !leaving; });
+      closed_ = true;
+    }
+    closes_.notify_all();
+    watch_.join();
   }
 
   // Let go of what waits for a verification, unless something is under way that will bring one. Not under the lock.
@@ -70,6 +77,20 @@ class Rounds {
     if (target.compare(0, base.size(), base)) throw Failure(target + "_rounds: the engine is named tensorrt_llm...");
     return base + "_draft" + target.substr(base.size());
   }
+
+  // A draft ahead that nobody asks for may take long, or never end: who waits for what follows it then goes by himself.
+  void Watch() {
+    std::unique_lock lock(mutex);
+    while (!closes_.wait_for(lock, std::chrono::nanoseconds(kYoung), [&] { return closed_; })) {
+      lock.unlock();
+      LetGo();
+      lock.lock();
+    }
+  }
+
+  bool closed_ = false;  // under the lock
+  std::condition_variable closes_;
+  std::thread watch_;  // the last of all: it uses the others
 };
 
 }  // namespace rounds

@@ -16,7 +16,8 @@
 // `stop` ends the calls with its id in both engines, and lets go of all that waits.
 // What was verified together says so: `round_group` int64[B, 1] and `round_members` int32[B, 1], the calls of a group.
 //
-// No thread of ours: all goes on in those of whoever brings a response.
+// All goes on in the threads of whoever brings a response. One of ours looks for calls that wait for no more than a draft
+// ahead which does not end.
 
 #include "round.h"
 
