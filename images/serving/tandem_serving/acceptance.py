@@ -8,11 +8,37 @@ from collections.abc import Sequence
 # Acceptance of the first position assumed at the start, and the rounds that count as observed so.
 FIRST_GUESS = 0.7
 FIRST_ROUNDS = 4.0
-# Rounds that the server's estimate weighs in a sequence's, and a position's in that of the next.
+# Rounds that a position's estimate weighs in that of the next.
 PRIOR_ROUNDS = 8
+# Rounds that the server's estimate may weigh in a sequence's: many where sequences are alike, few where they are not.
+# The first is taken until that shows.
+LIKENESS = (16, 4, 64)
+# Rounds, of all sequences, after which it counts half how well each of these foretold.
+LIKENESS_HALF_LIFE = 1000
 # Drafted rounds after which an observation counts half: of one sequence, and of all (its rows add up).
 SEQUENCE_HALF_LIFE = 64
 SERVER_HALF_LIFE = 128
+
+
+class Likeness:
+    """How alike sequences are: of the weights that the server's estimate may have in a sequence's, the one that has
+    foretold best whether first draft tokens are accepted (prequential validation, Dawid 1984)."""
+
+    def __init__(self) -> None:
+        self._errors = [0.0] * len(LIKENESS)  # squared, the older ones discounted
+        self._keep = 0.5 ** (1 / LIKENESS_HALF_LIFE)
+
+    @property
+    def rounds(self) -> int:
+        """That weight."""
+        return LIKENESS[self._errors.index(min(self._errors))]
+
+    def observe(self, trials: float, hits: float, server: float, accepted: bool) -> None:
+        """A sequence with so many `hits` of `trials` had a first draft token `accepted`; `server`: all have it with
+        this probability."""
+        for i, rounds in enumerate(LIKENESS):
+            foretold = (hits + rounds * server) / (trials + rounds)
+            self._errors[i] = self._keep * self._errors[i] + (foretold - accepted) ** 2
 
 
 class Acceptance:
@@ -27,6 +53,7 @@ class Acceptance:
     def __init__(self, depth: int, prior: Acceptance | None = None) -> None:
         self.seen = 0  # drafted rounds, ever
         self._prior = prior
+        self.likeness: Likeness = Likeness() if prior is None else prior.likeness
         self._growth = 2.0 ** (1 / (SERVER_HALF_LIFE if prior is None else SEQUENCE_HALF_LIFE))
         self._weight = 1.0  # of the next observation: it grows, which is the same as that all others fade
         self._trials = [0.0] * max(1, depth)
@@ -42,6 +69,9 @@ class Acceptance:
         if drafted <= 0:
             return
         self.seen += 1
+        if self._prior is not None:
+            known = self._trials[0] / self._weight, self._hits[0] / self._weight
+            self.likeness.observe(*known, self._prior._hits[0] / self._prior._trials[0], accepted > 0)
         for j in range(min(drafted, accepted + 1)):
             self._trials[j] += self._weight
             if j < accepted:
@@ -93,7 +123,7 @@ class Acceptance:
 
     def _estimate(self) -> None:
         prior = None if self._prior is None else self._prior.positions()
-        pseudo = PRIOR_ROUNDS * self._weight
+        pseudo = (PRIOR_ROUNDS if prior is None else self.likeness.rounds) * self._weight
         p = start = self._hits[0] / self._trials[0] if prior is None else prior[0]
         reach = tokens = 1.0
         self._p, self._tau = [], [1.0]

@@ -37,16 +37,19 @@ class Flight:
     (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
 
     `left`: turns without an answer, by row. `off`: the target ran alone when it began, for all; `beside`: it began
-    beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes; `mixed`:
-    many calls beside it draft another number of tokens, which counts where the engine merges calls. `served`: what
-    the server told of it.
+    beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes; `apart`:
+    there was no round that it could join, so that the target makes a step for it; `mixed`: many calls beside it draft
+    another number of tokens, which counts where the engine merges calls. `running`: sequences that had places when it
+    began. `served`: what the server told of it.
     """
 
     batch: Batch[Generation]
     started: float
     left: dict[int, Turn[Generation]]
+    running: int = 0
     off: bool = False
     beside: bool = False
+    apart: bool = False
     mixed: bool = False
     due: float | None = None
     late: float = math.inf
@@ -90,10 +93,11 @@ class Flights:
         """Whether sequences may share calls: few enough of those that were given up are still under way."""
         return sum(flight.batch.role == role and len(flight.batch.turns) > 1 for flight in self._lost) < LOST_WAVES
 
-    def begin(self, batch: Batch[Generation], started: float) -> Flight:
-        """An engine call begins."""
-        beside = any(_passes(other) for other in self._flights if not other.given_up)
-        flight = Flight(batch, started, dict(enumerate(batch.turns)), off=self._policy.alone, beside=beside)
+    def begin(self, batch: Batch[Generation], started: float, running: int) -> Flight:
+        """An engine call begins while `running` sequences have places."""
+        flight = Flight(batch, started, dict(enumerate(batch.turns)), running, off=self._policy.alone)
+        flight.beside = any(map(_passes, self._flying()))
+        flight.apart = batch.via == "join" and not self._in_rounds()
         length = max(turn.call.output_len for turn in batch.turns)
         seconds = self._foresight.expected(length, batch.role)
         if batch.role == "draft" and batch.via == "engine" and seconds is not None:
@@ -160,10 +164,18 @@ class Flights:
         ]
         return max(dues, default=-patience) + patience
 
+    def _flying(self) -> list[Flight]:
+        """Those that somebody waits for."""
+        return [flight for flight in self._flights if not flight.given_up]
+
+    def _in_rounds(self) -> bool:
+        """Whether the server makes a round."""
+        return any(flight.batch.via == "round" for flight in self._flying())
+
     def _mixed(self, flight: Flight) -> bool:
         if self._waves:
             return False
-        lengths = [other.length for other in self._flights if not other.given_up]
+        lengths = [other.length for other in self._flying()]
         return lengths.count(flight.length) < ALIKE * len(lengths)
 
     def _time(self, flight: Flight, running: int, now: float) -> None:
@@ -192,9 +204,9 @@ class Flights:
         elif told and (batch.wave or first.draft_ids):
             rows = len(batch.turns) if batch.wave else running
             self._policy.timed("target", rows, len(first.draft_ids), seconds, prompt, queued)
-        # Where waves of drafts end meanwhile, the target is not by itself any more.
-        elif self._landed["draft"] <= flight.started and _tells_steps(batch):
-            self._policy.timed_alone(running, first.output_len + TAKEN_IN, seconds)
+        # Where waves of drafts end meanwhile, or the server verifies some, the target is not by itself any more.
+        elif self._landed["draft"] <= flight.started and not self._in_rounds() and _tells_steps(batch):
+            self._policy.timed_alone((flight.running + running) / 2, first.output_len + TAKEN_IN, seconds)
 
     def _time_round(self, flight: Flight, prompt: int) -> None:
         """The same of a round that the server made: it went the way of one call, and nothing was in its way."""
@@ -224,7 +236,8 @@ def _passes(flight: Flight) -> bool:
     """
     batch = flight.batch
     call = batch.turns[0].call
-    return batch.role == "target" and not batch.wave and (flight.off or (call.first and call.output_len == 1))
+    first = call.first and call.output_len == 1
+    return flight.apart or (batch.role == "target" and not batch.wave and (flight.off or first))
 
 
 def _is_of(flight: Flight, key: Hashable) -> bool:

@@ -72,8 +72,8 @@ class Policy(Protocol):
         """
         ...
 
-    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
-        """A call of so many steps of the target alone took so long while `rows` sequences ran."""
+    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
+        """A call of so many steps of the target alone took so long while `rows` sequences ran, on average."""
         ...
 
     def ended(self, tokens: int, calls: int) -> None:
@@ -123,7 +123,7 @@ class Fixed:
     ) -> None:
         """A fixed length learns nothing."""
 
-    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
+    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
         """A fixed length learns nothing."""
 
     def ended(self, tokens: int, calls: int) -> None:
@@ -213,7 +213,7 @@ class Adaptive:
         learn = self._costs.observe_draft if role == "draft" else self._costs.observe_target
         self._told.append(lambda: learn(rows, length, seconds, prompt, queued))
 
-    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
+    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
         """Learn what the target takes by itself."""
         self._told.append(lambda: self._costs.observe_alone(rows, steps, seconds))
 

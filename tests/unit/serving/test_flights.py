@@ -26,6 +26,7 @@ class Policy(Fixed):
         self.queued: list[bool] = []
         self.lengths: list[int] = []
         self.alone_told: list[float] = []
+        self.alone_rows: list[float] = []
 
     def timed(
         self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
@@ -34,8 +35,9 @@ class Policy(Fixed):
         self.queued.append(queued)
         self.lengths.append(length)
 
-    def timed_alone(self, rows: int, steps: float, seconds: float) -> None:
+    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
         self.alone_told.append(steps)
+        self.alone_rows.append(rows)
 
 
 class Sky:
@@ -51,7 +53,8 @@ class Sky:
         length = k if role == "draft" else k + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
         sequence: Any = Span()
-        return self.flights.begin(Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued, via=via), self.now)
+        batch = Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued, via=via)
+        return self.flights.begin(batch, self.now, running=8)
 
     def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> Flight:
         """The target alone begins a call of several tokens for a sequence, which may have so many at once."""
@@ -67,10 +70,14 @@ class Sky:
         flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call)
         return flight
 
-    def end(self, flight: Flight) -> None:
+    def end(self, flight: Flight, running: int = 8) -> None:
         self.now += 0.01
         flight.left.clear()
-        self.flights.end(flight, 8, self.now)
+        self.flights.end(flight, running, self.now)
+
+    def end_round(self, flight: Flight) -> None:
+        flight.served = Served(0.009, 0.012, 1, 1, K)
+        self.end(flight)
 
 
 @dataclass
@@ -218,6 +225,41 @@ def test_beside_others_that_draft_the_target_is_not_by_itself() -> None:
     assert len(sky.policy.alone_told) == 1
     sky.end(sky.alone())
     assert len(sky.policy.alone_told) == 2, "it began when that was over"
+
+
+def test_beside_rounds_in_the_server_the_target_is_not_by_itself() -> None:
+    """A round verifies at any time while it is under way, and is over long after that."""
+    sky = Sky()
+    alone = sky.alone()
+    round_ = sky.begin("draft", 8, via="round")
+    sky.end(alone)
+    assert not sky.policy.alone_told, "speculation has come back meanwhile"
+    sky.end_round(round_)
+    sky.end(sky.alone())
+    assert len(sky.policy.alone_told) == 1, "it is over"
+
+
+@pytest.mark.parametrize(("left", "rows"), [(8, 8), (2, 5), (0, 4)])
+def test_rows_that_leave_meanwhile_were_there_for_half_of_the_call(left: int, rows: float) -> None:
+    sky = Sky()
+    sky.end(sky.alone(), running=left)
+    assert sky.policy.alone_rows == [rows]
+
+
+def test_a_round_that_waits_for_a_step_which_joined_none_teaches_nothing() -> None:
+    """A new prompt came between two rounds: the target makes a step for it, and the next verification waits."""
+    sky = Sky()
+    prompt = sky.begin("target", 1, via="join")
+    beside = sky.begin("draft", 8, via="round")
+    sky.end(prompt)
+    sky.end_round(beside)
+    assert not sky.policy.told
+    joined = sky.begin("draft", 8, via="round")
+    sky.begin("target", 1, via="join")
+    other = sky.begin("draft", 8, via="round")
+    sky.end_round(joined)
+    sky.end_round(other)
+    assert sky.policy.told == [("draft", 8), ("target", 8)] * 2, "what joins a verification takes no step of its own"
 
 
 ROUNDS = [

@@ -69,6 +69,16 @@ def test_waits_of_waves(
     assert times.period(ROWS, K) == pytest.approx(min(calls), rel=1e-2), "it may be otherwise by now"
 
 
+def test_what_one_order_takes_is_doubted_though_the_other_was_never_seen(times: RoundTimes) -> None:
+    """Few rows go in one wave from the start: what those seemed to take must not keep speculation away for ever."""
+    calls = times.by_waves(ROWS, K)
+    for _ in range(60):
+        times.took(1, ROWS, K, 1.3 * calls[0])
+    assert times.by_waves(ROWS, K)[0] == pytest.approx(1.3 * calls[0], rel=0.02)
+    times.doubt(0.01)
+    assert times.by_waves(ROWS, K) == pytest.approx(calls, rel=0.01)
+
+
 # How many times their calls rounds of sequences on their own took, of late; what the model makes of it.
 ALONE = [
     ([1.0] * 60, 1.0, 1.0, "calls tell all"),
