@@ -49,10 +49,24 @@ class Joining {
 
   const std::vector<Input> inputs;
   const size_t count;
+  const uint64_t since = Now();
 
  private:
   Reply reply_;
 };
+
+inline void Rounds::LetGoLate() {
+  std::vector<Joining*> late;
+  {
+    std::lock_guard lock(mutex);
+    const uint64_t now = Now();
+    auto waits = [&](Joining* call) { return now < call->since + kYoung + 2 * round; };
+    auto first = std::stable_partition(joining.begin(), joining.end(), waits);
+    late.assign(first, joining.end());
+    joining.erase(first, joining.end());
+  }
+  for (Joining* call : late) call->Start(*this);
+}
 
 inline void Rounds::LetGo(bool always) {
   std::vector<Joining*> calls;

@@ -146,13 +146,15 @@ class Round {
       verifies_ = true;
       joining.swap(rounds_.joining);
     }
-    bool ready = error_.empty();
-    auto apart = std::stable_partition(
-        joining.begin(), joining.end(), [&](Joining* call) { return ready && IsAlike(call->inputs); });
-    std::vector<Joining*> alone(apart, joining.end());
-    joining.erase(apart, joining.end());
-    group_.members += joining.size();
-    joined_ = std::move(joining);
+    const bool ready = error_.empty();
+    std::vector<Joining*> alone;
+    size_t rows = count_;
+    for (Joining* call : joining) {
+      const bool joins = ready && rows + call->count <= rounds_.rows && IsAlike(call->inputs);
+      if (joins) rows += call->count;
+      (joins ? joined_ : alone).push_back(call);
+    }
+    group_.members += joined_.size();
     Rounds& rounds = rounds_;
     if (!ready || !Guard([&] { AskTarget(); })) Fail();  // this is gone
     for (Joining* call : alone) call->Start(rounds);
@@ -404,6 +406,7 @@ class Round {
   void End() {
     {
       std::lock_guard lock(rounds_.mutex);
+      if (error_.empty() && begun_ != kNever) rounds_.round = Now() - begun_;
       Uncount();
       rounds_.verifying -= verifies_;
       auto found = rounds_.live.find(id_);

@@ -1,8 +1,10 @@
 // What a model instance of rounds knows: drafts made ahead, calls that wait for a verification, rounds under way.
 #pragma once
 
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 
@@ -36,7 +38,11 @@ class Rounds {
  public:
   // Raises Failure.
   explicit Rounds(TRITONBACKEND_Model* model)
-      : caller(model), target(Behind(model, "_rounds", "")), draft(Draft(target)), watch_([this] { Watch(); }) {}
+      : caller(model),
+        target(Behind(model, "_rounds", "")),
+        draft(Draft(target)),
+        rows(Rows(model)),
+        watch_([this] { Watch(); }) {}
 
   // Drafts ahead that are under way use this.
   ~Rounds() {
@@ -52,17 +58,22 @@ class Rounds {
   // Let go of what waits for a verification, unless something is under way that will bring one. Not under the lock.
   void LetGo(bool always = false);
 
+  // Those that have waited for much longer than rounds take.
+  void LetGoLate();
+
   // Whether a verification is to be expected. Under the lock.
   bool Expects() const { return running || (flying && Now() < latest + kYoung); }
 
   const Caller caller;
   const std::string target, draft;
+  const size_t rows;  // of a call, at most
 
   std::mutex mutex;  // of what follows
   std::condition_variable idle;
   std::unordered_map<int64_t, std::pair<std::shared_ptr<Ahead>, size_t>> ahead;  // by sequence, with its row there
   std::unordered_map<std::string, Round*> live;  // by request id
   std::vector<Joining*> joining;
+  uint64_t round = 0;  // ns that the latest round took
   int64_t group = 0;
   int running = 0;    // rounds that are under way, and not stopped
   uint64_t latest = 0;  // when the latest draft ahead began
@@ -78,12 +89,30 @@ class Rounds {
     return base + "_draft" + target.substr(base.size());
   }
 
-  // A draft ahead that nobody asks for may take long, or never end: who waits for what follows it then goes by himself.
+  // `max_batch_size` of the configuration, which is the engine's. Raises Failure.
+  static size_t Rows(TRITONBACKEND_Model* model) {
+    TRITONSERVER_Message* config;
+    Check(TRITONBACKEND_ModelConfig(model, 1, &config));
+    const char* text;
+    size_t bytes, rows = 0;
+    auto* error = TRITONSERVER_MessageSerializeToJson(config, &text, &bytes);
+    if (!error) {
+      constexpr std::string_view key = "\"max_batch_size\":";
+      const std::string_view json(text, bytes);
+      if (size_t at = json.find(key); at != json.npos)
+        std::from_chars(text + at + key.size(), text + bytes, rows);
+    }
+    TRITONSERVER_ErrorDelete(TRITONSERVER_MessageDelete(config));
+    Check(error);
+    return std::max<size_t>(1, rows);
+  }
+
+  // A draft may take long, or never end, and so may a verification: who waits for another one then goes by himself.
   void Watch() {
     std::unique_lock lock(mutex);
     while (!closes_.wait_for(lock, std::chrono::nanoseconds(kYoung), [&] { return closed_; })) {
       lock.unlock();
-      LetGo();
+      LetGoLate();
       lock.lock();
     }
   }

@@ -12,12 +12,13 @@
 //
 // A call without them is of the target alone. Where a round is under way it joins the next verification (`Joining`), so
 // that the engine takes both into one step: made-up draft tokens fill it up, and the answer may be longer than asked.
-// Where one verification is in the engine's queue already, behind another, it follows at once, into the same step.
+// Where one verification is in the engine's queue already, behind another, or has as many rows as a call may have, it
+// follows at once, into the same step.
 // `stop` ends the calls with its id in both engines, and lets go of all that waits.
 // What was verified together says so: `round_group` int64[B, 1] and `round_members` int32[B, 1], the calls of a group.
 //
-// All goes on in the threads of whoever brings a response. One of ours looks for calls that wait for no more than a draft
-// ahead which does not end.
+// All goes on in the threads of whoever brings a response. One of ours looks for calls that wait for a draft or a
+// verification which does not end.
 
 #include "round.h"
 

@@ -12,6 +12,7 @@ struct TRITONSERVER_Server;
 struct TRITONSERVER_InferenceRequest;
 struct TRITONSERVER_InferenceResponse;
 struct TRITONSERVER_InferenceTrace;
+struct TRITONSERVER_Message;
 struct TRITONSERVER_ResponseAllocator;
 struct TRITONBACKEND_Model;
 struct TRITONBACKEND_ModelInstance;
@@ -57,6 +58,9 @@ TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const ch
 TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error);
 const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error);
 void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error);
+TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(
+    TRITONSERVER_Message* message, const char** base, size_t* bytes);
+TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message);
 
 // A request that a backend makes itself. The allocator's functions place its outputs.
 using TRITONSERVER_ResponseAllocatorAllocFn_t = TRITONSERVER_Error* (*)(
@@ -105,6 +109,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(
     TRITONSERVER_Server* server, TRITONSERVER_InferenceRequest* request, TRITONSERVER_InferenceTrace* trace);
 
 TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name);
+TRITONSERVER_Error* TRITONBACKEND_ModelConfig(
+    TRITONBACKEND_Model* model, uint32_t version, TRITONSERVER_Message** config);
 TRITONSERVER_Error* TRITONBACKEND_ModelServer(TRITONBACKEND_Model* model, TRITONSERVER_Server** server);
 TRITONSERVER_Error* TRITONBACKEND_ModelRepository(
     TRITONBACKEND_Model* model, TRITONBACKEND_ArtifactType* type, const char** location);

@@ -103,9 +103,8 @@ class Flights:
         if batch.role == "draft" and batch.via == "engine" and seconds is not None:
             flight.due = started + seconds
         flight.late = started + self._patience(batch, seconds)
-        if batch.via == "round":  # a draft takes far less: this leaves a verification as long as by itself
-            expected = self._foresight.expected(length + 1, "target")
-            flight.late += TARGET_LATE if expected is None else max(TARGET_LATE - DRAFT_LATE, LATE * expected)
+        if batch.via == "round":
+            flight.late += self._verification(length)
         self._flights[flight] = None
         flight.mixed = self._mixed(flight)
         return flight
@@ -142,9 +141,16 @@ class Flights:
         if batch.role == "draft":
             known = math.inf if prompt or seconds is None else max(DRAFT_LATE, LATE * seconds)
             return min(self._draft_timeout, known)
-        if len(batch.turns) == 1 and batch.via == "engine":  # nobody else waits, and its request has a timeout
+        if len(batch.turns) == 1:  # nobody else waits, and its request has a timeout
             return math.inf
         return max(PROMPT_LATE if prompt or seconds is None else TARGET_LATE, LATE * (seconds or 0.0))
+
+    def _verification(self, length: int) -> float:
+        """How long a round may take beyond its draft, which takes far less: a verification has as long as by itself. As
+        long as a draft at most, or a draft that never ends would outlast the request."""
+        expected = self._foresight.expected(length + 1, "target")
+        known = TARGET_LATE if expected is None else max(TARGET_LATE - DRAFT_LATE, LATE * expected)
+        return min(known, self._draft_timeout)
 
     def unstopped(self, now: float) -> list[Flight]:
         """Those that were given up and go on, where it is time to stop them again."""

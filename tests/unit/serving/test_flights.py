@@ -1,5 +1,6 @@
 """Which engine calls the policy learns costs from."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +44,9 @@ class Policy(Fixed):
 class Sky:
     """Flights of sequences that do not matter here."""
 
-    def __init__(self, waves: bool = True) -> None:
+    def __init__(self, waves: bool = True, draft_timeout: float = DRAFT_TIMEOUT) -> None:
         self.policy, self.foresight = Policy(), Foresight(possible=True)
-        self.flights, self.now = Flights(self.policy, self.foresight, waves, DRAFT_TIMEOUT), ERA
+        self.flights, self.now = Flights(self.policy, self.foresight, waves, draft_timeout), ERA
 
     def begin(
         self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False, via: Via = "engine"
@@ -298,3 +299,16 @@ def test_a_round_is_late_when_a_draft_is_and_then_a_verification() -> None:
     sky.end(flight)
     again = sky.begin("draft", 8, via="round")
     assert again.late - sky.now == pytest.approx(LATE * (0.4 + 0.3))
+
+
+@pytest.mark.parametrize("timeout", [0.5, 3.0, DRAFT_TIMEOUT])
+def test_a_round_whose_draft_hangs_is_late_while_there_is_time_for_the_target(timeout: float) -> None:
+    """A draft may take a quarter of a request's time."""
+    sky = Sky(draft_timeout=timeout)
+    assert sky.begin("draft", 8, via="round").late - ERA <= 2 * timeout
+
+
+@pytest.mark.parametrize("via", ["engine", "join"])
+def test_a_new_prompt_s_call_may_take_as_long_as_its_request(via: Via) -> None:
+    """Stopped and asked again it would be prefilled twice: engines with much to do would get more."""
+    assert Sky().begin("target", 1, wave=via == "join", via=via).late == math.inf
