@@ -146,8 +146,9 @@ class Flights:
         return max(PROMPT_LATE if prompt or seconds is None else TARGET_LATE, LATE * (seconds or 0.0))
 
     def _verification(self, length: int) -> float:
-        """How long a round may take beyond its draft, which takes far less: a verification has as long as by itself. As
-        long as a draft at most, or a draft that never ends would outlast the request."""
+        """How long a round may take beyond its draft, which takes far less: a verification has as long as by itself.
+
+        As long as a draft at most: one that never ends is to leave time for the target alone."""
         expected = self._foresight.expected(length + 1, "target")
         known = TARGET_LATE if expected is None else max(TARGET_LATE - DRAFT_LATE, LATE * expected)
         return min(known, self._draft_timeout)
