@@ -209,7 +209,10 @@ class Costs:
         """Seconds of a token of the target alone while `rows` sequences run, in calls as it makes them."""
         steps = 1 / self._calls + TAKEN_IN
         if self._by_itself:
-            return self._calls * self._by_itself.predict(_by_itself(rows, steps))
+            # What was seen may be of a bad moment, and is seen again the more rarely the worse it was. A verification
+            # is a step, too, and seen all the time.
+            seen = self._by_itself.predict(_by_itself(rows, steps))
+            return self._calls * min(seen, steps * self.target(rows, 0))
         return self._calls * self._target.predict(_alone(rows, steps))
 
 

@@ -17,9 +17,9 @@ Nothing here reads a clock, locks or waits: times come in, in seconds, and the c
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance
@@ -71,6 +71,13 @@ class Choice:
     turns: int
 
 
+class Order(NamedTuple):
+    """A number of cohorts, and a draft length."""
+
+    waves: int
+    k: int
+
+
 @dataclass(frozen=True)
 class Decision:
     """What was decided and why: `goodput` (tokens/s by length), `acceptance` (p_1.. of the server)."""
@@ -102,14 +109,15 @@ class DraftLength:
         self._fruitless_rows = 0
         self._back = False  # whether speculation came back since the start
         self._longest = 1.0  # seconds between two rounds that count, at most
-        self._regroup = 0  # rounds left of a trial with the other number of cohorts
+        self._regroup = 0  # rounds left of a trial with the other number of cohorts, and with what
+        self._order = Order(1, self._k)
         self._more = 0  # turns left of a trial of the target alone
         self._urge = 0.0
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
         self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
-        self._waves = 1  # in flight since the latest choice
-        self._settled = False  # as many as before that
-        self._mean = 1.0  # expected tokens of a round of the cohort
+        self._last = Order(1, self._k)  # in flight since the latest choice
+        self._settled = False  # as many waves as before that
+        self._tau: Sequence[float] = self.server.yields()  # expected tokens of a round of the cohort, by length
         self._budget = Budget(0.0)
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
         self._decision = Decision(self._k, 0, {}, ())
@@ -141,8 +149,9 @@ class DraftLength:
             self._forget(rows, sequences)
             return Choice(self._trial, min(rows, TRIAL_ROWS))
         k = self._k if self._trial is None else self._trial
-        waves = self.slots(rows, k)
-        self._settled, self._waves = waves == self._waves, waves
+        k = self._order.k if self._regroup else k
+        last, self._last = self._last, Order(self.slots(rows, k), k)
+        self._settled = last.waves == self._last.waves
         return Choice(k, rows)
 
     def alone(self, now: float, sequence: Acceptance, rows: int) -> bool:
@@ -168,8 +177,7 @@ class DraftLength:
         """1: all rows in lock-step; 2: two cohorts, of which one drafts while the other verifies."""
         if not self._times.side_by_side(rows, k):
             return 1
-        waves = self._times.waves(rows, k)
-        return 3 - waves if self._regroup else waves
+        return self._order.waves if self._regroup else self._times.waves(rows, k)
 
     def explain(self) -> Decision:
         """The latest decision, for logs and metrics."""
@@ -190,8 +198,8 @@ class DraftLength:
             self._costs.doubt_draft(keep)
             self._times.doubt(keep)
         elif self._trial is None and self._settled and not self._apart and not self._unsettled:
-            self._times.took(self._waves, rows, self._k, passed)
-        elif self._trial is not None:
+            self._times.took(self._last.waves, rows, self._last.k, passed)
+        elif self._trial:  # of the target alone all calls are paid for
             self._budget.charge(passed - 2 * self._times.period(rows, self._trial))
 
     def _due(self, rows: int) -> bool:
@@ -217,7 +225,7 @@ class DraftLength:
         self._waited = 0.0
         if self._urge >= PATIENCE:
             self._change(best)
-        self._mean = tau[self._k]
+        self._tau = tau
         self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
         self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
         if self._k and not self._candidates[0]:
@@ -241,7 +249,7 @@ class DraftLength:
             self._apart.clear()  # all run alone now, and are tried together
 
     def _is_poor(self, sequence: Acceptance) -> bool:
-        return sequence.rounds() >= ALONE_ROUNDS and 2 * (sequence.expected(self._k) - 1) < self._mean - 1
+        return sequence.rounds() >= ALONE_ROUNDS and 2 * (sequence.expected(self._k) - 1) < self._tau[self._k] - 1
 
     def _loss_together(self, sequence: Acceptance, rows: int) -> float:
         """Seconds of a round that this sequence loses in it."""
@@ -258,7 +266,7 @@ class DraftLength:
     def _probe(self, rows: int) -> int | None:
         """Another length to try in this round, in turn, when the budget allows; else None.
 
-        Its own length has a turn too, with the other number of cohorts.
+        The other number of cohorts has a turn too, with the length that would be best for it.
         """
         least = LEAST_LOSS * self._longest / DECIDE_EVERY
         if self._trial is not None or self._regroup or self._awaited:
@@ -272,7 +280,8 @@ class DraftLength:
             return None
         k = turns[self._trials % len(turns)]
         if k == self._k:
-            loss = self._regroup_loss(rows)
+            order = self._other(rows)
+            loss = self._regroup_loss(rows, order)
         else:
             loss = self._times.period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
             if k == 0:
@@ -286,9 +295,17 @@ class DraftLength:
         if k != self._k:
             self._more = 0 if k else ALONE_CALLS - 1
             return k
-        self._regroup = REGROUP_ROUNDS
+        self._regroup, self._order = REGROUP_ROUNDS, order
         return None
 
-    def _regroup_loss(self, rows: int) -> float:
-        waves, periods = self._times.waves(rows, self._k), self._times.by_waves(rows, self._k)
-        return REGROUP_ROUNDS * max(LEAST_LOSS * periods[0], periods[2 - waves] - periods[waves - 1])
+    def _other(self, rows: int) -> Order:
+        """The other number of cohorts, with the length that is best for it: two cohorts draft more, while the target
+        works for the others."""
+        waves = 3 - self._times.waves(rows, self._k)
+        lengths = [k for k in self._candidates if k]
+        return Order(waves, max(lengths, key=lambda k: self._tau[k] / self._times.by_waves(rows, k)[waves - 1]))
+
+    def _regroup_loss(self, rows: int, order: Order) -> float:
+        period = self._times.by_waves(rows, order.k)[order.waves - 1]
+        goodput = rows * self._tau[order.k] / period
+        return REGROUP_ROUNDS * period * max(LEAST_LOSS, 1 - goodput / self._decision.goodput[self._k])

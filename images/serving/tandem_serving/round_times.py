@@ -8,8 +8,8 @@ from tandem_serving.call_costs import Costs
 
 # What is better by this share is changed to.
 MIN_GAIN = 0.015
-# Weight of a new observation of what rounds take beyond their calls, which moves it by so much at most: a prompt that
-# came at a bad time. What takes so many times as long was a pause.
+# Weight of a new observation of what rounds take beyond their calls, at least: the first ones make an average. It
+# moves that by so much at most: a prompt that came at a bad time. What takes so many times as long was a pause.
 NEW = 0.1
 MOST_MOVED = 0.03
 PAUSE = 2.0
@@ -36,9 +36,9 @@ class RoundTimes:
         self._cohorts = separate and waves
         self._alone = not waves
         self._waves = 1
-        self._beyond: dict[
-            int, float
-        ] = {}  # rounds over their calls, by waves in flight, where such rounds were seen
+        # Rounds over their calls, by waves in flight, where such rounds were seen; how many.
+        self._beyond: dict[int, float] = {}
+        self._seen = {1: 0, 2: 0}
         self._waits = 1.0  # the same of sequences on their own, and of engines that share a device
 
     def side_by_side(self, rows: int, k: int) -> bool:
@@ -77,12 +77,14 @@ class RoundTimes:
         elif not self._separate:
             self._waits = _nearer(self._waits, seconds / self._in_turn(rows, k))
         else:
-            self._beyond[waves] = _nearer(self._beyond.get(waves, 1.0), seconds / self._calls(rows, k)[waves - 1])
+            self._seen[waves] += 1
+            ratio, weight = seconds / self._calls(rows, k)[waves - 1], max(NEW, 1 / self._seen[waves])
+            self._beyond[waves] = _nearer(self._beyond.get(waves, 1.0), ratio, weight)
 
     def doubt(self, keep: float) -> None:
         """Nothing was drafted for a while: rounds may wait only this share of what they did."""
         self._waits = 1 + keep * (self._waits - 1)
-        least = min(self._beyond.values(), default=1.0)
+        least = max(1.0, min(self._beyond.values(), default=1.0))
         less = (1 + keep * (least - 1)) / least  # of what both orders have in common
         self._beyond = {waves: beyond * less for waves, beyond in self._beyond.items()}
 
@@ -116,6 +118,6 @@ class RoundTimes:
         return target + kept * waiting + (1 - foreseen) * draft
 
 
-def _nearer(beyond: float, seen: float) -> float:
+def _nearer(beyond: float, seen: float, weight: float = NEW) -> float:
     """What rounds of waves take beyond their calls, with one more round."""
-    return beyond if seen >= PAUSE else beyond + min(max(NEW * (seen - beyond), -MOST_MOVED), MOST_MOVED)
+    return beyond if seen >= PAUSE else beyond + min(max(weight * (seen - beyond), -MOST_MOVED), MOST_MOVED)

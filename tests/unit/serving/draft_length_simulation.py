@@ -28,13 +28,15 @@ MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured
 class Engines:
     """A draft step of 2 ms and a target step of 12 ms, 0.05 ms more a row, and `position` a row and token.
 
-    `gap`: seconds a row between the calls of a round; `way`: seconds of a call without rows.
+    `gap`: seconds a row between the calls of a round; `way`: seconds of a call without rows; `overlap`: share of what
+    is thought of two cohorts that they take.
     """
 
     position: float = 0.0
     devices: Devices = "separate"
     gap: float = 0.005e-3
     way: float = 0.0
+    overlap: float = 1.0
 
     def draft(self, rows: float, k: int, queued: bool = False) -> float:
         return k * (2e-3 + 0.05e-3 * rows) + self._way(rows, queued)
@@ -51,7 +53,8 @@ class Engines:
             return self.alone(rows) / LONGEST_SPAN
         if slots == 1:
             return self.draft(rows, k) + self.target(rows, k) + rows * self.gap
-        return 2 * side_by_side(self.draft(rows / 2, k, queued=True), self.target(rows / 2, k, queued=True))
+        halves = self.draft(rows / 2, k, queued=True), self.target(rows / 2, k, queued=True)
+        return 2 * self.overlap * side_by_side(*halves)
 
     def _way(self, rows: float, queued: bool = False) -> float:
         return 0.0 if queued else self.way * (1 + rows / WAY_ROWS)

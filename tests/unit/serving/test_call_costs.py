@@ -200,6 +200,15 @@ def test_calls_of_the_target_alone_wait_the_more_often_the_shorter_they_are(
     assert costs.alone(1) == pytest.approx((guess[0] + (each + 0.5) * guess[1]) / each, rel=0.01), reason
 
 
+def test_the_target_alone_takes_no_longer_a_step_than_a_verification() -> None:
+    """What was seen of it in a bad moment would otherwise stay, since it is tried the more rarely the worse it seems."""
+    costs = fitted(100, noise=0.0)
+    before = costs.alone(32)
+    for _ in range(20):
+        costs.observe_alone(32, 16.5, 16.5 * 3 * costs.target(32, 0))
+    assert costs.alone(32) <= 1.1 * max(before, costs.target(32, 0))
+
+
 def test_a_draft_engine_that_nobody_asks_is_believed_to_become_cheaper() -> None:
     costs = fitted(100, noise=0.0)
     before = costs.draft(32, 1)

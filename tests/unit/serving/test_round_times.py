@@ -69,6 +69,15 @@ def test_waits_of_waves(
     assert times.period(ROWS, K) == pytest.approx(min(calls), rel=1e-2), "it may be otherwise by now"
 
 
+def test_doubt_makes_no_order_slower(times: RoundTimes) -> None:
+    calls = times.by_waves(ROWS, K)
+    for _ in range(60):
+        times.took(2, ROWS, K, 0.95 * calls[1])
+    seen = times.by_waves(ROWS, K)
+    times.doubt(0.01)
+    assert times.by_waves(ROWS, K) == pytest.approx(seen)
+
+
 def test_what_one_order_takes_is_doubted_though_the_other_was_never_seen(times: RoundTimes) -> None:
     """Few rows go in one wave from the start: what those seemed to take must not keep speculation away for ever."""
     calls = times.by_waves(ROWS, K)
