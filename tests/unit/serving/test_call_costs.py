@@ -201,7 +201,7 @@ def test_calls_of_the_target_alone_wait_the_more_often_the_shorter_they_are(
 
 
 def test_the_target_alone_takes_no_longer_a_step_than_a_verification() -> None:
-    """What was seen of it in a bad moment would otherwise stay, since it is tried the more rarely the worse it seems."""
+    """What was seen of it in a bad moment would stay otherwise: it is tried the more rarely the worse it seems."""
     costs = fitted(100, noise=0.0)
     before = costs.alone(32)
     for _ in range(20):

@@ -171,8 +171,8 @@ def test_cohorts_that_fall_apart_for_a_while_are_not_judged_by_that(rows: int, s
 @pytest.mark.parametrize("acceptance", [0.5, 0.6, 0.7])
 @pytest.mark.parametrize("way", [0.0, 1.3e-3])
 def test_two_cohorts_that_take_less_than_thought_are_found_soon(way: float, acceptance: float) -> None:
-    """With another length than one cohort's, as with rounds in the server: each step between the two loses. A trial of
-    the target alone must not use up what others may lose in half a minute."""
+    """With another length than one cohort's, as with rounds in the server: each step between the two loses. A trial
+    of the target alone must not use up what others may lose in half a minute."""
     engines, acceptances = Engines(way=way, overlap=0.86), [acceptance] * 32
     best = max(fixed(engines, acceptances, k) for k in range(MAXIMUM + 1))
     assert mean(Server(engines, acceptances, seed).run(1000) for seed in range(3)) >= 0.965 * best
