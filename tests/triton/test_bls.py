@@ -269,6 +269,16 @@ def waiting_for_one_response(server: TritonServer, tensors: dict[str, Array]) ->
         call.cancel()
 
 
+@contextmanager
+def streaming_over_http(server: TritonServer, tensors: dict[str, Array]) -> Iterator[None]:
+    """Leaves after the first chunk: before that Triton writes nothing, and does not learn that a client has left."""
+    fields = {"text_input": "def f", "max_tokens": 64, "end_id": -1, "stream": True, "seed": tensors["seed"].item()}
+    asked = f"{server.http_url}/v2/models/speculative_bls/generate_stream"
+    with urllib.request.urlopen(asked, json.dumps(fields).encode(), timeout=60) as answer:
+        assert answer.readline().startswith(b"data:")
+        yield
+
+
 CLIENTS: list[tuple[str, Callable[..., Any], dict[str, Array]]] = [
     ("a stream", streaming, inputs("def f", stream=True)),
     ("several prompts, which share the call", streaming, inputs("def f", "def g", "def h", stream=True)),
@@ -306,6 +316,10 @@ def test_an_engine_stops_within_200_ms(
     faulty: TritonServer, fault: int, name: str, what: str, client: Callable[..., Any], tensors: dict[str, Array]
 ) -> None:
     assert stops_in_time(faulty, client, tensors, fault, name), what
+
+
+def test_an_engine_stops_when_its_client_leaves_over_http(faulty: TritonServer) -> None:
+    assert stops_in_time(faulty, streaming_over_http, inputs("def f"), DRAFT_HANGS, "tensorrt_llm_draft")
 
 
 @pytest.mark.parametrize("faulty", [True], ids=["collected"], indirect=True)
