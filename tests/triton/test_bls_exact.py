@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from tokenizers import Tokenizer
 from triton import bls_client as bls
 from triton.bls_client import Array, Response, ids, inputs, stream, text, unary, words
 from triton.harness import TritonServer
+from triton.waits import metric
 
-PROMPTS = [json.loads(line)["prompt"] for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()[:4]]
+MANY = [json.loads(line)["prompt"] for line in (bls.PAIR / "prompts.jsonl").read_text().splitlines()[:24]]
+PROMPTS = MANY[:4]
 TOKENIZER = Tokenizer.from_file(str(bls.PAIR / "target/tokenizer.json"))
 MAX_DRAFT = 8
 MAX_TOKENS = 40
@@ -24,11 +26,21 @@ TRUE = np.array([[True]])
 NONE = np.array([[0]], np.int32)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "collected"])
+SERVERS: dict[str, tuple[bool, bool]] = {
+    # Whether rows are collected, and whether engines are on devices of their own: cohorts alternate, few draft ahead.
+    "answered once": (False, False),
+    "collected": (True, True),
+    "collected, on one device": (True, False),
+}
+TWO = ["answered once", "collected"]
+
+
+@pytest.fixture(scope="module", params=TWO)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """Where rows are collected, the engines are on devices of their own: cohorts alternate, few draft ahead."""
-    limits = {"max_draft_len": MAX_DRAFT, "max_engine_rows": 64, "separate_devices": request.param}
-    made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", collects=request.param, **limits)
+    """One of `SERVERS`."""
+    collects, separate = SERVERS[request.param]
+    limits = {"max_draft_len": MAX_DRAFT, "max_engine_rows": 64, "separate_devices": separate}
+    made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", collects=collects, **limits)
     with TritonServer(made) as running:
         yield running
 
@@ -43,6 +55,7 @@ BIAS: dict[str, Any] = {
 }
 PENALTIES: dict[str, Any] = {"repetition_penalty": 1.2, "presence_penalty": 0.3, "frequency_penalty": 0.2}
 SAMPLED: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "seed": 20261121}
+BAD = ["self", "return", "for", "(", "\n"]
 SCORES: dict[str, Any] = {"return_log_probs": TRUE, "return_generation_logits": TRUE}
 # what a request asks for, and whether that changes its text
 REQUESTS: list[tuple[str, dict[str, Any], bool]] = [
@@ -71,14 +84,84 @@ def plain(server: TritonServer) -> list[list[int]]:
     return [ids(stream(server.grpc_url, inputs(prompt, max_tokens=MAX_TOKENS))) for prompt in PROMPTS]
 
 
+Compare = Callable[[list[Response], list[Response], str], None]
+
+
 @pytest.mark.parametrize(("what", "more", "changes"), REQUESTS, ids=NAMES)
 def test_every_step_is_the_target_s(
     server: TritonServer, plain: list[list[int]], what: str, more: dict[str, Any], changes: bool
 ) -> None:
-    """Streams at once, and one request of all prompts that is not streamed, at each draft length."""
-    asked = {"max_tokens": MAX_TOKENS, **SCORES, **more}
+    """Streams at once, and one request of all prompts that is not streamed, at each draft length.
+
+    With the scores of each token asked for, which neither the server's rounds nor the front's waves have room for.
+    """
+    alone = as_the_target(server, what, {"max_tokens": MAX_TOKENS, **SCORES, **more}, same_scores)
+    assert (alone != plain) is changes, "else a setting that is lost would not show"
+
+
+@pytest.mark.parametrize("server", ["answered once"], indirect=True)
+@pytest.mark.parametrize(("what", "more", "changes"), REQUESTS, ids=NAMES)
+def test_every_step_in_the_server_s_rounds_is_the_target_s(
+    server: TritonServer, plain: list[list[int]], what: str, more: dict[str, Any], changes: bool
+) -> None:
+    """The same without scores: rounds are made in the server, and chunks come to the front in waves."""
+    before = rows_of_rounds(server)
+    alone = as_the_target(server, what, {"max_tokens": MAX_TOKENS, **more}, same)
+    assert (alone != plain) is changes, "else a setting that is lost would not show"
+    assert rows_of_rounds(server) - before > MAY_JOIN * 2 * len(LENGTHS) * len(PROMPTS), (
+        "drafts are verified in rounds"
+    )
+
+
+MAY_JOIN = 2
+"""Calls of a sequence without a draft, its first and its last: the model of rounds gets them though it makes none."""
+
+
+def rows_of_rounds(server: TritonServer) -> float:
+    """How many rows the model has answered that makes rounds."""
+    [name] = [model.name for model in server.repository.iterdir() if model.name.endswith("_rounds")]
+    return metric(server, f'nv_inference_count{{model="{name}",version="1"}}')
+
+
+@pytest.mark.parametrize("server", SERVERS, indirect=True)
+@pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
+def test_rows_of_a_round_keep_their_own_settings(server: TritonServer, sampled: bool) -> None:
+    """So many that none drafts ahead, whatever the devices; their tensors are alike, of a single token each."""
+    settings = [every_setting(i, sampled) for i in range(len(MANY))]
+    kept = rows_of_rounds(server)
+    with ThreadPoolExecutor(len(MANY)) as threads:
+
+        def told(k: int | None) -> list[list[Response]]:
+            calls = [
+                inputs(prompt, num_draft_tokens=1 + i % MAX_DRAFT if k is None else k, stream=True, **settings[i])
+                for i, prompt in enumerate(MANY)
+            ]
+            return list(threads.map(lambda call: stream(server.grpc_url, call), calls))
+
+        for i, (expected, chunks) in enumerate(zip(told(0), told(None), strict=True)):
+            same(expected, chunks, f"prompt {i}")
+    assert rows_of_rounds(server) - kept > MAY_JOIN * len(MANY), "drafts are verified in rounds"
+
+
+def every_setting(i: int, sampled: bool) -> dict[str, Any]:
+    """All that a round has tensors for, at other values for each prompt."""
+    return {
+        "max_tokens": 20 + i % 12,
+        "min_tokens": 4 + i % 8,
+        "end_id": 199,
+        "repetition_penalty": 1.0 + 0.05 * (i % 5),
+        "presence_penalty": 0.1 * (i % 4),
+        "frequency_penalty": 0.1 * (i % 3),
+        "embedding_bias_words": words(["self", "return"]),
+        "embedding_bias_weights": weights(float(i % 4 - 2), float(2 - i % 5)),
+        "bad_words": words([BAD[i % len(BAD)]]),
+        **({"temperature": 0.7 + 0.1 * (i % 4), "top_k": 10 + i, "seed": i} if sampled else {}),
+    }
+
+
+def as_the_target(server: TritonServer, what: str, asked: dict[str, Any], compare: Compare) -> list[list[int]]:
+    """Compare what comes with drafts with what comes without; the tokens of each prompt."""
     alone = [stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked)) for prompt in PROMPTS]
-    assert ([ids(answer) for answer in alone] != plain) is changes, "else a setting that is lost would not show"
     rows: dict[str, Any] = {
         name: np.repeat(v, len(PROMPTS), axis=0) if isinstance(v, np.ndarray) else v for name, v in asked.items()
     }
@@ -88,19 +171,22 @@ def test_every_step_is_the_target_s(
             streamed = list(threads.map(lambda call: stream(server.grpc_url, call), calls))
         merged = unary(server.grpc_url, inputs(*PROMPTS, num_draft_tokens=k, **rows))
         for i, (expected, chunks) in enumerate(zip(alone, streamed, strict=True)):
-            same(expected, chunks, f"{what}, k = {k}, streamed")
-            same(expected, [row(merged, i)], f"{what}, k = {k}, in one response")
+            compare(expected, chunks, f"{what}, k = {k}, streamed")
+            compare(expected, [row(merged, i)], f"{what}, k = {k}, in one response")
+    return [ids(answer) for answer in alone]
+
+
+ONE_A_PROMPT = ("text_output", "finish_reason", "cum_log_probs", "num_input_tokens", "num_output_tokens")
+ONE_A_TOKEN = ("output_log_probs", "generation_logits")
 
 
 def row(merged: Response, i: int) -> Response:
     """Prompt `i` of a response for several, as the response of a single one."""
     count = merged["num_output_tokens"][i, 0]
     return {
-        "text_output": merged["text_output"][i : i + 1],
         "output_ids": merged["output_ids"][i : i + 1, :count],
-        "output_log_probs": merged["output_log_probs"][i : i + 1, :, :count],
-        "generation_logits": merged["generation_logits"][i : i + 1, :, :count],
-        **{name: merged[name][i : i + 1] for name in ("finish_reason", "cum_log_probs")},
+        **{name: merged[name][i : i + 1] for name in ONE_A_PROMPT if name in merged},
+        **{name: merged[name][i : i + 1, :, :count] for name in ONE_A_TOKEN if name in merged},
         "batch_index": np.array([[0]]),
     }
 
@@ -108,7 +194,13 @@ def row(merged: Response, i: int) -> Response:
 def same(expected: list[Response], chunks: list[Response], what: str) -> None:
     assert ids(chunks) == ids(expected), what
     assert text(chunks) == text(expected), what
-    assert chunks[-1]["finish_reason"].item() == expected[-1]["finish_reason"].item(), what
+    for name in ("finish_reason", "num_input_tokens", "num_output_tokens"):
+        assert chunks[-1][name].item() == expected[-1][name].item(), what
+    assert chunks[-1]["num_output_tokens"].item() == len(ids(chunks)), what
+
+
+def same_scores(expected: list[Response], chunks: list[Response], what: str) -> None:
+    same(expected, chunks, what)
     figures = [gathered(answer, "output_log_probs", ()) for answer in (chunks, expected)]
     assert len(figures[0]) == len(ids(chunks)), what
     np.testing.assert_allclose(figures[0], figures[1], atol=1e-4, err_msg=what)
@@ -236,7 +328,7 @@ def test_by_logits_every_greedy_step_is_the_target_s(server: TritonServer, what:
     for prompt, k in zip(PROMPTS, LENGTHS, strict=False):
         alone = stream(server.grpc_url, inputs(prompt, num_draft_tokens=0, **asked))
         call = inputs(prompt, num_draft_tokens=k, stream=True, use_draft_logits=TRUE, **asked)
-        same(alone, stream(server.grpc_url, call), f"{what}, k = {k}")
+        same_scores(alone, stream(server.grpc_url, call), f"{what}, k = {k}")
 
 
 def test_by_logits_the_scores_of_a_sample_are_the_target_s(server: TritonServer) -> None:
