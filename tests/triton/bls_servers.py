@@ -16,9 +16,13 @@ TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
 ENGINES = [("reference", 1), ("reference", 64), ("reference", 64, True), ("stand-in", 64)]
 
 
-def serve(folder: Any, engine: str, rows: int, collects: bool = False) -> Iterator[TritonServer]:
-    """Where rows are collected, the engines are on devices of their own: cohorts alternate, few draft ahead."""
+def serve(
+    folder: Any, engine: str, rows: int, collects: bool = False, separate: bool | None = None
+) -> Iterator[TritonServer]:
+    """Where rows are collected, the engines are on devices of their own, unless `separate` says otherwise: cohorts
+    alternate, few draft ahead."""
     limits = {"max_draft_len": MAX_DRAFT, "draft_timeout_seconds": DRAFT_TIMEOUT, "max_engine_rows": rows}
-    made = bls.repository(folder, engine, collects=collects, separate_devices=collects, **limits)
+    separate = collects if separate is None else separate
+    made = bls.repository(folder, engine, collects=collects, separate_devices=separate, **limits)
     with TritonServer(made) as server:
         yield server

@@ -22,14 +22,17 @@ from triton.bls_client import Array, ids, inputs, stream, text, unary, words
 from triton.bls_servers import ENGINES, MAX_DRAFT, TEXTS, serve
 from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.stand_in import (
+    AHEAD_HANGS,
     BOTH_HANG,
     COUNT_CALLS,
+    COUNT_HUNG,
     DRAFT_FAILS,
     DRAFT_HANGS,
     IDLE_TIME,
     SLOW_TOKENS,
     TARGET_FAILS,
     TARGET_HANGS,
+    VERIFICATION_HANGS,
 )
 from triton.waits import counted, eventually, metric
 
@@ -44,6 +47,12 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module", params=[False, True], ids=["", "collected"])
 def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, request.param)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "collected"])
+def on_one_device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """Few sequences go in rounds in the server, too: none of them drafts ahead."""
+    yield from serve(tmp_path_factory.mktemp("one-device"), "stand-in", 64, request.param, separate=False)
 
 
 @pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))
@@ -287,17 +296,23 @@ CLIENTS: list[tuple[str, Callable[..., Any], dict[str, Array]]] = [
 
 
 def stops_in_time(
-    server: TritonServer, client: Callable[..., Any], tensors: dict[str, Array], fault: int, *names: str
+    server: TritonServer,
+    client: Callable[..., Any],
+    tensors: dict[str, Array],
+    fault: int,
+    *names: str,
+    leaves_when: int = COUNT_CALLS,
 ) -> bool:
     """Whether the engines' calls end within 200 ms of the client's departure, which alone ends them; the median.
 
-    Where something else keeps the machine busy at first, it is tried again.
+    It leaves when each engine has such calls as `leaves_when` asks for. Where something else keeps the machine busy
+    at first, it is tried again.
     """
     seeds = {"seed": np.full((len(tensors["text_input"]), 1), fault, np.uint64)}
 
     def once() -> float:
         with client(server, tensors | seeds):
-            eventually(lambda: all(calls_in_flight(server, name) for name in names), "the calls run")
+            eventually(lambda: all(ask_engine(server, leaves_when, name) for name in names), "the calls run")
             left = time.monotonic()
         eventually(lambda: not any(calls_in_flight(server, name) for name in names), "the calls are over")
         return max(time.monotonic() - ask_engine(server, IDLE_TIME, name) / 1000 - left for name in names)
@@ -327,6 +342,21 @@ def test_both_engines_stop_where_one_drafts_ahead(faulty: TritonServer) -> None:
     assert stops_in_time(
         faulty, streaming, inputs("def f", stream=True), BOTH_HANG, "tensorrt_llm", "tensorrt_llm_draft"
     )
+
+
+IN_ROUNDS = [
+    # what hangs of a round in the server, of which engine, why it is waited for
+    (DRAFT_HANGS, "tensorrt_llm_draft", "the round's own draft"),
+    (AHEAD_HANGS, "tensorrt_llm_draft", "the draft that was begun ahead, and is claimed by the next round"),
+    (VERIFICATION_HANGS, "tensorrt_llm", "the verification"),
+]
+
+
+@pytest.mark.parametrize(("fault", "name", "what"), IN_ROUNDS, ids=[what for *_, what in IN_ROUNDS])
+def test_a_round_stops_within_200_ms(on_one_device: TritonServer, fault: int, name: str, what: str) -> None:
+    several = inputs("def f", "def g", "def h", stream=True)
+    assert stops_in_time(on_one_device, streaming, several, fault, name, leaves_when=COUNT_HUNG), what
+    eventually(lambda: metric(on_one_device, "tandem_requests_running") == 0, "nothing running")
 
 
 @pytest.mark.parametrize("faulty", [True], ids=["collected"], indirect=True)

@@ -29,7 +29,10 @@ import triton_python_backend_utils as pb_utils
 
 DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, TARGET_HANGS = range(1001, 1006)
 COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS, BOTH_HANG = range(1006, 1011)
+AHEAD_HANGS, VERIFICATION_HANGS, COUNT_HUNG, LET_GO = range(1011, 1015)
 HANG_SECONDS = 60.0
+SURE_SECONDS = 0.25
+"""A call that has hung for so long is counted: by then whoever is to wait for it does."""
 SLOW_SECONDS = 0.02
 """Of a slow token: a long call goes on long after a test that has it ended has given up to wait for that."""
 FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
@@ -57,6 +60,8 @@ class TritonPythonModel:
         self._ended = time.monotonic()
         self._seeds: Counter[int] = Counter()  # of all calls that began
         self._callers: set[str] = set()  # an instance of the BLS numbers its calls
+        self._hung: dict[str, float] = {}  # since when
+        self._let_go = 0  # so many times all that hung was
         self._lock = threading.Lock()
 
     def execute(self, requests: list[Any]) -> None:
@@ -72,14 +77,9 @@ class TritonPythonModel:
             sender.send(pb_utils.InferenceResponse([]), FINAL)
             return
         seeds = tensors.get("seed", np.zeros(1)).reshape(-1).tolist()
-        if seeds[0] == COUNT_CALLS:
-            sender.send(_response([[self._calls]]), FINAL)
-        elif seeds[0] == IDLE_TIME:
-            sender.send(_response([[round(1000 * (time.monotonic() - self._ended))]]), FINAL)
-        elif seeds[0] == COUNT_SEED:
-            sender.send(_response([[self._seeds[int(tensors["input_ids"][0, 0])]]]), FINAL)
-        elif seeds[0] == COUNT_CALLERS:
-            sender.send(_response([[len(self._callers)]]), FINAL)
+        told = self._told(int(seeds[0]), int(tensors["input_ids"][0, 0]))
+        if told is not None:
+            sender.send(_response([[told]]), FINAL)
         elif self._failing in seeds:
             _fail(sender)
         elif self._draft and not tensors.keys().isdisjoint([*LORA, GUIDE]):
@@ -88,6 +88,21 @@ class TritonPythonModel:
             _fail(sender, "draft_logits are not the handles that the draft gave")
         else:
             self._generate(request.request_id(), tensors, seeds, sender)
+
+    def _told(self, question: int, about: int) -> int | None:
+        """What a seed asks for that is a question; LET_GO lets all that hang go on as if it never had."""
+        now = time.monotonic()
+        with self._lock:
+            self._let_go += question == LET_GO
+            answers = {
+                COUNT_CALLS: self._calls,
+                IDLE_TIME: round(1000 * (now - self._ended)),
+                COUNT_SEED: self._seeds[about],
+                COUNT_CALLERS: len(self._callers),
+                COUNT_HUNG: sum(since + SURE_SECONDS < now for since in self._hung.values()),
+                LET_GO: self._let_go,
+            }
+        return answers.get(question)
 
     @property
     def _failing(self) -> int:
@@ -100,7 +115,7 @@ class TritonPythonModel:
             self._calls += 1
             self._seeds.update(seeds)
             self._callers.add(call_id.rpartition("-")[0])
-        if (DRAFT_HANGS if self._draft else TARGET_HANGS) in seeds or BOTH_HANG in seeds:
+        if not self._hanging(call_id, tensors).isdisjoint(seeds):
             self._hang(call_id)
         if len(tensors["input_ids"]) == 1:
             tensors["input_lengths"] = np.full((1, 1), tensors["input_ids"].shape[1], np.int32)
@@ -121,11 +136,21 @@ class TritonPythonModel:
             handles = None if logits is None else logits[i : i + 1]
             sender.send(_response(rows[i : i + 1], handles, i if len(rows) > 1 else None), 0 if i else FINAL)
 
+    def _hanging(self, call_id: str, tensors: dict[str, Any]) -> set[int]:
+        """The seeds by which this call hangs."""
+        always, sometimes = (DRAFT_HANGS, AHEAD_HANGS) if self._draft else (TARGET_HANGS, VERIFICATION_HANGS)
+        meant = call_id.endswith(".ahead") if self._draft else "draft_input_ids" in tensors
+        return {BOTH_HANG, always, *([sometimes] if meant else [])}
+
     def _hang(self, call_id: str) -> None:
-        """Until the call is stopped."""
-        end = time.monotonic() + HANG_SECONDS
-        while call_id in self._active and time.monotonic() < end:
+        """Until the call is stopped, or all that hang are let go."""
+        since, let_go = time.monotonic(), self._let_go
+        with self._lock:
+            self._hung[call_id] = since
+        while call_id in self._active and self._let_go == let_go and time.monotonic() < since + HANG_SECONDS:
             time.sleep(0.002)
+        with self._lock:
+            del self._hung[call_id]
 
     def _row(self, call_id: str, tensors: dict[str, Any]) -> list[int]:
         slow = int(tensors.get("seed", [0])[0]) == SLOW_TOKENS and not self._draft
