@@ -21,6 +21,21 @@ from triton.stand_in import SLOW_TOKENS
 from triton.waits import eventually
 
 TRUE = np.array([[True]])
+TELLS = """
+
+from tandem_serving import packing
+
+_pack = packing.pack
+
+
+def _telling(chunks):
+    wave = list(chunks)
+    print("a wave of", len(wave), flush=True)
+    return _pack(wave)
+
+
+packing.pack = _telling
+"""
 
 
 @pytest.fixture(scope="module", params=ENGINES, ids=str)
@@ -76,6 +91,41 @@ def test_who_calls_the_loop_with_a_ticket_of_his_own_gets_nobody_else_s_text(ser
                     found.append(response)
         assert [ids(call.result()) for call in flowing] == [each for each in alone for _ in range(3)]
     assert not [response for response in found if "wave" in response]
+
+
+@pytest.fixture
+def telling(tmp_path: Path) -> Iterator[TritonServer]:
+    """Its loop, as it is but for `TELLS`, writes to the log how many chunks each wave has."""
+    made = bls.repository(tmp_path, "stand-in", max_engine_rows=64)
+    folder = made / "speculative_bls_loop/1"
+    code = (folder / "model.py").read_text()
+    folder.unlink()  # a link
+    folder.mkdir()
+    (folder / "model.py").write_text(code + TELLS)
+    with TritonServer(made) as server:
+        yield server
+
+
+def waves(server: TritonServer) -> list[int]:
+    """The chunks in each wave so far."""
+    return [int(count) for count in re.findall(r"a wave of (\d+)", server.log)]
+
+
+def test_chunks_come_to_the_front_in_waves(telling: TritonServer) -> None:
+    """All of them, once the loop knows the front, and those of many clients in one response."""
+
+    def known() -> bool:
+        stream(telling.grpc_url, inputs(TEXTS[0], stream=True))
+        return bool(waves(telling))
+
+    eventually(known, "the loop knows the front")
+    before = len(waves(telling))
+    calls = [inputs(prompt, max_tokens=48, num_draft_tokens=4, stream=True) for prompt in TEXTS[:16]]
+    with ThreadPoolExecutor(len(calls)) as threads:
+        chunks = sum(map(len, threads.map(lambda call: stream(telling.grpc_url, call), calls)))
+    found = waves(telling)[before:]
+    assert sum(found) == chunks
+    assert len(found) < chunks / 2, "many share a response"
 
 
 def test_who_leaves_a_short_request_is_let_go_though_nobody_else_comes(tmp_path: Path) -> None:
