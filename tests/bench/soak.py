@@ -7,13 +7,16 @@ with stop words, seeds, logits, several prompts, bad requests, engines that fail
 leave: over HTTP, since those that leave over gRPC can end Triton itself (docs/bls.md; `--leave-grpc` shows it). Each
 answer is compared with the target's own text, each error with the one that is due. Every minute it prints the
 memory of the BLS models and of the server, shared memory, threads and file descriptors; at the end it compares the
-second half with the first. It exits with 1 where something grew by more than 10%, an answer was wrong, or the
-server died.
+second half with the first, and says how many calls the engines and what stands before them answered. It exits with 1
+where something grew by more than 10%, an answer was wrong, or the server died; and where rounds in the server made
+few of the draft engine's calls, so that what is to be tried was not: the draft length is fixed and the engines take
+time, since over engines that take none the length goes to 0 (`--adaptive` for that, `--step-ms 0`).
 """
 
 import json
 import queue
 import random
+import re
 import tempfile
 import threading
 import time
@@ -34,12 +37,16 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, text, unary, words
-from triton.harness import ServerError, TritonServer
-from triton.stand_in import DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS
+from triton.harness import Options, ServerError, TritonServer
+from triton.repository import CLIENT_MODELS, COLLECTORS, ROUNDS
+from triton.stand_in import COUNT_AHEAD, DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS
 
 GROWTH = 0.10
 SLACK = {"threads": 4.0, "fds": 8.0}
 BYTES_OF_SLACK = 8e6  # allocators keep what they once had
+# The C library keeps up to 240 kB of freed pieces for each thread, and Triton has 800: those fill up for hours, and
+# look like a leak (docs/bls.md).
+NO_CACHES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 DRAFT_SECONDS = 1.0
 HANGS = 0.003
 LOGITS = np.ones((1, 1), np.bool_)
@@ -51,6 +58,9 @@ LONG = 512
 PROMPTS = [f"def f{i}(" + "x, " * (i % 40) for i in range(64)]
 STOP = ["def", "\n\n"]
 LEFT = "client left"
+ROUNDS_SHARE = 0.25
+"""Of the draft engine's calls, those ahead of a round, at least. Only rounds in the server make them, one each; what
+does not come true is drafted again."""
 MODELS = {
     "speculative_bls_loop",
     "tensorrt_llm_bls",
@@ -59,6 +69,8 @@ MODELS = {
     "preprocessing",
     "postprocessing",
 }
+ENGINES = {*CLIENT_MODELS, *(f"{name}_engine" for name in CLIENT_MODELS), *COLLECTORS, *ROUNDS}
+"""And what stands before them."""
 console = Console()
 
 Texts = dict[tuple[str, int], str]
@@ -93,6 +105,15 @@ class Server:
     grpc: str
     http: str
     leave_grpc: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, how many requests at once, and whether rounds in the server are due."""
+
+    minutes: float
+    streams: int
+    rounds: bool
 
 
 @dataclass(frozen=True)
@@ -216,6 +237,30 @@ def sample(server: TritonServer) -> dict[str, float]:
     }
 
 
+def answered_calls(server: TritonServer) -> dict[str, int]:
+    """Calls that each model answered so far."""
+    found = re.findall(r'nv_inference_request_success{model="(\w+)",version="1"} (\d+)', server.metrics())
+    return {model: int(calls) for model, calls in found}
+
+
+def drafted_ahead(server: Server) -> int:
+    """Calls of the draft engine that rounds in the server made ahead, so far."""
+    one = np.ones((1, 1), np.int32)
+    question = {"input_ids": one, "input_lengths": one, "request_output_len": one}
+    question["seed"] = np.array([[COUNT_AHEAD]], np.uint64)
+    return int(unary(server.grpc, question, "tensorrt_llm_draft")["output_ids"].item())
+
+
+def few_rounds(triton: TritonServer, server: Server) -> list[str]:
+    """Say what the engines and the models before them answered; a problem where rounds in the server were few."""
+    ahead = drafted_ahead(server)
+    calls = {model: count for model, count in answered_calls(triton).items() if model in ENGINES}
+    drafts = calls.get("tensorrt_llm_draft_engine", calls["tensorrt_llm_draft"])
+    share = ahead / max(1, drafts)
+    console.print(f"calls answered: {calls}; {share:.0%} of the drafts ahead of a round", soft_wrap=True)
+    return [f"few rounds in the server: {share:.0%}, due {ROUNDS_SHARE:.0%}"] if share < ROUNDS_SHARE else []
+
+
 def grown(samples: list[dict[str, float]]) -> list[str]:
     """What is larger in the second half than in the first, once all is warm (after a fifth)."""
     warm = samples[len(samples) // 5 :]
@@ -241,37 +286,49 @@ def target_alone(server: Server, threads: ThreadPoolExecutor) -> Texts:
     return dict(zip(keys, threads.map(lambda tensors: streamed(server, tensors), asks), strict=True))
 
 
+def play(triton: TritonServer, server: Server, threads: ThreadPoolExecutor, plan: Plan) -> list[str]:
+    """Load and watch the server; what was wrong, and what grew. Raises ServerError."""
+    outcomes, samples = Outcomes(), []
+    texts = target_alone(server, threads)
+    end = time.monotonic() + 60 * plan.minutes
+    loads = [threads.submit(load, server, seed, end, texts, outcomes) for seed in range(plan.streams)]
+    while time.monotonic() < end and not outcomes.wrong:
+        time.sleep(min(60.0, max(1.0, 3 * plan.minutes)))
+        samples.append(sample(triton))
+        show(len(samples), samples[-1], outcomes)
+        if outcomes.stalled():
+            raise ServerError(f"no request has ended for {STALL_SECONDS:.0f} s\n{triton.tail()}")
+    for each in loads:
+        each.result()
+    if outcomes.wrong:
+        return outcomes.wrong
+    few = few_rounds(triton, server)
+    return grown(samples) + (few if plan.rounds else [])
+
+
 def main(
     minutes: Annotated[float, typer.Option(help="How long.")] = 120.0,
     streams: Annotated[int, typer.Option(help="Requests at once.")] = 16,
     decoupled: Annotated[bool, typer.Option(help="Engines that answer each row by itself.")] = False,
     separate: Annotated[bool, typer.Option(help="Engines on devices of their own.")] = False,
+    adaptive: Annotated[bool, typer.Option(help="The draft length is learnt: few rounds, or none.")] = False,
+    step_ms: Annotated[float, typer.Option(help="A step of the target; the draft engine's takes a quarter.")] = 4.0,
     leave_grpc: Annotated[bool, typer.Option(help="Clients leave over gRPC, which can end the server.")] = False,
 ) -> None:
     """Mixed load: each answer checked; memory, shared memory, threads and file descriptors watched."""
-    outcomes, samples = Outcomes(), []
+    options = Options(env={"STAND_IN_STEP_SECONDS": str(step_ms / 1000), **NO_CACHES})
     with tempfile.TemporaryDirectory() as folder:
         made = bls.repository(
             Path(folder),
             "stand-in",
-            **{"max_engine_rows": 64, "adaptive": True, "probe_share": 0.05, "collects": decoupled},
+            **{"max_engine_rows": 64, "adaptive": adaptive, "probe_share": 0.05, "collects": decoupled},
             **{"separate_devices": separate, "draft_timeout_seconds": DRAFT_SECONDS},
         )
         # The server ends first: where it broke, clients would wait for it for ever.
-        with ThreadPoolExecutor(streams) as threads, TritonServer(made) as triton:
+        with ThreadPoolExecutor(streams) as threads, TritonServer(made, options) as triton:
             server = Server(triton.grpc_url, triton.http_url, leave_grpc)
-            texts = target_alone(server, threads)
-            end = time.monotonic() + 60 * minutes
-            loads = [threads.submit(load, server, seed, end, texts, outcomes) for seed in range(streams)]
-            while time.monotonic() < end and not outcomes.wrong:
-                time.sleep(min(60.0, max(1.0, 3 * minutes)))
-                samples.append(sample(triton))
-                show(len(samples), samples[-1], outcomes)
-                if outcomes.stalled():
-                    raise ServerError(f"no request has ended for {STALL_SECONDS:.0f} s\n{triton.tail()}")
-            for each in loads:
-                each.result()
-    if problems := outcomes.wrong + grown(samples):
+            problems = play(triton, server, threads, Plan(minutes, streams, rounds=not adaptive))
+    if problems:
         console.print(f"[red]{'; '.join(problems)}")
         raise typer.Exit(1)
     console.print("nothing grew, nothing was lost")

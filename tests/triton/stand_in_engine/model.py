@@ -10,6 +10,9 @@ need an engine that fails, hangs or counts, or does what TensorRT-LLM does and t
 
 The draft refuses the last two.
 
+It takes no time, unless the environment has STAND_IN_STEP_SECONDS: what a step of the target takes, and four of the
+draft's.
+
 Decoupled, it answers each row of a call by itself, as TensorRT-LLM's backend. What fills a row up is left out where
 there are several, and there alone, as there (`splitBatchInputsTensors` in utils.cc). A row that fails fails the call,
 as where TensorRT-LLM refuses it before it runs: up to Triton 25.03 a caller in the server never gets the other
@@ -18,6 +21,7 @@ responses of a call, where one is an error (docs/bls.md), so that one row's erro
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -29,7 +33,7 @@ import triton_python_backend_utils as pb_utils
 
 DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, TARGET_HANGS = range(1001, 1006)
 COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS, BOTH_HANG = range(1006, 1011)
-AHEAD_HANGS, VERIFICATION_HANGS, COUNT_HUNG, LET_GO = range(1011, 1015)
+AHEAD_HANGS, VERIFICATION_HANGS, COUNT_HUNG, LET_GO, COUNT_AHEAD = range(1011, 1016)
 HANG_SECONDS = 60.0
 SURE_SECONDS = 0.25
 """A call that has hung for so long is counted: by then whoever is to wait for it does."""
@@ -62,6 +66,8 @@ class TritonPythonModel:
         self._callers: set[str] = set()  # an instance of the BLS numbers its calls
         self._hung: dict[str, float] = {}  # since when
         self._let_go = 0  # so many times all that hung was
+        self._ahead = 0  # calls of rounds in the server that draft the next round
+        self._step = float(os.environ.get("STAND_IN_STEP_SECONDS", "0")) / (4 if self._draft else 1)
         self._lock = threading.Lock()
 
     def execute(self, requests: list[Any]) -> None:
@@ -101,6 +107,7 @@ class TritonPythonModel:
                 COUNT_CALLERS: len(self._callers),
                 COUNT_HUNG: sum(since + SURE_SECONDS < now for since in self._hung.values()),
                 LET_GO: self._let_go,
+                COUNT_AHEAD: self._ahead,
             }
         return answers.get(question)
 
@@ -115,8 +122,11 @@ class TritonPythonModel:
             self._calls += 1
             self._seeds.update(seeds)
             self._callers.add(call_id.rpartition("-")[0])
+            self._ahead += call_id.endswith(".ahead")
         if not self._hanging(call_id, tensors).isdisjoint(seeds):
             self._hang(call_id)
+        if self._step:
+            self._wait(call_id, self._step * _steps(tensors))
         if len(tensors["input_ids"]) == 1:
             tensors["input_lengths"] = np.full((1, 1), tensors["input_ids"].shape[1], np.int32)
         rows = [
@@ -152,6 +162,12 @@ class TritonPythonModel:
         with self._lock:
             del self._hung[call_id]
 
+    def _wait(self, call_id: str, seconds: float) -> None:
+        """For so long, or until the call is stopped."""
+        end = time.monotonic() + seconds
+        while call_id in self._active and (left := end - time.monotonic()) > 0:
+            time.sleep(min(0.002, left))
+
     def _row(self, call_id: str, tensors: dict[str, Any]) -> list[int]:
         slow = int(tensors.get("seed", [0])[0]) == SLOW_TOKENS and not self._draft
         prompt = tensors["input_ids"][: int(tensors["input_lengths"][0])].tolist()
@@ -184,6 +200,11 @@ class TritonPythonModel:
             return None
         wrong = self._draft and len(ids) % 3 == 0
         return FIRST + (mixed * 2654435761 + wrong + adapter) % (LAST - FIRST)
+
+
+def _steps(tensors: dict[str, Any]) -> int:
+    """A verification takes one, all else one a token."""
+    return 1 if "draft_input_ids" in tensors else int(np.max(tensors["request_output_len"]))
 
 
 def _fail(sender: Any, message: str = "the stand-in fails on demand") -> None:
