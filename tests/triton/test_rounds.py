@@ -234,10 +234,12 @@ def test_a_call_of_the_target_joins_the_verification_of_the_round_under_way(engi
             time.sleep(0.3)
             told(engines, LET_GO)
             found = [*round_.responses(), *joining.responses()]
-        assert [tokens(each, 0)[:1] for each in found] == [each[:1] for each in right]
-        groups = {each["round_group"].item() for each in found}
-        members = [each["round_members"].item() for each in found]
-        return len(groups) == 1 and members == [2, 2] and [tokens(each, 0) for each in found] == right
+        if found[1]["round_group"].item() == 0:  # it went alone
+            return False
+        assert found[1]["round_group"].item() == found[0]["round_group"].item()
+        assert [each["round_members"].item() for each in found] == [2, 2]
+        assert [tokens(each, 0) for each in found] == right
+        return True
 
     assert any(together() for _ in range(3))
 
@@ -340,8 +342,9 @@ def test_a_draft_ahead_goes_on_for_the_other_round_that_waits_for_it(engines: En
             send(client, engines, a_round([row], 1, sequences=[sequence], most=0), name)
             for row, sequence, name in zip(rows, sequences, ("stopped", "waits"), strict=True)
         )
-        time.sleep(0.3)
-        stop(client, engines, "stopped")
+        for _ in range(3):  # they may be overtaken
+            time.sleep(0.3)
+            stop(client, engines, "stopped")
         time.sleep(0.3)
         assert told(engines, COUNT_HUNG) == 1
         told(engines, LET_GO)
