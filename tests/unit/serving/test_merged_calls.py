@@ -7,6 +7,7 @@ import heapq
 import random
 from collections.abc import Callable
 from itertools import count
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from unit.serving.services import NO_TENSORS, Answer
 from unit.serving.test_rounds import NoText
 
 MAX_K, WAY = 8, 0.0008
-# Share of the best fixed length's speed: 0.95 to 1.14 with other seeds; 0.3 to 0.81 where a length of 4 stays though
+# Share of the best fixed length's speed: 0.89 to 1.14 with other seeds; 0.3 to 0.81 where a length of 4 stays though
 # it is not the best.
 NEARLY = 0.9
 FAILED = EngineError("not here")
@@ -74,12 +75,18 @@ class World:
     """
 
     def __init__(
-        self, policy: Callable[["World"], Policy], rows: int, acceptance: float, token: float, work: float = 0.0
+        self,
+        policy: Callable[["World"], Policy],
+        rows: int,
+        acceptance: float,
+        token: float,
+        work: float = 0.0,
+        seed: int = 1,
     ) -> None:
         self.now, self.tokens, self._numbers = 100.0, 0, count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._work, self._idle_from = work, 0.0
-        self._random, self._acceptance, self._guided = random.Random(1), acceptance, set[Generation]()
+        self._random, self._acceptance, self._guided = random.Random(seed), acceptance, set[Generation]()
         self.policy = policy(self)
         limits = Limits(64, 0, rows, draft_timeout=60.0, ahead=True)
         self._rounds = Rounds(self.policy, limits, m.Metrics(), lambda _: None, clock=lambda: self.now)
@@ -152,6 +159,7 @@ def speed(
     rows: int = 1,
     guided: int = 0,
     work: float = 0.0,
+    seed: int = 1,
 ) -> float:
     """Tokens a second once all is known."""
 
@@ -160,7 +168,7 @@ def speed(
             return Fixed(fixed, separate_devices=True)
         return Adaptive(0, MAX_K, separate_devices=True, waves=rows > 1, clock=lambda: world.now)
 
-    world = World(policy, rows, acceptance, token, work)
+    world = World(policy, rows, acceptance, token, work, seed)
     for _ in range(guided):
         world.begin(guided=True)
     for _ in range(streams):
@@ -183,8 +191,13 @@ LOADS = [
 def test_the_length_suits_acceptance_costs_and_load(
     acceptance: float, token: float, streams: int, reason: str
 ) -> None:
-    best = max(speed(streams, acceptance, token, fixed) for fixed in (0, 2, 4, MAX_K))
-    assert speed(streams, acceptance, token) >= NEARLY * best, reason
+    """On average: which calls fall into one step is chance."""
+
+    def reached(seed: int) -> float:
+        best = max(speed(streams, acceptance, token, fixed, seed=seed) for fixed in (0, 2, 4, MAX_K))
+        return speed(streams, acceptance, token, seed=seed) / best
+
+    assert mean(map(reached, range(3))) >= NEARLY, reason
 
 
 def test_calls_that_wait_for_the_processor_count() -> None:
