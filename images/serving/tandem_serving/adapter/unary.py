@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import random
 import threading
 import time
 import uuid
@@ -44,6 +45,7 @@ from tandem_serving.settings import queue_timeout
 log = logging.getLogger("tandem.unary")
 
 CANCEL_POLL_SECONDS = 0.1
+JITTER_SECONDS = 0.05
 WATCH_SECONDS = 0.1
 # The flag by which clients ask for a stream: upstream's BLS and LLM-API models name it differently.
 STREAM = ("stream", "streaming")
@@ -149,6 +151,8 @@ class Unary:
                 if sender.is_cancelled():
                     for call in calls.items():
                         self._stop(*call)  # again while it runs: a stop that overtook the call ended nothing
+                    # Not in step with others: Triton takes instances in turn, and each of two would get the other's.
+                    time.sleep(random.uniform(0, JITTER_SECONDS))
             return self._together([future.result() for future in futures])
 
     def _call(self, call_id: str, inputs: list[Any], outputs: list[str]) -> Any:
