@@ -4,8 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from triton import bls_client as bls
+from triton.bls_client import stream
 from triton.harness import TritonServer
+from triton.stand_in import COUNT_CALLS
 
 MAX_DRAFT = 8
 DRAFT_TIMEOUT = 6.0
@@ -26,3 +30,16 @@ def serve(
     made = bls.repository(folder, engine, collects=collects, separate_devices=separate, **limits)
     with TritonServer(made) as server:
         yield server
+
+
+def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm", about: int = 1) -> int:
+    """What the stand-in engine answers to a question, `about` a seed (stand_in.py)."""
+    one = np.ones((1, 1), np.int32)
+    tensors = {"input_ids": about * one, "input_lengths": one, "request_output_len": one}
+    tensors["seed"] = np.array([[question]], np.uint64)
+    return int(stream(server.grpc_url, tensors, name)[0]["output_ids"].item())
+
+
+def calls_in_flight(server: TritonServer, name: str = "tensorrt_llm") -> int:
+    """Calls that an engine has now."""
+    return ask_engine(server, COUNT_CALLS, name)

@@ -3,18 +3,15 @@
 import json
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
@@ -22,17 +19,9 @@ from triton.bls_client import Array, ids, inputs, stream, text, unary, words
 from triton.bls_servers import ENGINES, MAX_DRAFT, TEXTS, serve
 from triton.harness import REPOSITORY_ROOT, TritonServer
 from triton.stand_in import (
-    AHEAD_HANGS,
-    BOTH_HANG,
-    COUNT_CALLS,
-    COUNT_HUNG,
     DRAFT_FAILS,
     DRAFT_HANGS,
-    IDLE_TIME,
-    SLOW_TOKENS,
     TARGET_FAILS,
-    TARGET_HANGS,
-    VERIFICATION_HANGS,
 )
 from triton.waits import counted, eventually, metric
 
@@ -47,12 +36,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module", params=[False, True], ids=["", "collected"])
 def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, request.param)
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "collected"])
-def on_one_device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """Few sequences go in rounds in the server, too: none of them drafts ahead."""
-    yield from serve(tmp_path_factory.mktemp("one-device"), "stand-in", 64, request.param, separate=False)
 
 
 @pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))
@@ -221,13 +204,6 @@ def test_a_failing_target_is_that_request_s_error(faulty: TritonServer, k: int) 
         assert [text(call.result()) for call in good] == alone
 
 
-def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm", about: int = 1) -> int:
-    one = np.ones((1, 1), np.int32)
-    tensors = {"input_ids": about * one, "input_lengths": one, "request_output_len": one}
-    tensors["seed"] = np.array([[question]], np.uint64)
-    return int(stream(server.grpc_url, tensors, name)[0]["output_ids"].item())
-
-
 def test_sequences_of_a_unary_call_of_the_engine_are_answered_as_alone(faulty: TritonServer) -> None:
     rows: list[list[int]] = [[5, 6, 7, 8, 9], [11, 12]]
     alone = [engine_answer(faulty, [row]) for row in rows]
@@ -244,150 +220,6 @@ def engine_answer(server: TritonServer, rows: list[list[int]]) -> list[list[int]
     found = unary(server.grpc_url, tensors, "tensorrt_llm")
     answers = zip(found["output_ids"], found["sequence_length"], strict=True)
     return [answer[0, : length.item()].tolist() for answer, length in answers]
-
-
-def calls_in_flight(server: TritonServer, name: str = "tensorrt_llm") -> int:
-    return ask_engine(server, COUNT_CALLS, name)
-
-
-LONG: dict[str, Any] = {"max_tokens": 1500, "seed": SLOW_TOKENS, "end_id": -1}
-
-
-@pytest.mark.parametrize("k", [0, 4])
-def test_a_client_that_leaves_frees_the_engine(faulty: TritonServer, k: int) -> None:
-    with bls.Stream(faulty.grpc_url) as call:
-        call.send(inputs("def f", stream=True, num_draft_tokens=k, **LONG))
-        call.receive()
-        eventually(lambda: metric(faulty, "tandem_requests_running") == 1, "it runs")
-    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
-    eventually(lambda: metric(faulty, "tandem_requests_running") == 0, "nothing running")
-
-
-@contextmanager
-def streaming(server: TritonServer, tensors: dict[str, Array]) -> Iterator[None]:
-    with bls.Stream(server.grpc_url) as call:
-        call.send(tensors)
-        yield
-
-
-@contextmanager
-def waiting_for_one_response(server: TritonServer, tensors: dict[str, Array]) -> Iterator[None]:
-    with triton.InferenceServerClient(server.grpc_url) as client:
-        call = client.async_infer("tensorrt_llm_bls", bls.infer_inputs(tensors), lambda result, error: None)
-        yield
-        call.cancel()
-
-
-@contextmanager
-def streaming_over_http(server: TritonServer, tensors: dict[str, Array]) -> Iterator[None]:
-    """Leaves after the first chunk: before that Triton writes nothing, and does not learn that a client has left."""
-    fields = {"text_input": "def f", "max_tokens": 64, "end_id": -1, "stream": True, "seed": tensors["seed"].item()}
-    asked = f"{server.http_url}/v2/models/speculative_bls/generate_stream"
-    with urllib.request.urlopen(asked, json.dumps(fields).encode(), timeout=60) as answer:
-        assert answer.readline().startswith(b"data:")
-        yield
-
-
-CLIENTS: list[tuple[str, Callable[..., Any], dict[str, Array]]] = [
-    ("a stream", streaming, inputs("def f", stream=True)),
-    ("several prompts, which share the call", streaming, inputs("def f", "def g", "def h", stream=True)),
-    ("one response", waiting_for_one_response, inputs("def f")),
-]
-
-
-def stops_in_time(
-    server: TritonServer,
-    client: Callable[..., Any],
-    tensors: dict[str, Array],
-    fault: int,
-    *names: str,
-    leaves_when: int = COUNT_CALLS,
-) -> bool:
-    """Whether the engines' calls end within 200 ms of the client's departure, which alone ends them; the median.
-
-    It leaves when each engine has such calls as `leaves_when` asks for. Where something else keeps the machine busy
-    at first, it is tried again.
-    """
-    seeds = {"seed": np.full((len(tensors["text_input"]), 1), fault, np.uint64)}
-
-    def once() -> float:
-        with client(server, tensors | seeds):
-            eventually(lambda: all(ask_engine(server, leaves_when, name) for name in names), "the calls run")
-            left = time.monotonic()
-        eventually(lambda: not any(calls_in_flight(server, name) for name in names), "the calls are over")
-        return max(time.monotonic() - ask_engine(server, IDLE_TIME, name) / 1000 - left for name in names)
-
-    for _ in range(3):
-        took = sorted(once() for _ in range(7))
-        print(f"{names} stopped after {[round(1000 * seconds) for seconds in took]} ms")
-        if took[len(took) // 2] < 0.2:
-            return True
-    return False
-
-
-@pytest.mark.parametrize(("fault", "name"), [(DRAFT_HANGS, "tensorrt_llm_draft"), (TARGET_HANGS, "tensorrt_llm")])
-@pytest.mark.parametrize(("what", "client", "tensors"), CLIENTS, ids=[what for what, *_ in CLIENTS])
-def test_an_engine_stops_within_200_ms(
-    faulty: TritonServer, fault: int, name: str, what: str, client: Callable[..., Any], tensors: dict[str, Array]
-) -> None:
-    assert stops_in_time(faulty, client, tensors, fault, name), what
-
-
-def test_an_engine_stops_when_its_client_leaves_over_http(faulty: TritonServer) -> None:
-    assert stops_in_time(faulty, streaming_over_http, inputs("def f"), DRAFT_HANGS, "tensorrt_llm_draft")
-
-
-@pytest.mark.parametrize("faulty", [True], ids=["collected"], indirect=True)
-def test_both_engines_stop_where_one_drafts_ahead(faulty: TritonServer) -> None:
-    assert stops_in_time(
-        faulty, streaming, inputs("def f", stream=True), BOTH_HANG, "tensorrt_llm", "tensorrt_llm_draft"
-    )
-
-
-IN_ROUNDS = [
-    # what hangs of a round in the server, of which engine, why it is waited for
-    (DRAFT_HANGS, "tensorrt_llm_draft", "the round's own draft"),
-    (AHEAD_HANGS, "tensorrt_llm_draft", "the draft that was begun ahead, and is claimed by the next round"),
-    (VERIFICATION_HANGS, "tensorrt_llm", "the verification"),
-]
-
-
-@pytest.mark.parametrize(("fault", "name", "what"), IN_ROUNDS, ids=[what for *_, what in IN_ROUNDS])
-def test_a_round_stops_within_200_ms(on_one_device: TritonServer, fault: int, name: str, what: str) -> None:
-    several = inputs("def f", "def g", "def h", stream=True)
-    assert stops_in_time(on_one_device, streaming, several, fault, name, leaves_when=COUNT_HUNG), what
-    eventually(lambda: metric(on_one_device, "tandem_requests_running") == 0, "nothing running")
-
-
-@pytest.mark.parametrize("faulty", [True], ids=["collected"], indirect=True)
-def test_a_target_that_hangs_for_one_sequence_is_not_waited_for_by_the_others(faulty: TritonServer) -> None:
-    """Those who share its call: until that is given up, half a minute as it is of prompts."""
-    prompts = [f"def f{i}(a" for i in range(6)]
-    alone = [ids(stream(faulty.grpc_url, inputs(prompt, num_draft_tokens=0))) for prompt in prompts]
-    with ThreadPoolExecutor(len(prompts)) as threads, bls.Stream(faulty.grpc_url) as hung:
-        flowing = [threads.submit(stream, faulty.grpc_url, inputs(prompt, seed=1)) for prompt in prompts]
-        hung.send(inputs("def f", stream=True, seed=TARGET_HANGS))
-        assert [ids(call.result(timeout=90)) for call in flowing] == alone
-    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
-
-
-def test_stop_ends_a_request_by_its_id(faulty: TritonServer) -> None:
-    with bls.Stream(faulty.grpc_url) as call:
-        call.send(inputs("def f", stream=True, num_draft_tokens=0, **LONG), "to-be-stopped")
-        call.receive()
-        stream_stop = inputs("", max_tokens=0, stop=True)
-        call.send(stream_stop, "to-be-stopped")
-        with pytest.raises(InferenceServerException, match="the request was stopped"):
-            while True:
-                call.receive()
-    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
-
-
-def test_a_stop_word_ends_the_long_call_of_the_target(faulty: TritonServer) -> None:
-    start = text(stream(faulty.grpc_url, inputs("def f", max_tokens=4, end_id=-1)))
-    more = {**LONG, "stop_words": words([start[-3:]])}
-    assert stream(faulty.grpc_url, inputs("def f", num_draft_tokens=0, **more))[-1]["finish_reason"].item() == b"stop"
-    eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
 
 
 def test_a_client_can_run_the_loop_itself(server: TritonServer) -> None:

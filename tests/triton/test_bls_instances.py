@@ -9,9 +9,9 @@ import tritonclient.grpc as triton
 
 from triton import bls_client as bls
 from triton.bls_client import ids, inputs, stream
+from triton.bls_servers import ask_engine
 from triton.harness import TritonServer
 from triton.stand_in import COUNT_CALLERS, SLOW_TOKENS
-from triton.test_bls import ask_engine
 from triton.waits import eventually, metric
 
 PROMPTS = [f"def f{i}(" for i in range(32)]

@@ -10,9 +10,9 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, unary
+from triton.bls_servers import ask_engine, calls_in_flight
 from triton.harness import TritonServer
 from triton.stand_in import COUNT_SEED, TARGET_HANGS
-from triton.test_bls import ask_engine, calls_in_flight
 from triton.waits import eventually, metric
 
 TIMEOUT = 15

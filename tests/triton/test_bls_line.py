@@ -12,9 +12,9 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import inputs, stream, unary
+from triton.bls_servers import calls_in_flight
 from triton.harness import TritonServer
 from triton.stand_in import TARGET_HANGS
-from triton.test_bls import calls_in_flight
 from triton.waits import eventually, metric
 
 TIMEOUT, IN_LINE = 12.0, 0.5
