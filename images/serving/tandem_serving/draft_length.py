@@ -243,7 +243,7 @@ class DraftLength:
         self._back |= self.off
         if self.off or not k:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
-        self._k, self._urge = k, 0.0
+        self._k, self._urge, self._regroup = k, 0.0, 0
         self._budget.refresh()
         if not k:
             self._apart.clear()  # all run alone now, and are tried together

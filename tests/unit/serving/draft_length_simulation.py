@@ -17,7 +17,7 @@ from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import TAKEN_IN, WAY_ROWS, Costs
 from tandem_serving.calls import LONGEST_SPAN
-from tandem_serving.draft_length import Choice, Devices, DraftLength
+from tandem_serving.draft_length import TRIAL_ROWS, Choice, Devices, DraftLength
 from tandem_serving.flights import LONG_ENOUGH
 
 MAXIMUM = 8
@@ -177,8 +177,9 @@ class Server:
         return made
 
     def _alone(self, choice: Choice) -> float:
-        """A call of the target for each user; `choice.turns` of them draft first, if it says so."""
+        """A call of the target for each user; `choice.turns` of them draft first, if it says so: a few."""
         rows = len(self.users)
+        assert not choice.k or choice.turns <= TRIAL_ROWS
         call = self.engines.alone(rows)
         trial = self.rng.sample(self.users, choice.turns if choice.k else 0)
         self.lengths.append(choice.k)

@@ -178,6 +178,16 @@ def test_two_cohorts_that_take_less_than_thought_are_found_soon(way: float, acce
     assert mean(Server(engines, acceptances, seed).run(1000) for seed in range(3)) >= 0.965 * best
 
 
+def test_a_trial_of_other_cohorts_ends_when_the_length_is_changed() -> None:
+    """Else all sequences would draft on for some rounds, though the target alone was chosen."""
+    server = Server(CHEAP, [0.8] * 32)
+    while not server.policy._regroup:
+        server.run(1)
+    server.policy._change(0)
+    choice = server.policy.choose(server.now, 32, [])
+    assert not choice.k or choice.turns < 32, "a few may try"
+
+
 MANY = 20_000  # tokens of a sequence
 
 
