@@ -90,6 +90,27 @@ def point(
 
 
 @app.command()
+def stages(
+    streams: Streams = LOADS,
+    seconds: Seconds = 20.0,
+    warm_up: WarmUp = 3.0,
+    draft_len: DraftLen = 4,
+    acceptance: Acceptance = 0.8,
+    device: DeviceOption = "separate",
+    write: Write = None,
+) -> None:
+    """Where the BLS's CPU time goes: by stage, at each load, from the clocks of its threads."""
+    setup = dataclasses.replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), clocked=True)
+    with serve(setup) as bench, Progress(console=console) as progress:
+        loads = [Load(count, seconds, warm_up, 1, draft_len=draft_len) for count in streams]
+        points = [bench.run(load) for load in progress.track(loads, description="measuring")]
+    header = ["µs a step and sequence", *(f"{count} {what}" for count in streams for what in ("streams", "a call"))]
+    table = report.markdown(header, report.stage_rows(points))
+    _publish(write, _title("CPU time by stage", setup, device), _about(setup) + table)
+    _warn(sum(each.result.wrong for each in points))
+
+
+@app.command()
 def table(
     streams: Streams = LOADS,
     seconds: Seconds = 6.0,

@@ -1,5 +1,6 @@
 """One point of the benchmark: the real Triton with stub engines, the client in its own process, CPU apart."""
 
+import json
 import os
 import re
 import shutil
@@ -8,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,7 @@ from triton.harness import TritonServer
 
 _COUNTERS = ("nv_inference_request_success", "nv_inference_count")
 HERE = Path(__file__).parent
+CLOCKS = "clocks.json"
 ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 
 
@@ -29,8 +31,9 @@ ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 class Setup:
     """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
 
-    `bare`: the model of bare_bls in the BLS's place. `collected`: the engines are decoupled, and their rows
-    collected; else they answer all rows at once. `rounds`: the server makes whole rounds by itself.
+    `bare`: the model of bare_bls in the BLS's place; `clocked`: that of clocked_bls. `collected`: the engines are
+    decoupled, and their rows collected; else they answer all rows at once. `rounds`: the server makes whole rounds by
+    itself.
     """
 
     pair: Pair
@@ -38,6 +41,7 @@ class Setup:
     max_draft_len: int = 8
     parameters: tuple[tuple[str, str], ...] = ()
     bare: bool = False
+    clocked: bool = False
     collected: bool = False
     rounds: bool = True
 
@@ -46,7 +50,8 @@ class Setup:
 class Point:
     """A client's result with the CPU seconds of its window by process, and the BLS's largest memory (bytes).
 
-    By engine: `calls` in the window, `rows` (sequences) in them, and the share of the window spent in steps.
+    By engine: `calls` in the window, `rows` (sequences) in them, and the share of the window spent in steps. Of a BLS
+    with clocks: CPU seconds and calls of its `stages`.
     """
 
     result: Result
@@ -55,6 +60,7 @@ class Point:
     calls: dict[str, int]
     rows: dict[str, int]
     busy: dict[str, float]
+    stages: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def speed(self) -> float:
@@ -74,6 +80,7 @@ class _Sample:
     calls: dict[str, int]
     rows: dict[str, int]
     busy: dict[str, float]
+    stages: dict[str, tuple[float, int]]
 
 
 class Profile:
@@ -108,6 +115,7 @@ class Bench:
         self._program = program
         self._triton, self._bls = psutil.Process(server.pid), _bls(server)
         self._meters = {role: Meter(_meter(program.parent, role)) for role in ROLES.values()}
+        self._clocks = program.parent / CLOCKS
 
     def run(self, load: Load, profile: Profile | None = None) -> Point:
         """Play a load. Raises LoadError."""
@@ -129,6 +137,10 @@ class Bench:
             {role: last.calls[role] - first.calls[role] for role in ROLES.values()},
             {role: last.rows[role] - first.rows[role] for role in ROLES.values()},
             {role: (last.busy[role] - first.busy[role]) / result.seconds for role in ROLES.values()},
+            {
+                stage: (seconds - first.stages[stage][0], calls - first.stages[stage][1])
+                for stage, (seconds, calls) in last.stages.items()
+            },
         )
 
     def _sample(self) -> "_Sample":
@@ -137,7 +149,8 @@ class Bench:
         engines, all_of_it = _engine_seconds(self._triton), sum(self._triton.cpu_times()[:2])
         bls = sum(self._bls.cpu_times()[:2])
         cpu = {"bls": bls, "engines": engines, "server": all_of_it - engines}
-        return _Sample(cpu, calls, rows, {role: meter.read()[0] for role, meter in self._meters.items()})
+        busy = {role: meter.read()[0] for role, meter in self._meters.items()}
+        return _Sample(cpu, calls, rows, busy, json.loads(self._clocks.read_text()) if self._clocks.exists() else {})
 
 
 @contextmanager
@@ -157,10 +170,12 @@ def repository(folder: Path, setup: Setup) -> Path:
     engines = {"collects": setup.collected, "rounds": setup.rounds}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
     _set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
-    if setup.bare:
+    if setup.bare or setup.clocked:
         version = models / "speculative_bls_loop/1"  # a link
         version.unlink()
-        version.symlink_to(HERE / "bare_bls")
+        version.symlink_to(HERE / ("bare_bls" if setup.bare else "clocked_bls"))
+    if setup.clocked:
+        _set_parameters(models / "speculative_bls_loop/config.pbtxt", {"clocks": str(folder / CLOCKS)})
     device = folder / "device" if setup.pair.shared else None
     library = stub.build()
     for name, role in ROLES.items():

@@ -117,6 +117,28 @@ def floor_row(runs: Sequence[Run], bare: Sequence[Run]) -> list[str]:
     ]
 
 
+def stage_rows(points: Sequence[Point]) -> list[list[str]]:
+    """A row a stage: µs of CPU a step and sequence, and of each of its calls, at each load; last the rest."""
+    stages = [stage for stage in points[0].stages if any(point.stages[stage][1] for point in points)]
+    known = [[stage, *(cell for point in points for cell in _stage_cells(point, stage))] for stage in stages]
+    held = [sum(seconds for seconds, _ in point.stages.values()) for point in points]
+    rest = [1e6 * (point.cpu["bls"] - sum_) / point.result.chunks for point, sum_ in zip(points, held, strict=True)]
+    alls = [1e6 * point.per_chunk("bls") for point in points]
+    return [
+        *known,
+        [
+            "the rest: Triton's stub before and after, threads",
+            *(cell for value in rest for cell in (f"{value:.0f}", "")),
+        ],
+        ["all", *(cell for value in alls for cell in (f"{value:.0f}", ""))],
+    ]
+
+
+def _stage_cells(point: Point, stage: str) -> list[str]:
+    seconds, calls = point.stages[stage]
+    return [f"{1e6 * seconds / point.result.chunks:.1f}", f"{1e6 * seconds / calls:.0f}" if calls else ""]
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A markdown table."""
     lines = [header, ["---:"] * len(header), *rows]

@@ -1,5 +1,6 @@
 """The benchmark's report: figures from runs, sections of a document."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ def test_row_is_of_medians() -> None:
         "client µs": "100",
         "BLS MB": "50",
     }
+
+
+def test_stages_and_what_no_stage_has() -> None:
+    points = []
+    for stages in ({"texts": (0.004, 200), "sending": (0.001, 50), "metrics": (0.0, 0)}, {"texts": (0.02, 100)}):
+        point = run(2000, 2000, Load(4)).point
+        points.append(replace(point, stages={"sending": (0.0, 0), "metrics": (0.0, 0), **stages}))
+    assert report.stage_rows(points) == [
+        ["sending", "10.0", "20", "0.0", ""],
+        ["texts", "40.0", "20", "200.0", "200"],
+        ["the rest: Triton's stub before and after, threads", "150", "", "0", ""],
+        ["all", "200", "", "200", ""],
+    ]
 
 
 def test_floor_stands_beside_the_bls() -> None:

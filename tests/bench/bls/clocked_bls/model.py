@@ -1,0 +1,121 @@
+"""The speculative BLS with clocks: which CPU time of its threads goes to which stage.
+
+It takes the place of ours in the benchmark and is ours, whose functions are timed by their threads' CPU clocks, what
+they call apart. The clocks cost something themselves: about a microsecond a call.
+"""
+
+import importlib
+import importlib.util
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+OURS = Path(__file__).resolve().parents[4] / "images/serving/models/speculative_bls_loop/1/model.py"
+WRITE_SECONDS = 0.1
+STAGES = {
+    "new requests": [
+        "model.TritonPythonModel.execute",
+        "service.Service.submit",
+        "service.Service._generation",
+        "request.Parser.parse",
+        "runner.Runner.add",
+        "adapter.front.Front.responder",
+    ],
+    "an engine call's tensors": ["runner.Runner._call"],
+    "an engine call's way: Triton's stub, waking up": ["adapter.engine.EngineModel.execute"],
+    "reading its answer": ["adapter.engine._outputs"],
+    "loops, acceptance, schedule": [
+        "runner.Runner._take",
+        "runner.Runner._settle",
+        "rounds.Rounds.answered",
+        "rounds.Rounds.landed",
+        "rounds.Rounds.start",
+        "rounds.Rounds.took_off",
+    ],
+    "the draft length": ["runner.Runner._think"],
+    "texts": ["generation.Generation._write"],
+    "counters": ["generation.Generation._make", "generation.Generation._count"],
+    "packing and sending a wave": ["adapter.front.FrontResponder.carry", "adapter.responder.TritonResponder._send"],
+    "places of those that are over": ["runner.Runner._depart"],
+    "who has left": ["adapter.front.Front._look"],
+    "deadlines": ["runner.Runner.watch", "jobs.Jobs.watch"],
+    "metrics": ["service.Service._report"],
+}
+
+Entry = Callable[..., Any]
+
+
+class Clocks:
+    """CPU seconds and calls by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+        self._within = threading.local()
+
+    def time(self, stage: str, function: Entry) -> Entry:
+        """`function`, timed; what other timed functions take within it is theirs."""
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            inner: list[float] = self._within.__dict__.setdefault("inner", [])
+            inner.append(0.0)
+            begin = time.thread_time()
+            try:
+                return function(*arguments, **named)
+            finally:
+                took, others = time.thread_time() - begin, inner.pop()
+                self.seconds[stage] += took - others
+                self.calls[stage] += 1
+                if inner:
+                    inner[-1] += took
+
+        return timed
+
+    def write(self, path: Path) -> None:
+        """Write what was counted, again and again."""
+        while True:
+            time.sleep(WRITE_SECONDS)
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps({stage: [self.seconds[stage], self.calls[stage]] for stage in STAGES}))
+            new.replace(path)
+
+
+def _ours() -> Any:
+    """The module of our model."""
+    spec = importlib.util.spec_from_file_location("ours", OURS)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _wind_up(model: Any) -> Clocks:
+    clocks = Clocks()
+    for stage, names in STAGES.items():
+        for name in names:
+            module, *owners, function = name.split(".")
+            while owners and owners[0][0].islower():
+                module = f"{module}.{owners.pop(0)}"
+            owner = model if module == "model" else importlib.import_module(f"tandem_serving.{module}")
+            for each in owners:
+                owner = getattr(owner, each)
+            setattr(owner, function, clocks.time(stage, getattr(owner, function)))
+    return clocks
+
+
+_model = _ours()
+_clocks = _wind_up(_model)
+
+
+class TritonPythonModel(_model.TritonPythonModel):  # type: ignore[misc]
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """As ours; the clocks are written to the file that the parameter `clocks` names."""
+        super().initialize(args)
+        path = json.loads(args["model_config"])["parameters"]["clocks"]["string_value"]
+        threading.Thread(target=_clocks.write, args=(Path(path),), daemon=True).start()
