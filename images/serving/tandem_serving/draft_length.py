@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance
 from tandem_serving.call_costs import Costs
 from tandem_serving.round_times import MIN_GAIN, RoundTimes
-from tandem_serving.trial_budget import Budget
+from tandem_serving.trial_budget import ALONE_SHARE, Budget
 
 Devices = Literal["separate", "shared"]
 
@@ -118,7 +118,7 @@ class DraftLength:
         self._last = Order(1, self._k)  # in flight since the latest choice
         self._settled = False  # as many waves as before that
         self._tau: Sequence[float] = self.server.yields()  # expected tokens of a round of the cohort, by length
-        self._budget = Budget(0.0)
+        self._budget, self._alone_budget = Budget(0.0), Budget(0.0, ALONE_SHARE)
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
         self._decision = Decision(self._k, 0, {}, ())
 
@@ -186,6 +186,7 @@ class DraftLength:
     def _settle(self, now: float, rows: int) -> None:
         """Book the time of the last turns."""
         passed = self._budget.earn(now, self._longest)
+        self._alone_budget.earn(now, 0.0 if self.off else self._longest)
         step = passed / self._times.period(rows, self._k)
         self._rounds += step
         self._waited += step
@@ -245,6 +246,7 @@ class DraftLength:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
         self._k, self._urge, self._regroup = k, 0.0, 0
         self._budget.refresh()
+        self._alone_budget.refresh()
         if not k:
             self._apart.clear()  # all run alone now, and are tried together
 
@@ -266,7 +268,8 @@ class DraftLength:
     def _probe(self, rows: int) -> int | None:
         """Another length to try in this round, in turn, when the budget allows; else None.
 
-        The other number of cohorts has a turn too, with the length that would be best for it.
+        The other number of cohorts has a turn too, with the length that would be best for it. The target alone has a
+        budget of its own, as that is dear: the others do not wait for it.
         """
         least = LEAST_LOSS * self._longest / DECIDE_EVERY
         if self._trial is not None or self._regroup or self._awaited:
@@ -288,7 +291,8 @@ class DraftLength:
                 loss *= 2**ALONE_CALLS - 1
         if self.off:  # a few rows, which wait for steps in flight and for each other
             loss = (loss + (rows > 1) * self._costs.alone(rows)) * min(rows, TRIAL_ROWS) / rows
-        if not self._free and not self._budget.afford(loss):
+        if not self._free and not (self._budget if k else self._alone_budget).afford(loss):
+            self._trials += k == 0
             return None
         self._free = max(0, self._free - 1)
         self._trials += 1

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-# Share of the time that trials of other lengths may lose; fruitless ones halve it step by step.
-PROBE_SHARE = 0.006
+# Share of the time that trials of other lengths may lose, and those of the target alone beside that; fruitless ones
+# halve it step by step.
+PROBE_SHARE, ALONE_SHARE = 0.006, 0.002
 
 
 class Budget:
     """Seconds that trials may lose: a share of the time passed, a smaller one after each fruitless trial."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, share: float = PROBE_SHARE) -> None:
         self._now = now
         self._credit = 0.0
-        self._share = PROBE_SHARE
+        self._share = self._full = share
 
     def earn(self, now: float, longest: float) -> float:
         """Count the time since the last call, `longest` at most (idle time earns nothing); returns it."""
@@ -30,7 +31,7 @@ class Budget:
         if not self.holds(loss):
             return False
         self._credit = min(self._credit - loss, loss)
-        self._share = max(self._share / 1.5, PROBE_SHARE / 2)
+        self._share = max(self._share / 1.5, self._full / 2)
         return True
 
     def charge(self, seconds: float) -> None:
@@ -39,4 +40,4 @@ class Budget:
 
     def refresh(self) -> None:
         """A trial was fruitful: the full share again."""
-        self._share = PROBE_SHARE
+        self._share = self._full

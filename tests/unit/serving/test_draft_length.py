@@ -116,14 +116,15 @@ def test_estimates_survive_any_number_of_rounds() -> None:
     assert list(sequence.positions()) == pytest.approx([1.0, 0.0], abs=0.1)
 
 
-def test_budget_pays_for_trials_from_the_time_passed() -> None:
-    budget = Budget(0.0)
+@pytest.mark.parametrize("share", [0.002, 0.006])
+def test_budget_pays_for_trials_from_the_time_passed(share: float) -> None:
+    budget = Budget(0.0, share)
     assert not budget.afford(0.001), "nothing earned yet"
     paid = 0
     for second in range(1, 1001):
         budget.earn(float(second), longest=2.0)
         paid += budget.afford(0.5)
-    assert 5 <= paid <= 16, "at most 0.6% of 1000 s, at least half of that"
+    assert share / 2 <= paid * 0.5 / 1000 <= share, "at most that share of 1000 s, at least half of it"
     budget.earn(1e6, longest=2.0)
     assert not budget.afford(5.0), "idle time earns nothing"
 
@@ -171,11 +172,11 @@ def test_cohorts_that_fall_apart_for_a_while_are_not_judged_by_that(rows: int, s
 @pytest.mark.parametrize("acceptance", [0.5, 0.6, 0.7])
 @pytest.mark.parametrize("way", [0.0, 1.3e-3])
 def test_two_cohorts_that_take_less_than_thought_are_found_soon(way: float, acceptance: float) -> None:
-    """With another length than one cohort's, as with rounds in the server: each step between the two loses. A trial
-    of the target alone must not use up what others may lose in half a minute."""
+    """With another length than one cohort's, as with rounds in the server: each step between the two loses. Trials of
+    the target alone, which are dear, must not use up what others may lose."""
     engines, acceptances = Engines(way=way, overlap=0.86), [acceptance] * 32
     best = max(fixed(engines, acceptances, k) for k in range(MAXIMUM + 1))
-    assert mean(Server(engines, acceptances, seed).run(1000) for seed in range(3)) >= 0.965 * best
+    assert mean(Server(engines, acceptances, seed).run(1000) for seed in range(3)) >= 0.98 * best
 
 
 def test_a_trial_of_other_cohorts_ends_when_the_length_is_changed() -> None:
