@@ -186,6 +186,7 @@ class DraftLength:
     def _settle(self, now: float, rows: int) -> None:
         """Book the time of the last turns."""
         passed = self._budget.earn(now, self._longest)
+        # While off nobody spends it: when speculation is back, trials would follow each other.
         self._alone_budget.earn(now, 0.0 if self.off else self._longest)
         step = passed / self._times.period(rows, self._k)
         self._rounds += step
@@ -292,7 +293,8 @@ class DraftLength:
         if self.off:  # a few rows, which wait for steps in flight and for each other
             loss = (loss + (rows > 1) * self._costs.alone(rows)) * min(rows, TRIAL_ROWS) / rows
         if not self._free and not (self._budget if k else self._alone_budget).afford(loss):
-            self._trials += k == 0
+            if k == 0:
+                self._trials += 1  # the next in turn does not wait for it
             return None
         self._free = max(0, self._free - 1)
         self._trials += 1

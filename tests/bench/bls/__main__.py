@@ -100,7 +100,7 @@ def stages(
     write: Write = None,
 ) -> None:
     """Where the BLS's CPU time goes: by stage, at each load, from the clocks of its threads."""
-    setup = dataclasses.replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), clocked=True)
+    setup = dataclasses.replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), model="clocked_bls")
     with serve(setup) as bench, Progress(console=console) as progress:
         loads = [Load(count, seconds, warm_up, 1, draft_len=draft_len) for count in streams]
         points = [bench.run(load) for load in progress.track(loads, description="measuring")]
@@ -155,7 +155,7 @@ def floor(
 ) -> None:
     """The BLS beside the least that a Python model could do on this server (bare_bls), in turns."""
     setup = _setup(device, False, PREFILL, (acceptance,), [])
-    bare = dataclasses.replace(setup, bare=True)
+    bare = dataclasses.replace(setup, model="bare_bls")
     rows, wrong = [], 0
     console.print("starting Triton, twice")
     with serve(setup) as own, serve(bare) as least:

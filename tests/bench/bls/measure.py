@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
@@ -31,17 +32,15 @@ ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 class Setup:
     """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
 
-    `bare`: the model of bare_bls in the BLS's place; `clocked`: that of clocked_bls. `collected`: the engines are
-    decoupled, and their rows collected; else they answer all rows at once. `rounds`: the server makes whole rounds by
-    itself.
+    `model`: the folder here of the model in the BLS's place; "": the BLS. `collected`: the engines are decoupled, and
+    their rows collected; else they answer all rows at once. `rounds`: the server makes whole rounds by itself.
     """
 
     pair: Pair
     acceptance: tuple[float, ...] = (0.8,)
     max_draft_len: int = 8
     parameters: tuple[tuple[str, str], ...] = ()
-    bare: bool = False
-    clocked: bool = False
+    model: Literal["", "bare_bls", "clocked_bls"] = ""
     collected: bool = False
     rounds: bool = True
 
@@ -170,11 +169,11 @@ def repository(folder: Path, setup: Setup) -> Path:
     engines = {"collects": setup.collected, "rounds": setup.rounds}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
     _set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
-    if setup.bare or setup.clocked:
+    if setup.model:
         version = models / "speculative_bls_loop/1"  # a link
         version.unlink()
-        version.symlink_to(HERE / ("bare_bls" if setup.bare else "clocked_bls"))
-    if setup.clocked:
+        version.symlink_to(HERE / setup.model)
+    if setup.model == "clocked_bls":
         _set_parameters(models / "speculative_bls_loop/config.pbtxt", {"clocks": str(folder / CLOCKS)})
     device = folder / "device" if setup.pair.shared else None
     library = stub.build()

@@ -9,7 +9,7 @@ import pytest
 
 from tandem_serving.acceptance import LIKENESS, Acceptance, Likeness
 from tandem_serving.call_costs import Costs
-from tandem_serving.draft_length import Choice, Decision, Devices, DraftLength
+from tandem_serving.draft_length import ALONE_CALLS, Choice, Decision, Devices, DraftLength
 from tandem_serving.trial_budget import Budget
 from unit.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
 
@@ -224,6 +224,20 @@ def test_acceptance_collapses_and_recovers(engines: Engines, rows: int, off: int
     assert median(went) <= off
     assert median(came) <= on
     assert mean(reached) >= 0.97 * max(fixed(engines, [0.8] * rows, k) for k in range(MAXIMUM + 1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_trials_of_the_target_alone_are_saved_up_while_it_runs_alone(seed: int) -> None:
+    server = Server(CHEAP, [0.8] * 32, seed)
+    server.run(400)
+    server.become(0.1)
+    tokens_until(server, off=True)
+    server.run(800)
+    server.become(0.8)
+    tokens_until(server, off=False)
+    before = len(server.lengths)
+    server.run(100)
+    assert server.lengths[before:].count(0) <= ALONE_CALLS, "one trial at most"
 
 
 @pytest.mark.parametrize("seed", range(4))
