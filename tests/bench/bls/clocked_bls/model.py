@@ -103,7 +103,7 @@ def _wind_up() -> Clocks:
     return clocks
 
 
-_Ours = _ours()
+_Ours: Any = _ours()
 _clocks = _wind_up()
 
 
