@@ -15,9 +15,13 @@ PRIOR_ROUNDS = 8
 LIKENESS = (16, 4, 64)
 # Rounds, of all sequences, after which it counts half how well each of these foretold.
 LIKENESS_HALF_LIFE = 1000
-# Drafted rounds after which an observation counts half: of one sequence, and of all (its rows add up).
+# Drafted rounds after which an observation counts half: of one sequence, and of all (its rows add up), where many run
+# so many of each.
 SEQUENCE_HALF_LIFE = 64
-SERVER_HALF_LIFE = 128
+SERVER_HALF_LIFE, SERVER_ROUNDS = 128, 16
+# What was seen lately, of such a half-life, replaces what was known where it is so many standard deviations off.
+LATELY_HALF_LIFE = 8
+CONTRADICTION = 3.0
 
 
 class Likeness:
@@ -41,6 +45,25 @@ class Likeness:
             self._errors[i] = self._keep * self._errors[i] + (foretold - accepted) ** 2
 
 
+class Lately:
+    """First draft tokens of the latest rounds of all sequences, the older ones discounted."""
+
+    def __init__(self) -> None:
+        self.trials = self.hits = self._squares = 0.0  # squares of the weights
+        self._keep = 0.5 ** (1 / LATELY_HALF_LIFE)
+
+    def observe(self, accepted: bool) -> None:
+        """One more."""
+        self.trials = self._keep * self.trials + 1
+        self._squares = self._keep**2 * self._squares + 1
+        self.hits = self._keep * self.hits + accepted
+
+    def contradicts(self, p: float) -> bool:
+        """Whether so many hits are not to be expected where the acceptance is `p`."""
+        error, variance = self.hits - self.trials * p, self._squares * p * (1 - p)
+        return error**2 > CONTRADICTION**2 * max(variance, 0.5)
+
+
 class Acceptance:
     """Acceptance by position, p_1..p_depth, of one sequence or (without `prior`) of the whole server.
 
@@ -55,6 +78,7 @@ class Acceptance:
         self._prior = prior
         self.likeness: Likeness = Likeness() if prior is None else prior.likeness
         self._growth = 2.0 ** (1 / (SERVER_HALF_LIFE if prior is None else SEQUENCE_HALF_LIFE))
+        self._lately = Lately() if prior is None else None
         self._weight = 1.0  # of the next observation: it grows, which is the same as that all others fade
         self._trials = [0.0] * max(1, depth)
         self._hits = [0.0] * max(1, depth)
@@ -81,8 +105,21 @@ class Acceptance:
             self._scale(1 / self._weight)
             self._weight = 1.0
         self._p = []
+        if self._lately is not None:
+            self._lately.observe(accepted > 0)
         if self._prior is not None:
             self._prior.observe(drafted, accepted)
+
+    def remember(self, rows: int) -> None:
+        """Of all: what was seen counts for some rounds of each, where so many sequences draft."""
+        self._growth = 2.0 ** (1 / max(SERVER_HALF_LIFE, SERVER_ROUNDS * rows))
+
+    def revise(self) -> None:
+        """Of all: what was seen lately takes the place of what was known, where it contradicts that."""
+        lately = self._lately
+        if lately and lately.trials < self.rounds() and lately.contradicts(self._hits[0] / self._trials[0]):
+            self.fade(lately.trials)
+            self._hits[0] = self._trials[0] * lately.hits / lately.trials
 
     def fade(self, keep: float) -> None:
         """Let what is known weigh `keep` rounds at most: it may be out of date."""

@@ -7,7 +7,7 @@ from operator import mul
 import numpy as np
 import numpy.typing as npt
 
-from tandem_serving.calls import LONGEST_SPAN
+from tandem_serving.calls import LONGEST_SPAN, TAKEN_IN
 
 Features = tuple[float, ...]
 
@@ -23,11 +23,12 @@ CUT = 3.0
 SURPRISE = 2.0
 # Prompt tokens of which is thought that they take as long as a call, or much less.
 PROMPT_TOKENS = 1000
-# Steps that go by, on average, until the engine takes a call in.
-TAKEN_IN = 0.5
 # Rows that take as long on a call's way through the server, there and back, as the call without them. Measured with
 # tests/bench/bls: 1.3 ms and 0.1 ms a row for calls of the target, 0.8 and 0.06 for those of the draft, 1 to 32 rows.
 WAY_ROWS = 13
+# Part of a step by which calls that all begin together take longer, for each row: all have to be made and answered at
+# once. 0.2 to 0.4 ms of 12, measured with tests/bench/bls (64 rows, two cores).
+TOGETHER = 0.03
 # Tokens over which it is averaged how many calls the target alone makes of them.
 CALLS_TOKENS = 10_000
 
@@ -60,8 +61,8 @@ class LinearTime:
         seconds: float = sum(map(mul, call, self._coefficients))
         return seconds
 
-    def observe(self, call: Features, seconds: float, share: float, like: Features) -> None:
-        """Learn what a call took.
+    def observe(self, call: Features, seconds: float, share: float, like: Features, of: float = 1) -> None:
+        """Learn what a call took, one `of` so many at once.
 
         The first one is taken to take the guess's time, scaled, but for a `share` (0..1) that rows take; how sure
         that is follows from the features of a call `like` it.
@@ -74,10 +75,11 @@ class LinearTime:
         if self._surprised and not surprised:
             return
         x = np.array(call)
-        self._covariance += DRIFT**2 * np.outer(self._theta, self._theta) + RELAX * (self._start - self._covariance)
+        drift, relax = DRIFT**2 / of, RELAX / of
+        self._covariance += drift * np.outer(self._theta, self._theta) + relax * (self._start - self._covariance)
         expected = float(x @ self._theta)
         spread = self._covariance @ x
-        variance = float(x @ spread) + (NOISE * (expected + seconds) / 2) ** 2
+        variance = float(x @ spread) + of * (NOISE * (expected + seconds) / 2) ** 2
         limit = CUT * variance**0.5
         error = min(max(seconds - expected, -limit), limit)
         self._theta = self._theta + spread * (error / variance)
@@ -133,9 +135,9 @@ def _alone(rows: float, steps: float) -> Features:
     return _way(1, queued=False), steps, steps * rows, steps * rows, 0.0, 0.0
 
 
-def _by_itself(rows: float, steps: float) -> Features:
+def _by_itself(rows: float, steps: float, together: bool) -> Features:
     """The same where all do that: what is seen holds all that such calls wait for."""
-    return steps, steps * rows
+    return steps, steps * rows, rows * together
 
 
 class Costs:
@@ -148,7 +150,7 @@ class Costs:
 
     What the target takes by itself is fitted apart from that, as steps * (v0 + v1 * rows): its calls overlap where
     verifications wait for each other and for the processors, and neither tells much of the other. Until such a call
-    was observed it is taken from the verifications.
+    was observed it is taken from the verifications. Those that begin `together`, as in a trial, take w * rows more.
 
     Without `waves` each sequence makes its own calls, which the engine merges: `rows` are then all that run, and each
     call waits for the step in flight. How many of them are in the same engine is not told apart.
@@ -178,14 +180,20 @@ class Costs:
             like = (*self._target_call(rows + 8, k, PROMPT_TOKENS, False)[:5], 1.0)
             self._target.observe(self._target_call(rows, k, prompt, queued), seconds, _rows_share(rows), like)
 
-    def observe_alone(self, rows: float, steps: float, seconds: float) -> None:
-        """A call of `steps` of the target alone took `seconds` while `rows` sequences ran."""
+    def observe_alone(self, rows: float, steps: float, seconds: float, together: bool = False) -> None:
+        """A call of `steps` of the target alone took `seconds` while `rows` sequences ran, which each make one.
+
+        `together`: all began theirs in the same moment.
+        """
         if rows > 0 and steps > 0 and seconds > 0:
             like = (*_alone(rows + 8, steps)[:4], PROMPT_TOKENS, 1.0)
-            self._target.observe(_alone(rows, steps), seconds, _rows_share(rows), like)
+            if not together or not self._target.known:
+                self._target.observe(_alone(rows, steps), seconds, _rows_share(rows), like, of=rows)
             if self._by_itself is None:
-                self._by_itself = LinearTime((self._target.predict(_alone(rows, 1)), 0.0), (0.5, 0.5), by_rows=1)
-            self._by_itself.observe(_by_itself(rows, steps), seconds, _rows_share(rows), _by_itself(rows + 8, steps))
+                step = self._target.predict(_alone(rows, 1))
+                self._by_itself = LinearTime((step, 0.0, TOGETHER * step), (0.5, 0.5, 0.2), by_rows=1)
+            call, like = _by_itself(rows, steps, together), _by_itself(rows + 8, steps, together=True)
+            self._by_itself.observe(call, seconds, _rows_share(rows), like, of=rows)
 
     def observe_calls(self, tokens: int, calls: int) -> None:
         """The target alone makes so many calls of so many tokens: requests begin and end with short ones, which wait,
@@ -205,13 +213,23 @@ class Costs:
         """Seconds of a verification of `k` draft tokens for each of `rows` sequences."""
         return self._target.predict(self._target_call(rows, k, 0, queued))
 
+    def step(self, rows: float) -> float:
+        """Seconds of a step of the target alone, of a long call, while `rows` sequences run; 0: not known."""
+        if self._by_itself:
+            return self._by_itself.predict(_by_itself(rows, 1, together=False))
+        return self._target.predict(_alone(rows, 1)) if self._target.known else 0.0
+
+    def together(self, rows: float) -> float:
+        """Seconds by which a call of the target alone takes longer where all begin theirs together."""
+        return self._by_itself.predict((0.0, 0.0, rows)) if self._by_itself else 0.0
+
     def alone(self, rows: float) -> float:
         """Seconds of a token of the target alone while `rows` sequences run, in calls as it makes them."""
         steps = 1 / self._calls + TAKEN_IN
         if self._by_itself:
             # What was seen may be of a bad moment, and is seen again the more rarely the worse it was. A verification
             # is a step, too, and seen all the time.
-            seen = self._by_itself.predict(_by_itself(rows, steps))
+            seen = self._by_itself.predict(_by_itself(rows, steps, together=False))
             return self._calls * min(seen, steps * self.target(rows, 0))
         return self._calls * self._target.predict(_alone(rows, steps))
 

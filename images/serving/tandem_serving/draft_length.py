@@ -34,6 +34,8 @@ FIRST_LENGTH = 4
 # A length must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what staying loses
 # reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
 PATIENCE = 0.1
+# The same before drafting ends: all sequences then begin together, with short calls, which loses some rounds' worth.
+PATIENCE_OFF = 0.5
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
@@ -49,12 +51,10 @@ UNSETTLED_ROUNDS = 16
 # Trials without a budget at the start and whenever there are twice as many rows as ever before; the length
 # stays until they are over.
 FREE_TRIALS = 4
-# While nothing is drafted: sequences of a trial, rounds that what was known of the acceptance still weighs in it, and
-# seconds after which the draft engine is believed to cost half. Each time that speculation came back for nothing, for
-# fewer rounds than `FRUITLESS`, the rounds double, as a few sequences are lucky soon, and the seconds become
-# `MORE_DOUBT` times as many; `MOST_FRUITLESS` times at most.
+# While nothing is drafted: sequences of a trial, at most, or half of all, and seconds after which the draft engine is
+# believed to cost half. Each time that speculation came back for nothing, for fewer rounds than `FRUITLESS`, those
+# seconds become `MORE_DOUBT` times as many; `MOST_FRUITLESS` times at most.
 TRIAL_ROWS = 8
-FADED_ROUNDS = 4
 DOUBT_SECONDS, MORE_DOUBT = 10.0, 3
 FRUITLESS, MOST_FRUITLESS = 4 * DECIDE_EVERY, 3
 # A sequence leaves the cohort when it is faster alone by this share and, over this many rounds of its own,
@@ -112,7 +112,7 @@ class DraftLength:
         self._regroup = 0  # rounds left of a trial with the other number of cohorts, and with what
         self._order = Order(1, self._k)
         self._more = 0  # turns left of a trial of the target alone
-        self._urge = 0.0
+        self._urge, self._better = 0.0, self._k  # to change, and to what
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
         self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
         self._last = Order(1, self._k)  # in flight since the latest choice
@@ -147,7 +147,7 @@ class DraftLength:
         self._trial = self._probe(rows)
         if self._trial and self.off:
             self._forget(rows, sequences)
-            return Choice(self._trial, min(rows, TRIAL_ROWS))
+            return Choice(self._trial, _few(rows))
         k = self._k if self._trial is None else self._trial
         k = self._order.k if self._regroup else k
         last, self._last = self._last, Order(self.slots(rows, k), k)
@@ -186,6 +186,7 @@ class DraftLength:
     def _settle(self, now: float, rows: int) -> None:
         """Book the time of the last turns."""
         passed = self._budget.earn(now, self._longest)
+        self._times.passed(passed)
         # While off nobody spends it: when speculation is back, trials would follow each other.
         self._alone_budget.earn(now, 0.0 if self.off else self._longest)
         step = passed / self._times.period(rows, self._k)
@@ -209,6 +210,7 @@ class DraftLength:
             if self.server.seen < self._awaited and self._waited < DECIDE_EVERY:
                 return False
             self._awaited = 0
+            self.server.revise()
             return True
         last = self._decision.rows
         moved = abs(rows - last) * 4 > last
@@ -217,15 +219,19 @@ class DraftLength:
         return moved or self._waited >= min(DECIDE_EVERY, 1 + self._rounds / 8)
 
     def _decide(self, now: float, rows: int, sequences: Collection[Acceptance]) -> None:
+        self._times.review()
         together = [sequence for sequence in sequences if sequence not in self._apart]
         yields = [sequence.yields() for sequence in together] or [self.server.yields()]
         tau = [sum(column) / len(yields) for column in zip(*yields, strict=True)]
         goodput = {k: rows * tau[k] / self._times.period(rows, k) for k in self._candidates}
         best = max(goodput, key=goodput.__getitem__)
         gain = goodput[best] / goodput[self._k] - 1
+        if (best == 0) != (self._better == 0):
+            self._urge = 0.0
         self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not self._free else 0.0
-        self._waited = 0.0
-        if self._urge >= PATIENCE:
+        self._waited, self._better = 0.0, best
+        self.server.remember(1 if self.off else rows)  # while off a few draft now and then
+        if self._urge >= (PATIENCE if best else PATIENCE_OFF):
             self._change(best)
         self._tau = tau
         self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
@@ -260,9 +266,8 @@ class DraftLength:
         return period - sequence.expected(self._k) * self._costs.alone(rows)
 
     def _forget(self, rows: int, sequences: Collection[Acceptance]) -> None:
-        """A trial while off: what it shows counts for more than what was."""
-        self._awaited = self.server.seen + min(rows, TRIAL_ROWS)
-        self.server.fade(FADED_ROUNDS * 2**self._fruitless)
+        """A trial while off: nobody has drafted for a while."""
+        self._awaited = self.server.seen + _few(rows)
         for sequence in sequences:
             sequence.fade(0)
 
@@ -289,9 +294,9 @@ class DraftLength:
         else:
             loss = self._times.period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
             if k == 0:
-                loss *= 2**ALONE_CALLS - 1
+                loss = loss * (2**ALONE_CALLS - 1) + ALONE_CALLS * self._costs.together(rows)
         if self.off:  # a few rows, which wait for steps in flight and for each other
-            loss = (loss + (rows > 1) * self._costs.alone(rows)) * min(rows, TRIAL_ROWS) / rows
+            loss = (loss + (rows > 1) * self._costs.alone(rows)) * _few(rows) / rows
         if not self._free and not (self._budget if k else self._alone_budget).afford(loss):
             if k == 0:
                 self._trials += 1  # the next in turn does not wait for it
@@ -315,3 +320,8 @@ class DraftLength:
         period = self._times.by_waves(rows, order.k)[order.waves - 1]
         goodput = rows * self._tau[order.k] / period
         return REGROUP_ROUNDS * period * max(LEAST_LOSS, 1 - goodput / self._decision.goodput[self._k])
+
+
+def _few(rows: int) -> int:
+    """Sequences that take part in a trial while off, of so many."""
+    return min(TRIAL_ROWS, (rows + 1) // 2)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from tandem_serving.call_costs import TAKEN_IN
-from tandem_serving.calls import LONGEST_SPAN, Role, Served
+from tandem_serving.calls import LONGEST_SPAN, TAKEN_IN, Role, Served
 from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation
 from tandem_serving.policy import Policy
@@ -36,7 +35,8 @@ class Flight:
     """An engine call that began at `started`, should end at `due`, where that is known, and is given up at `late`
     (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
 
-    `left`: turns without an answer, by row. `off`: the target ran alone when it began, for all; `beside`: it began
+    `left`: turns without an answer, by row. `off`: the target ran alone when it began, for all; `together`: all began
+    such calls in the same moment; `beside`: it began
     beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes; `apart`:
     there was no round that it could join, so that the target makes a step for it; `mixed`: many calls beside it draft
     another number of tokens, which counts where the engine merges calls. `running`: sequences that had places when it
@@ -48,6 +48,7 @@ class Flight:
     left: dict[int, Turn[Generation]]
     running: int = 0
     off: bool = False
+    together: bool = False
     beside: bool = False
     apart: bool = False
     mixed: bool = False
@@ -96,6 +97,7 @@ class Flights:
     def begin(self, batch: Batch[Generation], started: float, running: int) -> Flight:
         """An engine call begins while `running` sequences have places."""
         flight = Flight(batch, started, dict(enumerate(batch.turns)), running, off=self._policy.alone)
+        flight.together = self._policy.together
         flight.beside = any(map(_passes, self._flying()))
         flight.apart = batch.via == "join" and not self._in_rounds()
         length = max(turn.call.output_len for turn in batch.turns)
@@ -213,7 +215,8 @@ class Flights:
             self._policy.timed("target", rows, len(first.draft_ids), seconds, prompt, queued)
         # Where waves of drafts end meanwhile, or the server verifies some, the target is not by itself any more.
         elif self._landed["draft"] <= flight.started and not self._in_rounds() and _tells_steps(batch):
-            self._policy.timed_alone((flight.running + running) / 2, first.output_len + TAKEN_IN, seconds)
+            rows, steps = (flight.running + running) / 2, first.output_len + TAKEN_IN
+            self._policy.timed_alone(rows, steps, seconds, flight.together)
 
     def _time_round(self, flight: Flight, prompt: int) -> None:
         """The same of a round that the server made: it went the way of one call, and nothing was in its way."""

@@ -29,7 +29,7 @@ NEW = 0.2
 SURPRISE = 2.0
 
 
-def pays(sequences: int, foreseen: float, draft: float, ahead: float, verification: float) -> bool:
+def pays(sequences: float, foreseen: float, draft: float, ahead: float, verification: float) -> bool:
     """Whether several sequences should draft ahead.
 
     `foreseen`: how often all of a round comes true, the target's own token too; seconds of a `draft`, of one `ahead`,

@@ -13,7 +13,7 @@ from typing import Protocol
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
 from tandem_serving.calls import Role
-from tandem_serving.draft_length import Devices, DraftLength
+from tandem_serving.draft_length import ALONE_CALLS, Devices, DraftLength
 
 
 class Policy(Protocol):
@@ -32,6 +32,11 @@ class Policy(Protocol):
     @property
     def alone(self) -> bool:
         """Whether it does so now, or in a trial of that."""
+        ...
+
+    @property
+    def together(self) -> bool:
+        """Whether all sequences begin their next calls of the target alone in the same moment."""
         ...
 
     def estimate(self) -> Acceptance:
@@ -72,8 +77,15 @@ class Policy(Protocol):
         """
         ...
 
-    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
-        """A call of so many steps of the target alone took so long while `rows` sequences ran, on average."""
+    def timed_alone(self, rows: float, steps: float, seconds: float, together: bool) -> None:
+        """A call of so many steps of the target alone took so long while `rows` sequences ran, on average.
+
+        `together`: as when it began.
+        """
+        ...
+
+    def step(self, rows: int) -> float:
+        """Seconds of a step of the target alone, of a long call, while `rows` sequences run; 0: not known."""
         ...
 
     def ended(self, tokens: int, calls: int) -> None:
@@ -84,7 +96,7 @@ class Policy(Protocol):
 class Fixed:
     """Always `length` tokens."""
 
-    off = alone = False
+    off = alone = together = False
     # Half a cohort a wave pays a step's fixed cost twice as often, but the engines' queues hide the calls'
     # overhead: measured with tests/bench/bls, lock-step wins below, two cohorts above.
     ALTERNATE = 10
@@ -123,8 +135,12 @@ class Fixed:
     ) -> None:
         """A fixed length learns nothing."""
 
-    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
+    def timed_alone(self, rows: float, steps: float, seconds: float, together: bool) -> None:
         """A fixed length learns nothing."""
+
+    def step(self, rows: int) -> float:
+        """A fixed length makes no use of it."""
+        return 0.0
 
     def ended(self, tokens: int, calls: int) -> None:
         """A fixed length learns nothing."""
@@ -152,6 +168,7 @@ class Adaptive:
         self._lengths = DraftLength(minimum, maximum, self._costs, devices, waves)
         self._running: dict[Acceptance, None] = {}
         self._left = 0
+        self._alone_turns = 0  # since all began to let the target run alone
         self._told: list[Callable[[], None]] = []
         self._k = self._lengths.explain().k
 
@@ -170,6 +187,11 @@ class Adaptive:
         """Whether it does so now, or in a trial of that."""
         return self.off or not self._k
 
+    @property
+    def together(self) -> bool:
+        """The first calls of all, after rounds; not those of a few, while others draft."""
+        return self.alone and self._alone_turns < (ALONE_CALLS - 1) * len(self._running)
+
     def estimate(self) -> Acceptance:
         """A sequence's own acceptance, which starts as the server's."""
         return Acceptance(self._maximum, self.server)
@@ -185,6 +207,7 @@ class Adaptive:
     def turns(self, rows: int) -> None:
         """Another length may be chosen when as many had their turn as run."""
         self._left -= rows
+        self._alone_turns += rows
 
     def think(self) -> None:
         """Learn what calls cost, and choose if it is time."""
@@ -193,7 +216,9 @@ class Adaptive:
             learn()
         if self._left <= 0:
             choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running)
-            self._k = choice.k
+            alone, self._k = self.alone, choice.k
+            if self.alone and not alone:
+                self._alone_turns = -len(self._running)  # they are still in rounds, which end first
             self._left = max(1, self._left + choice.turns)
 
     def length(self, estimate: Acceptance) -> int:
@@ -213,9 +238,13 @@ class Adaptive:
         learn = self._costs.observe_draft if role == "draft" else self._costs.observe_target
         self._told.append(lambda: learn(rows, length, seconds, prompt, queued))
 
-    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
+    def timed_alone(self, rows: float, steps: float, seconds: float, together: bool) -> None:
         """Learn what the target takes by itself."""
-        self._told.append(lambda: self._costs.observe_alone(rows, steps, seconds))
+        self._told.append(lambda: self._costs.observe_alone(rows, steps, seconds, together))
+
+    def step(self, rows: int) -> float:
+        """By the calls that the target makes by itself, or by verifications."""
+        return self._costs.step(rows)
 
     def ended(self, tokens: int, calls: int) -> None:
         """Learn how many calls the target alone makes, whether it does or not: texts may become short or long."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
@@ -13,9 +16,28 @@ MIN_GAIN = 0.015
 NEW = 0.1
 MOST_MOVED = 0.03
 PAUSE = 2.0
+# What calls take is known of the length in use, and extrapolated to others, which can be off by a tenth. So what
+# rounds of each length took is remembered, for each load by itself (rows, in steps of a quarter). Rounds of it that
+# say as much as its calls do, that count at most, and that are as good as none; they count half after so many seconds
+# under load, and when one is as much longer or shorter: either it is odd, or they are out of date.
+AS_CALLS, MOST_COUNTED, FORGOTTEN, REMEMBERED = 4.0, 32.0, 0.5, 60.0
+ODD = 1.3
 # The same of sequences on their own.
 NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
+
+
+@dataclass
+class Taken:
+    """What rounds of a length took: `seconds`, with so many `rows`; `rounds` of them, the older ones discounted.
+
+    `ratio`: those seconds over what calls tell of such rounds by now.
+    """
+
+    rows: float
+    seconds: float
+    rounds: float = 0.0
+    ratio: float = 1.0
 
 
 class RoundTimes:
@@ -26,7 +48,7 @@ class RoundTimes:
 
     Between its calls a round waits for us: much where all rows are in one wave, whose text competes with the next
     call for the processors, little where another wave is in the engines meanwhile. How much is seen from rounds of
-    both kinds.
+    both kinds, and of each length.
     """
 
     def __init__(self, costs: Costs, server: Acceptance, separate: bool, waves: bool = True) -> None:
@@ -39,6 +61,7 @@ class RoundTimes:
         # Rounds over their calls, by waves in flight, where such rounds were seen; how many.
         self._beyond: dict[int, float] = {}
         self._seen = {1: 0, 2: 0}
+        self._taken: dict[tuple[int, int], dict[int, Taken]] = {}  # by waves in flight and load, then by draft length
         self._waits = 1.0  # the same of sequences on their own, and of engines that share a device
 
     def side_by_side(self, rows: int, k: int) -> bool:
@@ -53,7 +76,7 @@ class RoundTimes:
             return min(self.by_waves(rows, k))
         if self._separate and rows == 1:
             return self._single(k)
-        return self._in_turn(rows, k) * max(1.0, self._waits)
+        return self._remembered(1, rows, k)
 
     def waves(self, rows: int, k: int) -> int:
         """Of `side_by_side` engines: one wave or two, by what takes less time."""
@@ -64,8 +87,40 @@ class RoundTimes:
 
     def by_waves(self, rows: int, k: int) -> tuple[float, float]:
         """With one wave and with two."""
-        one, two = self._calls(rows, k)
-        return one * self._beyond.get(1, 1.0), two * self._beyond.get(2, 1.0)
+        return self._remembered(1, rows, k), self._remembered(2, rows, k)
+
+    def review(self) -> None:
+        """Compare what rounds took with what calls tell by now."""
+        for (waves, _), lengths in self._taken.items():
+            for k, taken in lengths.items():
+                taken.ratio = taken.seconds / self._told(waves, taken.rows, k)
+
+    def passed(self, seconds: float) -> None:
+        """So much later, what rounds took counts less."""
+        self._forget(0.5 ** (seconds / REMEMBERED))
+
+    def _forget(self, keep: float) -> None:
+        for lengths in self._taken.values():
+            for taken in lengths.values():
+                taken.rounds *= keep
+
+    def _remembered(self, waves: int, rows: float, k: int) -> float:
+        """By what calls tell, and by what such rounds took; where few were seen, those of the length next to it."""
+        seconds, left = self._told(waves, rows, k), 1.0
+        lengths = self._taken.get((waves, _load(rows)), {})
+        known = [length for length, taken in lengths.items() if taken.rounds > FORGOTTEN]
+        for length in sorted(known, key=lambda length: abs(length - k))[:2]:
+            taken = lengths[length]
+            trust = left * taken.rounds / (taken.rounds + AS_CALLS)
+            seconds *= taken.ratio**trust
+            left -= trust
+        return seconds
+
+    def _told(self, waves: int, rows: float, k: int) -> float:
+        """By what calls take, and by what all rounds take beyond that."""
+        if not self._cohorts:
+            return self._in_turn(rows, k) * max(1.0, self._waits)
+        return self._calls(waves, rows, k) * self._beyond.get(waves, 1.0)
 
     def took(self, waves: int, rows: int, k: int, seconds: float) -> None:
         """A round in so many waves, or of sequences on their own, took so long."""
@@ -74,30 +129,48 @@ class RoundTimes:
         if self._alone:
             moved = NEW_ALONE * (seconds / self._in_turn(rows, k) - self._waits)
             self._waits += min(max(moved, -MOST_MOVED_ALONE), MOST_MOVED_ALONE)
-        elif not self._separate:
+            return
+        if not self._separate:
             self._waits = _nearer(self._waits, seconds / self._in_turn(rows, k))
         else:
             self._seen[waves] += 1
-            ratio, weight = seconds / self._calls(rows, k)[waves - 1], max(NEW, 1 / self._seen[waves])
+            ratio, weight = seconds / self._calls(waves, rows, k), max(NEW, 1 / self._seen[waves])
             self._beyond[waves] = _nearer(self._beyond.get(waves, 1.0), ratio, weight)
+        self._remember(waves, rows, k, seconds)
+
+    def _remember(self, waves: int, rows: int, k: int, seconds: float) -> None:
+        told, lengths = self._told(waves, rows, k), self._taken.setdefault((waves, _load(rows)), {})
+        taken = lengths.get(k)
+        if not taken or taken.rounds < FORGOTTEN:
+            taken = lengths[k] = Taken(rows, self._remembered(waves, rows, k))
+        expected = taken.seconds * told / self._told(waves, taken.rows, k)
+        if seconds < PAUSE * max(expected, told):
+            odd = not 1 / ODD < seconds / expected < ODD
+            taken.rounds = min((0.5 if odd else 1.0) * taken.rounds + 1, MOST_COUNTED)
+            moved = (seconds / expected - 1) / taken.rounds
+            taken.rows, taken.seconds = rows, expected * (1 + min(max(moved, -MOST_MOVED), MOST_MOVED))
+            taken.ratio = taken.seconds / told
 
     def doubt(self, keep: float) -> None:
         """Nothing was drafted for a while: rounds may wait only this share of what they did."""
+        self._forget(keep)
         self._waits = 1 + keep * (self._waits - 1)
         least = max(1.0, min(self._beyond.values(), default=1.0))
         less = (1 + keep * (least - 1)) / least  # of what both orders have in common
         self._beyond = {waves: beyond * less for waves, beyond in self._beyond.items()}
 
-    def _in_turn(self, rows: int, k: int) -> float:
+    def _in_turn(self, rows: float, k: int) -> float:
         """A draft call, then a verification."""
         return self._costs.draft(rows, k) + self._costs.target(rows, k)
 
-    def _calls(self, rows: int, k: int) -> tuple[float, float]:
-        """What the calls of a round take, in one wave and in two."""
+    def _calls(self, waves: int, rows: float, k: int) -> float:
+        """What the calls of a round take."""
+        if waves == 1:
+            return self._one_wave(rows, k)
         halves = self._costs.draft(rows / 2, k, queued=True), self._costs.target(rows / 2, k, queued=True)
-        return self._one_wave(rows, k), 2 * foresight.side_by_side(*halves)
+        return 2 * foresight.side_by_side(*halves)
 
-    def _one_wave(self, rows: int, k: int) -> float:
+    def _one_wave(self, rows: float, k: int) -> float:
         """In lock-step, or drafting ahead where the runner does."""
         draft, ahead, target = self._costs.draft(rows, k), self._costs.draft(rows, k + 1), self._costs.target(rows, k)
         foreseen = self._server.foreseen(k)
@@ -121,3 +194,7 @@ class RoundTimes:
 def _nearer(beyond: float, seen: float, weight: float = NEW) -> float:
     """What rounds of waves take beyond their calls, with one more round."""
     return beyond if seen >= PAUSE else beyond + min(max(weight * (seen - beyond), -MOST_MOVED), MOST_MOVED)
+
+
+def _load(rows: float) -> int:
+    return round(3 * math.log2(rows))

@@ -246,7 +246,8 @@ class Rounds:
             generation.acceptance.observe(step.drafted, step.accepted)
         self.outgoing.append((generation, generation.take(step)))
         if generation.over:
-            self._policy.ended(*generation.loop.calls_alone())
+            seconds_alone = self._policy.step(len(self._places.running))
+            self._policy.ended(*generation.loop.calls_alone(seconds_alone))
             self._retire(generation)
             # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
-from tandem_serving.call_costs import TAKEN_IN, WAY_ROWS, Costs
-from tandem_serving.calls import LONGEST_SPAN
-from tandem_serving.draft_length import TRIAL_ROWS, Choice, Devices, DraftLength
+from tandem_serving.call_costs import WAY_ROWS, Costs
+from tandem_serving.calls import LONGEST_SPAN, TAKEN_IN
+from tandem_serving.draft_length import ALONE_CALLS, TRIAL_ROWS, Choice, Devices, DraftLength
 from tandem_serving.flights import LONG_ENOUGH
 
 MAXIMUM = 8
@@ -26,10 +26,12 @@ MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured
 
 @dataclass(frozen=True)
 class Engines:
-    """A draft step of 2 ms and a target step of 12 ms, 0.05 ms more a row, and `position` a row and token.
+    """A draft step of 2 ms (`draft_step`), a target step of 12, 0.05 ms more a row, and `position` a row and token.
 
     `gap`: seconds a row between the calls of a round; `way`: seconds of a call without rows; `overlap`: share of what
-    is thought of two cohorts that they take.
+    is thought of two cohorts that they take; `short`: seconds a row that a draft of one token takes longer than its
+    tokens tell, one of k a k-th of that; `together`: seconds a row that calls of the target alone take longer where
+    all begin in the same moment, as the first ones do after a round.
     """
 
     position: float = 0.0
@@ -37,9 +39,12 @@ class Engines:
     gap: float = 0.005e-3
     way: float = 0.0
     overlap: float = 1.0
+    short: float = 0.0
+    together: float = 0.0
+    draft_step: float = 2e-3
 
     def draft(self, rows: float, k: int, queued: bool = False) -> float:
-        return k * (2e-3 + 0.05e-3 * rows) + self._way(rows, queued)
+        return k * (self.draft_step + 0.05e-3 * rows) + self._way(rows, queued) + self.short * rows / k
 
     def target(self, rows: float, k: int, queued: bool = False) -> float:
         return 12e-3 + 0.05e-3 * rows + self.position * rows * (k + 1) + self._way(rows, queued)
@@ -127,6 +132,7 @@ class Server:
     now: float = 0.0
     left_astray: int = 0
     span: int = 0
+    calls: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -165,9 +171,10 @@ class Server:
         self.alone += len(apart)
         step = self.engines.target(rows, 0, queued=True)
         self.span = 0 if k else max(1, 2 * self.span)
-        period = self._speculate(together, len(apart), k) if k else self.engines.alone(rows, self.span)
+        self.calls = 0 if k else self.calls + 1
+        period = self._speculate(together, len(apart), k) if k else self._call(self.span)
         if self.span >= LONG_ENOUGH:
-            self.costs.observe_alone(rows, self.span + TAKEN_IN, self._noisy(period))
+            self._tell(self.span, period)
         self.left_astray = max(0, self.left_astray - 1) if k else self.astray
         if k and self.left_astray and self.policy.slots(len(together), k) == 2:
             period *= 1.5
@@ -177,22 +184,37 @@ class Server:
         return made
 
     def _alone(self, choice: Choice) -> float:
-        """A call of the target for each user; `choice.turns` of them draft first, if it says so: a few."""
+        """A call of the target for each user, after a round some short ones; `choice.turns` of them draft first, if
+        it says so: a few."""
         rows = len(self.users)
-        assert not choice.k or choice.turns <= TRIAL_ROWS
-        call = self.engines.alone(rows)
+        assert not choice.k or choice.turns <= min(TRIAL_ROWS, (rows + 1) // 2)
+        call, spans = 0.0, [LONGEST_SPAN] if self.calls else [1, 2, 4, 8]
+        for span in spans:
+            self.calls += 1
+            call += self._call(span)
+        self._tell(spans[-1], self._call(spans[-1]))
         trial = self.rng.sample(self.users, choice.turns if choice.k else 0)
         self.lengths.append(choice.k)
-        self.costs.observe_alone(rows, LONGEST_SPAN + TAKEN_IN, self._noisy(call))
         made = 0.0
         for user in self.users:
-            left = float(LONGEST_SPAN)
+            left = float(sum(spans))
             if user in trial:  # the verification waits for the step in flight, of others
                 made += self._advance(user, choice.k)
-                left -= (1.5 if rows > 1 else 1.0) + self.engines.draft(len(trial), choice.k) * LONGEST_SPAN / call
+                left -= (1.5 if rows > 1 else 1.0) + self.engines.draft(len(trial), choice.k) * sum(spans) / call
             made += self._advance(user, 0, left)
         self.now += call
         return made
+
+    def _call(self, span: int) -> float:
+        """Each user's call of the target alone: how many since a round is known."""
+        rows = len(self.users)
+        return self.engines.alone(rows, span) + (self.calls <= ALONE_CALLS) * self.engines.together * rows
+
+    def _tell(self, span: int, seconds: float) -> None:
+        """What such calls took."""
+        for _ in self.users:
+            rows, together = len(self.users), self.calls <= ALONE_CALLS
+            self.costs.observe_alone(rows, span + TAKEN_IN, self._noisy(seconds), together)
 
     def _speculate(self, together: list[User], apart: int, k: int) -> float:
         """The cohort's round; those apart make steps of the target meanwhile, merged with its verifications."""

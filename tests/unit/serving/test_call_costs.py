@@ -181,6 +181,40 @@ def test_what_verifications_wait_for_is_not_waited_for_by_the_target_alone() -> 
     assert costs.target(64, 4) == pytest.approx(1.5 * target(64, 4), rel=0.1)
 
 
+# Milliseconds that 8 tokens of the target alone took in a trial, which all 64 sequences begin together, and 15 when
+# it had run alone for long (a server with stub engines on two cores).
+TRIAL, LONG = 152.0, 245.6
+
+
+def test_calls_that_begin_together_do_not_make_the_target_seem_slow() -> None:
+    """By the trial's calls alone a step would take 17.9 ms; 15.8 by the long ones."""
+    costs = Costs()
+    for _ in range(50):
+        costs.observe_target(64, 2, 0.019)
+
+    def trial() -> float:
+        for _ in range(64):
+            costs.observe_alone(64, 8.5, TRIAL / 1000, together=True)
+        return 1000 * costs.step(64)
+
+    assert trial() == pytest.approx(LONG / 15.5, rel=0.05), "a first one"
+    for _ in range(64 * 20):
+        costs.observe_alone(64, 15.5, LONG / 1000)
+    assert 1000 * costs.step(64) == pytest.approx(LONG / 15.5, rel=0.01)
+    assert 1000 * costs.together(64) == pytest.approx(TRIAL - 8.5 * LONG / 15.5, rel=0.5), "and it is known why"
+    assert trial() == pytest.approx(LONG / 15.5, rel=0.02), "another one"
+
+
+def test_the_latest_few_of_many_calls_do_not_tell_all() -> None:
+    """All 64 sequences make one in a moment: ten of them that took longer are no slower engine."""
+    costs = Costs()
+    for _ in range(64 * 10):
+        costs.observe_alone(64, 15.5, 15.5 * target(64, 0))
+    for _ in range(10):
+        costs.observe_alone(64, 15.5, 1.3 * 15.5 * target(64, 0))
+    assert costs.step(64) == pytest.approx(target(64, 0), rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("calls", "each", "reason"),
     [

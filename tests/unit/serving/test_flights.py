@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_serving.call_costs import TAKEN_IN
-from tandem_serving.calls import LONGEST_SPAN, Call, Role, Served
+from tandem_serving.calls import LONGEST_SPAN, TAKEN_IN, Call, Role, Served
 from tandem_serving.flights import LATE, TARGET_LATE, Flight, Flights
 from tandem_serving.foresight import Foresight
 from tandem_serving.policy import Fixed
@@ -22,12 +21,13 @@ class Policy(Fixed):
 
     def __init__(self) -> None:
         super().__init__(K, separate_devices=True)
-        self.alone = False
+        self.alone = self.together = False
         self.told: list[tuple[Role, float]] = []
         self.queued: list[bool] = []
         self.lengths: list[int] = []
         self.alone_told: list[float] = []
         self.alone_rows: list[float] = []
+        self.together_told: list[bool] = []
 
     def timed(
         self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
@@ -36,9 +36,10 @@ class Policy(Fixed):
         self.queued.append(queued)
         self.lengths.append(length)
 
-    def timed_alone(self, rows: float, steps: float, seconds: float) -> None:
+    def timed_alone(self, rows: float, steps: float, seconds: float, together: bool) -> None:
         self.alone_told.append(steps)
         self.alone_rows.append(rows)
+        self.together_told.append(together)
 
 
 class Sky:
@@ -213,6 +214,17 @@ def test_long_calls_tell_what_the_target_takes_by_itself(
     sky = Sky(waves)
     sky.end(sky.alone(length, longest))
     assert sky.policy.alone_told == [length + TAKEN_IN] * tells, reason
+
+
+def test_whether_calls_began_together_is_known_when_they_begin() -> None:
+    """A trial of the target alone is over before its last calls are."""
+    sky = Sky()
+    sky.policy.together = True
+    call = sky.alone()
+    sky.policy.together = False
+    sky.end(call)
+    sky.end(sky.alone())
+    assert sky.policy.together_told == [True, False]
 
 
 def test_beside_others_that_draft_the_target_is_not_by_itself() -> None:

@@ -55,6 +55,22 @@ def test_a_trial_of_the_target_alone_is_told_from_speculation_that_is_off() -> N
     assert seen == {(False, False), (False, True)}
 
 
+def test_calls_of_the_target_that_begin_together_are_told_from_later_ones() -> None:
+    """The first four of each sequence, once its round is over."""
+    policy, seen = adaptive(rows=8, draft=0.5), list[tuple[bool, bool]]()
+    while not policy.off:  # the draft is far too dear
+        policy.think()
+        seen.append((policy.alone, policy.together))
+        policy.turns(8)
+        policy.timed("draft", 8, 4, 0.5)
+    for _ in range(8):
+        seen.append((policy.alone, policy.together))
+        policy.turns(8)
+    first = seen.index((True, True))
+    assert seen[first - 1] == (False, False), "a few, while the others draft"
+    assert [together for _, together in seen[first : first + 8]] == [True] * 4 + [False] * 4
+
+
 @pytest.mark.parametrize("draft", [0.001, 0.5])
 def test_short_texts_are_dear_for_the_target_alone_and_long_ones_cheap_again(draft: float) -> None:
     """Whether it runs alone (a draft of 0.5 s is far too dear) or not: else it would be judged by what once was."""

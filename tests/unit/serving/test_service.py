@@ -12,6 +12,7 @@ from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Delivery
 from tandem_serving.inputs import Array
+from tandem_serving.policy import Fixed
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.mock_engine import counting, wrong_every
 from unit.serving.services import (
@@ -50,6 +51,30 @@ def test_counts_add_up(start: Start) -> None:
     assert summary.output_tokens == sum(len(chunk.ids) for chunk in chunks) == 31
     assert summary.acceptance_rate == summary.accepted_draft_tokens / summary.draft_tokens
     assert sum(chunk.draft_length for chunk in chunks) > 0
+
+
+class Notes(Fixed):
+    """Notes what it is told; a step of the target alone takes 50 ms."""
+
+    def __init__(self) -> None:
+        super().__init__(4, separate_devices=True)
+        self.ends: list[tuple[int, int]] = []
+
+    def step(self, rows: int) -> float:
+        return 0.05
+
+    def ended(self, tokens: int, calls: int) -> None:
+        self.ends.append((tokens, calls))
+
+
+@pytest.mark.parametrize(("options", "calls"), [(STREAM, 9), ({}, 5)], ids=["stream", "one response"])
+def test_how_many_calls_the_target_alone_would_make_follows_from_its_step(
+    start: Start, options: dict[str, Any], calls: int
+) -> None:
+    """A stream flows: 4 tokens of 50 ms at most in a call, where 16 are allowed else."""
+    policy = Notes()
+    ask(start(MockEngines(), policy=policy), tensors("def add(", max_tokens=31, **options)).wait()
+    assert policy.ends == [(31, calls)]
 
 
 def test_prompt_is_repeated_unless_excluded(start: Start) -> None:
