@@ -24,6 +24,23 @@ LATELY_HALF_LIFE = 8
 CONTRADICTION = 3.0
 
 
+def in_answers(yields: Sequence[float], tokens: float) -> list[float]:
+    """Tokens for each turn of the target, by draft length, where answers have so many on average.
+
+    `yields`: of a whole round, tau(k). The first token of an answer takes a turn of its own, with the prompt, and of
+    what the last round yields some is too much: (E[X^2] / E[X] - 1) / 2 of a round's X tokens, the mean overshoot of
+    a renewal process on the integers (Feller 1968, An Introduction to Probability Theory I, XIII). Both cost the
+    more the longer rounds are.
+    """
+    squares, before, answers = 0.0, 0.0, []
+    for k, tau in enumerate(yields):
+        squares += (2 * k + 1) * (tau - before)  # E[X^2] = sum of (2 j + 1) P(X > j)
+        before = tau
+        too_much = (squares / tau - 1) / 2
+        answers.append(tau if math.isinf(tokens) else tokens / (1 + (tokens - 1 + too_much) / tau))
+    return answers
+
+
 class Likeness:
     """How alike sequences are: of the weights that the server's estimate may have in a sequence's, the one that has
     foretold best whether first draft tokens are accepted (prequential validation, Dawid 1984)."""

@@ -1,10 +1,10 @@
 """How many tokens to draft: the length with the most tokens a second, judged from what is observed. Pure.
 
 With p_j the probability that the j-th draft token is accepted when those before it were, a round with k
-draft tokens yields tau(k) = 1 + sum over i <= k of p_1 ... p_i tokens a sequence; it takes the time of a draft call
-and of a verification, both fitted to the calls observed. The goodput of k is rows * tau(k) / period(k), and 0,
-the target alone, is a candidate like the others (Liu et al., 2024, "Optimizing Speculative Decoding for
-Serving Large Language Models Using Goodput", arXiv:2406.14066).
+draft tokens yields tau(k) = 1 + sum over i <= k of p_1 ... p_i tokens a sequence, a little less as answers begin
+and end; it takes the time of a draft call and of a verification, both fitted to the calls observed. The goodput of k
+is rows * tau(k) / period(k), and 0, the target alone, is a candidate like the others (Liu et al., 2024, "Optimizing
+Speculative Decoding for Serving Large Language Models Using Goodput", arXiv:2406.14066).
 
 The acceptance of a length that is never drafted and the cost of a call that is never made stay unknown,
 so other lengths are tried now and then. What a trial is expected to lose is paid from a budget that is a
@@ -17,12 +17,13 @@ Nothing here reads a clock, locks or waits: times come in, in seconds, and the c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
-from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance
+from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance, in_answers
 from tandem_serving.call_costs import Costs
 from tandem_serving.round_times import MIN_GAIN, RoundTimes
 from tandem_serving.trial_budget import ALONE_SHARE, Budget
@@ -61,6 +62,8 @@ FRUITLESS, MOST_FRUITLESS = 4 * DECIDE_EVERY, 3
 # has had less than half of the cohort's accepted tokens: what holds for all is decided by the length.
 ALONE_GAIN = 0.05
 ALONE_ROUNDS = 16
+# Answers over which their length is averaged.
+ANSWERS = 100
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class DraftLength:
         self._tau: Sequence[float] = self.server.yields()  # expected tokens of a round of the cohort, by length
         self._budget, self._alone_budget = Budget(0.0), Budget(0.0, ALONE_SHARE)
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
+        self._answer, self._answers = math.inf, 0  # tokens of an answer, on average; of how many
         self._decision = Decision(self._k, 0, {}, ())
 
     @property
@@ -179,6 +183,13 @@ class DraftLength:
             return 1
         return self._order.waves if self._regroup else self._times.waves(rows, k)
 
+    def ended(self, tokens: int) -> None:
+        """An answer had so many."""
+        if tokens > 0:
+            self._answers = min(self._answers + 1, ANSWERS)
+            mean = tokens if self._answers == 1 else self._answer
+            self._answer = mean + (tokens - mean) / self._answers
+
     def explain(self) -> Decision:
         """The latest decision, for logs and metrics."""
         return self._decision
@@ -222,7 +233,8 @@ class DraftLength:
         self._times.review()
         together = [sequence for sequence in sequences if sequence not in self._apart]
         yields = [sequence.yields() for sequence in together] or [self.server.yields()]
-        tau = [sum(column) / len(yields) for column in zip(*yields, strict=True)]
+        tau = in_answers([sum(column) / len(yields) for column in zip(*yields, strict=True)], self._answer)
+        tau[0] = 1.0  # calls of the target alone are counted, see Costs
         goodput = {k: rows * tau[k] / self._times.period(rows, k) for k in self._candidates}
         best = max(goodput, key=goodput.__getitem__)
         gain = goodput[best] / goodput[self._k] - 1

@@ -249,3 +249,4 @@ class Adaptive:
     def ended(self, tokens: int, calls: int) -> None:
         """Learn how many calls the target alone makes, whether it does or not: texts may become short or long."""
         self._told.append(lambda: self._costs.observe_calls(tokens, calls))
+        self._told.append(lambda: self._lengths.ended(tokens))

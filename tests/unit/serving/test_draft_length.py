@@ -8,7 +8,7 @@ from statistics import mean, median
 
 import pytest
 
-from tandem_serving.acceptance import LIKENESS, Acceptance, Likeness
+from tandem_serving.acceptance import LIKENESS, Acceptance, Likeness, in_answers
 from tandem_serving.call_costs import Costs
 from tandem_serving.draft_length import ALONE_CALLS, Choice, Decision, Devices, DraftLength
 from tandem_serving.trial_budget import Budget
@@ -51,6 +51,36 @@ def test_expected_tokens_follow_the_formula() -> None:
         for accepted in (0, 1, 1, 3):  # p = 3/4, 1/3, 1
             acceptance.observe(3, accepted)
     assert [acceptance.expected(k) for k in range(4)] == pytest.approx([1, 1.75, 2.0, 2.25], abs=0.04)
+
+
+@pytest.mark.parametrize("k", [1, 4, 8])
+@pytest.mark.parametrize("acceptance", [0.3, 0.95])
+@pytest.mark.parametrize(("length", "within"), [(16, 0.04), (128, 0.015)])
+def test_answers_begin_and_end_with_turns_that_yield_less(
+    length: int, within: float, acceptance: float, k: int
+) -> None:
+    """Against turns that were played: the first for one token with the prompt, of the last round what is left."""
+    rng, turns, answers = random.Random(1), 0, 4000
+    for _ in range(answers):
+        left, turns = length - 1, turns + 1
+        while left > 0:
+            kept = next((j for j in range(k) if rng.random() >= acceptance), k)
+            left, turns = left - kept - 1, turns + 1
+    foretold = in_answers([tokens(acceptance, j) for j in range(k + 1)], length)
+    assert foretold[k] == pytest.approx(length * answers / turns, rel=within)
+    assert in_answers([1.0, 1.8], float("inf")) == [1.0, 1.8], "as long as nothing is known of answers"
+
+
+def test_short_answers_are_drafted_with_fewer_tokens() -> None:
+    """Of 16 tokens at 0.95: a round of nine is worth much less than of an answer without end."""
+    best = []
+    for length in (16, None):
+        server = Server(CHEAP, [0.95] * 8)
+        for _ in range(100 if length else 0):
+            server.policy.ended(length or 0)
+        server.run(600)
+        best.append(server.policy.explain().k)
+    assert best[0] < best[1]
 
 
 @pytest.mark.parametrize(
