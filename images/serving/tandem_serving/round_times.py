@@ -20,7 +20,7 @@ PAUSE = 2.0
 # rounds of each length took is remembered, for each load by itself (rows, in steps of a quarter). Rounds of it that
 # say as much as its calls do, that count at most, and that are as good as none; they count half after so many seconds
 # under load, and when one is as much longer or shorter: either it is odd, or they are out of date.
-AS_CALLS, MOST_COUNTED, FORGOTTEN, REMEMBERED = 4.0, 32.0, 0.5, 20.0
+AS_CALLS, MOST_COUNTED, FORGOTTEN, REMEMBERED = 4.0, 32.0, 0.5, 60.0
 ODD = 1.3
 # The same of sequences on their own.
 NEW_ALONE = 0.05
