@@ -35,8 +35,9 @@ FIRST_LENGTH = 4
 # A length must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what staying loses
 # reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
 PATIENCE = 0.1
-# The same before drafting ends: all sequences then begin together, with short calls, which loses some rounds' worth.
-PATIENCE_OFF = 0.5
+# The same before drafting ends or comes back, for each row more: all sequences then begin something else together, with
+# short calls, which loses several rounds' worth (0.4 s with 64 rows, by tests/bench/bls: ten).
+PATIENCE_ROW = 1 / 16
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
@@ -243,7 +244,7 @@ class DraftLength:
         self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not self._free else 0.0
         self._waited, self._better = 0.0, best
         self.server.remember(1 if self.off else rows)  # while off a few draft now and then
-        if self._urge >= (PATIENCE if best else PATIENCE_OFF):
+        if self._urge >= PATIENCE + PATIENCE_ROW * rows * (self.off or not best):
             self._change(best)
         self._tau = tau
         self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
