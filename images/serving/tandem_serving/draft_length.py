@@ -35,8 +35,8 @@ FIRST_LENGTH = 4
 # A length must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what staying loses
 # reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
 PATIENCE = 0.1
-# The same before drafting ends or comes back, for each row more: all sequences then begin something else together, with
-# short calls, which loses several rounds' worth (0.4 s with 64 rows, by tests/bench/bls: ten).
+# The same before drafting ends or comes back, for each row more: all sequences then begin something else together,
+# with short calls, which loses several rounds' worth (0.4 s with 64 rows, by tests/bench/bls: ten).
 PATIENCE_ROW = 1 / 16
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
