@@ -36,8 +36,9 @@ FIRST_LENGTH = 4
 # reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
 PATIENCE = 0.1
 # The same before drafting ends or comes back, for each row more: all sequences then begin something else together,
-# with short calls, which loses several rounds' worth (0.4 s with 64 rows, by tests/bench/bls: ten).
-PATIENCE_ROW = 1 / 16
+# with short calls, which loses several rounds' worth (0.4 s with 64 rows, by tests/bench/bls: ten). It ends with so
+# many rows' patience at least: rounds that have just come back are not known well.
+PATIENCE_ROW, PATIENCE_ROWS = 1 / 16, 12
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
 # A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
@@ -244,7 +245,7 @@ class DraftLength:
         self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not self._free else 0.0
         self._waited, self._better = 0.0, best
         self.server.remember(1 if self.off else rows)  # while off a few draft now and then
-        if self._urge >= PATIENCE + PATIENCE_ROW * rows * (self.off or not best):
+        if self._urge >= self._patience(rows, best):
             self._change(best)
         self._tau = tau
         self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
@@ -269,6 +270,12 @@ class DraftLength:
         self._alone_budget.refresh()
         if not k:
             self._apart.clear()  # all run alone now, and are tried together
+
+    def _patience(self, rows: int, best: int) -> float:
+        """Rounds' worth that staying has to lose before the change to `best`."""
+        if self.off:
+            return PATIENCE + PATIENCE_ROW * rows
+        return PATIENCE if best else PATIENCE + PATIENCE_ROW * max(rows, PATIENCE_ROWS)
 
     def _is_poor(self, sequence: Acceptance) -> bool:
         return sequence.rounds() >= ALONE_ROUNDS and 2 * (sequence.expected(self._k) - 1) < self._tau[self._k] - 1
