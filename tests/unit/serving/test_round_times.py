@@ -75,7 +75,7 @@ def test_doubt_makes_no_order_slower(times: RoundTimes) -> None:
         times.took(2, ROWS, K, 0.95 * calls[1])
     seen = times.by_waves(ROWS, K)
     times.doubt(0.01)
-    assert times.by_waves(ROWS, K) == pytest.approx(seen, rel=0.001)
+    assert times.by_waves(ROWS, K) == pytest.approx(seen, rel=1e-5)
 
 
 def test_what_one_order_takes_is_doubted_though_the_other_was_never_seen(times: RoundTimes) -> None:
