@@ -20,30 +20,35 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance, in_answers
 from tandem_serving.call_costs import Costs
-from tandem_serving.round_times import MIN_GAIN, RoundTimes
+from tandem_serving.round_times import Order, RoundTimes
 from tandem_serving.trial_budget import ALONE_SHARE, Budget
 
 Devices = Literal["separate", "shared"]
 
 # Draft length of the first rounds, while no cost is known.
 FIRST_LENGTH = 4
-# A length must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what staying loses
-# reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds.
-PATIENCE = 0.1
+# An order of rounds must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what
+# staying loses reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds. Where that makes two cohorts
+# of one, or one of two, they wait for each other: that loses more than a round, measured with tests/bench/bls.
+MIN_GAIN = 0.015
+PATIENCE, REGROUPED = 0.1, 1.5
 # The same before drafting ends or comes back, for each row more: all sequences then begin something else together,
 # with short calls, which loses several rounds' worth (0.4 s with 64 rows, by tests/bench/bls: ten). It ends with so
 # many rows' patience at least: rounds that have just come back are not known well.
 PATIENCE_ROW, PATIENCE_ROWS = 1 / 16, 12
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
-# A trial is taken to lose this share of its round at least; one of another number of cohorts takes some rounds.
+# A trial is taken to lose this share of its rounds at least. Where engines work side by side it takes some, since the
+# first ones after a change say nothing: cohorts wait for each other, and so much of a round is lost.
 LEAST_LOSS = 0.02
-REGROUP_ROUNDS = 4
+TRIAL_ROUNDS, AFTER_CHANGE, CHANGED = 6, 2, 0.4
+# They begin when it is known so well how long rounds take as they go.
+KNOWN, TRIED = 0.07, 0.1
 # A trial of the target alone takes so many calls of each sequence: of 1, 2, 4 and 8 tokens. Only a call of several
 # steps tells what the target takes by itself: all begin their first ones together, which takes far longer.
 ALONE_CALLS = 4
@@ -76,13 +81,6 @@ class Choice:
     turns: int
 
 
-class Order(NamedTuple):
-    """A number of cohorts, and a draft length."""
-
-    waves: int
-    k: int
-
-
 @dataclass(frozen=True)
 class Decision:
     """What was decided and why: `goodput` (tokens/s by length), `acceptance` (p_1.. of the server)."""
@@ -105,8 +103,9 @@ class DraftLength:
         self._costs = costs
         self._times = RoundTimes(costs, self.server, devices == "separate", waves)
         self._candidates = [*([0] if minimum < 1 else []), *range(max(1, minimum), maximum + 1)]
-        self._k = min(max(minimum, FIRST_LENGTH), maximum)
-        self._trial: int | None = None
+        self._order = Order(0, min(max(minimum, FIRST_LENGTH), maximum))  # decided; 0 waves: whichever is faster
+        self._trial: Order | None = None
+        self._left = 0  # turns left of it
         self._trials = self._free = 0
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
         self._explored = 0.5  # rows up to which all lengths around were tried
@@ -114,19 +113,23 @@ class DraftLength:
         self._fruitless_rows = 0
         self._back = False  # whether speculation came back since the start
         self._longest = 1.0  # seconds between two rounds that count, at most
-        self._regroup = 0  # rounds left of a trial with the other number of cohorts, and with what
-        self._order = Order(1, self._k)
-        self._more = 0  # turns left of a trial of the target alone
-        self._urge, self._better = 0.0, self._k  # to change, and to what
+        self._urge, self._better = 0.0, self._k  # to change, and to what length
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
         self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
-        self._last = Order(1, self._k)  # in flight since the latest choice
-        self._settled = False  # as many waves as before that
+        self._last, self._same = (
+            Order(1, self._k),
+            0,
+        )  # in flight since the latest choice, and for so many before that
+        self._goodput: dict[Order, float] = {}
         self._tau: Sequence[float] = self.server.yields()  # expected tokens of a round of the cohort, by length
         self._budget, self._alone_budget = Budget(0.0), Budget(0.0, ALONE_SHARE)
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
         self._answer, self._answers = math.inf, 0  # tokens of an answer, on average; of how many
         self._decision = Decision(self._k, 0, {}, ())
+
+    @property
+    def _k(self) -> int:
+        return self._order.k
 
     @property
     def off(self) -> bool:
@@ -143,9 +146,9 @@ class DraftLength:
         if not self._costs.known:
             return Choice(self._k, rows)
         self._settle(now, rows)
-        if self._more:
-            self._more -= 1
-            return Choice(0, rows)
+        if self._trial and self._left and not self._moved(rows):
+            self._left -= 1
+            return self._choose(rows, self._trial)
         if rows >= 2 * self._explored:  # nothing is known of such a load yet
             self._explored, self._free = rows, FREE_TRIALS
         if self._due(rows):
@@ -153,12 +156,8 @@ class DraftLength:
         self._trial = self._probe(rows)
         if self._trial and self.off:
             self._forget(rows, sequences)
-            return Choice(self._trial, _few(rows))
-        k = self._k if self._trial is None else self._trial
-        k = self._order.k if self._regroup else k
-        last, self._last = self._last, Order(self.slots(rows, k), k)
-        self._settled = last.waves == self._last.waves
-        return Choice(k, rows)
+            return Choice(self._trial.k, _few(rows))
+        return self._choose(rows, self._trial or self._order)
 
     def alone(self, now: float, sequence: Acceptance, rows: int) -> bool:
         """Whether this sequence is faster with the target alone than in the cohort's rounds.
@@ -183,7 +182,8 @@ class DraftLength:
         """1: all rows in lock-step; 2: two cohorts, of which one drafts while the other verifies."""
         if not self._times.side_by_side(rows, k):
             return 1
-        return self._order.waves if self._regroup else self._times.waves(rows, k)
+        order = self._trial or self._order
+        return order.waves if order.waves and order.k == k else self._times.fastest(rows, k).waves
 
     def ended(self, tokens: int) -> None:
         """An answer had so many."""
@@ -196,6 +196,11 @@ class DraftLength:
         """The latest decision, for logs and metrics."""
         return self._decision
 
+    def _choose(self, rows: int, order: Order) -> Choice:
+        self._same = self._same + 1 if order == self._last else 0
+        self._last = order
+        return Choice(order.k, rows)
+
     def _settle(self, now: float, rows: int) -> None:
         """Book the time of the last turns."""
         passed = self._budget.earn(now, self._longest)
@@ -203,20 +208,30 @@ class DraftLength:
         # While off nobody spends it: when speculation is back, trials would follow each other.
         self._alone_budget.earn(now, 0.0 if self.off else self._longest)
         step = passed / self._times.period(rows, self._k)
+        order, alone = self._last, self._trial is not None and not self._trial.k
         self._rounds += step
         self._waited += step
-        self._unsettled = UNSETTLED_ROUNDS if self._trial == 0 else max(0.0, self._unsettled - step)
-        self._regroup = max(0, self._regroup - 1)
+        self._unsettled = UNSETTLED_ROUNDS if alone else max(0.0, self._unsettled - step)
         if 2 * rows <= self._fruitless_rows:
             self._fruitless = 0  # rounds of so many waited: of these nothing is known
         if self.off:
             keep = 0.5 ** (passed / (DOUBT_SECONDS * MORE_DOUBT**self._fruitless))
             self._costs.doubt_draft(keep)
             self._times.doubt(keep)
-        elif self._trial is None and self._settled and not self._apart and not self._unsettled:
-            self._times.took(self._last.waves, rows, self._last.k, passed)
-        elif self._trial:  # of the target alone all calls are paid for
-            self._budget.charge(passed - 2 * self._times.period(rows, self._trial))
+        elif self._tells(rows) and not self._apart and not self._unsettled:
+            self._times.took(order.waves, rows, order.k, passed)
+        elif self._trial and not alone:  # of the target alone all calls are paid for
+            self._budget.charge(passed - 2 * self._times.seconds(rows, order))
+
+    def _tells(self, rows: int) -> bool:
+        """Whether the round that is over tells what such rounds take."""
+        if self._times.side_by_side(rows, self._last.k):
+            return self._same >= AFTER_CHANGE
+        return self._trial is None
+
+    def _moved(self, rows: int) -> bool:
+        """Whether the load is another one than at the latest decision."""
+        return abs(rows - self._decision.rows) * 4 > self._decision.rows
 
     def _due(self, rows: int) -> bool:
         if self._awaited:
@@ -225,11 +240,7 @@ class DraftLength:
             self._awaited = 0
             self.server.revise()
             return True
-        last = self._decision.rows
-        moved = abs(rows - last) * 4 > last
-        if moved:
-            self._unsettled = UNSETTLED_ROUNDS
-        return moved or self._waited >= min(DECIDE_EVERY, 1 + self._rounds / 8)
+        return self._moved(rows) or self._waited >= min(DECIDE_EVERY, 1 + self._rounds / 8)
 
     def _decide(self, now: float, rows: int, sequences: Collection[Acceptance]) -> None:
         self._times.review()
@@ -237,18 +248,23 @@ class DraftLength:
         yields = [sequence.yields() for sequence in together] or [self.server.yields()]
         tau = in_answers([sum(column) / len(yields) for column in zip(*yields, strict=True)], self._answer)
         tau[0] = 1.0  # calls of the target alone are counted, see Costs
-        goodput = {k: rows * tau[k] / self._times.period(rows, k) for k in self._candidates}
-        best = max(goodput, key=goodput.__getitem__)
-        gain = goodput[best] / goodput[self._k] - 1
-        if (best == 0) != (self._better == 0):
+        orders = [order for k in self._candidates for order in self._times.orders(rows, k)]
+        self._goodput = {order: rows * tau[order.k] / self._times.seconds(rows, order) for order in orders}
+        if self._moved(rows) or self._order not in self._goodput:
+            self._unsettled, self._order = UNSETTLED_ROUNDS, self._times.fastest(rows, self._k)
+        best = max((order for order in orders if self._tried(rows, order)), key=self._goodput.__getitem__)
+        gain = self._goodput[best] / self._goodput[self._order] - 1
+        if (best.k == 0) != (self._better == 0):
             self._urge = 0.0
-        self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not self._free else 0.0
-        self._waited, self._better = 0.0, best
+        waits = self._free and not (best.k and self._times.side_by_side(rows, self._k))
+        self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not waits else 0.0
+        self._waited, self._better = 0.0, best.k
         self.server.remember(1 if self.off else rows)  # while off a few draft now and then
         if self._urge >= self._patience(rows, best):
             self._change(best)
         self._tau = tau
         self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
+        goodput = {k: max(self._goodput[order] for order in self._times.orders(rows, k)) for k in self._candidates}
         self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
         if self._k and not self._candidates[0]:
             for sequence in together:
@@ -257,25 +273,34 @@ class DraftLength:
                 ):
                     self._apart[sequence] = Budget(now)
 
-    def _change(self, k: int) -> None:
-        if not k:
+    def _tried(self, rows: int, order: Order) -> bool:
+        """Whether it can be changed to: side by side, what calls tell of rounds never made is too far off."""
+        known = order == self._order or not order.k or not self._k or not self._times.side_by_side(rows, order.k)
+        return known or self._times.uncertainty(rows, order) < TRIED
+
+    def _change(self, order: Order) -> None:
+        if not order.k:
             fruitless = self._back and self._rounds < FRUITLESS
             self._fruitless = min(self._fruitless + 1, MOST_FRUITLESS) if fruitless else 0
             self._fruitless_rows = self._decision.rows
         self._back |= self.off
-        if self.off or not k:
+        if self.off or not order.k:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
-        self._k, self._urge, self._regroup = k, 0.0, 0
+        else:
+            self._budget.forgive()
+        self._order, self._urge, self._trial, self._left = order, 0.0, None, 0
         self._budget.refresh()
         self._alone_budget.refresh()
-        if not k:
+        if not order.k:
             self._apart.clear()  # all run alone now, and are tried together
 
-    def _patience(self, rows: int, best: int) -> float:
+    def _patience(self, rows: int, best: Order) -> float:
         """Rounds' worth that staying has to lose before the change to `best`."""
         if self.off:
             return PATIENCE + PATIENCE_ROW * rows
-        return PATIENCE if best else PATIENCE + PATIENCE_ROW * max(rows, PATIENCE_ROWS)
+        if not best.k:
+            return PATIENCE + PATIENCE_ROW * max(rows, PATIENCE_ROWS)
+        return PATIENCE + REGROUPED * (best.waves != self._order.waves)
 
     def _is_poor(self, sequence: Acceptance) -> bool:
         return sequence.rounds() >= ALONE_ROUNDS and 2 * (sequence.expected(self._k) - 1) < self._tau[self._k] - 1
@@ -291,55 +316,80 @@ class DraftLength:
         for sequence in sequences:
             sequence.fade(0)
 
-    def _probe(self, rows: int) -> int | None:
-        """Another length to try in this round, in turn, when the budget allows; else None.
+    def _probe(self, rows: int) -> Order | None:
+        """Another order of rounds to try now, in turn, when the budget allows; else None.
 
-        The other number of cohorts has a turn too, with the length that would be best for it. The target alone has a
-        budget of its own, as that is dear: the others do not wait for it.
+        The target alone has a budget of its own, as that is dear: the others do not wait for it.
         """
-        least = LEAST_LOSS * self._longest / DECIDE_EVERY
-        if self._trial is not None or self._regroup or self._awaited:
+        if self._trial or self._awaited:
             return None
-        if not self._free and not self._budget.holds(least):
-            return None
-        goodput = self._decision.goodput
-        lengths = (self._k + 1, self._k, self._k + 2, 0) if self._k else (1,)
-        turns = [k for k in lengths if k in goodput and (k != self._k or self._times.side_by_side(rows, k))]
+        cohorts = self._times.side_by_side(rows, self._k)
+        turns = self._worth_knowing(rows) if cohorts else self._neighbours()
         if not turns:
             return None
-        k = turns[self._trials % len(turns)]
-        if k == self._k:
-            order = self._other(rows)
-            loss = self._regroup_loss(rows, order)
-        else:
-            loss = self._times.period(rows, k) * max(LEAST_LOSS, 1 - goodput[k] / goodput[self._k])
-            if k == 0:
-                loss = loss * (2**ALONE_CALLS - 1) + ALONE_CALLS * self._costs.together(rows)
-        if self.off:  # a few rows, which wait for steps in flight and for each other
-            loss = (loss + (rows > 1) * self._costs.alone(rows)) * _few(rows) / rows
-        if not self._free and not (self._budget if k else self._alone_budget).afford(loss):
-            if k == 0:
-                self._trials += 1  # the next in turn does not wait for it
+        order = turns[self._trials % len(turns)]
+        if not self._free and not self._afford(self._trial_loss(rows, order), order, cohorts):
             return None
-        self._free = max(0, self._free - 1)
+        self._free = max(0, self._free - 1) if order.k or not cohorts else 0
         self._trials += 1
-        if k != self._k:
-            self._more = 0 if k else ALONE_CALLS - 1
-            return k
-        self._regroup, self._order = REGROUP_ROUNDS, order
-        return None
+        self._left = self._turns(rows, order) - 1
+        return order
 
-    def _other(self, rows: int) -> Order:
-        """The other number of cohorts, with the length that is best for it: two cohorts draft more, while the target
-        works for the others."""
-        waves = 3 - self._times.waves(rows, self._k)
-        lengths = [k for k in self._candidates if k]
-        return Order(waves, max(lengths, key=lambda k: self._tau[k] / self._times.by_waves(rows, k)[waves - 1]))
+    def _afford(self, loss: float, order: Order, cohorts: bool) -> bool:
+        if not order.k:
+            affordable = self._alone_budget.afford(loss)
+            self._trials += not affordable  # the next in turn does not wait for it
+            return affordable
+        if cohorts:  # what may be much better is not waited for
+            return self._budget.borrow(loss)
+        return self._budget.holds(LEAST_LOSS * self._longest / DECIDE_EVERY) and self._budget.afford(loss)
 
-    def _regroup_loss(self, rows: int, order: Order) -> float:
-        period = self._times.by_waves(rows, order.k)[order.waves - 1]
-        goodput = rows * self._tau[order.k] / period
-        return REGROUP_ROUNDS * period * max(LEAST_LOSS, 1 - goodput / self._decision.goodput[self._k])
+    def _neighbours(self) -> list[Order]:
+        lengths = (self._k + 1, self._k + 2, 0) if self._k else (1,)
+        return [Order(1, k) for k in lengths if Order(1, k) in self._goodput]
+
+    def _worth_knowing(self, rows: int) -> list[Order]:
+        """Side by side, rounds are compared by what such rounds took: three times the order that may well be best,
+        then the target alone.
+
+        Of another number of cohorts the length that is best for it: two cohorts draft more, while the target works
+        for the others. It comes first of all, as calls tell little of it.
+        """
+        if self._unsettled or self._times.uncertainty(rows, self._order) > KNOWN:
+            return []  # with what is known of it the others are compared
+        waves, k = self._order
+        other = max(
+            (order for order in self._goodput if order.waves != waves and order.k), key=self._goodput.__getitem__
+        )
+        near = [other, *(Order(waves, length) for length in (k + 1, k + 2, k - 1) if length > 0)]
+        may_be = {
+            order: (1 + self._times.uncertainty(rows, order)) * self._goodput[order]
+            for order in near
+            if order in self._goodput
+        }
+        best = other if self._free == FREE_TRIALS else max(may_be, key=may_be.__getitem__)
+        alone = [Order(1, 0)] if Order(1, 0) in self._goodput else []
+        worth = may_be[best] > max(self._goodput[order] for order in [self._order, *alone]) * (1 + MIN_GAIN)
+        return [best] * 3 + alone if worth else alone
+
+    def _turns(self, rows: int, order: Order) -> int:
+        """Of a trial."""
+        if not order.k:
+            return ALONE_CALLS
+        return TRIAL_ROUNDS if self._k and self._times.side_by_side(rows, order.k) else 1
+
+    def _trial_loss(self, rows: int, order: Order) -> float:
+        """Seconds that a trial is expected to lose."""
+        worse = max(LEAST_LOSS, 1 - self._goodput[order] / self._goodput[self._order])
+        seconds, turns = self._times.seconds(rows, order), self._turns(rows, order)
+        if self.off:  # a few rows, which wait for steps in flight and for each other
+            return (seconds * worse + (rows > 1) * self._costs.alone(rows)) * _few(rows) / rows
+        if not order.k:
+            tokens: int = 2**ALONE_CALLS - 1
+            return tokens * seconds * worse + ALONE_CALLS * self._costs.together(rows)
+        regrouped = REGROUPED if order.waves != self._order.waves else CHANGED
+        changed = regrouped * self._times.seconds(rows, self._order) if turns > 1 else 0.0
+        return turns * seconds * worse + changed
 
 
 def _few(rows: int) -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
 
-# What is better by this share is changed to.
-MIN_GAIN = 0.015
 # Weight of a new observation of what rounds take beyond their calls, at least: the first ones make an average. It
-# moves that by so much at most: a prompt that came at a bad time. What takes so many times as long was a pause.
+# moves that by so much at most: a prompt that came at a bad time. Shorter than thought rounds are not by chance, so
+# the first ones move it by more. What takes so many times as long was a pause.
 NEW = 0.1
-MOST_MOVED = 0.03
+MOST_MOVED, FIRST_SHORTER = 0.03, 0.1
 PAUSE = 2.0
 # What calls take is known of the length in use, and extrapolated to others, which can be off by a tenth. So what
 # rounds of each length took is remembered, for each load by itself (rows, in steps of a quarter). Rounds of it that
@@ -22,9 +22,19 @@ PAUSE = 2.0
 # under load, and when one is as much longer or shorter: either it is odd, or they are out of date.
 AS_CALLS, MOST_COUNTED, FORGOTTEN, REMEMBERED = 4.0, 32.0, 0.5, 60.0
 ODD = 1.3
+# Relative deviation of what a round of two cohorts takes, and of what calls tell of rounds of another number of
+# cohorts than was ever seen: measured with tests/bench/bls.
+ROUND_NOISE, UNSEEN = 0.15, 0.25
 # The same of sequences on their own.
 NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
+
+
+class Order(NamedTuple):
+    """How rounds go: in so many waves, 1 (all in lock-step) or 2 (two cohorts), with `k` draft tokens."""
+
+    waves: int
+    k: int
 
 
 @dataclass
@@ -57,7 +67,6 @@ class RoundTimes:
         self._separate = separate
         self._cohorts = separate and waves
         self._alone = not waves
-        self._waves = 1
         # Rounds over their calls, by waves in flight, where such rounds were seen; how many.
         self._beyond: dict[int, float] = {}
         self._seen = {1: 0, 2: 0}
@@ -68,26 +77,32 @@ class RoundTimes:
         """Whether there can be two waves: one drafts while the other is verified."""
         return self._cohorts and rows > 1 and k > 0
 
+    def orders(self, rows: int, k: int) -> list[Order]:
+        """In which rounds of `k` draft tokens can go."""
+        return [Order(waves, k) for waves in ((1, 2) if self.side_by_side(rows, k) else (1,))]
+
+    def fastest(self, rows: int, k: int) -> Order:
+        """Of these."""
+        return min(self.orders(rows, k), key=lambda order: self.seconds(rows, order))
+
     def period(self, rows: int, k: int) -> float:
-        """With `k` draft tokens, in the best order."""
-        if k == 0:
+        """With `k` draft tokens, in the fastest order."""
+        return min(self.seconds(rows, order) for order in self.orders(rows, k))
+
+    def seconds(self, rows: int, order: Order) -> float:
+        """Of a round in this order; of a token, with the target alone."""
+        if order.k == 0:
             return self._costs.alone(rows)
-        if self.side_by_side(rows, k):
-            return min(self.by_waves(rows, k))
         if self._separate and rows == 1:
-            return self._single(k)
-        return self._remembered(1, rows, k)
+            return self._single(order.k)
+        return self._remembered(order.waves, rows, order.k)
 
-    def waves(self, rows: int, k: int) -> int:
-        """Of `side_by_side` engines: one wave or two, by what takes less time."""
-        one, two = self.by_waves(rows, k)
-        if two < one * (1 - MIN_GAIN) if self._waves == 1 else one < two * (1 - MIN_GAIN):
-            self._waves = 3 - self._waves
-        return self._waves
-
-    def by_waves(self, rows: int, k: int) -> tuple[float, float]:
-        """With one wave and with two."""
-        return self._remembered(1, rows, k), self._remembered(2, rows, k)
+    def uncertainty(self, rows: int, order: Order) -> float:
+        """Standard deviation of that, as a share of it."""
+        lengths = self._taken.get((order.waves, _load(rows)))
+        if not lengths:
+            return UNSEEN
+        return ROUND_NOISE / math.sqrt(1 + (lengths[order.k].rounds if order.k in lengths else 0))
 
     def review(self) -> None:
         """Compare what rounds took with what calls tell by now."""
@@ -135,7 +150,7 @@ class RoundTimes:
         else:
             self._seen[waves] += 1
             ratio, weight = seconds / self._calls(waves, rows, k), max(NEW, 1 / self._seen[waves])
-            self._beyond[waves] = _nearer(self._beyond.get(waves, 1.0), ratio, weight)
+            self._beyond[waves] = _nearer(self._beyond.get(waves, 1.0), ratio, weight, self._seen[waves])
         self._remember(waves, rows, k, seconds)
 
     def _remember(self, waves: int, rows: int, k: int, seconds: float) -> None:
@@ -147,8 +162,8 @@ class RoundTimes:
         if seconds < PAUSE * max(expected, told):
             odd = not 1 / ODD < seconds / expected < ODD
             taken.rounds = min((0.5 if odd else 1.0) * taken.rounds + 1, MOST_COUNTED)
-            moved = (seconds / expected - 1) / taken.rounds
-            taken.rows, taken.seconds = rows, expected * (1 + min(max(moved, -MOST_MOVED), MOST_MOVED))
+            moved = _bounded((seconds / expected - 1) / taken.rounds, taken.rounds if self._cohorts else math.inf)
+            taken.rows, taken.seconds = rows, expected * (1 + moved)
             taken.ratio = taken.seconds / told
 
     def doubt(self, keep: float) -> None:
@@ -191,9 +206,13 @@ class RoundTimes:
         return target + kept * waiting + (1 - foreseen) * draft
 
 
-def _nearer(beyond: float, seen: float, weight: float = NEW) -> float:
-    """What rounds of waves take beyond their calls, with one more round."""
-    return beyond if seen >= PAUSE else beyond + min(max(weight * (seen - beyond), -MOST_MOVED), MOST_MOVED)
+def _nearer(beyond: float, seen: float, weight: float = NEW, rounds: float = math.inf) -> float:
+    """What rounds of waves take beyond their calls, with one more round, of so many."""
+    return beyond if seen >= PAUSE else beyond + _bounded(weight * (seen - beyond), rounds)
+
+
+def _bounded(moved: float, rounds: float) -> float:
+    return min(max(moved, -max(MOST_MOVED, FIRST_SHORTER / rounds)), MOST_MOVED)
 
 
 def _load(rows: float) -> int:

@@ -31,13 +31,28 @@ class Budget:
         if not self.holds(loss):
             return False
         self._credit = min(self._credit - loss, loss)
-        self._share = max(self._share / 1.5, self._full / 2)
+        self._fruitless()
+        return True
+
+    def borrow(self, loss: float) -> bool:
+        """Pay for such a trial with time to come, unless an earlier one is not paid for."""
+        if self._credit < 0:
+            return False
+        self._credit = -loss
+        self._fruitless()
         return True
 
     def charge(self, seconds: float) -> None:
         """Pay for what a trial took beyond the expected."""
         self._credit -= max(0.0, seconds)
 
+    def _fruitless(self) -> None:
+        self._share = max(self._share / 1.5, self._full / 2)
+
     def refresh(self) -> None:
         """A trial was fruitful: the full share again."""
         self._share = self._full
+
+    def forgive(self) -> None:
+        """What a trial found is worth what was borrowed for it."""
+        self._credit = max(self._credit, 0.0)

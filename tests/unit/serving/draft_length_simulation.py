@@ -31,7 +31,8 @@ class Engines:
     `gap`: seconds a row between the calls of a round; `way`: seconds of a call without rows; `overlap`: share of what
     is thought of two cohorts that they take; `short`: seconds a row that a draft of one token takes longer than its
     tokens tell, one of k a k-th of that; `together`: seconds a row that calls of the target alone take longer where
-    all begin in the same moment, as the first ones do after a round.
+    all begin in the same moment, as the first ones do after a round; `uneven`: relative deviation of what rounds of
+    engines side by side take; `regroup`, `retime`: rounds that they lose with other cohorts, with another length.
     """
 
     position: float = 0.0
@@ -42,6 +43,9 @@ class Engines:
     short: float = 0.0
     together: float = 0.0
     draft_step: float = 2e-3
+    uneven: float = 0.0
+    regroup: float = 0.0
+    retime: float = 0.0
 
     def draft(self, rows: float, k: int, queued: bool = False) -> float:
         return k * (self.draft_step + 0.05e-3 * rows) + self._way(rows, queued) + self.short * rows / k
@@ -133,6 +137,8 @@ class Server:
     left_astray: int = 0
     span: int = 0
     calls: int = 0
+    order: tuple[int, int] = (0, 0)
+    late: float = 0.0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -178,10 +184,20 @@ class Server:
         self.left_astray = max(0, self.left_astray - 1) if k else self.astray
         if k and self.left_astray and self.policy.slots(len(together), k) == 2:
             period *= 1.5
+        if k and self.engines.devices == "separate":
+            period *= max(0.5, self.rng.gauss(1, self.engines.uneven))
+            period += self._changed(self.policy.slots(len(together), k), k) * period
         made = sum(self._advance(user, k, max(1, self.span)) for user in together)
         made += sum(self._advance(user, 0, period / step) for user in apart)
         self.now += period
         return made
+
+    def _changed(self, slots: int, k: int) -> float:
+        """Rounds that are lost in this one, the second since cohorts or lengths changed."""
+        lost, (before, length) = self.late, self.order
+        self.order = slots, k
+        self.late = self.engines.regroup * (before != slots) or self.engines.retime * (length != k)
+        return lost
 
     def _alone(self, choice: Choice) -> float:
         """A call of the target for each user, after a round some short ones; `choice.turns` of them draft first, if

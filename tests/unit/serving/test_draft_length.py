@@ -11,6 +11,7 @@ import pytest
 from tandem_serving.acceptance import LIKENESS, Acceptance, Likeness, in_answers
 from tandem_serving.call_costs import Costs
 from tandem_serving.draft_length import ALONE_CALLS, Choice, Decision, Devices, DraftLength
+from tandem_serving.round_times import Order
 from tandem_serving.trial_budget import Budget
 from unit.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
 
@@ -265,9 +266,9 @@ def test_two_cohorts_that_take_less_than_thought_are_found_soon(way: float, acce
 def test_a_trial_of_other_cohorts_ends_when_the_length_is_changed() -> None:
     """Else all sequences would draft on for some rounds, though the target alone was chosen."""
     server = Server(CHEAP, [0.8] * 32)
-    while not server.policy._regroup:
+    while not (server.policy._trial and server.policy._trial.waves != server.policy._order.waves):
         server.run(1)
-    server.policy._change(0)
+    server.policy._change(Order(1, 0))
     choice = server.policy.choose(server.now, 32, [])
     assert not choice.k or choice.turns < 32, "a few may try"
 

@@ -4,7 +4,7 @@ import pytest
 
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
-from tandem_serving.round_times import RoundTimes
+from tandem_serving.round_times import Order, RoundTimes
 
 ROWS, K = 8, 2
 
@@ -18,6 +18,11 @@ def times() -> RoundTimes:
             costs.observe_draft(rows, K, 0.005)
             costs.observe_target(rows, K, 0.012)
     return RoundTimes(costs, Acceptance(K), separate=True)
+
+
+def by_waves(times: RoundTimes) -> tuple[float, float]:
+    """A round in one wave, and in two."""
+    return times.seconds(ROWS, Order(1, K)), times.seconds(ROWS, Order(2, K))
 
 
 # How often which order took how many times its calls; what one wave seems to take more than two, beyond their calls.
@@ -36,11 +41,11 @@ LEARNT = [
 def test_what_rounds_take_beyond_their_calls(
     times: RoundTimes, rounds: list[tuple[int, int, float]], least: float, most: float, reason: str
 ) -> None:
-    calls = times.by_waves(ROWS, K)
+    calls = by_waves(times)
     for waves, number, often in rounds:
         for _ in range(number):
             times.took(waves, ROWS, K, often * calls[waves - 1])
-    one, two = times.by_waves(ROWS, K)
+    one, two = by_waves(times)
     assert least <= (one / calls[0]) / (two / calls[1]) <= most, reason
 
 
@@ -59,7 +64,7 @@ def test_waits_of_waves(
     times: RoundTimes, separate: bool, rounds: list[float], least: float, most: float, reason: str
 ) -> None:
     times = times if separate else RoundTimes(times._costs, Acceptance(K), separate=False)
-    alone, calls = times.period(ROWS, 0), times.by_waves(ROWS, K) if separate else (times.period(ROWS, K),) * 2
+    alone, calls = times.period(ROWS, 0), by_waves(times) if separate else (times.period(ROWS, K),) * 2
     for often in rounds:
         for waves in (1, 2):
             times.took(waves, ROWS, K, often * calls[waves - 1])
@@ -70,22 +75,22 @@ def test_waits_of_waves(
 
 
 def test_doubt_makes_no_order_slower(times: RoundTimes) -> None:
-    calls = times.by_waves(ROWS, K)
+    calls = by_waves(times)
     for _ in range(60):
         times.took(2, ROWS, K, 0.95 * calls[1])
-    seen = times.by_waves(ROWS, K)
+    seen = by_waves(times)
     times.doubt(0.01)
-    assert times.by_waves(ROWS, K) == pytest.approx(seen, rel=1e-5)
+    assert by_waves(times) == pytest.approx(seen, rel=1e-5)
 
 
 def test_what_one_order_takes_is_doubted_though_the_other_was_never_seen(times: RoundTimes) -> None:
     """Few rows go in one wave from the start: what those seemed to take must not keep speculation away for ever."""
-    calls = times.by_waves(ROWS, K)
+    calls = by_waves(times)
     for _ in range(60):
         times.took(1, ROWS, K, 1.3 * calls[0])
-    assert times.by_waves(ROWS, K)[0] == pytest.approx(1.3 * calls[0], rel=0.02)
+    assert by_waves(times)[0] == pytest.approx(1.3 * calls[0], rel=0.02)
     times.doubt(0.01)
-    assert times.by_waves(ROWS, K) == pytest.approx(calls, rel=0.01)
+    assert by_waves(times) == pytest.approx(calls, rel=0.01)
 
 
 def test_what_rounds_of_a_length_took_is_remembered() -> None:
@@ -118,14 +123,14 @@ def test_a_length_that_was_not_in_use_takes_as_much_more_as_the_one_next_to_it()
 
 
 def test_rounds_that_take_twice_as_long_for_good_are_no_pauses(times: RoundTimes) -> None:
-    calls = times.by_waves(ROWS, K)
+    calls = by_waves(times)
     for often, rounds in ((1.0, 40), (2.2, 60)):
         for _ in range(rounds):
             times._costs.observe_draft(ROWS, K, often * 0.005)
             times._costs.observe_target(ROWS, K, often * 0.012)
             times.took(1, ROWS, K, often * calls[0])
             times.review()
-    assert times.by_waves(ROWS, K)[0] == pytest.approx(2.2 * calls[0], rel=0.1)
+    assert by_waves(times)[0] == pytest.approx(2.2 * calls[0], rel=0.1)
 
 
 # How many times their calls rounds of sequences on their own took, of late; what the model makes of it.
