@@ -168,6 +168,11 @@ class Costs:
         """Whether calls of both engines were observed."""
         return self._draft.known and self._target.known
 
+    @property
+    def alone_known(self) -> bool:
+        """Whether long calls of the target alone were observed."""
+        return self._by_itself is not None
+
     def observe_draft(self, rows: float, k: int, seconds: float, prompt: int = 0, queued: bool = False) -> None:
         """A draft call of `k` >= 1 tokens for each of `rows` sequences took `seconds`; new prompts: tokens."""
         if rows > 0 and k > 0 and seconds > 0:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -48,7 +49,9 @@ DECIDE_EVERY = 24
 LEAST_LOSS = 0.02
 TRIAL_ROUNDS, AFTER_CHANGE, CHANGED = 6, 2, 0.4
 # They begin when it is known so well how long rounds take as they go.
-KNOWN, TRIED = 0.07, 0.1
+KNOWN, TRIED = 0.055, 0.06
+# Rounds within which what it finds has to be worth what it loses.
+HORIZON, NORMAL = 300, NormalDist()
 # A trial of the target alone takes so many calls of each sequence: of 1, 2, 4 and 8 tokens. Only a call of several
 # steps tells what the target takes by itself: all begin their first ones together, which takes far longer.
 ALONE_CALLS = 4
@@ -349,8 +352,8 @@ class DraftLength:
         return [Order(1, k) for k in lengths if Order(1, k) in self._goodput]
 
     def _worth_knowing(self, rows: int) -> list[Order]:
-        """Side by side, rounds are compared by what such rounds took: three times the order that may well be best,
-        then the target alone.
+        """Side by side, rounds are compared by what such rounds took: the order that may gain most for what its trial
+        loses, three times for each trial of the target alone.
 
         Of another number of cohorts the length that is best for it: two cohorts draft more, while the target works
         for the others. It comes first of all, as calls tell little of it.
@@ -358,19 +361,27 @@ class DraftLength:
         if self._unsettled or self._times.uncertainty(rows, self._order) > KNOWN:
             return []  # with what is known of it the others are compared
         waves, k = self._order
-        other = max(
-            (order for order in self._goodput if order.waves != waves and order.k), key=self._goodput.__getitem__
-        )
-        near = [other, *(Order(waves, length) for length in (k + 1, k + 2, k - 1) if length > 0)]
-        may_be = {
-            order: (1 + self._times.uncertainty(rows, order)) * self._goodput[order]
-            for order in near
-            if order in self._goodput
-        }
-        best = other if self._free == FREE_TRIALS else max(may_be, key=may_be.__getitem__)
+        others = [order for order in self._goodput if order.waves != waves and order.k]
+        near = [
+            max(others, key=self._goodput.__getitem__),
+            Order(waves, k + 1),
+            Order(waves, k + 2),
+            Order(waves, k - 1),
+        ]
+        near = [order for order in near if order.k and order in self._goodput]
         alone = [Order(1, 0)] if Order(1, 0) in self._goodput else []
-        worth = may_be[best] > max(self._goodput[order] for order in [self._order, *alone]) * (1 + MIN_GAIN)
-        return [best] * 3 + alone if worth else alone
+        worth = {order: self._worth(rows, order) for order in near}
+        best = near[0] if self._free == FREE_TRIALS else max(near, key=worth.__getitem__)
+        return [best, *alone, best, best] if worth[best] > 1 else alone
+
+    def _worth(self, rows: int, order: Order) -> float:
+        """How many times its loss a trial gains within `HORIZON` rounds, by the expected improvement (Jones,
+        Schonlau, Welch, 1998, "Efficient Global Optimization of Expensive Black-Box Functions", equation 15)."""
+        now = [self._order, *([Order(1, 0)] if self._costs.alone_known and Order(1, 0) in self._goodput else [])]
+        ratio = self._goodput[order] / max(self._goodput[known] for known in now)
+        better, spread = ratio - 1, ratio * self._times.uncertainty(rows, order)
+        gain = better * NORMAL.cdf(better / spread) + spread * NORMAL.pdf(better / spread)
+        return HORIZON * gain * self._times.seconds(rows, self._order) / self._trial_loss(rows, order)
 
     def _turns(self, rows: int, order: Order) -> int:
         """Of a trial."""

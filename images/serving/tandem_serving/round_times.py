@@ -22,9 +22,9 @@ PAUSE = 2.0
 # under load, and when one is as much longer or shorter: either it is odd, or they are out of date.
 AS_CALLS, MOST_COUNTED, FORGOTTEN, REMEMBERED = 4.0, 32.0, 0.5, 60.0
 ODD = 1.3
-# Relative deviation of what a round of two cohorts takes, and of what calls tell of rounds of another number of
-# cohorts than was ever seen: measured with tests/bench/bls.
-ROUND_NOISE, UNSEEN = 0.15, 0.25
+# Relative deviations, measured with tests/bench/bls: of what a round of two cohorts takes; of what calls tell of a
+# length where others were seen; and of rounds in so many waves where none was.
+ROUND_NOISE, OTHER_LENGTH, OTHER_WAVES = 0.15, 0.08, 0.25
 # The same of sequences on their own.
 NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
@@ -99,10 +99,10 @@ class RoundTimes:
 
     def uncertainty(self, rows: int, order: Order) -> float:
         """Standard deviation of that, as a share of it."""
-        lengths = self._taken.get((order.waves, _load(rows)))
-        if not lengths:
-            return UNSEEN
-        return ROUND_NOISE / math.sqrt(1 + (lengths[order.k].rounds if order.k in lengths else 0))
+        lengths = self._taken.get((order.waves, _load(rows)), {})
+        rounds = {k: taken.rounds for k, taken in lengths.items()}
+        calls = OTHER_LENGTH if sum(rounds.values()) > FORGOTTEN else OTHER_WAVES
+        return 1 / math.sqrt(1 / calls**2 + rounds.get(order.k, 0.0) / ROUND_NOISE**2)
 
     def review(self) -> None:
         """Compare what rounds took with what calls tell by now."""

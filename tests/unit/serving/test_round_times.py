@@ -156,3 +156,26 @@ def test_waits_of_sequences_on_their_own(rounds: list[float], least: float, most
     assert times.period(ROWS, 0) == alone, "the target alone waits less"
     times.doubt(0.01)
     assert times.period(ROWS, K) == pytest.approx(calls, rel=1e-2), "it may be otherwise by now"
+
+
+def test_how_sure_a_round_s_time_is_follows_from_the_rounds_seen(times: RoundTimes) -> None:
+    """Of another number of cohorts calls tell least; a minute later half of what was seen counts."""
+    order, longer, others = Order(1, K), Order(1, K + 1), Order(2, K)
+    never = times.uncertainty(ROWS, order)
+    for _ in range(8):
+        times.took(1, ROWS, K, 0.018)
+    assert times.uncertainty(ROWS, others) == never > times.uncertainty(ROWS, longer) > times.uncertainty(ROWS, order)
+    seen = times.uncertainty(ROWS, order)
+    assert seen == pytest.approx((0.08**-2 + 8 * 0.15**-2) ** -0.5)
+    times.passed(60.0)
+    assert times.uncertainty(ROWS, order) == pytest.approx((0.08**-2 + 4 * 0.15**-2) ** -0.5)
+    assert times.uncertainty(4 * ROWS, order) == never, "nor does another load tell"
+
+
+def test_rounds_that_are_shorter_than_thought_are_believed_sooner(times: RoundTimes) -> None:
+    """Those that are longer may be prompts that came at a bad time; shorter ones are not by chance."""
+    calls = by_waves(times)[1]
+    for _ in range(4):
+        times.took(2, ROWS, K, 0.75 * calls)
+    shorter = by_waves(times)[1] / calls
+    assert 0.75 <= shorter <= 0.85
