@@ -7,10 +7,9 @@ is rows * tau(k) / period(k), and 0, the target alone, is a candidate like the o
 Speculative Decoding for Serving Large Language Models Using Goodput", arXiv:2406.14066).
 
 The acceptance of a length that is never drafted and the cost of a call that is never made stay unknown,
-so other lengths are tried now and then. What a trial is expected to lose is paid from a budget that is a
-fixed share of the time passed, whatever the acceptance, costs and load: see `trial_budget`. While nothing is
-drafted, a few sequences draft a token now and then, which shows the acceptance, and the draft engine is believed to
-become cheaper, so that rounds of all sequences show its cost again in the end.
+so other lengths are tried now and then: see `trials`. While nothing is drafted, a few sequences draft a token now
+and then, which shows the acceptance, and the draft engine is believed to become cheaper, so that rounds of all
+sequences show its cost again in the end.
 
 Nothing here reads a clock, locks or waits: times come in, in seconds, and the caller holds a lock.
 """
@@ -20,52 +19,38 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 from weakref import WeakKeyDictionary
 
 from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance, in_answers
 from tandem_serving.call_costs import Costs
 from tandem_serving.round_times import Order, RoundTimes
-from tandem_serving.trial_budget import ALONE_SHARE, Budget
+from tandem_serving.trial_budget import Budget
+from tandem_serving.trials import AFTER_CHANGE, REGROUPED, Standing, Trials, few
 
 Devices = Literal["separate", "shared"]
 
 # Draft length of the first rounds, while no cost is known.
 FIRST_LENGTH = 4
 # An order of rounds must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what
-# staying loses reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds. Where that makes two cohorts
-# of one, or one of two, they wait for each other: that loses more than a round, measured with tests/bench/bls.
+# staying loses reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds; and what it costs to make two
+# cohorts of one, or one of two. Side by side what is changed to has to be known so well.
 MIN_GAIN = 0.015
-PATIENCE, REGROUPED = 0.1, 1.5
+PATIENCE = 0.1
+TRIED = 0.06
 # The same before drafting ends or comes back, for each row more: all sequences then begin something else together,
 # with short calls, which loses several rounds' worth (0.4 s with 64 rows, by tests/bench/bls: ten). It ends with so
 # many rows' patience at least: rounds that have just come back are not known well.
 PATIENCE_ROW, PATIENCE_ROWS = 1 / 16, 12
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
-# A trial is taken to lose this share of its rounds at least. Where engines work side by side it takes some, since the
-# first ones after a change say nothing: cohorts wait for each other, and so much of a round is lost.
-LEAST_LOSS = 0.02
-TRIAL_ROUNDS, AFTER_CHANGE, CHANGED = 6, 2, 0.4
-# They begin when it is known so well how long rounds take as they go.
-KNOWN, TRIED = 0.055, 0.06
-# Rounds within which what it finds has to be worth what it loses.
-HORIZON, NORMAL = 300, NormalDist()
-# A trial of the target alone takes so many calls of each sequence: of 1, 2, 4 and 8 tokens. Only a call of several
-# steps tells what the target takes by itself: all begin their first ones together, which takes far longer.
-ALONE_CALLS = 4
 # Rounds whose length says little: at the start, when the load has changed, and after speculation came back, from a
 # trial of the target alone, too. Of calls little is known then, and sequences that do not come at once make more than
 # two cohorts for a while.
 UNSETTLED_ROUNDS = 16
-# Trials without a budget at the start and whenever there are twice as many rows as ever before; the length
-# stays until they are over.
-FREE_TRIALS = 4
-# While nothing is drafted: sequences of a trial, at most, or half of all, and seconds after which the draft engine is
-# believed to cost half. Each time that speculation came back for nothing, for fewer rounds than `FRUITLESS`, those
-# seconds become `MORE_DOUBT` times as many; `MOST_FRUITLESS` times at most.
-TRIAL_ROWS = 8
+# Seconds after which, while nothing is drafted, the draft engine is believed to cost half. Each time that speculation
+# came back for nothing, for fewer rounds than `FRUITLESS`, they become `MORE_DOUBT` times as many; `MOST_FRUITLESS`
+# times at most.
 DOUBT_SECONDS, MORE_DOUBT = 10.0, 3
 FRUITLESS, MOST_FRUITLESS = 4 * DECIDE_EVERY, 3
 # A sequence leaves the cohort when it is faster alone by this share and, over this many rounds of its own,
@@ -109,9 +94,8 @@ class DraftLength:
         self._order = Order(0, min(max(minimum, FIRST_LENGTH), maximum))  # decided; 0 waves: whichever is faster
         self._trial: Order | None = None
         self._left = 0  # turns left of it
-        self._trials = self._free = 0
+        self._trials = Trials(self._times, costs)
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
-        self._explored = 0.5  # rows up to which all lengths around were tried
         self._fruitless = 0  # times in a row that speculation came back for nothing, and with how many rows
         self._fruitless_rows = 0
         self._back = False  # whether speculation came back since the start
@@ -119,13 +103,10 @@ class DraftLength:
         self._urge, self._better = 0.0, self._k  # to change, and to what length
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
         self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
-        self._last, self._same = (
-            Order(1, self._k),
-            0,
-        )  # in flight since the latest choice, and for so many before that
+        self._last = Order(1, self._k)  # in flight since the latest choice
+        self._same = 0  # choices of it in a row before that
         self._goodput: dict[Order, float] = {}
         self._tau: Sequence[float] = self.server.yields()  # expected tokens of a round of the cohort, by length
-        self._budget, self._alone_budget = Budget(0.0), Budget(0.0, ALONE_SHARE)
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
         self._answer, self._answers = math.inf, 0  # tokens of an answer, on average; of how many
         self._decision = Decision(self._k, 0, {}, ())
@@ -152,14 +133,13 @@ class DraftLength:
         if self._trial and self._left and not self._moved(rows):
             self._left -= 1
             return self._choose(rows, self._trial)
-        if rows >= 2 * self._explored:  # nothing is known of such a load yet
-            self._explored, self._free = rows, FREE_TRIALS
+        self._trials.grown(rows)
         if self._due(rows):
             self._decide(now, rows, sequences)
-        self._trial = self._probe(rows)
+        self._try(rows)
         if self._trial and self.off:
             self._forget(rows, sequences)
-            return Choice(self._trial.k, _few(rows))
+            return Choice(self._trial.k, few(rows))
         return self._choose(rows, self._trial or self._order)
 
     def alone(self, now: float, sequence: Acceptance, rows: int) -> bool:
@@ -199,6 +179,14 @@ class DraftLength:
         """The latest decision, for logs and metrics."""
         return self._decision
 
+    def _try(self, rows: int) -> None:
+        """Another order of rounds for a while, when it is time for that."""
+        trial = None
+        if not self._trial and not self._awaited:
+            standing = Standing(rows, self._order, self._goodput)
+            trial = self._trials.next(standing, self._longest / DECIDE_EVERY, settled=not self._unsettled)
+        self._trial, self._left = (trial.order, trial.turns - 1) if trial else (None, 0)
+
     def _choose(self, rows: int, order: Order) -> Choice:
         self._same = self._same + 1 if order == self._last else 0
         self._last = order
@@ -206,10 +194,8 @@ class DraftLength:
 
     def _settle(self, now: float, rows: int) -> None:
         """Book the time of the last turns."""
-        passed = self._budget.earn(now, self._longest)
+        passed = self._trials.earn(now, self._longest, self.off)
         self._times.passed(passed)
-        # While off nobody spends it: when speculation is back, trials would follow each other.
-        self._alone_budget.earn(now, 0.0 if self.off else self._longest)
         step = passed / self._times.period(rows, self._k)
         order, alone = self._last, self._trial is not None and not self._trial.k
         self._rounds += step
@@ -224,7 +210,7 @@ class DraftLength:
         elif self._tells(rows) and not self._apart and not self._unsettled:
             self._times.took(order.waves, rows, order.k, passed)
         elif self._trial and not alone:  # of the target alone all calls are paid for
-            self._budget.charge(passed - 2 * self._times.seconds(rows, order))
+            self._trials.charge(passed - 2 * self._times.seconds(rows, order))
 
     def _tells(self, rows: int) -> bool:
         """Whether the round that is over tells what such rounds take."""
@@ -259,7 +245,7 @@ class DraftLength:
         gain = self._goodput[best] / self._goodput[self._order] - 1
         if (best.k == 0) != (self._better == 0):
             self._urge = 0.0
-        waits = self._free and not (best.k and self._times.side_by_side(rows, self._k))
+        waits = self._trials.free and not (best.k and self._times.side_by_side(rows, self._k))
         self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not waits else 0.0
         self._waited, self._better = 0.0, best.k
         self.server.remember(1 if self.off else rows)  # while off a few draft now and then
@@ -289,11 +275,8 @@ class DraftLength:
         self._back |= self.off
         if self.off or not order.k:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
-        else:
-            self._budget.forgive()
+        self._trials.fruitful(drafts=not self.off and order.k > 0)
         self._order, self._urge, self._trial, self._left = order, 0.0, None, 0
-        self._budget.refresh()
-        self._alone_budget.refresh()
         if not order.k:
             self._apart.clear()  # all run alone now, and are tried together
 
@@ -315,94 +298,6 @@ class DraftLength:
 
     def _forget(self, rows: int, sequences: Collection[Acceptance]) -> None:
         """A trial while off: nobody has drafted for a while."""
-        self._awaited = self.server.seen + _few(rows)
+        self._awaited = self.server.seen + few(rows)
         for sequence in sequences:
             sequence.fade(0)
-
-    def _probe(self, rows: int) -> Order | None:
-        """Another order of rounds to try now, in turn, when the budget allows; else None.
-
-        The target alone has a budget of its own, as that is dear: the others do not wait for it.
-        """
-        if self._trial or self._awaited:
-            return None
-        cohorts = self._times.side_by_side(rows, self._k)
-        turns = self._worth_knowing(rows) if cohorts else self._neighbours()
-        if not turns:
-            return None
-        order = turns[self._trials % len(turns)]
-        if not self._free and not self._afford(self._trial_loss(rows, order), order, cohorts):
-            return None
-        self._free = max(0, self._free - 1) if order.k or not cohorts else 0
-        self._trials += 1
-        self._left = self._turns(rows, order) - 1
-        return order
-
-    def _afford(self, loss: float, order: Order, cohorts: bool) -> bool:
-        if not order.k:
-            affordable = self._alone_budget.afford(loss)
-            self._trials += not affordable  # the next in turn does not wait for it
-            return affordable
-        if cohorts:  # what may be much better is not waited for
-            return self._budget.borrow(loss)
-        return self._budget.holds(LEAST_LOSS * self._longest / DECIDE_EVERY) and self._budget.afford(loss)
-
-    def _neighbours(self) -> list[Order]:
-        lengths = (self._k + 1, self._k + 2, 0) if self._k else (1,)
-        return [Order(1, k) for k in lengths if Order(1, k) in self._goodput]
-
-    def _worth_knowing(self, rows: int) -> list[Order]:
-        """Side by side, rounds are compared by what such rounds took: the order that may gain most for what its trial
-        loses, three times for each trial of the target alone.
-
-        Of another number of cohorts the length that is best for it: two cohorts draft more, while the target works
-        for the others. It comes first of all, as calls tell little of it.
-        """
-        if self._unsettled or self._times.uncertainty(rows, self._order) > KNOWN:
-            return []  # with what is known of it the others are compared
-        waves, k = self._order
-        others = [order for order in self._goodput if order.waves != waves and order.k]
-        near = [
-            max(others, key=self._goodput.__getitem__),
-            Order(waves, k + 1),
-            Order(waves, k + 2),
-            Order(waves, k - 1),
-        ]
-        near = [order for order in near if order.k and order in self._goodput]
-        alone = [Order(1, 0)] if Order(1, 0) in self._goodput else []
-        worth = {order: self._worth(rows, order) for order in near}
-        best = near[0] if self._free == FREE_TRIALS else max(near, key=worth.__getitem__)
-        return [best, *alone, best, best] if worth[best] > 1 else alone
-
-    def _worth(self, rows: int, order: Order) -> float:
-        """How many times its loss a trial gains within `HORIZON` rounds, by the expected improvement (Jones,
-        Schonlau, Welch, 1998, "Efficient Global Optimization of Expensive Black-Box Functions", equation 15)."""
-        now = [self._order, *([Order(1, 0)] if self._costs.alone_known and Order(1, 0) in self._goodput else [])]
-        ratio = self._goodput[order] / max(self._goodput[known] for known in now)
-        better, spread = ratio - 1, ratio * self._times.uncertainty(rows, order)
-        gain = better * NORMAL.cdf(better / spread) + spread * NORMAL.pdf(better / spread)
-        return HORIZON * gain * self._times.seconds(rows, self._order) / self._trial_loss(rows, order)
-
-    def _turns(self, rows: int, order: Order) -> int:
-        """Of a trial."""
-        if not order.k:
-            return ALONE_CALLS
-        return TRIAL_ROUNDS if self._k and self._times.side_by_side(rows, order.k) else 1
-
-    def _trial_loss(self, rows: int, order: Order) -> float:
-        """Seconds that a trial is expected to lose."""
-        worse = max(LEAST_LOSS, 1 - self._goodput[order] / self._goodput[self._order])
-        seconds, turns = self._times.seconds(rows, order), self._turns(rows, order)
-        if self.off:  # a few rows, which wait for steps in flight and for each other
-            return (seconds * worse + (rows > 1) * self._costs.alone(rows)) * _few(rows) / rows
-        if not order.k:
-            tokens: int = 2**ALONE_CALLS - 1
-            return tokens * seconds * worse + ALONE_CALLS * self._costs.together(rows)
-        regrouped = REGROUPED if order.waves != self._order.waves else CHANGED
-        changed = regrouped * self._times.seconds(rows, self._order) if turns > 1 else 0.0
-        return turns * seconds * worse + changed
-
-
-def _few(rows: int) -> int:
-    """Sequences that take part in a trial while off, of so many."""
-    return min(TRIAL_ROWS, (rows + 1) // 2)

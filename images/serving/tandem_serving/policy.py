@@ -13,7 +13,8 @@ from typing import Protocol
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
 from tandem_serving.calls import Role
-from tandem_serving.draft_length import ALONE_CALLS, Devices, DraftLength
+from tandem_serving.draft_length import Devices, DraftLength
+from tandem_serving.trials import ALONE_CALLS
 
 
 class Policy(Protocol):

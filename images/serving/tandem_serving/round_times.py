@@ -73,6 +73,11 @@ class RoundTimes:
         self._taken: dict[tuple[int, int], dict[int, Taken]] = {}  # by waves in flight and load, then by draft length
         self._waits = 1.0  # the same of sequences on their own, and of engines that share a device
 
+    @property
+    def shared(self) -> bool:
+        """Whether the engines share a device: their steps exclude each other."""
+        return not self._separate
+
     def side_by_side(self, rows: int, k: int) -> bool:
         """Whether there can be two waves: one drafts while the other is verified."""
         return self._cohorts and rows > 1 and k > 0

@@ -17,8 +17,9 @@ from tandem_serving import foresight
 from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import WAY_ROWS, Costs
 from tandem_serving.calls import LONGEST_SPAN, TAKEN_IN
-from tandem_serving.draft_length import ALONE_CALLS, TRIAL_ROWS, Choice, Devices, DraftLength
+from tandem_serving.draft_length import Choice, Devices, DraftLength
 from tandem_serving.flights import LONG_ENOUGH
+from tandem_serving.trials import ALONE_CALLS, TRIAL_ROWS
 
 MAXIMUM = 8
 MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured

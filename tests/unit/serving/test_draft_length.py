@@ -10,9 +10,10 @@ import pytest
 
 from tandem_serving.acceptance import LIKENESS, Acceptance, Likeness, in_answers
 from tandem_serving.call_costs import Costs
-from tandem_serving.draft_length import ALONE_CALLS, Choice, Decision, Devices, DraftLength
+from tandem_serving.draft_length import Choice, Decision, Devices, DraftLength
 from tandem_serving.round_times import Order
 from tandem_serving.trial_budget import Budget
+from tandem_serving.trials import ALONE_CALLS
 from unit.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
 
 CHEAP = Engines()
