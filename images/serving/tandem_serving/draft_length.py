@@ -26,7 +26,7 @@ from tandem_serving.acceptance import PRIOR_ROUNDS, Acceptance, in_answers
 from tandem_serving.call_costs import Costs
 from tandem_serving.round_times import Order, RoundTimes
 from tandem_serving.trial_budget import Budget
-from tandem_serving.trials import AFTER_CHANGE, REGROUPED, Standing, Trials, few
+from tandem_serving.trials import AFTER_CHANGE, REGROUPED, TRIAL_ROUNDS, Standing, Trial, Trials, few
 
 Devices = Literal["separate", "shared"]
 
@@ -94,6 +94,8 @@ class DraftLength:
         self._order = Order(0, min(max(minimum, FIRST_LENGTH), maximum))  # decided; 0 waves: whichever is faster
         self._trial: Order | None = None
         self._left = 0  # turns left of it
+        self._wanted: Order | None = None  # what will be changed to, if its trial shows that it is better
+        self._shown: set[Order] = set()  # had such a trial since the latest change
         self._trials = Trials(self._times, costs)
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
         self._fruitless = 0  # times in a row that speculation came back for nothing, and with how many rows
@@ -180,9 +182,12 @@ class DraftLength:
         return self._decision
 
     def _try(self, rows: int) -> None:
-        """Another order of rounds for a while, when it is time for that."""
+        """Another order of rounds for a while, when it is time for that; before it is changed to, at once."""
         trial = None
-        if not self._trial and not self._awaited:
+        if self._wanted and not self._trial and not self._unsettled:
+            trial, self._wanted = Trial(self._wanted, TRIAL_ROUNDS), None
+            self._shown.add(trial.order)
+        elif not self._trial and not self._awaited:
             standing = Standing(rows, self._order, self._goodput)
             trial = self._trials.next(standing, self._longest / DECIDE_EVERY, settled=not self._unsettled)
         self._trial, self._left = (trial.order, trial.turns - 1) if trial else (None, 0)
@@ -241,7 +246,8 @@ class DraftLength:
         self._goodput = {order: rows * tau[order.k] / self._times.seconds(rows, order) for order in orders}
         if self._moved(rows) or self._order not in self._goodput:
             self._unsettled, self._order = UNSETTLED_ROUNDS, self._times.fastest(rows, self._k)
-        best = max((order for order in orders if self._tried(rows, order)), key=self._goodput.__getitem__)
+            self._shown.clear()
+        best = self._best(rows)
         gain = self._goodput[best] / self._goodput[self._order] - 1
         if (best.k == 0) != (self._better == 0):
             self._urge = 0.0
@@ -249,8 +255,12 @@ class DraftLength:
         self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not waits else 0.0
         self._waited, self._better = 0.0, best.k
         self.server.remember(1 if self.off else rows)  # while off a few draft now and then
+        self._wanted = None
         if self._urge >= self._patience(rows, best):
-            self._change(best)
+            if self._tried(rows, best):
+                self._change(best)
+            else:
+                self._wanted = best
         self._tau = tau
         self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
         goodput = {k: max(self._goodput[order] for order in self._times.orders(rows, k)) for k in self._candidates}
@@ -262,10 +272,17 @@ class DraftLength:
                 ):
                     self._apart[sequence] = Budget(now)
 
+    def _best(self, rows: int) -> Order:
+        """The order with the most tokens a second; of two that are as good, the one that can be changed to."""
+        best = max(self._goodput, key=self._goodput.__getitem__)
+        tried = max((order for order in self._goodput if self._tried(rows, order)), key=self._goodput.__getitem__)
+        return best if self._goodput[best] > (1 + MIN_GAIN) * self._goodput[tried] else tried
+
     def _tried(self, rows: int, order: Order) -> bool:
-        """Whether it can be changed to: side by side, what calls tell of rounds never made is too far off."""
+        """Whether it can be changed to without a trial: side by side, what calls tell of rounds never made is too far
+        off."""
         known = order == self._order or not order.k or not self._k or not self._times.side_by_side(rows, order.k)
-        return known or self._times.uncertainty(rows, order) < TRIED
+        return known or order in self._shown or self._times.uncertainty(rows, order) < TRIED
 
     def _change(self, order: Order) -> None:
         if not order.k:
@@ -277,6 +294,7 @@ class DraftLength:
             self._rounds, self._unsettled = 0.0, UNSETTLED_ROUNDS  # speculation comes back or ends: soon judged again
         self._trials.fruitful(drafts=not self.off and order.k > 0)
         self._order, self._urge, self._trial, self._left = order, 0.0, None, 0
+        self._shown.clear()
         if not order.k:
             self._apart.clear()  # all run alone now, and are tried together
 
