@@ -44,6 +44,8 @@ TRIED = 0.06
 PATIENCE_ROW, PATIENCE_ROWS = 1 / 16, 12
 # Rounds between decisions; fewer at the start and after speculation came back, and at once when the load changes.
 DECIDE_EVERY = 24
+# How well it is known how long rounds take as they go, or after how many, before others are tried.
+KNOWN, MANY_ROUNDS = 0.055, 8
 # Rounds whose length says little: at the start, when the load has changed, and after speculation came back, from a
 # trial of the target alone, too. Of calls little is known then, and sequences that do not come at once make more than
 # two cohorts for a while.
@@ -189,8 +191,14 @@ class DraftLength:
             self._shown.add(trial.order)
         elif not self._trial and not self._awaited:
             standing = Standing(rows, self._order, self._goodput)
-            trial = self._trials.next(standing, self._longest / DECIDE_EVERY, settled=not self._unsettled)
+            trial = self._trials.next(standing, self._longest / DECIDE_EVERY, self._settled(rows))
         self._trial, self._left = (trial.order, trial.turns - 1) if trial else (None, 0)
+
+    def _settled(self, rows: int) -> bool:
+        """Whether it is known how long rounds take as they go now: with that trials are compared. It may not be known
+        any better where they become longer and longer."""
+        known = self._same >= MANY_ROUNDS or self._times.uncertainty(rows, self._order) <= KNOWN
+        return known and not self._unsettled
 
     def _choose(self, rows: int, order: Order) -> Choice:
         self._same = self._same + 1 if order == self._last else 0

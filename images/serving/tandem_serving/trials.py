@@ -21,9 +21,8 @@ LEAST_LOSS = 0.02
 # tests/bench/bls.
 TRIAL_ROUNDS, AFTER_CHANGE = 6, 2
 RETIMED, REGROUPED = 0.4, 1.5
-# It begins when it is known so well how long rounds take as they go, and what it finds has to be worth what it loses
-# within so many rounds.
-KNOWN, HORIZON = 0.055, 300
+# What it finds has to be worth what it loses within so many rounds.
+HORIZON = 300
 # A trial of the target alone takes so many calls of each sequence: of 1, 2, 4 and 8 tokens. Only a call of several
 # steps tells what the target takes by itself: all begin their first ones together, which takes far longer.
 ALONE_CALLS = 4
@@ -93,8 +92,8 @@ class Trials:
     def next(self, standing: Standing, period: float, settled: bool) -> Trial | None:
         """Another order to try now, in turn, when the budget allows; else None.
 
-        `period`: seconds of a round at the latest decision; `settled`: whether rounds say much. The target alone has
-        a budget of its own, as that is dear: the others do not wait for it.
+        `period`: seconds of a round at the latest decision; `settled`: whether it is known what rounds take as they
+        go. The target alone has a budget of its own, as that is dear: the others do not wait for it.
         """
         rows, now, _ = standing
         cohorts = self._times.side_by_side(rows, now.k)
@@ -124,9 +123,9 @@ class Trials:
         Of another number of cohorts the length that is best for it: two cohorts draft more, while the target works
         for the others. It comes first of all, as calls tell little of it.
         """
-        rows, now, goodput = standing
-        if not settled or self._times.uncertainty(rows, now) > KNOWN:
-            return []  # with what is known of it the others are compared
+        _, now, goodput = standing
+        if not settled:
+            return []
         others = [order for order in goodput if order.waves != now.waves and order.k]
         near = [max(others, key=goodput.__getitem__), *(Order(now.waves, now.k + more) for more in (1, 2, -1))]
         near = [order for order in near if order.k and order in goodput]

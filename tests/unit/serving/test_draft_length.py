@@ -295,11 +295,13 @@ def test_rounds_that_are_uneven_are_compared_well(overlap: float, acceptance: fl
     assert mean(Server(engines, acceptances, seed).run(1600) for seed in range(4)) >= 0.965 * best, reason
 
 
-@pytest.mark.parametrize("gap", [0.005e-3, 0.05e-3])
+@pytest.mark.parametrize(("way", "gap"), [(0.0, 0.005e-3), (0.0, 0.05e-3), (0.4e-3, 0.005e-3)])
 @pytest.mark.parametrize("seed", range(3))
-def test_drafts_are_not_given_up_while_others_seem_better_than_the_target_alone(seed: int, gap: float) -> None:
+def test_drafts_are_not_given_up_while_others_seem_better_than_the_target_alone(
+    seed: int, way: float, gap: float
+) -> None:
     """At 0.3 four tokens lose and one gains, which only a trial of that shows."""
-    engines = replace(UNEVEN, way=0.0, short=0.0, gap=gap, uneven=0.05)
+    engines = replace(UNEVEN, way=way, short=0.0, gap=gap, uneven=0.05)
     server = Server(engines, [0.3] * 12, seed)
     server.run(60)
     assert server.run(300) >= 0.97 * max(fixed(engines, [0.3] * 12, k) for k in range(MAXIMUM + 1))
