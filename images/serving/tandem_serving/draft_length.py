@@ -133,7 +133,7 @@ class DraftLength:
         rows = max(1, rows - len(self._apart))
         if not self._costs.known:
             return Choice(self._k, rows)
-        self._settle(now, rows)
+        self._book(now, rows)
         if self._trial and self._left and not self._moved(rows):
             self._left -= 1
             return self._choose(rows, self._trial)
@@ -184,7 +184,8 @@ class DraftLength:
         return self._decision
 
     def _try(self, rows: int) -> None:
-        """Another order of rounds for a while, when it is time for that; before it is changed to, at once."""
+        """Another order of rounds for a while, when it is time for that. What is to be changed to is tried at once,
+        and not paid for: it loses no more than the change would."""
         trial = None
         if self._wanted and not self._trial and not self._unsettled:
             trial, self._wanted = Trial(self._wanted, TRIAL_ROUNDS), None
@@ -205,8 +206,8 @@ class DraftLength:
         self._last = order
         return Choice(order.k, rows)
 
-    def _settle(self, now: float, rows: int) -> None:
-        """Book the time of the last turns."""
+    def _book(self, now: float, rows: int) -> None:
+        """The time of the last turns."""
         passed = self._trials.earn(now, self._longest, self.off)
         self._times.passed(passed)
         step = passed / self._times.period(rows, self._k)
@@ -259,6 +260,7 @@ class DraftLength:
         gain = self._goodput[best] / self._goodput[self._order] - 1
         if (best.k == 0) != (self._better == 0):
             self._urge = 0.0
+        # While little is known of such a load the length stays; not side by side, where what is changed to was tried.
         waits = self._trials.free and not (best.k and self._times.side_by_side(rows, self._k))
         self._urge = self._urge + gain * max(1.0, self._waited) if gain > MIN_GAIN and not waits else 0.0
         self._waited, self._better = 0.0, best.k

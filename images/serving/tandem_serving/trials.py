@@ -55,7 +55,8 @@ class Trials:
     def __init__(self, times: RoundTimes, costs: Costs) -> None:
         self._times = times
         self._costs = costs
-        self._made = self._free = 0
+        self._free = 0
+        self._turn = 0  # whose turn it is
         self._explored = 0.5  # rows up to which all orders around were tried
         self._budget, self._alone_budget = Budget(0.0), Budget(0.0, ALONE_SHARE)
 
@@ -100,17 +101,17 @@ class Trials:
         turns = self._worth_knowing(standing, settled) if cohorts else _neighbours(standing)
         if not turns:
             return None
-        order = turns[self._made % len(turns)]
+        order = turns[self._turn % len(turns)]
         if not self._free and not self._afford(self._loss(standing, order), order, period, cohorts):
             return None
         self._free = max(0, self._free - 1) if order.k or not cohorts else 0
-        self._made += 1
+        self._turn += 1
         return Trial(order, self._turns(rows, now, order))
 
     def _afford(self, loss: float, order: Order, period: float, cohorts: bool) -> bool:
         if not order.k:
             affordable = self._alone_budget.afford(loss)
-            self._made += not affordable  # the next in turn does not wait for it
+            self._turn += not affordable  # the next in turn does not wait for it
             return affordable
         if cohorts:  # what may be much better is not waited for
             return self._budget.borrow(loss)
@@ -154,9 +155,7 @@ class Trials:
         rows, now, goodput = standing
         worse = max(LEAST_LOSS, 1 - goodput[order] / goodput[now])
         seconds, turns = self._times.seconds(rows, order), self._turns(rows, now, order)
-        if (
-            not now.k
-        ):  # a few rows, which wait for steps in flight and for each other; for a device that is shared, all
+        if not now.k:  # a few rows, which wait for steps in flight and for each other; all for a shared device
             share = few(rows) / rows
             others = self._costs.draft(few(rows), order.k) * (1 - share) if self._times.shared else 0.0
             return others + (seconds * worse + (rows > 1) * self._costs.alone(rows)) * share
