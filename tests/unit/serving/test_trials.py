@@ -147,6 +147,17 @@ def test_side_by_side_an_order_is_changed_to_once_it_was_tried(seed: int) -> Non
     assert changes
 
 
+def test_the_first_rounds_after_a_change_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one takes twice as long, while cohorts wait for each other."""
+    engines, counted = replace(UNEVEN, uneven=0.0), []
+    monkeypatch.setattr(RoundTimes, "took", lambda _, waves, rows, k, seconds: counted.append((waves, k, seconds)))
+    server = Server(engines, [0.6] * 32)
+    server.run(200)
+    assert len(set(server.lengths)) > 2 and len(counted) > 100
+    for waves, k, seconds in counted:
+        assert seconds == pytest.approx(engines.period(32, k, waves))
+
+
 def test_a_trial_of_other_cohorts_ends_when_the_length_is_changed() -> None:
     """Else all sequences would draft on for some rounds, though the target alone was chosen."""
     server = Server(CHEAP, [0.8] * 32)
