@@ -74,8 +74,8 @@ class Round {
         rounds_.ahead.erase(found);
         const Tokens& known = ahead->sequences[row];
         bool same = known.size() == size_t(lengths_[i]) && std::equal(known.begin(), known.end(), ids_ + i * width_);
-        // A longer draft than was foreseen is drafted anew: its worth is to be found out.
-        if (same && ahead->error.empty() && wanted_[i] <= ahead->wanted[row]) {
+        // One that is shorter than wanted now, too: drafts grow a round later, and none is made in vain.
+        if (same && ahead->error.empty()) {
           claims_[i] = {ahead, row};
           begun_ = std::min(begun_, ahead->begun);
           if (!ahead->ended && (ahead->waiting.empty() || ahead->waiting.back() != this)) {

@@ -109,6 +109,7 @@ class DraftLength:
         self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
         self._last = Order(1, self._k)  # in flight since the latest choice
         self._same = 0  # choices of it in a row before that
+        self._made: int | None = None  # draft tokens of the latest turns, where all had as many
         self._goodput: dict[Order, float] = {}
         self._tau: Sequence[float] = self.server.yields()  # expected tokens of a round of the cohort, by length
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
@@ -124,16 +125,17 @@ class DraftLength:
         """Whether the target runs alone, but for trials."""
         return not self._k
 
-    def choose(self, now: float, rows: int, sequences: Collection[Acceptance]) -> Choice:
+    def choose(self, now: float, rows: int, sequences: Collection[Acceptance], made: int | None) -> Choice:
         """The draft length of the next turns; call it when they are over (with 0, a call is a turn).
 
         `now` in seconds, `rows` how many sequences run and may speculate (all cohorts), `sequences` their
-        acceptances (read only now and then). Those that are better off alone are left out of account.
+        acceptances (read only now and then). Those that are better off alone are left out of account. `made`: draft
+        tokens that the turns since the latest choice had, some of which had begun before it; None: different ones.
         """
         rows = max(1, rows - len(self._apart))
         if not self._costs.known:
             return Choice(self._k, rows)
-        self._book(now, rows)
+        self._book(now, rows, made)
         if self._trial and self._left and not self._moved(rows):
             self._left -= 1
             return self._choose(rows, self._trial)
@@ -206,8 +208,9 @@ class DraftLength:
         self._last = order
         return Choice(order.k, rows)
 
-    def _book(self, now: float, rows: int) -> None:
+    def _book(self, now: float, rows: int, made: int | None) -> None:
         """The time of the last turns."""
+        before, self._made = self._made, made
         passed = self._trials.earn(now, self._longest, self.off)
         self._times.passed(passed)
         step = passed / self._times.period(rows, self._k)
@@ -221,16 +224,18 @@ class DraftLength:
             keep = 0.5 ** (passed / (DOUBT_SECONDS * MORE_DOUBT**self._fruitless))
             self._costs.doubt_draft(keep)
             self._times.doubt(keep)
-        elif self._tells(rows) and not self._apart and not self._unsettled:
-            self._times.took(order.waves, rows, order.k, passed)
+        elif made is not None and self._tells(rows, made, before) and not self._apart and not self._unsettled:
+            self._times.took(order.waves, rows, made, passed)
         elif self._trial and not alone:  # of the target alone all calls are paid for
             self._trials.charge(passed - 2 * self._times.seconds(rows, order))
 
-    def _tells(self, rows: int) -> bool:
-        """Whether the round that is over tells what such rounds take."""
+    def _tells(self, rows: int, made: int, before: int | None) -> bool:
+        """Whether the round that is over tells what such rounds take.
+
+        One that follows a longer one has taken over its draft, which was made ahead."""
         if self._times.side_by_side(rows, self._last.k):
-            return self._same >= AFTER_CHANGE
-        return self._trial is None
+            return self._same >= AFTER_CHANGE and made == self._last.k
+        return before is not None and made >= before
 
     def _moved(self, rows: int) -> bool:
         """Whether the load is another one than at the latest decision."""

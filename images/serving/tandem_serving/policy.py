@@ -7,6 +7,7 @@ their next calls; a policy makes up its mind when they work.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +16,9 @@ from tandem_serving.call_costs import Costs
 from tandem_serving.calls import Role
 from tandem_serving.draft_length import Devices, DraftLength
 from tandem_serving.trials import ALONE_CALLS
+
+# Turns of one length, as a share of all, of which it is said that they took what they took.
+ALIKE = 0.8
 
 
 class Policy(Protocol):
@@ -52,8 +56,9 @@ class Policy(Protocol):
         """It is over, or speculates no longer."""
         ...
 
-    def turns(self, rows: int) -> None:
-        """A call of the target is over: `rows` sequences are about to begin their next rounds."""
+    def turns(self, rows: int, length: int) -> None:
+        """A call of the target is over, with `length` draft tokens each: `rows` sequences are about to begin their
+        next rounds."""
         ...
 
     def think(self) -> None:
@@ -117,7 +122,7 @@ class Fixed:
     def leave(self, estimate: Acceptance) -> None:
         """Who runs does not matter."""
 
-    def turns(self, rows: int) -> None:
+    def turns(self, rows: int, length: int) -> None:
         """Whose turn it is does not matter."""
 
     def think(self) -> None:
@@ -170,6 +175,7 @@ class Adaptive:
         self._running: dict[Acceptance, None] = {}
         self._left = 0
         self._alone_turns = 0  # since all began to let the target run alone
+        self._made: Counter[int] = Counter()  # turns since the latest choice, by the draft tokens that they had
         self._told: list[Callable[[], None]] = []
         self._k = self._lengths.explain().k
 
@@ -205,10 +211,11 @@ class Adaptive:
         """It is over."""
         self._running.pop(estimate, None)
 
-    def turns(self, rows: int) -> None:
+    def turns(self, rows: int, length: int) -> None:
         """Another length may be chosen when as many had their turn as run."""
         self._left -= rows
         self._alone_turns += rows
+        self._made[length] += rows
 
     def think(self) -> None:
         """Learn what calls cost, and choose if it is time."""
@@ -216,7 +223,10 @@ class Adaptive:
         for learn in told:
             learn()
         if self._left <= 0:
-            choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running)
+            made, self._made = self._made, Counter()
+            [(length, most)] = made.most_common(1) or [(0, 0)]
+            alike = length if most >= ALIKE * made.total() else None
+            choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running, alike)
             alone, self._k = self.alone, choice.k
             if self.alone and not alone:
                 self._alone_turns = -len(self._running)  # they are still in rounds, which end first

@@ -220,12 +220,17 @@ class Rounds:
     def answered(self, flight: Flight, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         if flight.batch.role == "target" or flight.batch.via == "round":
-            self._policy.turns(len(outputs))
+            self._policy.turns(len(outputs), self._drafted(flight, outputs))
         for row, output in outputs:
             flight.served = output.served
             if turn := flight.left.get(row):
                 self._answer(turn, output, now - flight.started)
                 del flight.left[row]
+
+    def _drafted(self, flight: Flight, outputs: list[tuple[int, Output]]) -> int:
+        """Draft tokens of a row of this verification, as it was made; 0: it was none."""
+        served = outputs[0][1].served if outputs else None
+        return served.draft_length if served else len(flight.batch.turns[0].call.draft_ids)
 
     def _answer(self, turn: Turn[Generation], output: Output, seconds: float) -> None:
         generation = turn.sequence

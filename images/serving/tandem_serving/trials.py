@@ -21,6 +21,8 @@ LEAST_LOSS = 0.02
 # tests/bench/bls.
 TRIAL_ROUNDS, AFTER_CHANGE = 6, 2
 RETIMED, REGROUPED = 0.4, 1.5
+# On a shared device the first one still has the draft that was made ahead.
+SHARED_ROUNDS = 2
 # What it finds has to be worth what it loses within so many rounds.
 HORIZON = 300
 # A trial of the target alone takes so many calls of each sequence: of 1, 2, 4 and 8 tokens. Only a call of several
@@ -148,7 +150,9 @@ class Trials:
     def _turns(self, rows: int, now: Order, order: Order) -> int:
         if not order.k:
             return ALONE_CALLS
-        return TRIAL_ROUNDS if now.k and self._times.side_by_side(rows, order.k) else 1
+        if not now.k:
+            return 1
+        return TRIAL_ROUNDS if self._times.side_by_side(rows, order.k) else SHARED_ROUNDS
 
     def _loss(self, standing: Standing, order: Order) -> float:
         """Seconds that a trial is expected to lose."""
@@ -162,8 +166,10 @@ class Trials:
         if not order.k:
             tokens: int = 2**ALONE_CALLS - 1
             return tokens * seconds * worse + ALONE_CALLS * self._costs.together(rows)
+        if not self._times.side_by_side(rows, order.k):
+            return turns * seconds * worse
         changed = REGROUPED if order.waves != now.waves else RETIMED
-        return turns * seconds * worse + (changed * self._times.seconds(rows, now) if turns > 1 else 0.0)
+        return turns * seconds * worse + changed * self._times.seconds(rows, now)
 
 
 def few(rows: int) -> int:

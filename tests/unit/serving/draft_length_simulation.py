@@ -140,6 +140,7 @@ class Server:
     calls: int = 0
     order: tuple[int, int] = (0, 0)
     late: float = 0.0
+    made: int | None = None
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -166,7 +167,7 @@ class Server:
 
     def _round(self) -> float:
         rows = len(self.users)
-        choice = self.policy.choose(self.now, rows, [user.estimate for user in self.users])
+        choice = self.policy.choose(self.now, rows, [user.estimate for user in self.users], self.made)
         if self.policy.off:
             return self._alone(choice)
         k = choice.k
@@ -175,6 +176,7 @@ class Server:
         if not together:
             k = 0
         self.lengths.append(k)
+        self.made = k
         self.alone += len(apart)
         step = self.engines.target(rows, 0, queued=True)
         self.span = 0 if k else max(1, 2 * self.span)
@@ -212,6 +214,7 @@ class Server:
         self._tell(spans[-1], self._call(spans[-1]))
         trial = self.rng.sample(self.users, choice.turns if choice.k else 0)
         self.lengths.append(choice.k)
+        self.made = 0
         made = 0.0
         for user in self.users:
             left = float(sum(spans))

@@ -9,6 +9,7 @@ import pytest
 
 from tandem_serving.call_costs import Costs
 from tandem_serving.draft_length import Choice, Decision, Devices, DraftLength
+from tandem_serving.round_times import RoundTimes
 from tandem_serving.trials import ALONE_CALLS
 from unit.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
 
@@ -213,6 +214,31 @@ def test_load_that_grows_is_learnt() -> None:
     assert many.run(600) >= 0.97 * fixed(COSTLIER, [0.6] * 64, 0)
 
 
+COUNTED = [
+    # draft tokens that turns had, whatever was chosen; those of which what they took is kept; why
+    ([4, 4, 4], [4, 4], "of the first one it is not known what it follows"),
+    ([4, 4, 5, 5], [4, 5, 5], "a trial's, when its first drafts are there"),
+    ([5, 5, 4, 4], [5, 4], "the first shorter one has taken over a longer draft"),
+    ([4, 4, None, 4, 4], [4, 4], "of different lengths, and the one after them"),
+]
+
+
+@pytest.mark.parametrize(("made", "counted", "reason"), COUNTED, ids=[reason for *_, reason in COUNTED])
+def test_on_a_shared_device_rounds_are_taken_for_what_they_were(
+    monkeypatch: pytest.MonkeyPatch, made: list[int | None], counted: list[int], reason: str
+) -> None:
+    """What is chosen begins a round later, and its drafts one more."""
+    server = Server(Engines(devices="shared"), [0.8] * 8)
+    server.run(60)  # past what comes first
+    took, policy = list[int](), server.policy
+    monkeypatch.setattr(RoundTimes, "took", lambda _, waves, rows, k, seconds: took.append(k))
+    policy._made = None
+    for length in made:
+        policy.choose(server.now, 8, [user.estimate for user in server.users], length)
+        server.now += 0.02
+    assert took == counted, reason
+
+
 def test_minimum_of_one_never_turns_off() -> None:
     server = Server(COSTLIER, [0.1] * 32, minimum=2)
     server.run(300)
@@ -222,7 +248,7 @@ def test_minimum_of_one_never_turns_off() -> None:
 
 def test_maximum_of_zero_is_the_target_alone() -> None:
     policy = DraftLength(0, 0, Costs(), "shared")
-    assert policy.choose(0.0, 4, []) == Choice(0, 4)
+    assert policy.choose(0.0, 4, [], None) == Choice(0, 4)
 
 
 @pytest.mark.parametrize(

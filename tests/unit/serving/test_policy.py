@@ -2,6 +2,7 @@
 
 import pytest
 
+from tandem_serving.draft_length import Choice
 from tandem_serving.policy import Adaptive
 
 
@@ -20,7 +21,7 @@ def test_all_sequences_of_a_wave_draft_as_many_tokens() -> None:
     """While trials of other lengths go on: what is chosen changes between waves only."""
     policy, seen = adaptive(rows=32), set()
     for _ in range(40):
-        policy.turns(16)
+        policy.turns(16, policy._k)
         policy.think()
         estimates = list(policy._running)[:16]
         lengths = {policy.length(estimate) for estimate in estimates}
@@ -31,10 +32,36 @@ def test_all_sequences_of_a_wave_draft_as_many_tokens() -> None:
     assert len(seen) > 1, "it does try others"
 
 
+MADE = [
+    # rows and draft tokens of the calls of a turn, what is said of it, and why
+    ([(8, 4)], 4, "all had as many"),
+    ([(7, 4), (1, 0)], 4, "one was a new prompt, or near its end"),
+    ([(4, 4), (4, 5)], None, "one half had more"),
+    ([], 0, "there were none"),
+]
+
+
+@pytest.mark.parametrize(("calls", "made", "reason"), MADE, ids=[reason for *_, reason in MADE])
+def test_turns_are_of_the_length_that_most_had(
+    monkeypatch: pytest.MonkeyPatch, calls: list[tuple[int, int]], made: int | None, reason: str
+) -> None:
+    policy, told = adaptive(rows=8), list[int | None]()
+
+    def choose(*given: int | None) -> Choice:
+        told.append(given[-1])
+        return Choice(4, 8)
+
+    monkeypatch.setattr(policy._lengths, "choose", choose)
+    for rows, length in calls:
+        policy.turns(rows, length)
+    policy.think()
+    assert told == [made], reason
+
+
 def test_calls_beside_those_of_the_target_alone_teach_nothing() -> None:
     policy = adaptive(rows=8, draft=0.5)  # far too dear
     for _ in range(40):
-        policy.turns(8)
+        policy.turns(8, policy._k)
         policy.think()
         policy.timed("target", 8, 0, 0.012)
         policy.timed("draft", 8, 4, 0.5)
@@ -48,7 +75,7 @@ def test_calls_beside_those_of_the_target_alone_teach_nothing() -> None:
 def test_a_trial_of_the_target_alone_is_told_from_speculation_that_is_off() -> None:
     policy, seen = adaptive(rows=8), set()
     for _ in range(40):
-        policy.turns(8)
+        policy.turns(8, policy._k)
         policy.think()
         assert policy.alone == (policy.length(policy.estimate()) == 0)
         seen.add((policy.off, policy.alone))
@@ -61,11 +88,11 @@ def test_calls_of_the_target_that_begin_together_are_told_from_later_ones() -> N
     while not policy.off:  # the draft is far too dear
         policy.think()
         seen.append((policy.alone, policy.together))
-        policy.turns(8)
+        policy.turns(8, policy._k)
         policy.timed("draft", 8, 4, 0.5)
     for _ in range(8):
         seen.append((policy.alone, policy.together))
-        policy.turns(8)
+        policy.turns(8, policy._k)
     first = seen.index((True, True))
     assert seen[first - 1] == (False, False), "a few, while the others draft"
     assert [together for _, together in seen[first : first + 8]] == [True] * 4 + [False] * 4
@@ -76,7 +103,7 @@ def test_short_texts_are_dear_for_the_target_alone_and_long_ones_cheap_again(dra
     """Whether it runs alone (a draft of 0.5 s is far too dear) or not: else it would be judged by what once was."""
     policy = adaptive(rows=8, draft=draft)
     for _ in range(40):
-        policy.turns(8)
+        policy.turns(8, policy._k)
         policy.think()
         policy.timed("draft", 8, 4, draft)
     assert policy.off == (draft > 0.1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tandem_serving import metrics as m
-from tandem_serving.calls import Output
+from tandem_serving.calls import Output, Served
 from tandem_serving.chunks import Chunk
 from tandem_serving.errors import EngineError
 from tandem_serving.flights import MOST_LOST, Flight
@@ -218,3 +218,24 @@ def test_a_new_prompt_waits_for_others_only_while_they_speculate(off: bool, flyi
     table.policy.off = off
     table.rounds.admit([table.generation("c", 2)])
     assert table.start() == flying, reason
+
+
+MADE = [
+    # what the server tells of a verification, the draft tokens in it, and whose they are
+    (None, K, "both engines were called, one after the other"),
+    (Served(0.0, VERIFICATION, 1, 1, 1), 1, "drafted ahead, when one was asked for"),
+    (Served(0.0, 0.0, 1, 2), 0, "a new prompt's, which joined a verification"),
+]
+
+
+@pytest.mark.parametrize(("served", "length", "reason"), MADE, ids=[reason for *_, reason in MADE])
+def test_the_policy_is_told_of_the_draft_as_it_was_made(
+    monkeypatch: pytest.MonkeyPatch, served: Served | None, length: int, reason: str
+) -> None:
+    table, told = Table(a=right, b=wrong), list[tuple[int, int]]()
+    table.to_the_first_verification()
+    monkeypatch.setattr(table.policy, "turns", lambda rows, length: told.append((rows, length)))
+    flight = table.flights["target a"]
+    outputs = [(row, output._replace(served=served)) for row, output in table.outputs(flight)]
+    table.rounds.answered(flight, outputs, table.now)
+    assert told == [(1, length)], reason

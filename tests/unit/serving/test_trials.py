@@ -164,7 +164,7 @@ def test_a_trial_of_other_cohorts_ends_when_the_length_is_changed() -> None:
     while not (server.policy._trial and server.policy._trial.waves != server.policy._order.waves):
         server.run(1)
     server.policy._change(Order(1, 0))
-    choice = server.policy.choose(server.now, 32, [])
+    choice = server.policy.choose(server.now, 32, [], server.made)
     assert not choice.k or choice.turns < 32, "a few may try"
 
 
