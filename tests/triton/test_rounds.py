@@ -190,6 +190,15 @@ def test_what_comes_otherwise_than_foreseen_is_right_all_the_same(
     assert calls(engines, seed) == 2 + more
 
 
+def test_a_longer_draft_comes_a_round_later_and_none_is_made_in_vain(engines: Engines) -> None:
+    seed, row, sequence, longer = 51_500, prompt(15), next(_numbers), K + 2
+    for asked_for, given in ((K, K), (longer, K), (longer, longer)):
+        found = play(engines, a_round([row], seed, sequences=[sequence], k=[asked_for]))
+        assert (drafts(found, 0), tokens(found, 0)) == expected(engines, row, given, given)
+        (row,) = after(found, [row])
+    eventually(lambda: calls(engines, seed) == 4, "each round is drafted once, the next one too")
+
+
 def test_other_tokens_than_foreseen_are_drafted_anew(engines: Engines) -> None:
     seed, row, sequence = 52_001, prompt(15), next(_numbers)
     play(engines, a_round([row], seed, sequences=[sequence]))

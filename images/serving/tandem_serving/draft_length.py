@@ -232,7 +232,8 @@ class DraftLength:
     def _tells(self, rows: int, made: int, before: int | None) -> bool:
         """Whether the round that is over tells what such rounds take.
 
-        One that follows a longer one has taken over its draft, which was made ahead."""
+        One that follows a longer one has taken over its draft, which was made ahead.
+        """
         if self._times.side_by_side(rows, self._last.k):
             return self._same >= AFTER_CHANGE and made == self._last.k
         return before is not None and made >= before

@@ -220,17 +220,12 @@ class Rounds:
     def answered(self, flight: Flight, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         if flight.batch.role == "target" or flight.batch.via == "round":
-            self._policy.turns(len(outputs), self._drafted(flight, outputs))
+            self._policy.turns(len(outputs), _drafted(flight, outputs))
         for row, output in outputs:
             flight.served = output.served
             if turn := flight.left.get(row):
                 self._answer(turn, output, now - flight.started)
                 del flight.left[row]
-
-    def _drafted(self, flight: Flight, outputs: list[tuple[int, Output]]) -> int:
-        """Draft tokens of a row of this verification, as it was made; 0: it was none."""
-        served = outputs[0][1].served if outputs else None
-        return served.draft_length if served else len(flight.batch.turns[0].call.draft_ids)
 
     def _answer(self, turn: Turn[Generation], output: Output, seconds: float) -> None:
         generation = turn.sequence
@@ -327,3 +322,9 @@ class Rounds:
             self._policy.leave(generation.acceptance)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(generation, generation.loop.begin(0))
+
+
+def _drafted(flight: Flight, outputs: list[tuple[int, Output]]) -> int:
+    """Draft tokens of each row of a call of the target, as it was made: none is 0."""
+    served = outputs[0][1].served if outputs else None
+    return served.draft_length if served else len(flight.batch.turns[0].call.draft_ids)

@@ -11,7 +11,7 @@ from tandem_serving.acceptance import Acceptance
 from tandem_serving.call_costs import Costs
 from tandem_serving.round_times import Order, RoundTimes
 from tandem_serving.trial_budget import Budget
-from tandem_serving.trials import TRIAL_ROUNDS, Standing, Trial, Trials
+from tandem_serving.trials import ALONE_CALLS, TRIAL_ROUNDS, Standing, Trial, Trials
 from unit.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed
 
 CHEAP = Engines()
@@ -74,6 +74,30 @@ def test_the_first_trials_at_a_load_are_of_other_cohorts_and_of_the_target_alone
     goodput = {NOW: 100.0, Order(1, 0): 90.0, Order(1, 3): 101.0, Order(2, 3): 90.0}
     made = [trials.next(Standing(ROWS, NOW, goodput), 0.02, settled=True) for _ in range(4)]
     assert [trial and trial.order for trial in made] == [Order(2, 3), Order(1, 0), Order(1, 3), None]
+
+
+LASTING = [
+    # engines, draft tokens now, what is tried, rounds or calls of it, and why
+    (True, 2, Order(2, 3), TRIAL_ROUNDS, "cohorts have to find each other"),
+    (False, 2, Order(1, 3), 2, "the first one goes with the draft that was made ahead"),
+    (False, 2, Order(1, 0), ALONE_CALLS, "calls of 1, 2, 4 and 8 tokens"),
+    (False, 0, Order(1, 1), 1, "a few draft once, while the target runs alone"),
+]
+
+
+@pytest.mark.parametrize(("separate", "k", "order", "turns", "reason"), LASTING, ids=[row[-1] for row in LASTING])
+def test_a_trial_is_as_long_as_it_takes_to_tell(
+    separate: bool, k: int, order: Order, turns: int, reason: str
+) -> None:
+    costs = Costs()
+    for _ in range(50):
+        costs.observe_draft(ROWS, 2, 0.005)
+        costs.observe_target(ROWS, 2, 0.012)
+    times, now = RoundTimes(costs, Acceptance(MAXIMUM), separate), Order(1, k)
+    trials = Trials(times, costs)
+    trials.grown(ROWS)  # the first ones are free
+    made = trials.next(Standing(ROWS, now, {now: 100.0, order: 101.0}), 0.02, settled=True)
+    assert made == Trial(order, turns), reason
 
 
 @pytest.mark.parametrize("share", [0.002, 0.006])
