@@ -47,6 +47,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stubs]:
         "draft": Stub("draft", COSTS, (ALPHA,), folder / "draft.meter"),
         "slow": Stub("target", SLOW, (ALPHA,), folder / "slow.meter", device),
         "slow_too": Stub("draft", SLOW, (ALPHA,), folder / "slow_too.meter", device),
+        "small": Stub("target", COSTS, (ALPHA,), folder / "small.meter", batch=2),
         stub.behind("collected"): Stub("draft", COSTS, (ALPHA,), folder / "collected.meter", decoupled=True),
     }
     for name, each in made.items():
@@ -135,6 +136,25 @@ def test_calls_cost_what_the_model_says(stubs: Stubs) -> None:
         before = stubs.milliseconds("target")
         stubs.call("target", rows, output_lens, np.ones((len(rows), k)) if k else None)
         assert stubs.milliseconds("target") - before == pytest.approx(milliseconds), why
+
+
+# request_output_len of five rows, draft tokens, milliseconds of each step, why: prompts are cached, 2 rows a step
+IN_TURN = [
+    ([1] * 5, 0, [2.1, 2.1, 2.05], "those that came last wait for places"),
+    ([3, 1, 2, 1, 1], 0, [2.1] * 4, "a place that becomes free is taken at once"),
+    ([2] * 5, 1, [3.1, 3.1, 2.55], "so it is with verifications"),
+]
+
+
+def test_an_engine_takes_as_many_rows_into_a_step_as_its_batch(stubs: Stubs) -> None:
+    rows = prompts(70, 5, 65)
+    stubs.call("small", rows, [1] * 5)
+    for lens, k, each, why in IN_TURN:
+        before, steps = stubs.milliseconds("small"), stubs.steps("small")
+        answer = stubs.call("small", rows, lens, np.ones((5, k)) if k else None)
+        assert stubs.steps("small") - steps == len(each), why
+        assert stubs.milliseconds("small") - before == pytest.approx(sum(each)), why
+        assert answer["output_ids"][:, 0, 0].tolist() == true_ids(rows, 1)[:, 0].tolist(), "rows keep their order"
 
 
 def test_short_prompts_are_refused(stubs: Stubs) -> None:

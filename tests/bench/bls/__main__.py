@@ -41,6 +41,9 @@ Parameter = Annotated[list[str], typer.Option(help="key=value of the BLS's confi
 Collected = Annotated[
     bool, typer.Option("--collected", help="Decoupled engines, whose rows are collected, as TensorRT-LLM's.")
 ]
+Batch = Annotated[
+    int | None, typer.Option(help="Rows that an engine takes into a step, and a call: its max_batch_size.", min=1)
+]
 Rounds = Annotated[bool, typer.Option("--rounds/--no-rounds", help="The server makes whole rounds by itself.")]
 Write = Annotated[Path | None, typer.Option(help="The document whose section this command writes.")]
 Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token costs: draft, target.")]
@@ -63,6 +66,7 @@ def point(
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
     collected: Collected = False,
+    batch: Batch = None,
     rounds: Rounds = True,
     seed: Annotated[int, typer.Option(help="Other seeds send other prompts.")] = 1,
     profile: Annotated[
@@ -70,7 +74,7 @@ def point(
     ] = None,
 ) -> None:
     """One load, once, with everything that was measured."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, batch)
     load = Load(streams, seconds, warm_up, seed, draft_len=None if draft_len < 0 else draft_len)
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -123,11 +127,12 @@ def table(
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
     collected: Collected = False,
+    batch: Batch = None,
     rounds: Rounds = True,
     write: Write = None,
 ) -> None:
     """Loads from one stream to many, with speculation and without, beside the ideal."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, batch)
     rows, wrong = [], 0
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -187,6 +192,7 @@ def adaptive(
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
     collected: Collected = False,
+    batch: Batch = None,
     write: Write = None,
 ) -> None:
     """The adaptive draft length against fixed ones, for each acceptance and load.
@@ -196,7 +202,7 @@ def adaptive(
     """
     rows, alphas = [], tuple(acceptance)
     fresh, standing = (
-        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected)
+        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected, batch=batch)
         for v in ("true", "false")
     )
     console.print("starting Triton")
@@ -263,17 +269,21 @@ def _setup(
     parameters: list[str],
     collected: bool = False,
     rounds: bool = True,
+    batch: int | None = None,
 ) -> Setup:
     if device not in ("separate", "shared"):
         raise typer.BadParameter(f"--device {device}: write separate or shared")
     pair = Pair(
-        Costs(2.0, per_prefill_token=prefill[0]), Costs(12.0, per_prefill_token=prefill[1]), device == "shared"
+        Costs(2.0, per_prefill_token=prefill[0]),
+        Costs(12.0, per_prefill_token=prefill[1]),
+        shared=device == "shared",
+        batch=batch,
     )
     options = [text.split("=", 1) for text in parameters]
     if any(len(each) != 2 for each in options):
         raise typer.BadParameter("--parameter: write key=value")
-    # The stub takes many rows in a call.
-    standard = {"max_engine_rows": "64", "separate_devices": str(device == "separate").lower()}
+    # Where nothing is said the stub takes many rows in a call.
+    standard = {"max_engine_rows": str(batch or 64), "separate_devices": str(device == "separate").lower()}
     given = standard | dict(options)
     costs = pair.verification_per_token() if per_token else pair
     return Setup(costs, alphas, parameters=tuple(given.items()), collected=collected, rounds=rounds)

@@ -30,11 +30,13 @@ class Costs:
 
 @dataclass(frozen=True)
 class Pair:
-    """Both engines' costs, and whether they share one device (then their steps exclude each other)."""
+    """Both engines' costs, whether they share one device (then their steps exclude each other), and how many rows
+    each takes into a step, as an engine of that max_batch_size (None: all)."""
 
     draft: Costs = field(default_factory=lambda: Costs(2.0, per_prefill_token=0.0007))
     target: Costs = field(default_factory=lambda: Costs(12.0, per_prefill_token=0.0035))
     shared: bool = False
+    batch: int | None = None
 
     def verification_per_token(self) -> "Pair":
         """The same with a verification that costs v1 for each of a sequence's k + 1 tokens."""

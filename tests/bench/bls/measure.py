@@ -20,7 +20,7 @@ from bench.bls.client import Load, Result
 from bench.bls.in_flight import Costs, Pair
 from bench.bls.stub import Meter, Stub
 from triton import bls_client
-from triton.harness import TritonServer
+from triton.harness import Options, TritonServer
 
 _COUNTERS = ("nv_inference_request_success", "nv_inference_count")
 HERE = Path(__file__).parent
@@ -158,15 +158,20 @@ def serve(setup: Setup) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = client.build(folder)
-        with TritonServer(repository(folder, setup)) as server:
+        with TritonServer(repository(folder, setup), _options(setup)) as server:
             yield Bench(server, program)
+
+
+def _options(setup: Setup) -> Options:
+    """The Python backend's threads as the operator counts them for engines of that batch size."""
+    return Options(env={}, thread_pool_size=2 * max(64, setup.pair.batch or 0) + 32)
 
 
 def repository(folder: Path, setup: Setup) -> Path:
     """A model repository in `folder`/models: the real BLS, or the bare one, with stub engines."""
     models = folder / "models"
     models.mkdir()
-    engines = {"collects": setup.collected, "rounds": setup.rounds}
+    engines = {"collects": setup.collected, "rounds": setup.rounds, "max_batch_size": max(64, setup.pair.batch or 0)}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
     _set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
     if setup.model:
@@ -179,7 +184,7 @@ def repository(folder: Path, setup: Setup) -> Path:
     library = stub.build()
     for name, role in ROLES.items():
         costs: Costs = getattr(setup.pair, role)
-        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, setup.collected)
+        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, setup.collected, setup.pair.batch)
         stub.install(models, stub.behind(name) if setup.collected else name, made, library)
         if setup.collected:
             stub.collect(models, name)

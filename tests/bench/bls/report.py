@@ -34,6 +34,7 @@ def workload(load: Load, alphas: Sequence[float]) -> Workload:
 def first_round(pair: Pair, load: Load, schedule: str) -> float:
     """Seconds from a request to its first tokens in the cost model: prefill and one round with its cohort."""
     rows = load.streams if schedule == "lock-step" else -(-load.streams // 2)
+    rows = min(rows, pair.batch or rows)
     chosen = client.choose(load)
     prompt = statistics.fmean(prompt.length for prompt in chosen) - 1
     prefill = prompt * (pair.draft.per_prefill_token + pair.target.per_prefill_token) * 1e-3

@@ -82,11 +82,11 @@ class SimCall(Call):
 
 
 class Engine:
-    """An engine in virtual time. `exclusive`: it takes one call at a time, to its end."""
+    """An engine in virtual time. `exclusive`: it takes one call at a time, to its end; else calls of `batch` rows."""
 
-    def __init__(self, clock: Clock, device: Device, costs: Costs, exclusive: bool) -> None:
+    def __init__(self, clock: Clock, device: Device, costs: Costs, exclusive: bool, batch: int | None) -> None:
         self.cache = PrefixCache()
-        self._clock, self._device, self._exclusive = clock, device, exclusive
+        self._clock, self._device, self._exclusive, self._batch = clock, device, exclusive, batch
         self._in_flight: InFlight[SimCall] = InFlight(costs)
         self._waiting: deque[SimCall] = deque()
         self._busy = False
@@ -102,10 +102,17 @@ class Engine:
             self._clock.at(self._clock.now, 1, self._begin)
 
     def _begin(self) -> None:
-        while self._waiting and not (self._exclusive and self._in_flight.active):
+        while self._waiting and self._has_room(self._waiting[0]):
             self._in_flight.admit(self._waiting.popleft())
         end = self._device.reserve(self._clock.now, self._in_flight.begin())
         self._clock.at(end, 0, self._end)
+
+    def _has_room(self, call: SimCall) -> bool:
+        active = self._in_flight.active
+        if not active:
+            return True
+        rows = sum(each.rows[each.steps] for each in active) + call.rows[0]
+        return not self._exclusive and (self._batch is None or rows <= self._batch)
 
     def _end(self) -> None:
         self._busy = False
@@ -254,8 +261,8 @@ def run(pair: Pair, load: Workload, k: int, groups: int, exclusive: bool = False
     jobs = itertools.cycle(load.jobs)
     streams = [Stream(jobs, first, load.alphas, figures) for first in load.first]
     device = Device()
-    draft = Engine(clock, device, pair.draft, exclusive)
-    target = Engine(clock, device if pair.shared else Device(), pair.target, exclusive)
+    draft = Engine(clock, device, pair.draft, exclusive, pair.batch)
+    target = Engine(clock, device if pair.shared else Device(), pair.target, exclusive, pair.batch)
     for i in range(groups):
         Group(streams[i::groups], k, clock, figures).connect(draft, target)
     clock.run(load.window.warm_up + load.window.seconds)
@@ -263,11 +270,13 @@ def run(pair: Pair, load: Workload, k: int, groups: int, exclusive: bool = False
 
 
 def schedules(pair: Pair, load: Workload, k: int) -> list[Outcome]:
-    """Every schedule that differs at this load, with draft length k."""
+    """Every schedule that differs at this load, with draft length k, of as few cohorts as the batch lets be."""
     streams = len(load.first)
-    variants = [("lock-step", 1, False)]
+    least = -(-streams // (pair.batch or streams))  # a cohort fits into a step
+    variants = [("lock-step", 1, False)] if least == 1 else []
     if streams > 1:
-        variants += [("each on its own", streams, False), ("two cohorts", 2, True)]
+        name = "two cohorts" if least <= 2 else f"{least} cohorts"
+        variants += [("each on its own", streams, False), (name, max(2, least), True)]
     made = [(name, run(pair, load, k, groups, exclusive)) for name, groups, exclusive in variants]
     return [Outcome(name, each.speed, each.ttft, each.round_time) for name, each in made]
 

@@ -21,7 +21,8 @@ class Stub:
     """An engine: its role ("draft", or "target"), costs, and acceptance (several: sequences differ, by their key).
 
     `device`: a file that engines name alike which share a device. `meter`: the file for `Meter`. `decoupled`: each
-    row comes in a response of its own, as from TensorRT-LLM's backend where it is decoupled.
+    row comes in a response of its own, as from TensorRT-LLM's backend where it is decoupled. `batch`: rows that share
+    a step (max_batch_size of an engine); None: all.
     """
 
     role: str
@@ -30,6 +31,7 @@ class Stub:
     meter: Path
     device: Path | None = None
     decoupled: bool = False
+    batch: int | None = None
 
 
 class Meter:
@@ -67,6 +69,8 @@ def install(models: Path, name: str, stub: Stub, library: Path) -> None:
     }
     if stub.decoupled:
         settings["decoupled"] = "1"
+    if stub.batch is not None:
+        settings["batch"] = stub.batch
     if stub.device:
         settings["device"] = stub.device
     (version / "stub.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))

@@ -47,22 +47,22 @@ struct Matrix {
   const int32_t* operator[](int64_t row) const { return data + row * columns; }
 };
 
-// A row of a call: the tokens that it is answered, after as many steps (a verification after one).
+// A row of a call: the tokens that it is answered, after so many steps (a verification after one).
 struct Row {
   uint64_t key;
   int64_t length, held;  // of the prompt; tokens that are cached when the call is over
   std::vector<int32_t> ids;
+  int64_t draft_tokens = 0, prefill = 0, step = 0, steps = 0;
+  bool entered = false;  // it has a place in the engine's batch
+
+  bool Runs() const { return entered && step < steps; }
 };
 
 struct Call {
   std::vector<Row> rows;
-  bool verifies = false;
-  int64_t draft_tokens = 0, prefill = 0, step = 0, steps = 0;
 
-  // Rows that generate in the step to come.
-  int64_t Active() const {
-    if (verifies) return rows.size();
-    return std::count_if(rows.begin(), rows.end(), [&](const Row& row) { return int64_t(row.ids.size()) > step; });
+  bool Done() const {
+    return std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.step == row.steps; });
   }
 };
 
@@ -98,17 +98,14 @@ class Model {
   // The answer to input_ids, input_lengths[B], request_output_len[B] and draft_input_ids (no rows: none).
   Call Answer(Matrix ids, const int32_t* lengths, const int32_t* output_lens, Matrix drafted) const {
     Call call;
-    call.verifies = drafted.rows > 0;
-    call.draft_tokens = drafted.rows * drafted.columns;
     for (int64_t i = 0; i < ids.rows; ++i) {
       if (lengths[i] < kKeyTokens || lengths[i] > ids.columns)
         throw std::invalid_argument("the stub engine needs prompts of at least 16 tokens");
       Row row{Key(ids[i]), lengths[i], 0, {}};
-      if (call.verifies)
+      if (drafted.rows > 0)
         Verify(row, drafted[i], drafted.columns, output_lens[i]);
       else
         Generate(row, output_lens[i]);
-      call.steps = std::max<int64_t>(call.steps, call.verifies ? 1 : row.ids.size());
       call.rows.push_back(std::move(row));
     }
     return call;
@@ -120,6 +117,8 @@ class Model {
     while (accepted < bound && drafted[accepted] == TrueToken(row.key, row.length + accepted)) ++accepted;
     for (int64_t i = 0; i <= accepted; ++i) row.ids.push_back(TrueToken(row.key, row.length + i));
     row.held = row.length + accepted;
+    row.draft_tokens = count;
+    row.steps = 1;
   }
 
   void Generate(Row& row, int64_t output_len) const {
@@ -134,6 +133,7 @@ class Model {
       row.ids.push_back(id);
     }
     row.held = row.length + std::min(right, output_len - 1);
+    row.steps = output_len;
   }
 
   bool is_draft_;
@@ -145,10 +145,13 @@ template <class Calls>
 double StepSeconds(const Costs& costs, const Calls& calls) {
   int64_t sequences = 0, draft_tokens = 0, prefill = 0;
   for (const auto& each : calls) {
-    sequences += each->call.Active();
-    if (each->call.step == 0) {
-      draft_tokens += each->call.draft_tokens;
-      prefill += each->call.prefill;
+    for (const Row& row : each->call.rows) {
+      if (!row.Runs()) continue;
+      ++sequences;
+      if (row.step == 0) {
+        draft_tokens += row.draft_tokens;
+        prefill += row.prefill;
+      }
     }
   }
   double milliseconds = costs.fixed + costs.per_sequence * sequences;

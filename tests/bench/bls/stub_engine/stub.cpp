@@ -4,7 +4,8 @@
 //
 // It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls with the
 // same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`.
-// The prompt is never repeated. Sampling parameters are taken and mean nothing.
+// The prompt is never repeated. Sampling parameters are taken and mean nothing. `batch` rows share a step, in the order in
+// which they came; the others wait, as in an engine of that max_batch_size.
 //
 // One thread runs the steps. They begin and end at the cost model's times to the microsecond: a step begins when the
 // one before it ended, or when its first request came, not when a processor had time for it.
@@ -18,6 +19,7 @@
 
 #include <condition_variable>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -72,6 +74,7 @@ struct Work {
 struct Settings {
   std::string role, device, meter;
   bool decoupled = false;
+  int64_t batch = std::numeric_limits<int64_t>::max();
   std::vector<double> acceptance;
   Costs costs;
 
@@ -85,6 +88,7 @@ struct Settings {
       if (name == "role") words >> role;
       if (name == "device") words >> device;
       if (name == "decoupled") words >> decoupled;
+      if (name == "batch") words >> batch;
       if (name == "meter") words >> meter;
       if (name == "fixed") words >> costs.fixed;
       if (name == "per_sequence") words >> costs.per_sequence;
@@ -92,8 +96,8 @@ struct Settings {
       if (name == "per_prefill_token") words >> costs.per_prefill_token;
       for (double each; name == "acceptance" && words >> each;) acceptance.push_back(each);
     }
-    if (role.empty() || meter.empty() || acceptance.empty() || costs.fixed <= 0)
-      throw std::runtime_error(path + ": role, meter, acceptance and fixed have to be given");
+    if (role.empty() || meter.empty() || acceptance.empty() || costs.fixed <= 0 || batch < 1)
+      throw std::runtime_error(path + ": role, meter, acceptance and fixed have to be given, and batch be 1 or more");
   }
 };
 
@@ -236,6 +240,7 @@ class Engine {
         costs_(settings.costs),
         device_(settings.device),
         decoupled_(settings.decoupled),
+        batch_(settings.batch),
         meter_(settings.meter),
         thread_([this] { Serve(); }) {}
 
@@ -288,8 +293,10 @@ class Engine {
       SleepUntil(end);
       meter_.value->seconds += seconds;
       meter_.value->steps += 1;
-      for (auto& request : active_)
-        if (++request->call.step == request->call.steps) request->Answer();
+      for (auto& request : active_) {
+        for (Row& row : request->call.rows) row.step += row.Runs();
+        if (request->call.Done()) request->Answer();
+      }
       Leave();
     }
   }
@@ -306,12 +313,26 @@ class Engine {
     lock.lock();
     auto in_time = [&](const auto& each) { return each->arrived <= begin_ + kAdmission; };
     auto late = std::stable_partition(waiting_.begin(), waiting_.end(), in_time);
-    for (auto each = waiting_.begin(); each != late; ++each) {
-      for (const Row& row : (*each)->call.rows) (*each)->call.prefill += cache_.Missing(row);
-      active_.push_back(std::move(*each));
-    }
+    active_.insert(active_.end(), std::make_move_iterator(waiting_.begin()), std::make_move_iterator(late));
     waiting_.erase(waiting_.begin(), late);
+    lock.unlock();
+    Enter();
     return true;
+  }
+
+  // Give the places that are free in the batch to the rows that came first.
+  void Enter() {
+    int64_t room = batch_;
+    for (auto& request : active_)
+      for (const Row& row : request->call.rows) room -= row.Runs();
+    for (auto& request : active_) {
+      for (Row& row : request->call.rows) {
+        if (row.entered || room == 0) continue;
+        row.entered = true;
+        row.prefill = cache_.Missing(row);
+        --room;
+      }
+    }
   }
 
   // Forget the calls that are done, and end those that were asked to stop.
@@ -322,7 +343,7 @@ class Engine {
       stopped.swap(stopped_);
       Drop(waiting_, stopped);
     }
-    auto running = [](const auto& each) { return each->call.step < each->call.steps; };
+    auto running = [](const auto& each) { return !each->call.Done(); };
     auto done = std::stable_partition(active_.begin(), active_.end(), running);
     for (auto each = done; each != active_.end(); ++each)
       for (const Row& row : (*each)->call.rows) cache_.Store(row);
@@ -345,6 +366,7 @@ class Engine {
   const Costs costs_;
   Device device_;
   const bool decoupled_;
+  const int64_t batch_;
   Mapped<Work> meter_;
   PrefixCache cache_;
   Requests active_;
