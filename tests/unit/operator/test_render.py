@@ -85,27 +85,37 @@ LINE = ("queue_timeout_seconds", "max_running_sequences")
 
 
 @pytest.mark.parametrize(
-    ("serving", "bls", "unary", "reason"),
+    ("serving", "strategy", "bls", "unary", "reason"),
     [
-        ({}, {}, {}, "all wait"),
+        ({}, "Shared", {"max_running_sequences": "16"}, {}, "the default: more would wait in the engines"),
+        ({"maxBatchSize": 5}, "Separate", {"max_running_sequences": "10"}, {}, "each engine has a batch of its own"),
+        ({"maxBatchSize": 40}, "Separate", {"max_running_sequences": "64"}, {}, "the BLS itself has 64 places"),
         (
             {"queueTimeoutSeconds": 0.9, "maxBatchSize": 16},
+            "Shared",
             {"queue_timeout_seconds": "0.9", "max_running_sequences": "16"},
             {"queue_timeout_seconds": "0.9"},
             "who finds no place in the engines waits in the BLS",
         ),
         (
             {"queueTimeoutSeconds": 2, "maxBatchSize": 128},
+            "Shared",
             {"queue_timeout_seconds": "2.0", "max_running_sequences": "64"},
             {"queue_timeout_seconds": "2.0"},
             "the BLS itself has 64 places",
         ),
     ],
 )
-def test_the_time_in_line_reaches_the_models(
-    serving: dict[str, float], bls: dict[str, str], unary: dict[str, str], reason: str, settings: Settings
+def test_places_and_the_time_in_line_reach_the_models(
+    serving: dict[str, float],
+    strategy: str,
+    bls: dict[str, str],
+    unary: dict[str, str],
+    reason: str,
+    settings: Settings,
 ) -> None:
-    service = parse(QUICKSTART, **{f"serving__{name}": value for name, value in serving.items()})
+    changes = {f"serving__{name}": value for name, value in serving.items()}
+    service = parse(QUICKSTART, placement={"strategy": strategy}, **changes)
     files = render(record(service, settings)).files
     for model, expected in (("speculative_bls_loop", bls), ("tensorrt_llm_bls", unary)):
         config = text_format.Parse(files[f"{model}.config.pbtxt"], model_config_pb2.ModelConfig())

@@ -60,14 +60,15 @@ class Serving(Model):
         ),
     )
     max_batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Sequences that a replica runs at once (mode BLS: 64 at most); further requests wait."""
+    """Sequences that share a step of the engines. A replica runs as many at once, or twice as many where draft and
+    target are on GPUs of their own (one half drafts while the other is verified); mode BLS: 64 at most. Further
+    requests wait."""
     request_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
     """Longest time that a request may take; pods that stop finish their streams within it."""
     queue_timeout_seconds: float | None = None
     """BLS: a request that waited so long for a place is refused with UNAVAILABLE, so that those behind it are in
-    time; a replica then runs `maxBatchSize` sequences at once, no more. For a gateway that sends it to another
-    replica, or clients that come later; a little less than `objectives.timeToFirstToken`. To the autoscaler refused
-    requests are demand. Absent: requests wait."""
+    time. For a gateway that sends it to another replica, or clients that come later; a little less than
+    `objectives.timeToFirstToken`. To the autoscaler refused requests are demand. Absent: requests wait."""
     access: Access = Field(default_factory=Access, json_schema_extra={"default": {}})
     """Who may connect."""
 

@@ -157,10 +157,17 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "draft": _role(inputs, engines, Role.DRAFT) if spec.draft else None,
         "request_timeout_seconds": spec.serving.request_timeout_seconds,
         "queue_timeout_seconds": spec.serving.queue_timeout_seconds,
-        # Who waits must wait where he can be refused: with more at once than the engines hold, he would wait there.
-        "max_running_sequences": min(spec.serving.max_batch_size, BLS_SEQUENCES),
+        "max_running_sequences": _running(inputs),
         "bls_instance_count": 1,
     }
+
+
+def _running(inputs: Inputs) -> int:
+    """Sequences at once: with more than the engines' steps take, they would wait in the engines, where nobody can be
+    refused. Engines side by side take two batches, one half drafts while the other is verified."""
+    spec = inputs.spec
+    side_by_side = spec.draft is not None and spec.placement.strategy == "Separate"
+    return min(spec.serving.max_batch_size * (2 if side_by_side else 1), BLS_SEQUENCES)
 
 
 def _takes_rows(inputs: Inputs) -> bool:
