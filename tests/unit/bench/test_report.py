@@ -86,6 +86,11 @@ def test_first_round_counts_half_the_streams_in_two_cohorts() -> None:
     assert report.first_round(PAIR, load, "lock-step") == pytest.approx((4 * 3.6 + 13.6) * 1e-3)
 
 
+def test_first_round_has_no_more_rows_than_the_engines_batch() -> None:
+    pair = replace(PAIR, batch=8)
+    assert report.first_round(pair, Load(32, draft_len=4), "4 cohorts") == pytest.approx((4 * 2.4 + 12.4) * 1e-3)
+
+
 def test_adaptive_is_compared_with_the_best_fixed_length() -> None:
     speeds: dict[int | None, float] = {0: 100.0, 4: 200.0, None: 190.0}
     assert report.adaptive_cells(speeds) == ["100", "200", "190", "0.950", "1.900"]

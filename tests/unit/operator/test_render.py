@@ -85,42 +85,53 @@ LINE = ("queue_timeout_seconds", "max_running_sequences")
 
 
 @pytest.mark.parametrize(
-    ("serving", "strategy", "bls", "unary", "reason"),
+    ("serving", "bls", "unary", "reason"),
     [
-        ({}, "Shared", {"max_running_sequences": "16"}, {}, "the default: more would wait in the engines"),
-        ({"maxBatchSize": 5}, "Separate", {"max_running_sequences": "10"}, {}, "each engine has a batch of its own"),
-        ({"maxBatchSize": 40}, "Separate", {"max_running_sequences": "64"}, {}, "the BLS itself has 64 places"),
+        ({}, {"max_running_sequences": "16"}, {}, "all wait, in the BLS"),
         (
             {"queueTimeoutSeconds": 0.9, "maxBatchSize": 16},
-            "Shared",
             {"queue_timeout_seconds": "0.9", "max_running_sequences": "16"},
             {"queue_timeout_seconds": "0.9"},
             "who finds no place in the engines waits in the BLS",
         ),
         (
             {"queueTimeoutSeconds": 2, "maxBatchSize": 128},
-            "Shared",
             {"queue_timeout_seconds": "2.0", "max_running_sequences": "64"},
             {"queue_timeout_seconds": "2.0"},
             "the BLS itself has 64 places",
         ),
     ],
 )
-def test_places_and_the_time_in_line_reach_the_models(
-    serving: dict[str, float],
-    strategy: str,
-    bls: dict[str, str],
-    unary: dict[str, str],
-    reason: str,
-    settings: Settings,
+def test_the_time_in_line_reaches_the_models(
+    serving: dict[str, float], bls: dict[str, str], unary: dict[str, str], reason: str, settings: Settings
 ) -> None:
-    changes = {f"serving__{name}": value for name, value in serving.items()}
-    service = parse(QUICKSTART, placement={"strategy": strategy}, **changes)
+    service = parse(QUICKSTART, **{f"serving__{name}": value for name, value in serving.items()})
     files = render(record(service, settings)).files
     for model, expected in (("speculative_bls_loop", bls), ("tensorrt_llm_bls", unary)):
         config = text_format.Parse(files[f"{model}.config.pbtxt"], model_config_pb2.ModelConfig())
         found = {name: config.parameters[name].string_value for name in LINE if name in config.parameters}
         assert found == expected, reason
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gpus", "batch", "places", "reason"),
+    [
+        ("Shared", True, 5, 5, "more would wait in the engines, where nobody can be refused"),
+        ("Separate", True, 5, 10, "one half drafts while the other is verified"),
+        ("Separate", True, 40, 64, "the BLS itself has 64 places"),
+        ("Separate", False, 5, 5, "without GPUs both engines run on the same CPUs"),
+    ],
+)
+def test_as_many_sequences_run_as_the_engines_take(
+    strategy: str, gpus: bool, batch: int, places: int, reason: str, settings: Settings
+) -> None:
+    service = parse(QUICKSTART, placement={"strategy": strategy}, serving__maxBatchSize=batch)
+    made = record(service, settings)
+    made = made.model_copy(update={"profile": made.profile.model_copy(update={"gpus": gpus})})
+    config = model_config_pb2.ModelConfig()
+    text_format.Parse(render(made).files["speculative_bls_loop.config.pbtxt"], config)
+    assert config.parameters["max_running_sequences"].string_value == str(places), reason
+    assert config.parameters["separate_devices"].string_value == str(strategy == "Separate" and gpus).lower()
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,7 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
         "max_engine_rows": spec.serving.max_batch_size if _takes_rows(inputs) else 1,
         # TensorRT-LLM starts a request's random numbers at its seed, and each step is a request.
         "mix_seed": bool(engines),
-        # Else one GPU, or the same CPUs, for both engines.
-        "separate_devices": spec.placement.strategy == "Separate" and inputs.profile.gpus,
+        "separate_devices": _side_by_side(inputs),
         # Upstream's clients that run the loop themselves make unary calls to the engines, which Triton refuses
         # for decoupled models: before one that is decoupled, under another name, stands a model that answers once.
         "decoupled": False,
@@ -162,12 +161,17 @@ def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]
     }
 
 
+def _side_by_side(inputs: Inputs) -> bool:
+    """Whether each engine has a device of its own; else one GPU, or the same CPUs, are for both."""
+    spec = inputs.spec
+    return spec.draft is not None and spec.placement.strategy == "Separate" and inputs.profile.gpus
+
+
 def _running(inputs: Inputs) -> int:
     """Sequences at once: with more than the engines' steps take, they would wait in the engines, where nobody can be
     refused. Engines side by side take two batches, one half drafts while the other is verified."""
-    spec = inputs.spec
-    side_by_side = spec.draft is not None and spec.placement.strategy == "Separate"
-    return min(spec.serving.max_batch_size * (2 if side_by_side else 1), BLS_SEQUENCES)
+    batches = 2 if _side_by_side(inputs) else 1
+    return min(batches * inputs.spec.serving.max_batch_size, BLS_SEQUENCES)
 
 
 def _takes_rows(inputs: Inputs) -> bool:

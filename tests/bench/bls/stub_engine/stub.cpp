@@ -4,8 +4,8 @@
 //
 // It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls with the
 // same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`.
-// The prompt is never repeated. Sampling parameters are taken and mean nothing. `batch` rows share a step, in the order in
-// which they came; the others wait, as in an engine of that max_batch_size.
+// The prompt is never repeated. Sampling parameters are taken and mean nothing. `batch` rows share a step, in the
+// order in which they came; the others wait, as in an engine of that max_batch_size.
 //
 // One thread runs the steps. They begin and end at the cost model's times to the microsecond: a step begins when the
 // one before it ended, or when its first request came, not when a processor had time for it.
