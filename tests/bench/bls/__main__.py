@@ -156,10 +156,11 @@ def floor(
     draft_len: DraftLen = 4,
     acceptance: Acceptance = 0.8,
     device: DeviceOption = "separate",
+    collected: Collected = False,
     write: Write = None,
 ) -> None:
     """The BLS beside the least that a Python model could do on this server (bare_bls), in turns."""
-    setup = _setup(device, False, PREFILL, (acceptance,), [])
+    setup = _setup(device, False, PREFILL, (acceptance,), [], collected)
     bare = dataclasses.replace(setup, model="bare_bls")
     rows, wrong = [], 0
     console.print("starting Triton, twice")
@@ -173,9 +174,8 @@ def floor(
             wrong += sum(run.point.result.wrong for each in runs.values() for run in each)
             rows.append(report.floor_row(runs[False], runs[True]))
             console.print(report.markdown(report.FLOOR_HEADER, rows[-1:]))
-    _publish(
-        write, "The least that a model in Python costs", _about(setup) + report.markdown(report.FLOOR_HEADER, rows)
-    )
+    title = _title("The least that a model in Python costs", setup, device)
+    _publish(write, title, _about(setup) + report.markdown(report.FLOOR_HEADER, rows))
     _warn(wrong)
 
 

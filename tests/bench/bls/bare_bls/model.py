@@ -1,9 +1,9 @@
 """The least that a speculative BLS in Python does on Triton: what no such model can do better, for comparison.
 
 It takes the place of the speculative BLS in the benchmark and knows nothing but the benchmark's requests: greedy,
-one prompt, streamed, every prompt's draft as long as the first one's. One thread runs all sequences in lock-step: one
-engine call for all drafts, one for all verifications, one response a sequence with a text that is not theirs.
-No queue, stop words, texts, counters, cancelling or faults; a failure ends it.
+one prompt, streamed, every prompt's draft as long as the first one's. One thread runs all sequences in lock-step: a
+round is one call, which the server makes by itself, and one response, which the front takes apart, with texts that are
+not theirs. No queue, stop words, texts, counters, cancelling or faults; a failure ends it.
 """
 
 import json
@@ -17,21 +17,29 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from tandem_serving import packing
+from tandem_serving.chunks import Chunk
+from tandem_serving.loop import FINISH_LENGTH
 from tandem_serving.tokenizer import Tokenizer
 
-OUTPUTS = ["output_ids", "sequence_length"]
+OUTPUTS = ["output_ids", "sequence_length", "round_draft_ids", "round_draft_lengths"]
 FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
-TEXT = np.array([[b"text of a step"]], np.object_)
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request: its tokens so far, how many there will be, and where they go."""
+    """A request: its tokens so far, how many there will be, and where they go: by whom, to which of the front's."""
 
     ids: list[int]
     end: int
     draft_len: int
     sender: Any
+    ticket: int
+
+    @property
+    def left(self) -> int:
+        """Tokens that are still to come."""
+        return self.end - len(self.ids)
 
 
 class TritonPythonModel:
@@ -42,6 +50,7 @@ class TritonPythonModel:
         sys.setswitchinterval(0.0002)
         parameters = json.loads(args["model_config"])["parameters"]
         self._tokenizer = Tokenizer(Path(parameters["tokenizer_dir"]["string_value"]))
+        self._rounds = parameters["tensorrt_llm_rounds_name"]["string_value"]
         self._arrivals: queue.SimpleQueue[Sequence | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="rounds", daemon=True)
         self._thread.start()
@@ -51,8 +60,8 @@ class TritonPythonModel:
         for request in requests:
             ids = self._tokenizer.encode(_input(request, "text_input").decode())
             end = len(ids) + int(_input(request, "max_tokens"))
-            draft_len = int(_input(request, "num_draft_tokens"))
-            self._arrivals.put(Sequence(ids, end, draft_len, request.get_response_sender()))
+            draft_len, ticket = (int(_input(request, name)) for name in ("num_draft_tokens", "ticket"))
+            self._arrivals.put(Sequence(ids, end, draft_len, request.get_response_sender(), ticket))
 
     def finalize(self) -> None:
         """End the thread."""
@@ -67,51 +76,53 @@ class TritonPythonModel:
                 if arrived is None:
                     return
                 running.append(arrived)
-            for sequence, tokens in zip(running, self._round(running), strict=True):
-                _send(sequence, tokens)
-            running = [sequence for sequence in running if len(sequence.ids) < sequence.end]
+            _send(running, self._round(running))
+            running = [sequence for sequence in running if sequence.left]
 
     def _round(self, sequences: list[Sequence]) -> list[list[int]]:
         """Draft and verify: each sequence's new tokens."""
-        lengths = np.array([[len(sequence.ids)] for sequence in sequences], np.int32)
+        lengths = _column([len(sequence.ids) for sequence in sequences])
         ids = np.zeros((len(sequences), lengths.max()), np.int32)
         for row, sequence in zip(ids, sequences, strict=True):
             row[: len(sequence.ids)] = sequence.ids
-        tensors = [pb_utils.Tensor("input_ids", ids), pb_utils.Tensor("input_lengths", lengths)]
-        # As long as anybody has use for.
-        k = min(sequences[0].draft_len, max(sequence.end - len(sequence.ids) for sequence in sequences) - 1)
-        drafted = []
-        if k > 0:
-            tokens, _ = self._call("tensorrt_llm_draft", tensors, np.full_like(lengths, k))
-            drafted = [pb_utils.Tensor("draft_input_ids", tokens)]
-        tokens, counts = self._call("tensorrt_llm", [*tensors, *drafted], np.full_like(lengths, k + 1))
-        return [
-            row[: min(count, sequence.end - len(sequence.ids))]
-            for row, count, sequence in zip(tokens.tolist(), counts, sequences, strict=True)
-        ]
-
-    def _call(self, model: str, tensors: list[Any], output_lens: Any) -> tuple[Any, list[int]]:
-        """Tokens int32[B, n] of an engine call, and how many there are of each row."""
+        most = [sequence.left - 1 for sequence in sequences]
+        inputs = {
+            "input_ids": ids,
+            "input_lengths": lengths,
+            "round_sequence": _column([sequence.ticket for sequence in sequences], np.int64),
+            "round_draft_length": _column([min(sequences[0].draft_len, each) for each in most]),
+            "round_most": _column(most),
+        }
         response = pb_utils.InferenceRequest(
-            model_name=model,
+            model_name=self._rounds,
             requested_output_names=OUTPUTS,
-            inputs=[*tensors, pb_utils.Tensor("request_output_len", output_lens)],
+            inputs=[pb_utils.Tensor(name, array) for name, array in inputs.items()],
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         ).exec()
         if response.has_error():
             raise RuntimeError(response.error().message())
-        tokens, counts = (
-            pb_utils.get_output_tensor_by_name(response, name).as_numpy()
-            for name in ("output_ids", "sequence_length")
-        )
-        return tokens.reshape(len(tokens), -1), counts.reshape(-1).tolist()
+        found = (pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in OUTPUTS[:2])
+        tokens, counts = (array.reshape(len(sequences), -1).tolist() for array in found)
+        return [row[: min(count, each.left)] for row, (count,), each in zip(tokens, counts, sequences, strict=True)]
 
 
-def _send(sequence: Sequence, tokens: list[int]) -> None:
-    sequence.ids += tokens
-    made = [pb_utils.Tensor("text_output", TEXT), pb_utils.Tensor("output_ids", np.array([tokens], np.int32))]
-    over = len(sequence.ids) == sequence.end
-    sequence.sender.send(pb_utils.InferenceResponse(made), FINAL if over else 0)
+def _send(sequences: list[Sequence], answers: list[list[int]]) -> None:
+    """A wave, by way of the first one's request; then the requests that are over end."""
+    wave = []
+    for sequence, tokens in zip(sequences, answers, strict=True):
+        sequence.ids += tokens
+        finish = "" if sequence.left else FINISH_LENGTH
+        wave.append((sequence.ticket, Chunk(0, "text of a step", tokens, finish_reason=finish), not sequence.left))
+    packed = packing.pack(wave)
+    tensors = [pb_utils.Tensor("wave", packed.numbers), pb_utils.Tensor("wave_text", packed.text)]
+    sequences[0].sender.send(pb_utils.InferenceResponse(tensors))
+    for sequence in sequences:
+        if not sequence.left:
+            sequence.sender.send(flags=FINAL)
+
+
+def _column(values: list[int], dtype: Any = np.int32) -> Any:
+    return np.array(values, dtype)[:, None]
 
 
 def _input(request: Any, name: str) -> Any:
