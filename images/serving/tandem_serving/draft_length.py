@@ -116,6 +116,12 @@ class DraftLength:
         self._answer, self._answers = math.inf, 0  # tokens of an answer, on average; of how many
         self._decision = Decision(self._k, 0, {}, ())
 
+    def fix(self, k: int) -> None:
+        """All rounds draft `k` tokens from now on: what is chosen is their order."""
+        if self._candidates != [k]:
+            self._candidates, self._order, self._waited = [k], Order(0, k), float(DECIDE_EVERY)
+            self._trial, self._wanted = None, None
+
     @property
     def _k(self) -> int:
         return self._order.k

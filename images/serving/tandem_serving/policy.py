@@ -99,59 +99,6 @@ class Policy(Protocol):
         ...
 
 
-class Fixed:
-    """Always `length` tokens."""
-
-    off = alone = together = False
-    # Half a cohort a wave pays a step's fixed cost twice as often, but the engines' queues hide the calls'
-    # overhead: measured with tests/bench/bls, lock-step wins below, two cohorts above.
-    ALTERNATE = 10
-
-    def __init__(self, length: int, separate_devices: bool) -> None:
-        self._length = length
-        self._separate = separate_devices
-        self.server = Acceptance(length)
-
-    def estimate(self) -> Acceptance:
-        """A sequence's own acceptance, which starts as the server's."""
-        return Acceptance(self._length, self.server)
-
-    def enter(self, estimate: Acceptance) -> None:
-        """Who runs does not matter."""
-
-    def leave(self, estimate: Acceptance) -> None:
-        """Who runs does not matter."""
-
-    def turns(self, rows: int, length: int) -> None:
-        """Whose turn it is does not matter."""
-
-    def think(self) -> None:
-        """There is nothing to find out."""
-
-    def length(self, estimate: Acceptance) -> int:
-        """The same for all."""
-        return self._length
-
-    def slots(self, sequences: int) -> int:
-        """Two from `ALTERNATE` sequences on, where the engines run side by side."""
-        return 2 if self._separate and sequences >= self.ALTERNATE else 1
-
-    def timed(
-        self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
-    ) -> None:
-        """A fixed length learns nothing."""
-
-    def timed_alone(self, rows: float, steps: float, seconds: float, together: bool) -> None:
-        """A fixed length learns nothing."""
-
-    def step(self, rows: int) -> float:
-        """A fixed length makes no use of it."""
-        return 0.0
-
-    def ended(self, tokens: int, calls: int) -> None:
-        """A fixed length learns nothing."""
-
-
 class Adaptive:
     """The length with the most tokens a second, see draft_length.py; chosen anew when all had their turn.
 
@@ -225,12 +172,15 @@ class Adaptive:
         if self._left <= 0:
             made, self._made = self._made, Counter()
             [(length, most)] = made.most_common(1) or [(0, 0)]
-            alike = length if most >= ALIKE * made.total() else None
-            choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running, alike)
-            alone, self._k = self.alone, choice.k
-            if self.alone and not alone:
-                self._alone_turns = -len(self._running)  # they are still in rounds, which end first
-            self._left = max(1, self._left + choice.turns)
+            self._choose(length if most >= ALIKE * made.total() else None)
+
+    def _choose(self, made: int | None) -> None:
+        """Choose anew, after turns of so many draft tokens; None: of different numbers."""
+        choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running, made)
+        alone, self._k = self.alone, choice.k
+        if self.alone and not alone:
+            self._alone_turns = -len(self._running)  # they are still in rounds, which end first
+        self._left = max(1, self._left + choice.turns)
 
     def length(self, estimate: Acceptance) -> int:
         """The cohort's length, or 0 for a sequence that is better off alone."""
@@ -261,3 +211,21 @@ class Adaptive:
         """Learn how many calls the target alone makes, whether it does or not: texts may become short or long."""
         self._told.append(lambda: self._costs.observe_calls(tokens, calls))
         self._told.append(lambda: self._lengths.ended(tokens))
+
+
+class Fixed(Adaptive):
+    """`length` tokens, or as few as requests ask for; what is chosen is the order of rounds."""
+
+    def __init__(
+        self, length: int, separate_devices: bool, waves: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(length, length, separate_devices, waves, clock)
+
+    def length(self, estimate: Acceptance) -> int:
+        """The same for all."""
+        return self._maximum
+
+    def _choose(self, made: int | None) -> None:
+        if made:
+            self._lengths.fix(made)
+        super()._choose(made)

@@ -10,13 +10,13 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tandem_serving import rounds
-from tandem_serving.policy import Fixed
 from tandem_serving.request import Limits, Parser
 from tandem_serving.runner import Engine
 from tandem_serving.schedule import Lane
 from tandem_serving.service import Options, Service
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.services import NO_TENSORS, MockEngines, Sink, Start
+from unit.serving.steady import Steady
 
 LIMITS: dict[str, Any] = {
     "running": 64,
@@ -93,7 +93,7 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
     def make(engines: MockEngines, **options: Any) -> Service:
         parser = Parser(tokenizer, Limits(128, 4, 300))
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
-        chosen = options.pop("policy", Fixed(4, separate_devices=True))
+        chosen = options.pop("policy", Steady(4, separate_devices=True))
         settings = Options(**{"request_timeout": 50, "limits": rounds.Limits(**limits), **options})
         both: dict[Lane, Engine] = {"target": engines.target, "draft": engines.draft}
         services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, chosen, settings))

@@ -270,6 +270,31 @@ def test_cohorts_by_the_shorter_period(devices: Devices, rows: int, k: int, slot
     assert DraftLength(0, 8, costs, devices).slots(rows, k) == slots, reason
 
 
+FIXED = [
+    # sequences, draft tokens, cohorts that are faster, and why
+    (10, 4, 1, "each cohort's verification takes almost as long as that of all"),
+    (16, 2, 1, "the target would wait for nothing, and make twice as many steps: a fifth slower"),
+    (32, 1, 1, "likewise: a third slower"),
+    (32, 4, 2, "drafts take as long as verifications, and are made meanwhile"),
+    (64, 8, 2, "likewise, three times as long"),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("rows", "k", "slots", "reason"), FIXED, ids=[reason for *_, reason in FIXED])
+def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, slots: int, reason: str, seed: int) -> None:
+    """As far as calls and rounds tell; a request may ask for another length, to which it is found anew."""
+    engines, acceptances = Engines(way=0.3e-3, gap=0.02e-3, uneven=0.05, regroup=1.0), [0.6] * rows
+    server = Server(engines, acceptances, seed, fixed=9 - k)
+    server.run(100)
+    server.policy.fix(k)
+    server.run(100)
+    assert server.run(300) >= 0.97 * fixed(engines, acceptances, k), reason
+    assert set(server.lengths[100:]) == {k}
+    orders = {n: engines.period(rows, k, n) for n in (1, 2)}
+    assert min(orders, key=orders.__getitem__) == slots == server.policy.slots(rows, k), reason
+
+
 def test_decision_is_explained() -> None:
     server = Server(CHEAP, [0.8] * 8)
     server.run(300)

@@ -10,13 +10,13 @@ import pytest
 from tandem_serving.calls import LONGEST_SPAN, TAKEN_IN, Call, Role, Served
 from tandem_serving.flights import LATE, TARGET_LATE, Flight, Flights
 from tandem_serving.foresight import Foresight
-from tandem_serving.policy import Fixed
 from tandem_serving.schedule import Batch, Turn, Via
+from unit.serving.steady import Steady
 
 K, ERA, DRAFT_TIMEOUT = 4, 100.0, 30.0
 
 
-class Policy(Fixed):
+class Policy(Steady):
     """Notes what it is told; the test says whether the target runs alone."""
 
     def __init__(self) -> None:

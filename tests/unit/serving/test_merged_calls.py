@@ -21,10 +21,11 @@ from tandem_serving.flights import Flight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop, Sequence
-from tandem_serving.policy import Adaptive, Fixed, Policy
+from tandem_serving.policy import Adaptive, Policy
 from tandem_serving.rounds import Limits, Rounds
 from tandem_serving.schedule import Batch
 from unit.serving.services import NO_TENSORS, Answer
+from unit.serving.steady import Steady
 from unit.serving.test_rounds import NoText
 
 MAX_K, WAY = 8, 0.0008
@@ -165,7 +166,7 @@ def speed(
 
     def policy(world: World) -> Policy:
         if fixed is not None:
-            return Fixed(fixed, separate_devices=True)
+            return Steady(fixed, separate_devices=True)
         return Adaptive(0, MAX_K, separate_devices=True, waves=rows > 1, clock=lambda: world.now)
 
     world = World(policy, rows, acceptance, token, work, seed)

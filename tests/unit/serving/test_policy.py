@@ -3,7 +3,7 @@
 import pytest
 
 from tandem_serving.draft_length import Choice
-from tandem_serving.policy import Adaptive
+from tandem_serving.policy import Adaptive, Fixed
 
 
 def adaptive(rows: int, **seconds: float) -> Adaptive:
@@ -114,3 +114,30 @@ def test_short_texts_are_dear_for_the_target_alone_and_long_ones_cheap_again(dra
         policy.think()
         seconds.append(policy._costs.alone(8))
     assert seconds[0] > 1.2 * seconds[1]
+
+
+ASKED = [
+    # rows and draft tokens of the calls of a turn, whose length the order of rounds is chosen for, and why
+    ([(8, 4)], 4, "requests ask for fewer than the service drafts"),
+    ([(8, 8)], 8, "they ask for nothing, or more"),
+    ([(7, 2), (1, 0)], 2, "one was a new prompt"),
+    ([(4, 2), (4, 8)], 8, "they ask for different lengths: as it was"),
+    ([(8, 0)], 8, "none drafts"),
+]
+
+
+@pytest.mark.parametrize(("calls", "fixed", "reason"), ASKED, ids=[reason for *_, reason in ASKED])
+def test_a_fixed_length_is_as_long_as_requests_ask_for(calls: list[tuple[int, int]], fixed: int, reason: str) -> None:
+    policy = Fixed(8, separate_devices=True, clock=lambda: 0.0)
+    policy.timed("draft", 8, 4, 0.008)
+    policy.timed("target", 8, 4, 0.012)
+    estimates = [policy.estimate() for _ in range(8)]
+    for estimate in estimates:
+        policy.enter(estimate)
+    policy.think()
+    for rows, length in calls:
+        policy.turns(rows, length)
+    policy.think()
+    assert {policy.length(estimate) for estimate in estimates} == {8}, "requests cut it"
+    assert policy._lengths.explain().k == fixed, reason
+    assert not policy.off

@@ -13,11 +13,11 @@ from tandem_serving.flights import MOST_LOST, Flight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Job
 from tandem_serving.loop import Loop, Sequence
-from tandem_serving.policy import Fixed
 from tandem_serving.rounds import Limits, Rounds
 from tandem_serving.schedule import Batch
 from unit.serving.mock_engine import MockEngine, Model, counting
 from unit.serving.services import NO_TENSORS, Answer
+from unit.serving.steady import Steady
 
 K = 2
 DRAFT, AHEAD, VERIFICATION = 0.004, 0.006, 0.012
@@ -43,7 +43,7 @@ class Table:
 
     def __init__(self, ahead: bool = True, **drafts: Model) -> None:
         self.now = 100.0
-        self.policy = Fixed(K, separate_devices=True)
+        self.policy = Steady(K, separate_devices=True)
         for _ in range(40):
             self.policy.server.observe(K, K)  # much comes true
         limits = Limits(running=8, waiting=0, rows=8, draft_timeout=1.0, ahead=ahead)

@@ -27,13 +27,14 @@ from tandem_serving.flights import Flight
 from tandem_serving.generation import Binding, Generation, MakeChunks
 from tandem_serving.jobs import Job, send
 from tandem_serving.loop import Loop, Sequence
-from tandem_serving.policy import Adaptive, Fixed, Policy
+from tandem_serving.policy import Adaptive, Policy
 from tandem_serving.request import Prompt
 from tandem_serving.rounds import Limits, Rounds
 from tandem_serving.schedule import Batch
 from tandem_serving.text import Detokenizer, StopText, TextStream
 from unit.serving.mock_engine import END, MockEngine
 from unit.serving.services import Answer
+from unit.serving.steady import Steady
 
 K = 4
 DRAFT_TOKEN, TARGET_STEP, DRAFT_TIMEOUT, WATCH, LONGEST = 0.002, 0.012, 0.5, 0.1, 60.0
@@ -70,7 +71,7 @@ class Play:
     ) -> None:
         self.rng = random.Random(seed)
         self.now, self.right, self.faults, self.rows = 100.0, right, faults, rows
-        policies: list[Policy] = [Fixed(K, beside), Adaptive(0, K, beside, rows > 1, clock=lambda: self.now)]
+        policies: list[Policy] = [Steady(K, beside), Adaptive(0, K, beside, rows > 1, clock=lambda: self.now)]
         self.policy = policies[seed % 4 == 3]
         patience = 0.03 if seed % 2 else math.inf
         limits = Limits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0)

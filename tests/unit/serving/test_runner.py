@@ -10,10 +10,10 @@ import pytest
 from tandem_serving import metrics as m
 from tandem_serving.calls import Output, Role
 from tandem_serving.flights import Flight
-from tandem_serving.policy import Fixed
 from tandem_serving.rounds import Limits
 from tandem_serving.runner import Engine, Runner
 from tandem_serving.schedule import Batch, Lane
+from unit.serving.steady import Steady
 
 
 def batch(role: Role, name: Any) -> Batch[Any]:
@@ -84,7 +84,7 @@ def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
     """A draft that hangs must not hold it up."""
     calls: Any = Calls()
     engines: dict[Lane, Engine] = {"target": calls, "draft": calls}
-    runner = Runner(engines, Fixed(4, True), Limits(running=2, waiting=0, rows=8, draft_timeout=1.0), m.Metrics())
+    runner = Runner(engines, Steady(4, True), Limits(running=2, waiting=0, rows=8, draft_timeout=1.0), m.Metrics())
     rounds: Any = Script()
     runner._rounds = rounds
     runner.add([])
@@ -104,7 +104,7 @@ def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
 def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, waits: bool, why: str) -> None:
     calls: Any = Calls()
     limits = Limits(running=64, waiting=0, rows=rows, draft_timeout=1.0)
-    runner = Runner({"target": calls, "draft": calls}, Fixed(4, True), limits, m.Metrics())
+    runner = Runner({"target": calls, "draft": calls}, Steady(4, True), limits, m.Metrics())
     delivery, taken = runner._delivery, threading.Event()
 
     def send() -> None:

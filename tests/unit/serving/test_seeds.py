@@ -14,6 +14,7 @@ from tandem_serving.generation import Generation
 from tandem_serving.policy import Adaptive, Fixed, Policy
 from tandem_serving.schedule import Turn
 from unit.serving.services import STREAM, Answer, MockCall, MockEngines, MockModel, Start, ask, tensors
+from unit.serving.steady import Steady
 
 SEED, TOKENS = 7, 60
 VOCABULARY = 96
@@ -64,7 +65,8 @@ def ids(answer: Answer) -> list[int]:
 
 
 SCHEDULES: list[tuple[str, Policy, dict[str, Any]]] = [
-    ("fixed, alternating", Fixed(4, separate_devices=True), {}),
+    ("alternating", Steady(4, separate_devices=True), {}),
+    ("fixed, in the order that is faster", Fixed(4, separate_devices=True), {}),
     ("adaptive, drafting ahead", Adaptive(0, 4, separate_devices=True, waves=True), {"ahead": True}),
     ("adaptive, lock-step", Adaptive(0, 4, separate_devices=False, waves=True), {}),
     ("adaptive, each by itself", Adaptive(0, 4, separate_devices=True, waves=False), {"rows": 1, "ahead": True}),

@@ -12,7 +12,6 @@ from tandem_serving import metrics as m
 from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Delivery
 from tandem_serving.inputs import Array
-from tandem_serving.policy import Fixed
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.mock_engine import counting, wrong_every
 from unit.serving.services import (
@@ -26,6 +25,7 @@ from unit.serving.services import (
     tensors,
     text,
 )
+from unit.serving.steady import Steady
 
 
 def test_streamed_unary_and_target_alone_agree(start: Start) -> None:
@@ -53,7 +53,7 @@ def test_counts_add_up(start: Start) -> None:
     assert sum(chunk.draft_length for chunk in chunks) > 0
 
 
-class Notes(Fixed):
+class Notes(Steady):
     """Notes what it is told; a step of the target alone takes 50 ms."""
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         mix_seed=config.mix_seed,
         probe_share=config.probe_share,
     )
-    policy: Policy = Fixed(config.max_draft_len, config.separate_devices)
+    policy: Policy = Fixed(config.max_draft_len, config.separate_devices, config.rows > 1)
     if config.adaptive and config.max_draft_len:
         policy = Adaptive(config.min_draft_len, config.max_draft_len, config.separate_devices, config.rows > 1)
     service = Service(parser, tokenizer, engines, bind, policy, options)

@@ -2,8 +2,8 @@
 
 It takes the place of the speculative BLS in the benchmark and knows nothing but the benchmark's requests: greedy,
 one prompt, streamed, every prompt's draft as long as the first one's. One thread runs all sequences in lock-step: a
-round is one call, which the server makes by itself, and one response, which the front takes apart, with texts that are
-not theirs. No queue, stop words, texts, counters, cancelling or faults; a failure ends it.
+round is one call, which the server makes by itself, and one response, which the front takes apart, with texts that
+are not theirs. No queue, stop words, texts, counters, cancelling or faults; a failure ends it.
 """
 
 import json
