@@ -92,7 +92,8 @@ class DraftLength:
         self.server = Acceptance(maximum)
         self._costs = costs
         self._times = RoundTimes(costs, self.server, devices == "separate", waves)
-        self._candidates = [*([0] if minimum < 1 else []), *range(max(1, minimum), maximum + 1)]
+        self._minimum, self._maximum = minimum, maximum
+        self._candidates = self._up_to(maximum)
         self._order = Order(0, min(max(minimum, FIRST_LENGTH), maximum))  # decided; 0 waves: whichever is faster
         self._trial: Order | None = None
         self._left = 0  # turns left of it
@@ -116,11 +117,19 @@ class DraftLength:
         self._answer, self._answers = math.inf, 0  # tokens of an answer, on average; of how many
         self._decision = Decision(self._k, 0, {}, ())
 
-    def fix(self, k: int) -> None:
-        """All rounds draft `k` tokens from now on: what is chosen is their order."""
-        if self._candidates != [k]:
-            self._candidates, self._order, self._waited = [k], Order(0, k), float(DECIDE_EVERY)
-            self._trial, self._wanted = None, None
+    def limit(self, longest: int) -> None:
+        """Nobody who runs drafts more: requests ask for less, whatever the minimum."""
+        candidates = self._up_to(longest)
+        if candidates == self._candidates:
+            return
+        self._candidates = candidates
+        if self._k not in candidates:
+            self._order, self._waited = Order(0, candidates[-1]), float(DECIDE_EVERY)
+            self._trial = self._wanted = None
+
+    def _up_to(self, longest: int) -> list[int]:
+        least, most = min(self._minimum, longest), min(self._maximum, longest)
+        return [*([0] if self._minimum < 1 else []), *range(max(1, least), most + 1)]
 
     @property
     def _k(self) -> int:

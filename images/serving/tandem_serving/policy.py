@@ -48,8 +48,8 @@ class Policy(Protocol):
         """What will be known of a new sequence."""
         ...
 
-    def enter(self, estimate: Acceptance) -> None:
-        """A sequence that speculates starts to run."""
+    def enter(self, estimate: Acceptance, most: int) -> None:
+        """A sequence that speculates starts to run, and drafts so many tokens at most."""
         ...
 
     def leave(self, estimate: Acceptance) -> None:
@@ -102,8 +102,9 @@ class Policy(Protocol):
 class Adaptive:
     """The length with the most tokens a second, see draft_length.py; chosen anew when all had their turn.
 
-    What is chosen holds from one call of the target on: the sequences of a wave draft as many tokens. `waves`:
-    sequences share engine calls; otherwise each makes its own.
+    What is chosen holds from one call of the target on: the sequences of a wave draft as many tokens. Of a `minimum`
+    that is the `maximum` only the order of rounds is chosen. `waves`: sequences share engine calls; otherwise each
+    makes its own.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Adaptive:
         self._costs = Costs(waves)
         devices: Devices = "separate" if separate_devices else "shared"
         self._lengths = DraftLength(minimum, maximum, self._costs, devices, waves)
-        self._running: dict[Acceptance, None] = {}
+        self._running: dict[Acceptance, int] = {}  # with the most tokens that they draft
         self._left = 0
         self._alone_turns = 0  # since all began to let the target run alone
         self._made: Counter[int] = Counter()  # turns since the latest choice, by the draft tokens that they had
@@ -150,9 +151,9 @@ class Adaptive:
         """A sequence's own acceptance, which starts as the server's."""
         return Acceptance(self._maximum, self.server)
 
-    def enter(self, estimate: Acceptance) -> None:
-        """A sequence that speculates starts to run."""
-        self._running[estimate] = None
+    def enter(self, estimate: Acceptance, most: int) -> None:
+        """A sequence that speculates starts to run, and drafts so many tokens at most."""
+        self._running[estimate] = most
 
     def leave(self, estimate: Acceptance) -> None:
         """It is over."""
@@ -172,15 +173,14 @@ class Adaptive:
         if self._left <= 0:
             made, self._made = self._made, Counter()
             [(length, most)] = made.most_common(1) or [(0, 0)]
-            self._choose(length if most >= ALIKE * made.total() else None)
-
-    def _choose(self, made: int | None) -> None:
-        """Choose anew, after turns of so many draft tokens; None: of different numbers."""
-        choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running, made)
-        alone, self._k = self.alone, choice.k
-        if self.alone and not alone:
-            self._alone_turns = -len(self._running)  # they are still in rounds, which end first
-        self._left = max(1, self._left + choice.turns)
+            alike = length if most >= ALIKE * made.total() else None
+            if self._running:
+                self._lengths.limit(max(self._running.values()))
+            choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running, alike)
+            alone, self._k = self.alone, choice.k
+            if self.alone and not alone:
+                self._alone_turns = -len(self._running)  # they are still in rounds, which end first
+            self._left = max(1, self._left + choice.turns)
 
     def length(self, estimate: Acceptance) -> int:
         """The cohort's length, or 0 for a sequence that is better off alone."""
@@ -211,21 +211,3 @@ class Adaptive:
         """Learn how many calls the target alone makes, whether it does or not: texts may become short or long."""
         self._told.append(lambda: self._costs.observe_calls(tokens, calls))
         self._told.append(lambda: self._lengths.ended(tokens))
-
-
-class Fixed(Adaptive):
-    """`length` tokens, or as few as requests ask for; what is chosen is the order of rounds."""
-
-    def __init__(
-        self, length: int, separate_devices: bool, waves: bool = True, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(length, length, separate_devices, waves, clock)
-
-    def length(self, estimate: Acceptance) -> int:
-        """The same for all."""
-        return self._maximum
-
-    def _choose(self, made: int | None) -> None:
-        if made:
-            self._lengths.fix(made)
-        super()._choose(made)

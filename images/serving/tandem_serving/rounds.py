@@ -104,7 +104,7 @@ class Rounds:
         for generation in self._places.fill():
             self._schedule.enter(generation.key)
             if generation.draft_length:
-                self._policy.enter(generation.acceptance)
+                self._policy.enter(generation.acceptance, generation.draft_length)
             self._begin(generation, first=not generation.reproducible)  # nobody's first token waits for a draft
 
     def _let_go(self, generation: Generation) -> None:

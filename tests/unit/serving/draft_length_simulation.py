@@ -124,15 +124,13 @@ class User:
 class Server:
     """The policy under test in front of `engines`; the times that it sees have noise of 5% and stalls.
 
-    `fixed`: the draft tokens of all rounds; 0: they are chosen. `astray`: rounds after a trial of the target alone in
-    which two cohorts are three, and take half as long again.
+    `astray`: rounds after a trial of the target alone in which two cohorts are three, and take half as long again.
     """
 
     engines: Engines
     acceptances: list[float]
     seed: int = 0
     minimum: int = 0
-    fixed: int = 0
     astray: int = 0
     lengths: list[int] = field(default_factory=list)
     alone: int = 0
@@ -148,8 +146,6 @@ class Server:
         self.rng = random.Random(self.seed)
         self.costs = Costs()
         self.policy = DraftLength(self.minimum, MAXIMUM, self.costs, self.engines.devices)
-        if self.fixed:
-            self.policy.fix(self.fixed)
         self.users = [User(a, Acceptance(MAXIMUM, self.policy.server), self._life()) for a in self.acceptances]
 
     def run(self, rounds: int) -> float:

@@ -19,7 +19,7 @@ class Steady:
         """A sequence's own acceptance, which starts as the server's."""
         return Acceptance(self._length, self.server)
 
-    def enter(self, estimate: Acceptance) -> None:
+    def enter(self, estimate: Acceptance, most: int) -> None:
         """Who runs does not matter."""
 
     def leave(self, estimate: Acceptance) -> None:

@@ -283,16 +283,45 @@ FIXED = [
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("rows", "k", "slots", "reason"), FIXED, ids=[reason for *_, reason in FIXED])
 def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, slots: int, reason: str, seed: int) -> None:
-    """As far as calls and rounds tell; a request may ask for another length, to which it is found anew."""
+    """As far as calls and rounds tell; requests may ask for another length, to which it is found anew."""
     engines, acceptances = Engines(way=0.3e-3, gap=0.02e-3, uneven=0.05, regroup=1.0), [0.6] * rows
-    server = Server(engines, acceptances, seed, fixed=9 - k)
+    server = Server(engines, acceptances, seed, minimum=MAXIMUM)
     server.run(100)
-    server.policy.fix(k)
+    server.policy.limit(k)
     server.run(100)
     assert server.run(300) >= 0.97 * fixed(engines, acceptances, k), reason
     assert set(server.lengths[100:]) == {k}
     orders = {n: engines.period(rows, k, n) for n in (1, 2)}
     assert min(orders, key=orders.__getitem__) == slots == server.policy.slots(rows, k), reason
+
+
+LIMITS = [
+    # minimum, maximum, the most that a request asks for, lengths to choose from, and why
+    (0, 4, 4, [0, 1, 2, 3, 4], "requests ask for nothing"),
+    (0, 4, 2, [0, 1, 2], "they ask for less"),
+    (0, 4, 9, [0, 1, 2, 3, 4], "they ask for more than the service drafts"),
+    (2, 4, 3, [2, 3], "the target alone is no choice"),
+    (3, 4, 2, [2], "less than the minimum"),
+    (4, 4, 4, [4], "a fixed length"),
+    (4, 4, 2, [2], "a fixed length, and requests ask for less"),
+    (0, 0, 0, [0], "nothing is drafted"),
+]
+
+
+@pytest.mark.parametrize(("minimum", "maximum", "most", "lengths", "reason"), LIMITS, ids=[r for *_, r in LIMITS])
+def test_no_more_than_requests_ask_for(
+    minimum: int, maximum: int, most: int, lengths: list[int], reason: str
+) -> None:
+    costs = Costs()
+    costs.observe_draft(4, 4, 0.008)
+    costs.observe_target(4, 4, 0.012)
+    policy = DraftLength(minimum, maximum, costs, "separate")
+    for limit in (maximum, most):
+        policy.limit(limit)
+        for round_ in range(60):
+            choice = policy.choose(round_ * 0.03, 4, [], made=None)
+    assert sorted(policy.explain().goodput) == lengths, reason
+    assert choice.k in lengths, reason
 
 
 def test_decision_is_explained() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tandem_serving.draft_length import Choice
-from tandem_serving.policy import Adaptive, Fixed
+from tandem_serving.policy import Adaptive
 
 
 def adaptive(rows: int, **seconds: float) -> Adaptive:
@@ -11,7 +11,7 @@ def adaptive(rows: int, **seconds: float) -> Adaptive:
     now = iter(range(10_000))
     policy = Adaptive(0, 8, separate_devices=False, clock=lambda: next(now) * 0.03)
     for _ in range(rows):
-        policy.enter(policy.estimate())
+        policy.enter(policy.estimate(), 8)
     policy.timed("draft", rows, 4, seconds.get("draft", 0.008))
     policy.timed("target", rows, 4, seconds.get("target", 0.012))
     return policy
@@ -117,27 +117,27 @@ def test_short_texts_are_dear_for_the_target_alone_and_long_ones_cheap_again(dra
 
 
 ASKED = [
-    # rows and draft tokens of the calls of a turn, whose length the order of rounds is chosen for, and why
-    ([(8, 4)], 4, "requests ask for fewer than the service drafts"),
-    ([(8, 8)], 8, "they ask for nothing, or more"),
-    ([(7, 2), (1, 0)], 2, "one was a new prompt"),
-    ([(4, 2), (4, 8)], 8, "they ask for different lengths: as it was"),
-    ([(8, 0)], 8, "none drafts"),
+    # what requests that run ask for at most, the length of their rounds, and why
+    ([8] * 8, 8, "nothing"),
+    ([4] * 8, 4, "less than the service drafts"),
+    ([4] * 7 + [6], 6, "different lengths: made-up tokens fill up the shorter drafts of a wave"),
+    ([], 8, "nobody drafts"),
 ]
 
 
-@pytest.mark.parametrize(("calls", "fixed", "reason"), ASKED, ids=[reason for *_, reason in ASKED])
-def test_a_fixed_length_is_as_long_as_requests_ask_for(calls: list[tuple[int, int]], fixed: int, reason: str) -> None:
-    policy = Fixed(8, separate_devices=True, clock=lambda: 0.0)
+@pytest.mark.parametrize(("most", "length", "reason"), ASKED, ids=[reason for *_, reason in ASKED])
+def test_a_fixed_length_is_as_long_as_requests_ask_for(most: list[int], length: int, reason: str) -> None:
+    policy = Adaptive(8, 8, separate_devices=True, clock=lambda: 0.0)
     policy.timed("draft", 8, 4, 0.008)
     policy.timed("target", 8, 4, 0.012)
-    estimates = [policy.estimate() for _ in range(8)]
-    for estimate in estimates:
-        policy.enter(estimate)
+    estimates = [policy.estimate() for _ in most]
+    for estimate, asked in zip(estimates, most, strict=True):
+        policy.enter(estimate, asked)
     policy.think()
-    for rows, length in calls:
-        policy.turns(rows, length)
-    policy.think()
-    assert {policy.length(estimate) for estimate in estimates} == {8}, "requests cut it"
-    assert policy._lengths.explain().k == fixed, reason
+    assert {policy.length(estimate) for estimate in [*estimates, policy.estimate()]} == {length}, reason
     assert not policy.off
+    longer = policy.estimate()
+    policy.enter(longer, 8)
+    policy.turns(8, length)
+    policy.think()
+    assert policy.length(longer) == 8, "one who asks for more has come"

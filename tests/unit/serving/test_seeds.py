@@ -11,7 +11,7 @@ import pytest
 
 from tandem_serving.calls import Call, Output
 from tandem_serving.generation import Generation
-from tandem_serving.policy import Adaptive, Fixed, Policy
+from tandem_serving.policy import Adaptive, Policy
 from tandem_serving.schedule import Turn
 from unit.serving.services import STREAM, Answer, MockCall, MockEngines, MockModel, Start, ask, tensors
 from unit.serving.steady import Steady
@@ -66,7 +66,7 @@ def ids(answer: Answer) -> list[int]:
 
 SCHEDULES: list[tuple[str, Policy, dict[str, Any]]] = [
     ("alternating", Steady(4, separate_devices=True), {}),
-    ("fixed, in the order that is faster", Fixed(4, separate_devices=True), {}),
+    ("fixed, in the order that is faster", Adaptive(4, 4, separate_devices=True), {}),
     ("adaptive, drafting ahead", Adaptive(0, 4, separate_devices=True, waves=True), {"ahead": True}),
     ("adaptive, lock-step", Adaptive(0, 4, separate_devices=False, waves=True), {}),
     ("adaptive, each by itself", Adaptive(0, 4, separate_devices=True, waves=False), {"rows": 1, "ahead": True}),

@@ -9,7 +9,7 @@ from typing import Any
 from tandem_serving import abilities, checkpoint, rounds
 from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, bind
 from tandem_serving.inputs import Array
-from tandem_serving.policy import Adaptive, Fixed, Policy
+from tandem_serving.policy import Adaptive
 from tandem_serving.request import Acceptance, Limits, Parser
 from tandem_serving.schedule import Lane
 from tandem_serving.service import Options, Service
@@ -60,8 +60,7 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         mix_seed=config.mix_seed,
         probe_share=config.probe_share,
     )
-    policy: Policy = Fixed(config.max_draft_len, config.separate_devices, config.rows > 1)
-    if config.adaptive and config.max_draft_len:
-        policy = Adaptive(config.min_draft_len, config.max_draft_len, config.separate_devices, config.rows > 1)
+    least = config.min_draft_len if config.adaptive else config.max_draft_len
+    policy = Adaptive(least, config.max_draft_len, config.separate_devices, config.rows > 1)
     service = Service(parser, tokenizer, engines, bind, policy, options)
     return service, list(engines.values())
