@@ -118,7 +118,7 @@ class DraftLength:
         self._decision = Decision(self._k, 0, {}, ())
 
     def limit(self, longest: int) -> None:
-        """Nobody who runs drafts more: requests ask for less, whatever the minimum."""
+        """Choose no more than `longest` tokens from now on, whatever the minimum: no request that runs takes more."""
         candidates = self._up_to(longest)
         if candidates == self._candidates:
             return

@@ -1,0 +1,17 @@
+"""The benchmark's bare model on the real server: the same tokens as the target's, all sequences in one round."""
+
+from bench.bls.client import Load
+from bench.bls.in_flight import Costs, Pair
+from bench.bls.measure import Setup, serve
+
+STREAMS = 4
+
+
+def test_all_sequences_share_rounds() -> None:
+    setup = Setup(Pair(Costs(2.0), Costs(12.0), shared=True), collected=True, model="bare_bls")
+    with serve(setup) as bench:
+        point = bench.run(Load(STREAMS, seconds=2.0, warm_up=0.5, draft_len=4))
+    assert point.result.requests > 0
+    assert not point.result.wrong
+    assert point.rows["target"] > 0.75 * STREAMS * point.calls["target"], "a closed loop: most rounds are of all"
+    assert point.result.tokens > 2 * point.result.chunks, "drafts are accepted"
