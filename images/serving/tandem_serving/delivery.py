@@ -101,9 +101,11 @@ class Delivery(Generic[T]):
         if self._behind <= self._most_behind:
             return
         self.hurry(False)
-        with self._caught_up:
-            self._caught_up.wait_for(lambda: self._behind <= self._most_behind)
-        self.hurry(True)
+        try:
+            with self._caught_up:
+                self._caught_up.wait_for(lambda: self._behind <= self._most_behind)
+        finally:
+            self.hurry(True)
 
     def close(self) -> None:
         """Do what is in line, then end the threads."""

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -92,11 +92,12 @@ def faults_as_errors(what: str) -> Iterator[None]:
 class Survived:
     """A context that lets no exception out: for work on which all requests depend, done again and again.
 
-    Faults are logged with their trace, those of `QUIET_SECONDS` after one are not.
+    Faults are logged with their trace, those of `QUIET_SECONDS` after one are not; `count` is called at each.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, count: Callable[[], object] = lambda: None) -> None:
         self._what = what
+        self._count = count
         self._logged = -math.inf
 
     def __enter__(self) -> None:
@@ -108,6 +109,7 @@ class Survived:
         """Log an exception, unless one was logged lately."""
         if not isinstance(error, Exception):
             return False
+        self._count()
         if time.monotonic() - self._logged >= QUIET_SECONDS:
             self._logged = time.monotonic()
             log.error(self._what, exc_info=error)

@@ -153,6 +153,7 @@ class Generation:
         except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
             self.over = True
+            self.metrics.add(m.FAULTS, 1, m.ENDED_REQUEST)
             self.job.fail(EngineError(FAILED))
             return []
         return [Parcel(self.job, chunk) for chunk in written.chunks]

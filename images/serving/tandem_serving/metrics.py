@@ -66,6 +66,15 @@ REFUSED = Family(
     "Sequences that were refused for want of a place",
     series=(QUEUE_FULL, QUEUE_TIMEOUT),
 )
+ENDED_REQUEST: Labels = (("ended", "request"),)
+ENDED_ALL: Labels = (("ended", "all"),)
+ENDED_NONE: Labels = (("ended", "none"),)
+FAULTS = Family(
+    "tandem_faults_total",
+    "counter",
+    "Faults in the model's own code, by the requests that they ended: one, all that there were, or none",
+    series=(ENDED_REQUEST, ENDED_ALL, ENDED_NONE),
+)
 DRAFT_LENGTH = Family("tandem_draft_length", "gauge", "Draft length of the latest round")
 RUNNING = Family("tandem_requests_running", "gauge", "Sequences being generated")
 WAITING = Family("tandem_requests_waiting", "gauge", "Sequences waiting for a place")
@@ -85,7 +94,7 @@ LATENCY = Family(
     "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
 )
 SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
-ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, REFUSED, RUNNING, WAITING)
+ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, REFUSED, FAULTS, RUNNING, WAITING)
 _POSITION = tuple((("position", str(position)),) for position in range(1024))
 
 

@@ -2,6 +2,9 @@
 
 Engine calls go out as batches (`start`), become flights (`took_off`), and come back with answers (`answered`) or
 without (`landed`, `late`); what sequences gained waits in `outgoing` for its delivery.
+
+An answer is taken once, whatever comes of it: a fault then ends that sequence's request, and nobody else's. One that
+leaves these methods leaves all sequences in an unknown state: `abandon` them. What is only measured ends none.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ import math
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 
 from tandem_serving import metrics as m
 from tandem_serving.breaker import Breaker
-from tandem_serving.calls import Call, Output
+from tandem_serving.calls import Call, Output, Step
 from tandem_serving.chunks import Chunk
-from tandem_serving.errors import EngineError, ServingError
+from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.flights import Flight, Flights
 from tandem_serving.foresight import Foresight
 from tandem_serving.generation import Generation, Key, MakeChunks
@@ -26,6 +30,7 @@ from tandem_serving.policy import Policy
 from tandem_serving.schedule import Batch, Order, Schedule, Turn
 
 log = logging.getLogger("tandem.rounds")
+_BROKE_OFF = "a sequence broke off"
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,9 @@ class Rounds:
         self._places = Places(limits.running, limits.waiting, limits.queue_timeout, metrics)
         self._flights = Flights(policy, self._foresight, limits.rows > 1, limits.draft_timeout)
         self._breaker = Breaker()
+        self._metrics = metrics
+        self._measuring = Survived("what is measured is not known", partial(metrics.add, m.FAULTS, 1, m.ENDED_NONE))
+        self._out: set[Batch[Generation]] = set()
         self.held = 0.0
 
     def load(self) -> tuple[int, int]:
@@ -100,12 +108,32 @@ class Rounds:
         self._let_go(generation)
         self._fill()
 
+    def abandon(self) -> list[Job[Chunk]]:
+        """Give up all sequences and their calls; the requests, for the caller to end. Make no more use of this."""
+        for batch in self._out:
+            batch.void = True
+        sequences = [*self._places.running, *self._places.waiting]
+        for generation in sequences:
+            with self._measuring:
+                self._policy.leave(generation.acceptance)
+        return [generation.job for generation in sequences]
+
+    def _break_off(self, generation: Generation) -> None:
+        """End a request for a fault that is being handled."""
+        self._metrics.add(m.FAULTS, 1, m.ENDED_REQUEST)
+        generation.job.fail(EngineError(FAILED))
+        self._let_go(generation)
+
     def _fill(self) -> None:
         for generation in self._places.fill():
             self._schedule.enter(generation.key)
-            if generation.draft_length:
-                self._policy.enter(generation.acceptance, generation.draft_length)
-            self._begin(generation, first=not generation.reproducible)  # nobody's first token waits for a draft
+            try:
+                if generation.draft_length:
+                    self._policy.enter(generation.acceptance, generation.draft_length)
+                self._begin(generation, first=not generation.reproducible)  # nobody's first token waits for a draft
+            except Exception:  # whatever it is, it is this sequence's
+                log.exception(_BROKE_OFF)
+                self._break_off(generation)
 
     def _let_go(self, generation: Generation) -> None:
         self._retire(generation)
@@ -123,7 +151,9 @@ class Rounds:
         """The engine calls that begin now."""
         self.held = 0.0
         batches = self._schedule.start(lambda generation: generation.alive)
-        return [part for batch in batches for part in self._fit(batch)]
+        batches = [part for batch in batches for part in self._fit(batch)]
+        self._out.update(batches)
+        return batches
 
     def _order(self, sequences: int) -> Order:
         if self._draft_ahead(sequences):
@@ -220,12 +250,17 @@ class Rounds:
     def answered(self, flight: Flight, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         if flight.batch.role == "target" or flight.batch.via == "round":
-            self._policy.turns(len(outputs), _drafted(flight, outputs))
+            with self._measuring:
+                self._policy.turns(len(outputs), _drafted(flight, outputs))
         for row, output in outputs:
             flight.served = output.served
-            if turn := flight.left.get(row):
-                self._answer(turn, output, now - flight.started)
-                del flight.left[row]
+            # Before it is taken: a row that is left is asked for again.
+            if turn := flight.left.pop(row, None):
+                try:
+                    self._answer(turn, output, now - flight.started)
+                except Exception:  # whatever it is, it is this sequence's, which may have gone on already
+                    log.exception(_BROKE_OFF)
+                    self._break_off(turn.sequence)
 
     def _answer(self, turn: Turn[Generation], output: Output, seconds: float) -> None:
         generation = turn.sequence
@@ -242,12 +277,10 @@ class Rounds:
                 return
             generation.loop.drafted(Output(output.drafted))  # what that asks for is answered already
         step = generation.loop.verified(output, seconds)
-        if step.drafted:
-            generation.acceptance.observe(step.drafted, step.accepted)
         self.outgoing.append((generation, generation.take(step)))
+        with self._measuring:
+            self._measure(generation, step)
         if generation.over:
-            seconds_alone = self._policy.step(len(self._places.running))
-            self._policy.ended(*generation.loop.calls_alone(seconds_alone))
             self._retire(generation)
             # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.
@@ -255,9 +288,18 @@ class Rounds:
         else:
             self._begin(generation)
 
+    def _measure(self, generation: Generation, step: Step) -> None:
+        if step.drafted:
+            generation.acceptance.observe(step.drafted, step.accepted)
+        if generation.over:
+            seconds_alone = self._policy.step(len(self._places.running))
+            self._policy.ended(*generation.loop.calls_alone(seconds_alone))
+
     def landed(self, flight: Flight, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
-        self._flights.end(flight, len(self._places.running), now)
+        self._out.discard(flight.batch)
+        with self._measuring:
+            self._flights.end(flight, len(self._places.running), now)
         if flight.batch.via != "engine":
             self._schedule.landed(flight.served)
         if not flight.given_up:
@@ -302,18 +344,24 @@ class Rounds:
         if len(rows) > 1:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
         for turn in rows:
-            generation = turn.sequence
-            if not generation.alive:
-                continue
-            generation.isolated |= together
-            if together and not (flight.given_up and batch.role == "draft"):
-                again = generation.loop.begin(self._length(generation)) if turn.ahead else turn.call
-                self._ask(generation, again)
-            elif batch.role == "draft":
-                self._without_draft(generation, error, for_good=len(batch.turns) == 1)
-            else:
-                generation.job.fail(error)
-                self._let_go(generation)
+            if turn.sequence.alive:
+                try:
+                    self._fail_row(flight, turn, together, error)
+                except Exception:  # whatever it is, it is this sequence's
+                    log.exception(_BROKE_OFF)
+                    self._break_off(turn.sequence)
+
+    def _fail_row(self, flight: Flight, turn: Turn[Generation], together: bool, error: ServingError) -> None:
+        generation, batch = turn.sequence, flight.batch
+        generation.isolated |= together
+        if together and not (flight.given_up and batch.role == "draft"):
+            again = generation.loop.begin(self._length(generation)) if turn.ahead else turn.call
+            self._ask(generation, again)
+        elif batch.role == "draft":
+            self._without_draft(generation, error, for_good=len(batch.turns) == 1)
+        else:
+            generation.job.fail(error)
+            self._let_go(generation)
 
     def _without_draft(self, generation: Generation, error: ServingError, for_good: bool) -> None:
         generation.count_draft_failure()

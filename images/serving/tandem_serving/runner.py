@@ -3,6 +3,9 @@
 Whoever completes an engine call settles it under the lock (answers into the loops, next calls to the
 schedule), and goes on with the first batch that can start; no hand-over between threads lies between a
 verification and the next draft. Text and sending happen on delivery threads, while the engines work.
+
+A fault that is no single sequence's leaves all of them in an unknown state. Whichever thread meets it, all requests
+end with an error, their engine calls are stopped, and the rounds begin anew, without any (`_together`).
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from tandem_serving import metrics as m
-from tandem_serving.calls import Output
+from tandem_serving.calls import Output, Role
 from tandem_serving.chunks import Chunk
 from tandem_serving.delivery import Delivery
-from tandem_serving.errors import FAILED, EngineError, ServingError
+from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError, Survived
 from tandem_serving.flights import MOST_LOST, Flight
 from tandem_serving.generation import Generation
 from tandem_serving.jobs import Parcel, send
@@ -35,11 +40,13 @@ LEAST_BEHIND = 16
 # only one in line, 64 sequences on engines that share a device would wait for deliveries at every round.
 WAVES_BEHIND = 3
 
+Outputs = list[tuple[int, Output]]
+
 
 class Answers(Protocol):
     """One engine call in flight."""
 
-    def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+    def __iter__(self) -> Iterator[Outputs]:
         """Outputs with their rows, as they come; raises EngineError."""
         ...
 
@@ -64,37 +71,44 @@ class Runner:
         self._engines = engines
         self._policy = policy
         self._lock = threading.Lock()
-        self._rounds = Rounds(policy, limits, metrics, self._depart)
+        self._metrics = metrics
+        self._limits = limits
+        self._rounds = self._new_rounds()
         self._answers: dict[Flight, Answers] = {}
         waves = limits.rows > 1
         behind = max(LEAST_BEHIND, limits.running * (WAVES_BEHIND if waves else 1))
         self._delivery: Delivery[Parcel[Chunk]] = Delivery(send, waves=waves, most_behind=behind)
+        count = partial(metrics.add, m.FAULTS, 1, m.ENDED_NONE)
+        self._measuring, self._stopping = Survived("choosing lengths failed", count), Survived("a stop failed", count)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
     def add(self, generations: list[Generation]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
-        with self._lock:
-            self._rounds.admit(generations)
-            ready = self._rounds.start()
-        self._submit(ready)
+        with self._together():
+            with self._lock:
+                self._rounds.admit(generations)
+                ready = self._rounds.start()
+            self._submit(ready)
 
     def settle_ended(self) -> None:
         """Let go of sequences whose requests are over: places become free, engine calls are stopped."""
-        with self._lock:
-            useless = [self._answers[flight] for flight in self._rounds.useless()]
-            ready = self._rounds.start()
-        self._stop(useless)
-        self._submit(ready)
+        with self._together():
+            with self._lock:
+                useless = [self._answers[flight] for flight in self._rounds.useless()]
+                ready = self._rounds.start()
+            self._stop(useless)
+            self._submit(ready)
 
     def watch(self, now: float) -> None:
         """Refuse who waited too long, give up engine calls that are late, stop those that go on nevertheless."""
-        with self._lock:
-            refused = self._rounds.refuse(now)
-            late = [self._answers[flight] for flight in self._rounds.late(now)]
-            ready = self._rounds.start()
-        self._stop(late)
-        self._submit(ready)
+        with self._together():
+            with self._lock:
+                refused = self._rounds.refuse(now)
+                late = [self._answers[flight] for flight in self._rounds.late(now)]
+                ready = self._rounds.start()
+            self._stop(late)
+            self._submit(ready)
         for job, error in refused:
             job.fail(error)
 
@@ -109,15 +123,41 @@ class Runner:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._delivery.close()
 
+    # --- faults that are no single sequence's -----------------------------------------------------
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """What breaks off in here, on whichever thread, ends all requests; it goes on to whoever called."""
+        try:
+            yield
+        except QueueFullError:
+            raise
+        except BaseException:  # whatever it is, and of any kind: nobody else waits for this thread
+            log.exception("the work for all sequences broke off: their requests end, others are taken")
+            self._metrics.add(m.FAULTS, 1, m.ENDED_ALL)
+            self._begin_anew()
+            raise
+
+    def _new_rounds(self) -> Rounds:
+        return Rounds(self._policy, self._limits, self._metrics, self._depart)
+
+    def _begin_anew(self) -> None:
+        with self._lock:
+            ended, self._rounds = self._rounds.abandon(), self._new_rounds()
+            calls, self._answers = list(self._answers.values()), {}
+        for job in ended:
+            job.fail(EngineError(FAILED))
+        self._stop(calls)
+
     # --- on the delivery threads ------------------------------------------------------------------
     def _depart(self, generation: Generation) -> None:
-        with self._lock:
-            self._rounds.leave(generation)
-            ready = self._rounds.start()
-        self._submit(ready)
+        with self._together():
+            with self._lock:
+                self._rounds.leave(generation)
+                ready = self._rounds.start()
+            self._submit(ready)
 
     def _think(self) -> None:
-        with self._lock:
+        with self._lock, self._measuring:
             self._policy.think()
 
     # --- on the engine threads --------------------------------------------------------------------
@@ -130,29 +170,26 @@ class Runner:
         self._delivery.hurry(True)
         following: Batch[Generation] | None = batch
         try:
-            while following is not None:
-                self._delivery.keep_up()
-                following = self._run(following) or self._held()
+            with self._together():
+                while following is not None:
+                    self._delivery.keep_up()
+                    following = self._run(following) or self._held()
         finally:
             self._delivery.hurry(False)
 
     def _run(self, batch: Batch[Generation]) -> Batch[Generation] | None:
         """Run an engine call and settle it; a batch that can start now. In a hurry but for the call itself."""
-        error: ServingError = EngineError(f"{batch.role} engine: the call ended without an answer")
         started = time.monotonic()
         answers = self._call(batch)
         with self._lock:
+            if batch.void:
+                return None
             flight = self._rounds.took_off(batch, started)
             self._answers[flight] = answers
-        try:
-            for outputs in self._waiting_for(answers):
-                self._take(flight, outputs)
-        except ServingError as raised:
-            error = raised
-        except Exception:  # whatever it is, the sequences of this call must end, and the others go on
-            log.exception("an engine call broke off")
-            error = EngineError(FAILED)
-        return self._settle(flight, error)
+        responses = iter(answers)
+        while not isinstance(found := self._wait_for(batch.role, responses), ServingError):
+            self._take(flight, found)
+        return self._settle(flight, found)
 
     def _call(self, batch: Batch[Generation]) -> Answers:
         try:
@@ -161,27 +198,30 @@ class Runner:
             log.exception("an engine call could not be made")
             return _NO_CALL
 
-    def _waiting_for(self, answers: Answers) -> Iterator[list[tuple[int, Output]]]:
-        """The answers; deliveries go on while we wait for them."""
-        responses = iter(answers)
-        while True:
-            self._delivery.hurry(False)
-            try:
-                outputs = next(responses, None)
-            finally:
-                self._delivery.hurry(True)
-            if outputs is None:
-                return
-            yield outputs
+    def _wait_for(self, role: Role, responses: Iterator[Outputs]) -> Outputs | ServingError:
+        """What comes next, or what rows without an answer failed with; deliveries go on while we wait for it."""
+        self._delivery.hurry(False)
+        try:
+            found = next(responses, None)
+            return EngineError(f"{role} engine: the call ended without an answer") if found is None else found
+        except ServingError as error:
+            return error
+        except Exception:  # whatever it is, the sequences of this call must end, and the others go on
+            log.exception("an engine call broke off")
+            return EngineError(FAILED)
+        finally:
+            self._delivery.hurry(True)
 
-    def _take(self, flight: Flight, outputs: list[tuple[int, Output]]) -> None:
+    def _take(self, flight: Flight, outputs: Outputs) -> None:
         if flight.batch.wave and len(outputs) == len(flight.left):
             # All is answered: the engine goes on with others before this batch is settled.
             with self._lock:
-                ready = self._rounds.release(flight.batch)
+                ready = [] if flight.batch.void else self._rounds.release(flight.batch)
             self._submit(ready)
         now = time.monotonic()
         with self._lock:
+            if flight.batch.void:
+                return
             self._rounds.answered(flight, outputs, now)
             outgoing, self._rounds.outgoing = self._rounds.outgoing, []
             first = [item for item in outgoing if not item[0].heard_of]
@@ -193,6 +233,8 @@ class Runner:
 
     def _settle(self, flight: Flight, error: ServingError) -> Batch[Generation] | None:
         with self._lock:
+            if flight.batch.void:
+                return None
             del self._answers[flight]
             self._rounds.landed(flight, error, time.monotonic())
             ready, held = self._rounds.start(), self._rounds.held
@@ -224,11 +266,12 @@ class Runner:
 
     def _stop(self, calls: Iterable[Answers]) -> None:
         for call in calls:
-            call.stop()
+            with self._stopping:
+                call.stop()
 
 
 class _NoCall:
-    def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+    def __iter__(self) -> Iterator[Outputs]:
         return iter(())
 
     def stop(self) -> None:

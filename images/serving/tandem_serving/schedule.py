@@ -58,6 +58,7 @@ class Batch(Generic[S]):
     """One engine call: a row a turn. `wave`: it has a place in its cohort's lane, `queued`: maybe behind another.
 
     `via`: it goes to the engine; or drafts are verified at once, in the server; or it joins such a verification.
+    `void`: all requests were ended since it was made, and nothing is known of it any more.
     """
 
     role: Role
@@ -66,6 +67,7 @@ class Batch(Generic[S]):
     queued: bool = False
     released: bool = False
     via: Via = "engine"
+    void: bool = False
 
     @property
     def lane(self) -> Lane:

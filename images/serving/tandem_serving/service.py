@@ -11,7 +11,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -85,15 +85,17 @@ class Service:
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
+        end: Callable[[ServingError], None] = responder.fail
         try:
             with faults_as_errors("a request could not be started"):
                 request = self._parser.parse(tensors)
                 job = self._jobs.make(len(request.prompts), request_id, responder)
+                end = job.fail  # who runs it may have ended it already
                 generations = [self._generation(job, request, prompt) for prompt in request.prompts]
                 self._runner.add(generations)
                 self._jobs.add(job)
         except ServingError as error:
-            responder.fail(error)
+            end(error)
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""

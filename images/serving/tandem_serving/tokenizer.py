@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,17 @@ from tandem_serving import checkpoint
 
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raise a fault of the Rust library as a RuntimeError: its panics are no `Exception`, which no thread expects."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as panic:
+        raise RuntimeError(f"the tokenizer's library failed: {panic}") from panic
 
 
 class Tokenizer:
@@ -34,7 +46,8 @@ class Tokenizer:
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Token ids; `special`: with what the model wants around a text (e.g. a begin token)."""
         # A batch, as only batches let go of the interpreter's lock: a long text takes seconds.
-        [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special)
+        with panics_as_errors():
+            [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special)
         ids: list[int] = encoding.ids
         return ids
 
@@ -44,7 +57,8 @@ class Tokenizer:
 
     def decode(self, ids: list[int]) -> str:
         """Text without special tokens; bytes that are no character become U+FFFD."""
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        with panics_as_errors():
+            text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
     def special(self, words: Iterable[str]) -> dict[int, str]:
