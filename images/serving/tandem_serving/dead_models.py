@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from tandem_serving import processes
+from tandem_serving.errors import Survived
 
 STUB = "triton_python_backend_stub"[:15]
 """Name of the Python backend's processes, one for each instance of a model, as the kernel keeps it."""
@@ -24,10 +25,12 @@ def dead_models(server: int) -> set[int]:
 def watch(server: int, stopping: threading.Event, end: Callable[[], None]) -> None:
     """Look until the server is `stopping`, or a model is dead at two looks in a row: then `end` it."""
     before: set[int] = set()
+    unseen = Survived("it is not known whether a model is dead")
     while not stopping.wait(LOOK_SECONDS):
-        now = dead_models(server)
-        if before & now:
-            print(f"a model has died (process {min(before & now)}), see above: ending the server", flush=True)
-            end()
-            return
-        before = now
+        with unseen:
+            now = dead_models(server)
+            if before & now:
+                print(f"a model has died (process {min(before & now)}), see above: ending the server", flush=True)
+                end()
+                return
+            before = now

@@ -11,6 +11,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
+from tandem_serving.threads import start as start_thread
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -60,11 +62,8 @@ class Delivery(Generic[T]):
         self._ended = 0.0
         self._lock = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._work, args=(queue,), name=f"delivery-{i}", daemon=True)
-            for i, queue in enumerate(self._queues)
+            start_thread(f"delivery-{i}", partial(self._work, queue)) for i, queue in enumerate(self._queues)
         ]
-        for thread in self._threads:
-            thread.start()
 
     def put(self, sequence: Hashable, action: Callable[[], None]) -> None:
         """Do something after all earlier steps of a sequence."""

@@ -26,7 +26,7 @@ log = logging.getLogger("tandem.generation")
 SMALL = 64  # bytes of a tensor
 _numbers = itertools.count(random.getrandbits(60))  # other processes call the same engines
 MakeChunks = Make[Parcel[Chunk]]
-_UNCOUNTED = Survived("a step could not be counted")
+UNCOUNTED = Survived("a step could not be counted")
 
 
 class Values:
@@ -148,12 +148,12 @@ class Generation:
     def _make(self, step: Step, written: _Written | None) -> list[Parcel[Chunk]]:
         try:
             written = written or self._write(step)
-            with _UNCOUNTED:
+            with UNCOUNTED:
                 self._count(step, written)
         except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
             self.over = True
-            self.metrics.add(m.FAULTS, 1, m.ENDED_REQUEST)
+            self.metrics.fault(m.ENDED_REQUEST)
             self.job.fail(EngineError(FAILED))
             return []
         return [Parcel(self.job, chunk) for chunk in written.chunks]

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tandem_serving import inner_calls
+
 SECONDS = 10.0
 """Triton's thread drops its reference within milliseconds; a pod whose CPU is used up takes longer."""
 MOST_BYTES = 16 << 20
@@ -48,8 +50,11 @@ _recent = Recent()
 
 
 def responses(call: Any, recent: Recent = _recent) -> Iterator[Any]:
-    """Execute a pb_utils.InferenceRequest of a decoupled model: its responses, as they come."""
-    found, count, size = call.exec(decoupled=True), 0, 0
+    """Execute a pb_utils.InferenceRequest of a decoupled model: its responses, as they come.
+
+    Raises ServerEndsError, and what that raises.
+    """
+    found, count, size = inner_calls.execute(call, decoupled=True), 0, 0
     try:
         for response in found:
             count += 1

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -147,40 +147,41 @@ class Parcel(NamedTuple, Generic[P]):
     piece: P
 
 
-def send(parcels: Iterable[Parcel[P]]) -> None:
+def send(parcels: Iterable[Parcel[P]], count: Callable[[], object] = lambda: None) -> None:
     """Send pieces to their requests' clients, in order; those that pack, together.
 
-    Of one request by one thread at a time. What cannot be sent is those requests' error.
+    Of one request by one thread at a time. What cannot be sent is those requests' error; `count` is called then.
     """
     wave: list[Parcel[P]] = []
     for parcel in parcels:
         if parcel.job.responder.carrier(parcel.piece) is not None:
             wave.append(parcel)
         else:
-            _send_wave(wave)  # an earlier piece of the same request may be in it
+            _send_wave(wave, count)  # an earlier piece of the same request may be in it
             wave = []
-            with _failing([parcel.job]):
+            with _failing([parcel.job], count):
                 parcel.job.send(parcel.piece)
-    _send_wave(wave)
+    _send_wave(wave, count)
 
 
-def _send_wave(parcels: Sequence[Parcel[P]]) -> None:
+def _send_wave(parcels: Sequence[Parcel[P]], count: Callable[[], object]) -> None:
     admitted = [(job, piece, last) for job, piece in parcels if (last := job.admit(piece)) is not None]
     wave = [(job.responder, piece, last) for job, piece, last in admitted]
-    with _failing([job for job, _, _ in admitted]):
+    with _failing([job for job, _, _ in admitted], count):
         any(job.carry(piece, wave) for job, piece, _ in admitted)  # the first one that is still open
     for job, _, last in admitted:
         if last:
-            with _failing([job]):
+            with _failing([job], count):
                 job.close()
 
 
 @contextmanager
-def _failing(jobs: Sequence[Job[P]]) -> Iterator[None]:
+def _failing(jobs: Sequence[Job[P]], count: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     except Exception:  # of tensors or Triton's sender, whatever it is: others are sent theirs
         log.exception("a response could not be sent")
+        count()
         for job in jobs:
             job.fail(EngineError(FAILED))
 
@@ -196,12 +197,12 @@ def _tell(responder: Responder[P], error: ServingError) -> None:
 class Jobs(Generic[P]):
     """The requests of a model that are not over. Thread-safe."""
 
-    def __init__(self, timeout: float) -> None:
-        """`timeout` in seconds, for each request as a whole."""
+    def __init__(self, timeout: float, count: Callable[[], object] = lambda: None) -> None:
+        """`timeout` in seconds, for each request as a whole. `count`: called where a client cannot be asked about."""
         self._timeout = timeout
         self._jobs: dict[int, Job[P]] = {}
         self._abandoned: deque[tuple[float, Job[P]]] = deque()
-        self._unasked = Survived("it is not known whether a client is gone")
+        self._unasked = Survived("it is not known whether a client is gone", count)
 
     def make(self, prompts: int, request_id: str, responder: Responder[P]) -> Job[P]:
         """A request's job, which nobody watches yet."""

@@ -29,6 +29,7 @@ from typing import Any
 
 from tandem_serving import dead_models, drain, kv_cache, mpi, ranks
 from tandem_serving.checkpoint import CheckpointError
+from tandem_serving.errors import Survived
 
 PLAN = "launch.json"
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -172,7 +173,8 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
             _signal(child.pid, launcher, number)
 
     def stop(pid: int) -> None:
-        finish()
+        with Survived("requests could not be finished"):  # whatever is wrong with that: the server must hear of it
+            finish()
         stopping.set()
         _signal(pid, launcher, signal.SIGTERM)
 

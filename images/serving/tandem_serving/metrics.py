@@ -158,6 +158,10 @@ class Metrics:
         with self._lock:
             self._values[family, labels] += value
 
+    def fault(self, ended: Labels = ENDED_NONE) -> None:
+        """Count a fault in the model's own code."""
+        self.add(FAULTS, 1, ended)
+
     def set(self, family: Family, value: float, labels: Labels = ()) -> None:
         """Set a gauge."""
         with self._lock:

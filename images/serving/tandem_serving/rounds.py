@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
 
 from tandem_serving import metrics as m
 from tandem_serving.breaker import Breaker
@@ -74,7 +73,7 @@ class Rounds:
         self._flights = Flights(policy, self._foresight, limits.rows > 1, limits.draft_timeout)
         self._breaker = Breaker()
         self._metrics = metrics
-        self._measuring = Survived("what is measured is not known", partial(metrics.add, m.FAULTS, 1, m.ENDED_NONE))
+        self._measuring = Survived("what is measured is not known", metrics.fault)
         self._out: set[Batch[Generation]] = set()
         self.held = 0.0
 
@@ -120,7 +119,7 @@ class Rounds:
 
     def _break_off(self, generation: Generation) -> None:
         """End a request for a fault that is being handled."""
-        self._metrics.add(m.FAULTS, 1, m.ENDED_REQUEST)
+        self._metrics.fault(m.ENDED_REQUEST)
         generation.job.fail(EngineError(FAILED))
         self._let_go(generation)
 

@@ -77,9 +77,10 @@ class Runner:
         self._answers: dict[Flight, Answers] = {}
         waves = limits.rows > 1
         behind = max(LEAST_BEHIND, limits.running * (WAVES_BEHIND if waves else 1))
-        self._delivery: Delivery[Parcel[Chunk]] = Delivery(send, waves=waves, most_behind=behind)
-        count = partial(metrics.add, m.FAULTS, 1, m.ENDED_NONE)
-        self._measuring, self._stopping = Survived("choosing lengths failed", count), Survived("a stop failed", count)
+        deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
+        self._delivery: Delivery[Parcel[Chunk]] = Delivery(deliver, waves=waves, most_behind=behind)
+        self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
+        self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
@@ -133,7 +134,7 @@ class Runner:
             raise
         except BaseException:  # whatever it is, and of any kind: nobody else waits for this thread
             log.exception("the work for all sequences broke off: their requests end, others are taken")
-            self._metrics.add(m.FAULTS, 1, m.ENDED_ALL)
+            self._metrics.fault(m.ENDED_ALL)
             self._begin_anew()
             raise
 

@@ -77,10 +77,10 @@ class Service:
         self._bind = bind
         self._policy = policy
         self._options = options
-        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
         self._closed, self._due = threading.Event(), threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
+        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout, self.metrics.fault)
         self._runner = Runner(engines, policy, options.limits, self.metrics)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
@@ -105,7 +105,9 @@ class Service:
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
         flushed = 0.0
-        over, late, told = (Survived(f"{what} failed") for what in ("requests that end", "late calls", "metrics"))
+        over, late, told = (
+            Survived(f"{what} failed", self.metrics.fault) for what in ("requests that end", "late calls", "metrics")
+        )
         while not self._closed.is_set():
             self._due.wait(WATCH_SECONDS)
             self._due.clear()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tandem_serving import metrics as m
+from tandem_serving import stuck
 from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import EngineError
 from tandem_serving.jobs import Job, Jobs
@@ -21,13 +22,18 @@ from tandem_serving.llmapi.session import Options, Session
 from tandem_serving.llmapi.statistics import State
 from unit.serving.answer import Answer
 
-FAILS, BREAKS, HANGS = b"fails", b"breaks", b"hangs"
+FAILS, BREAKS, PANICS, DROPPED, HANGS = b"fails", b"breaks", b"panics", b"dropped", b"hangs"
+FAILED = "the server failed at this request; its log says why"
 CODEC = Codec(
     encode=lambda text: list(text.encode()),
     decode=lambda ids: bytes(ids).decode(errors="replace"),
     longest_token=1,
     special=lambda words: {},
 )
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
 
 
 @dataclass
@@ -46,6 +52,10 @@ class FakeCall:
             raise EngineError("no blocks")
         if bytes(self.prompt.ids) == BREAKS:
             raise ZeroDivisionError
+        if bytes(self.prompt.ids) == PANICS:
+            raise Panic("out of bounds")
+        if bytes(self.prompt.ids) == DROPPED:
+            raise asyncio.CancelledError
         length = self.prompt.sampling["max_tokens"]
         for end in range(2, length + 2, 2):
             await asyncio.sleep(3600 if bytes(self.prompt.ids) == HANGS else 0.001)
@@ -207,7 +217,7 @@ def test_a_client_who_leaves_before_the_first_step_costs_the_engine_nothing(
 
 
 @pytest.mark.parametrize(
-    ("prompt", "message"), [(FAILS, "no blocks"), (BREAKS, "the server failed at this request; its log says why")]
+    ("prompt", "message"), [(FAILS, "no blocks"), (BREAKS, FAILED), (PANICS, FAILED), (DROPPED, FAILED)]
 )
 def test_a_sequence_that_fails_ends_its_request_alone(start: Start, prompt: bytes, message: str) -> None:
     site = start()
@@ -216,6 +226,35 @@ def test_a_sequence_that_fails_ends_its_request_alone(start: Start, prompt: byte
     sibling = next(call for call in site.engine.calls if bytes(call.prompt.ids) == HANGS)
     eventually(lambda: sibling.aborted, "the request's other sequence is aborted")
     assert other.wait().chunks[-1].text == "a" * 50
+    assert faults(site) == ({} if prompt == FAILS else {"request": 1})
+
+
+def faults(site: Site) -> dict[str, float]:
+    """Faults of the model's own, by what they ended."""
+    values = {labels[0][1]: n for (family, labels), n in site.session.metrics._values.items() if family is m.FAULTS}
+    return {ended: number for ended, number in values.items() if number}
+
+
+def test_what_ends_a_call_or_counts_it_costs_no_answer(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeCall, "abort", lambda call: 1 // 0)
+    monkeypatch.setattr(m.Metrics, "observe", lambda *_, **__: 1 // 0)
+    site = start()
+    assert site.ask(b"x").wait().error is None
+    assert faults(site) == {"none": 1}, "what could not be counted is not, either"
+
+
+def test_a_loop_that_breaks_off_ends_the_process(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sequences are on it."""
+    ended = threading.Event()
+    monkeypatch.setattr(stuck, "end_process", ended.set)
+    site = start()
+
+    def leave() -> None:
+        raise SystemExit
+
+    site.session._loop.call_soon_threadsafe(leave)
+    assert ended.wait(30)
+    threading.Thread(target=site.session._loop.run_forever, daemon=True).start()  # for the session's end
 
 
 @pytest.mark.parametrize(
@@ -349,3 +388,5 @@ def test_statistics_that_fail_cost_nothing_else(start: Start, caplog: pytest.Log
     eventually(lambda: "the engine's state cannot be told any more" in caplog.text, "noticed")
     assert site.ask(b"x").wait().chunks[-1].finish_reason == "length"
     assert site.session.healthy
+    site.engine.told = [lambda: State(requests=2, blocks=40, used=12)]
+    eventually(lambda: site.sink.values.get(ACTIVE) == 2, "it is told again once it can be")

@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from tandem_serving import inner_calls
 from tandem_serving.adapter.errors import plain_error
 from tandem_serving.calls import FloatArray, Output, Role, Served
-from tandem_serving.errors import EngineError
+from tandem_serving.errors import EngineError, Survived
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
 from tandem_serving.iterators import responses
@@ -82,6 +83,7 @@ class EngineModel:
         # Triton adds this class to pb_utils only once the model is initialized.
         self._memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
         self._stops = ThreadPoolExecutor(32, thread_name_prefix=f"stop-{role}")
+        self._unstopped = Survived("an engine call could not be stopped")
         self.sent = Sent()
 
     lengths = "request_output_len"
@@ -107,10 +109,11 @@ class EngineModel:
             preferred_memory=self._memory,
         )
         try:
-            found = list(responses(call)) if self._collector and rows == 1 else [call.exec()]
+            found = list(responses(call)) if self._collector and rows == 1 else [inner_calls.execute(call)]
         except pb_utils.TritonModelException as error:
             raise EngineError(f"{self.role} engine: {error}") from None
         for response in found:
+            inner_calls.learn(response)
             if response.has_error():
                 raise plain_error(response.error(), self.role)
         return found
@@ -121,14 +124,14 @@ class EngineModel:
 
     def close(self) -> None:
         """End the threads."""
-        self._stops.shutdown(wait=False, cancel_futures=True)
+        self._stops.shutdown(cancel_futures=True)
 
     def _stop(self, request_id: str) -> None:
         one = np.ones((1, 1), np.int32)
         tensors = [pb_utils.Tensor(name, one) for name in ("input_ids", "input_lengths", "request_output_len")]
         tensors.append(pb_utils.Tensor("stop", np.ones((1, 1), np.bool_)))
         # Whatever the answer says: the call's own response tells how it ended.
-        with contextlib.suppress(EngineError):
+        with self._unstopped, contextlib.suppress(EngineError):
             self.execute(request_id, tensors, _TOKENS)
 
 

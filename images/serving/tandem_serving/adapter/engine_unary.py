@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from tandem_serving import threads
 from tandem_serving.adapter.unary import STOP, Unary
-from tandem_serving.errors import EngineError
+from tandem_serving.errors import FAILED, EngineError
 from tandem_serving.forward import merge
 from tandem_serving.inputs import Array
 
@@ -42,13 +43,14 @@ class EngineUnary(Unary):
         for request in requests:
             inputs = {tensor.name(): tensor for tensor in request.inputs()}
             if STOP in inputs and inputs[STOP].as_numpy().any():
-                self._stopping.submit(self._stop_named, request)
+                self._stopping.submit(self._stop_named, request).add_done_callback(self._look_at)
             else:
                 super().execute([request])
 
     def finalize(self) -> None:
         """End the threads; the engine ends its own requests."""
-        self._stopping.shutdown(wait=False, cancel_futures=True)
+        with threads.ending():
+            self._stopping.shutdown(cancel_futures=True)
         super().finalize()
 
     def _no_stream(self) -> str:
@@ -81,12 +83,13 @@ class EngineUnary(Unary):
 
     def _stop_named(self, request: Any) -> None:
         """End what is under way by the request's id, and answer without outputs, as the engine does."""
-        error = None
+        error = pb_utils.TritonError(FAILED)
         try:
             with self._lock:
                 calls = [*self._under_way.get(request.request_id(), ())] if request.request_id() else []
             for call_id in calls:
                 self._stop(call_id, [self._with_row_length(tensor) for tensor in request.inputs()])
+            error = None
         except EngineError as raised:
             error = pb_utils.TritonError(str(raised))
         finally:

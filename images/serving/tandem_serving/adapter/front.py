@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import packing
+from tandem_serving import inner_calls, packing
 from tandem_serving.adapter.responder import TICKET
 from tandem_serving.adapter.response import BlsResponder
 from tandem_serving.chunks import Chunk
@@ -53,14 +53,18 @@ class Front:
         self._until = time.monotonic() + ASK_SECONDS  # it may have begun since the latest look
 
     def watch(self, left: Callable[[], None]) -> None:
-        """Find out which clients have left until `close`, and say so by `left`; run on a thread of its own.
+        """Find out which clients have left, until `close` or the server's end, and say so by `left`.
 
-        The question goes through Triton: whoever else waits for that, deadlines must not.
+        Run on a thread of its own: the question goes through Triton, and deadlines must not wait for that.
         """
         unknown = Survived("it is not known which clients are gone")
         while not self._closed.wait(LOOK_SECONDS):
             with unknown:
-                if self._look():
+                try:
+                    gone = self._look()
+                except inner_calls.ServerEndsError:
+                    return
+                if gone:
                     left()
 
     def close(self) -> None:
@@ -81,7 +85,8 @@ class Front:
             inputs=[pb_utils.Tensor("tickets", tickets)],
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         )
-        response = call.exec()
+        response = inner_calls.execute(call)
+        inner_calls.learn(response)
         if response.has_error():
             raise pb_utils.TritonModelException(response.error().message())
         (gone,) = response.output_tensors()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import adapter
+from tandem_serving import adapter, inner_calls, threads
 from tandem_serving import metrics as m
 from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
 from tandem_serving.adapter.metrics import TritonSink
@@ -65,7 +65,7 @@ class Unary:
         running = int(parameters.get("max_running_sequences") or "64")
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
         self._queue_timeout = queue_timeout(parameters)
-        self._metrics = m.Metrics((m.REFUSED,))
+        self._metrics = m.Metrics((m.REFUSED, m.FAULTS))
         self._line: Line[Any] = Line(self._queue_timeout)
         self._count = 0
         self._lock = threading.Lock()
@@ -77,8 +77,7 @@ class Unary:
         self._numbers = itertools.count()
         self._requests = ThreadPoolExecutor(running, thread_name_prefix="request")
         self._calls = ThreadPoolExecutor(running, thread_name_prefix="call")
-
-        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        self._watching = threads.start("watch", self._watch)
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; each is answered from its thread."""
@@ -96,10 +95,12 @@ class Unary:
             _refuse(request, full)
 
     def finalize(self) -> None:
-        """End the threads; the decoupled model ends its own requests."""
+        """End the threads; the decoupled model ends its own requests. None may call Triton once this returns."""
         self._closed.set()
-        self._requests.shutdown(wait=False, cancel_futures=True)
-        self._calls.shutdown(wait=False, cancel_futures=True)
+        with threads.ending():
+            self._requests.shutdown(cancel_futures=True)
+            self._calls.shutdown(cancel_futures=True)
+            self._watching.join()
 
     def _enter(self) -> bool:
         """Count a request, if there is room for it."""
@@ -111,12 +112,17 @@ class Unary:
     def _leave(self, done: Future[None]) -> None:
         with self._lock:
             self._count -= 1
+        self._look_at(done)
+
+    def _look_at(self, done: Future[None]) -> None:
+        """See how a thread's work ended, at which nobody else looks."""
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("a request broke off", exc_info=error)
+            self._metrics.fault(m.ENDED_REQUEST)
 
     def _watch(self) -> None:
         sink = TritonSink()
-        late, told = (Survived(f"{what} failed") for what in ("refusing a request", "metrics"))
+        late, told = (Survived(f"{what} failed", self._metrics.fault) for what in ("refusing a request", "metrics"))
         while not self._closed.wait(WATCH_SECONDS):
             for request, waited in self._line.late(time.monotonic()):
                 with late:
@@ -208,6 +214,7 @@ def _collect(call: Any) -> dict[str, Array]:
     row: dict[str, Array] = {}
     try:
         for response in responses(call):
+            inner_calls.learn(response)
             if response.has_error():
                 raise plain_error(response.error())
             row = row or {tensor.name(): tensor.as_numpy().copy() for tensor in response.output_tensors()}

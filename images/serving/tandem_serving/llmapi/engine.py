@@ -18,6 +18,7 @@ from tandem_serving.errors import EngineError, RequestError
 from tandem_serving.llmapi import dialect, statistics
 from tandem_serving.llmapi.chunks import Progress
 from tandem_serving.llmapi.request import Codec, Lora, Prompt, Request
+from tandem_serving.tokenizer import panics_as_errors
 
 log = logging.getLogger("tandem.llmapi")
 
@@ -125,11 +126,11 @@ def _codec(tokenizer: Any) -> Codec:
     encoder, encoding, decoding = copy.deepcopy(tokenizer), threading.Lock(), threading.Lock()
 
     def encode(text: str) -> list[int]:
-        with encoding:
+        with encoding, panics_as_errors():
             return list(encoder.encode(text))
 
     def decode(ids: list[int]) -> str:
-        with decoding:
+        with decoding, panics_as_errors():
             # Without the clean-up of spaces, which would change text that was sent already.
             return str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 

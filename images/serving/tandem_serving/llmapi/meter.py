@@ -6,8 +6,11 @@ import time
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
+from tandem_serving.errors import Survived
 from tandem_serving.llmapi.chunks import Progress
 from tandem_serving.llmapi.request import Prompt
+
+_UNCOUNTED = Survived("a sequence could not be counted")
 
 
 @dataclass
@@ -21,6 +24,15 @@ class Meter:
 
     def count(self, progress: Progress, streamed: bool) -> None:
         """Count the tokens that are new."""
+        with _UNCOUNTED:
+            self._count(progress, streamed)
+
+    def finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
+        """Count the whole; of speculation what the engine tells."""
+        with _UNCOUNTED:
+            self._finish(prompt, progress, speculates)
+
+    def _count(self, progress: Progress, streamed: bool) -> None:
         now, new = time.monotonic(), len(progress.ids) - self._tokens
         if not new:
             return
@@ -32,8 +44,7 @@ class Meter:
         self._told = now
         self._tokens = len(progress.ids)
 
-    def finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
-        """Count the whole; of speculation what the engine tells."""
+    def _finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
         self.metrics.add(m.PROMPT_TOKENS, len(prompt.ids))
         self.metrics.observe(m.LATENCY, time.monotonic() - self.arrived)
         figures = progress.figures

@@ -34,6 +34,7 @@ from tandem_serving.llmapi.engine import stopped
 from tandem_serving.llmapi.meter import Meter
 from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
 from tandem_serving.llmapi.statistics import State
+from tandem_serving.threads import start as start_thread
 
 log = logging.getLogger("tandem.llmapi")
 
@@ -89,18 +90,18 @@ class Session:
         self.healthy = True
         # What an engine tells of speculation shows with its first answers.
         self.metrics = m.Metrics(m.ALWAYS)
+        self._unaborted = Survived("a sequence could not be given up", self.metrics.fault)
         self._engine = engine
         self._parser = parser
         self._options = options
-        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout)
+        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout, self.metrics.fault)
         self._delivery: Delivery[None] = Delivery(threads=2)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._sequences = 0
         self._tasks: dict[asyncio.Task[None], Job[Chunk]] = {}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="llmapi", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("llmapi", self._loop.run_forever)
         self._follower = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
@@ -127,7 +128,9 @@ class Session:
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
         looked = 0.0
-        over, slow = (Survived(f"{what} failed") for what in ("requests that end", "health and metrics"))
+        over, slow = (
+            Survived(f"{what} failed", self.metrics.fault) for what in ("requests that end", "health and metrics")
+        )
         while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
             with over:
@@ -174,9 +177,14 @@ class Session:
             task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        job = self._tasks.pop(task)
         with self._lock:
             self._sequences -= 1
+        # Whatever `_run` let through, be it no Exception; a task is cancelled where its request is over.
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None and not job.over:
+            log.error("a sequence broke off", exc_info=error)
+            self._broke_off(job)
 
     async def _run(self, job: Job[Chunk], request: Request, prompt: Prompt) -> None:
         try:
@@ -185,7 +193,7 @@ class Session:
             self._fail(job, error)
         except Exception:  # whatever it is, the client must hear of it, and nobody else
             log.exception("a sequence broke off")
-            self._fail(job, EngineError(FAILED))
+            self._broke_off(job)
 
     async def _generate(self, job: Job[Chunk], request: Request, prompt: Prompt) -> None:
         writer = Writer(prompt, request, self._engine.codec.decode)
@@ -201,7 +209,8 @@ class Session:
                     meter.finish(prompt, progress, self._options.speculates)
                     return
         finally:
-            call.abort()
+            with self._unaborted:  # what was generated is right all the same
+                call.abort()
 
     def _send(self, job: Job[Chunk], chunk: Chunk) -> None:
         def deliver() -> None:
@@ -209,9 +218,14 @@ class Session:
                 job.send(chunk)
             except Exception:  # of Triton's sender, whatever it is: deliveries to others must go on
                 log.exception("a response could not be sent")
-                self._fail(job, EngineError(FAILED))
+                self._broke_off(job)
 
         self._delivery.put(job, deliver)
+
+    def _broke_off(self, job: Job[Chunk]) -> None:
+        """End a request for a fault of ours."""
+        self.metrics.fault(m.ENDED_REQUEST)
+        self._fail(job, EngineError(FAILED))
 
     def _fail(self, job: Job[Chunk], error: ServingError) -> None:
         """End a request with all its sequences."""
@@ -233,16 +247,15 @@ class Session:
     async def _follow(self) -> None:
         """Tell the engine's state while sequences run; then, that they hold nothing."""
         state = None
-        try:
-            while True:
-                await asyncio.sleep(STATE_SECONDS)
+        untold = Survived("the engine's state cannot be told any more; requests are not affected", self.metrics.fault)
+        while True:
+            await asyncio.sleep(STATE_SECONDS)
+            with untold:  # whatever is wrong with the engine's statistics: requests go on without
                 if self._sequences:
                     async for state in self._engine.states():
                         self._tell(state)
                 if state and not self._sequences:
                     self._tell(replace(state, requests=0, used=0))
-        except Exception:  # of the engine's statistics, whatever it is: requests go on without
-            log.exception("the engine's state cannot be told any more; requests are not affected")
 
     def _tell(self, state: State) -> None:
         for (family, labels), value in state.gauges().items():

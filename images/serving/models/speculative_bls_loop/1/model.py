@@ -5,10 +5,10 @@ Clients know it by the front (`images/serving/front`), which passes their reques
 
 import logging
 import sys
-import threading
+from functools import partial
 from typing import Any
 
-from tandem_serving import adapter, settings
+from tandem_serving import adapter, settings, threads
 from tandem_serving.adapter.front import Front
 from tandem_serving.adapter.metrics import TritonSink
 from tandem_serving.adapter.responder import dispatch
@@ -27,11 +27,10 @@ class TritonPythonModel:
             sys.setswitchinterval(0.0002)
         self._service, self._engines = adapter.build_service(config)
         self._front = Front(config.clients_model)
-        for name, watch, argument in (
-            ("watch", self._service.watch, TritonSink()),
-            ("clients", self._front.watch, self._service.wake),
-        ):
-            threading.Thread(target=watch, args=(argument,), name=name, daemon=True).start()
+        self._threads = [
+            threads.start("watch", partial(self._service.watch, TritonSink())),
+            threads.start("clients", partial(self._front.watch, self._service.wake)),
+        ]
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
@@ -39,8 +38,11 @@ class TritonPythonModel:
             dispatch(self._service, request, self._front.responder(request))
 
     def finalize(self) -> None:
-        """End all requests and threads."""
-        self._front.close()
-        self._service.close()
-        for engine in self._engines:
-            engine.close()
+        """End all requests and threads: none of them may call Triton once this returns."""
+        with threads.ending():
+            self._front.close()
+            self._service.close()
+            for engine in self._engines:
+                engine.close()
+            for thread in self._threads:
+                thread.join()

@@ -1,13 +1,16 @@
 """Triton entry of the LLM-API model, `tensorrt_llm` in the repository: decoupled, streams and batches."""
 
 import logging
-import threading
+from functools import partial
 from typing import Any
 
-from tandem_serving import adapter
+from tandem_serving import adapter, threads
 from tandem_serving.adapter.llmapi import LlmApiResponder, open_session
 from tandem_serving.adapter.metrics import TritonSink
 from tandem_serving.adapter.responder import dispatch
+
+ENGINE_CLOSE_SECONDS = 60.0
+"""For the engine, too, whose processes give their memory back."""
 
 
 class TritonPythonModel:
@@ -17,8 +20,7 @@ class TritonPythonModel:
         """Start the engine that config.pbtxt's parameters describe."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         self._session = open_session(adapter.parameters(args))
-        watch = threading.Thread(target=self._session.watch, args=(TritonSink(),), name="watch", daemon=True)
-        watch.start()
+        self._watch = threads.start("watch", partial(self._session.watch, TritonSink()))
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the session's threads."""
@@ -30,5 +32,7 @@ class TritonPythonModel:
         return self._session.healthy
 
     def finalize(self) -> None:
-        """End all requests, the engine and the threads."""
-        self._session.close()
+        """End all requests, the engine and the threads: none of them may call Triton once this returns."""
+        with threads.ending(ENGINE_CLOSE_SECONDS):
+            self._session.close()
+            self._watch.join()
