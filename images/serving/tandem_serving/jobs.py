@@ -154,7 +154,10 @@ def send(parcels: Iterable[Parcel[P]], count: Callable[[], object] = lambda: Non
     """
     wave: list[Parcel[P]] = []
     for parcel in parcels:
-        if parcel.job.responder.carrier(parcel.piece) is not None:
+        packs = False
+        with _failing([parcel.job], count):
+            packs = parcel.job.responder.carrier(parcel.piece) is not None
+        if packs:
             wave.append(parcel)
         else:
             _send_wave(wave, count)  # an earlier piece of the same request may be in it
@@ -165,7 +168,11 @@ def send(parcels: Iterable[Parcel[P]], count: Callable[[], object] = lambda: Non
 
 
 def _send_wave(parcels: Sequence[Parcel[P]], count: Callable[[], object]) -> None:
-    admitted = [(job, piece, last) for job, piece in parcels if (last := job.admit(piece)) is not None]
+    admitted: list[tuple[Job[P], P, bool]] = []
+    for job, piece in parcels:
+        with _failing([job], count):
+            if (last := job.admit(piece)) is not None:
+                admitted.append((job, piece, last))
     wave = [(job.responder, piece, last) for job, piece, last in admitted]
     with _failing([job for job, _, _ in admitted], count):
         any(job.carry(piece, wave) for job, piece, _ in admitted)  # the first one that is still open

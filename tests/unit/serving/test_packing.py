@@ -145,3 +145,18 @@ def test_a_wave_that_cannot_be_sent_is_everybody_s_error(caplog: pytest.LogCaptu
     assert clients.send(("a", piece("1")), ("b", piece("2"))) == []
     assert [len(clients.clients[name].errors) for name in ("a", "b", "c")] == [1, 1, 0]
     assert "a response could not be sent" in caplog.text
+
+
+@pytest.mark.parametrize("asked", ["carrier", "cancelled"])
+def test_a_request_about_which_nothing_can_be_found_out_costs_no_other_its_piece(
+    asked: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others' pieces were lost, silently: later ones followed."""
+    clients, counted = Clients("a", "b"), list[int]()
+    setattr(clients.clients["a"], asked, lambda *_: 1 // 0)
+    pieces = [("b", piece("1")), ("a", piece("2", "stop")), ("b", piece("3"))]
+    send([Parcel(clients.jobs[name], each) for name, each in pieces], lambda: counted.append(1))
+    assert "".join(text for _, wave in clients.sent for _, text, _ in wave) == "13"
+    assert [len(clients.clients[name].errors) for name in ("a", "b")] == [1, 0]
+    assert counted == [1]
+    assert "a response could not be sent" in caplog.text
