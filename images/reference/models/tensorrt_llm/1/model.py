@@ -141,6 +141,9 @@ class Gauges:
         return self._metrics[family, kind]
 
 
+CLOSE_SECONDS = 5.0  # for the watch to end in
+
+
 class TritonPythonModel:
     """The class that Triton's Python backend looks for."""
 
@@ -159,7 +162,8 @@ class TritonPythonModel:
         self._exchanges: list[Exchange] = []
         self._lock = threading.Lock()
         self._finished = threading.Event()
-        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        self._watching = threading.Thread(target=self._watch, name="watch", daemon=True)
+        self._watching.start()
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses come from the engine's thread."""
@@ -203,13 +207,20 @@ class TritonPythonModel:
     def _watch(self) -> None:
         """Cancel what clients have given up, so that its place goes to others; tell the engine's state."""
         while not self._finished.wait(self._period):
-            self._gauges.update(self._engine.statistics)
-            for exchange in self._open_exchanges():
-                if not exchange.cancelled and exchange.abandoned():
-                    log.info("request %r was given up by its client", exchange.request_id)
-                    self._cancel(exchange)
+            try:
+                self._look()
+            except Exception:  # whatever it is: of others that are given up it must still hear
+                log.exception("the watch for cancelled requests failed; it goes on")
+
+    def _look(self) -> None:
+        self._gauges.update(self._engine.statistics)
+        for exchange in self._open_exchanges():
+            if not exchange.cancelled and exchange.abandoned():
+                log.info("request %r was given up by its client", exchange.request_id)
+                self._cancel(exchange)
 
     def finalize(self) -> None:
         """End all requests and threads."""
         self._finished.set()
+        self._watching.join(CLOSE_SECONDS)
         self._engine.close()
