@@ -123,6 +123,9 @@ class ReportsSettings(StrictWire):
     figures."""
     ca_file: str = ""
     """PEM file of the authority of its certificate, read anew each time; empty: the system's."""
+    token_file: str = ""
+    """File with a token for the audience metrics.serving.tandem.dev, read anew each time; empty: none is sent. The
+    operator's own token, which opens the API server, is not for others."""
     poll_seconds: Annotated[float, Field(ge=0.1)] = 15
     """Time between readings; each is one request for all services."""
 
