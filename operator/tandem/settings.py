@@ -28,7 +28,7 @@ class Profile(StrictWire):
     tensorrt_llm_version: str = ""
     """Version of TensorRT-LLM in the image, e.g. 1.2.1; empty: it has none."""
     verified: bool = False
-    """Whether Tandem's own tests ran this image; the documentation says which did not."""
+    """Whether tests ran this image: Tandem's own, or yours where the profile is. Services of others are warned."""
     modes: list[Mode]
     """Serving stacks that the image has."""
     decoding_types: dict[Mode, list[DecodingType]]

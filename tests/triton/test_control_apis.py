@@ -73,7 +73,8 @@ class Pod(TritonServer):
 
 @pytest.fixture(scope="module")
 def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
-    with Pod(tmp_path_factory.mktemp("pod")) as made:
+    made = Pod(tmp_path_factory.mktemp("pod"))
+    with made:
         yield made
 
 
@@ -148,6 +149,7 @@ def test_what_clients_need_stays_open(pod: Pod) -> None:
     assert (status, json.loads(text)["outputs"][0]["data"]) == (200, [7])
     for path in ("/v2", "/v2/health/live", "/v2/health/ready", *(f"/v2/models/echo{x}" for x in ("", "/ready"))):
         assert pod.ask("GET", path)[0] == 200, path
+    assert json.loads(pod.ask("GET", "/v2")[1])["version"] == "2.51.0", "24.10, as profile `reference` says"
     with triton.InferenceServerClient(pod.grpc_url) as client:
         assert client.is_server_ready()
         assert client.get_model_metadata("echo").name == "echo"
