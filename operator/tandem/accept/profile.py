@@ -19,7 +19,12 @@ def triton_release(spec: ServiceSpec, profile: Profile) -> str:
     """
     if found := _NVIDIA_IMAGE.search(spec.runtime.image or profile.image):
         return found[1]
-    return "" if spec.runtime.image else profile.triton_version
+    return "" if _own_image(spec, profile) else profile.triton_version
+
+
+def _own_image(spec: ServiceSpec, profile: Profile) -> str:
+    """The service's image where it is not the profile's; empty: the profile's serves."""
+    return "" if spec.runtime.image == profile.image else spec.runtime.image
 
 
 def _mode(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -75,8 +80,8 @@ def _collects(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return Refusal(
         "EngineCallsNotInTriton",
         f"profile {profile.name!r} has engineCalls Collected, and the image has Triton {version}: before"
-        f" {_COLLECTS_SINCE} an error of one sequence loses the answers of the others; set the profile's engineCalls to"
-        " Single in the Helm value `profiles`, or write another profile",
+        f" {_COLLECTS_SINCE} an error of one sequence loses the answers of the others; set the profile's engineCalls"
+        " to Single in the Helm value `profiles`, or write another profile",
     )
 
 
@@ -92,7 +97,7 @@ def _warn_security(spec: ServiceSpec, profile: Profile) -> str | None:
 
 
 def _warn_unverified(spec: ServiceSpec, profile: Profile) -> str | None:
-    if profile.verified and not spec.runtime.image:
+    if profile.verified and not _own_image(spec, profile):
         return None
     return (
         f"{_place(spec, profile)} is not verified: Tandem's tests never ran it on its hardware; try your models on it"
@@ -102,7 +107,8 @@ def _warn_unverified(spec: ServiceSpec, profile: Profile) -> str | None:
 
 def _place(spec: ServiceSpec, profile: Profile) -> str:
     """Where the image is written, for messages."""
-    return f"runtime.image {spec.runtime.image}" if spec.runtime.image else f"profile {profile.name!r}"
+    image = _own_image(spec, profile)
+    return f"runtime.image {image}" if image else f"profile {profile.name!r}"
 
 
 def _release(version: str) -> tuple[int, ...]:

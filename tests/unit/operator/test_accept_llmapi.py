@@ -287,6 +287,7 @@ def test_an_image_of_the_services_own_is_looked_at(settings: Settings) -> None:
     [
         (True, "", None),
         (False, "", "profile 'trtllm-26.07' is not verified"),
+        (True, "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3", None),
         (True, "registry.example/own:1", "runtime.image registry.example/own:1 is not verified"),
     ],
 )
