@@ -176,7 +176,11 @@ def _record(
             detail = f"{step.task.name(service.name)} names no folder: check that fetcherImage is of this version"
             steps[role] = Step(step.task, Outcome(Stage.BROKEN, detail=detail))
     distinct = list({step.task.digest: step for step in steps.values()}.values())
-    return (fresh.model_copy(update={"fetched": folders}) if len(folders) == len(tasks) else None), distinct
+    if len(folders) < len(tasks):
+        return None, distinct
+    fresh = fresh.model_copy(update={"fetched": folders})
+    # What a newer operator only says otherwise of a profile makes no other revision: its ConfigMap is immutable.
+    return known.get(render(fresh).digest, fresh), distinct
 
 
 def _revision_steps(

@@ -162,7 +162,6 @@ def speculation_status(report: ServiceReport) -> SpeculationStatus | None:
         observed_at=report.observed_at,
         advice=SpeculationAdvice(
             draft_len_schedule=list(advice.draft_len_schedule) or None,
-            max_concurrency=advice.max_concurrency,
             gain=round(advice.gain, 2),
             message=advice.message[:1024],
         )
@@ -225,7 +224,7 @@ def _asks_otherwise(before: AutoscalingStatus | None, now: AutoscalingStatus | N
 
 def _steps(status: SpeculationStatus) -> object:
     """What is advised, without the gain, which moves all the time."""
-    return status.advice and (status.advice.draft_len_schedule, status.advice.max_concurrency)
+    return status.advice and status.advice.draft_len_schedule
 
 
 def _moved(before: float | None, now: float | None, least: float) -> bool:

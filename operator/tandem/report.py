@@ -96,7 +96,6 @@ class ScheduleAdvice(Wire):
     """A draft length schedule (mode LLMAPI) that would serve better; a person or git applies it."""
 
     draft_len_schedule: tuple[DraftLenStep, ...] = ()
-    max_concurrency: int | None = None
     gain: float
     """Expected tokens a second beside those of today, e.g. 1.12."""
     message: str

@@ -28,7 +28,7 @@ class Profile(StrictWire):
     tensorrt_llm_version: str = ""
     """Version of TensorRT-LLM in the image, e.g. 1.2.1; empty: it has none."""
     verified: bool = False
-    """Whether Tandem's own tests ran this image; the documentation says which did not."""
+    """Whether tests ran this image: Tandem's own, or yours where the profile is. Services of others are warned."""
     modes: list[Mode]
     """Serving stacks that the image has."""
     decoding_types: dict[Mode, list[DecodingType]]
@@ -123,6 +123,9 @@ class ReportsSettings(StrictWire):
     figures."""
     ca_file: str = ""
     """PEM file of the authority of its certificate, read anew each time; empty: the system's."""
+    token_file: str = ""
+    """File with a token for the audience metrics.serving.tandem.dev, read anew each time; empty: none is sent. The
+    operator's own token, which opens the API server, is not for others."""
     poll_seconds: Annotated[float, Field(ge=0.1)] = 15
     """Time between readings; each is one request for all services."""
 

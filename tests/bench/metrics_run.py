@@ -37,6 +37,7 @@ from cluster.ports import free_port
 from integration.metrics_server import telling_cluster
 from integration.pages import PORT
 from tandem import names
+from tandem.metrics_api.authentication import AUDIENCE
 from tandem.telemetry.source import Target
 
 REPOSITORY = Path(__file__).parents[2]
@@ -124,7 +125,7 @@ class Server:
         secret = json.loads(run("get", "secret", "tandem-metrics-certificate", "-n", SYSTEM, "-o", "json"))
         context = ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
         context.check_hostname = False  # it is asked by its address here
-        return run("create", "token", "reader").strip(), context
+        return run("create", "token", "reader", f"--audience={AUDIENCE}").strip(), context
 
 
 async def ask(session: aiohttp.ClientSession, url: str, waited: list[float]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 from cluster import binaries
 from cluster.core import Cluster
 from cluster.ports import free_port
+from tandem.metrics_api.authentication import AUDIENCE
 
 from .conftest import PATIENCE, STAGES, Namespace, wait_for
 from .pages import host_address, loopback_stage
@@ -99,9 +100,10 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
 
-    def token(self, account: str) -> str:
-        """Of a ServiceAccount in the release's namespace."""
-        return self.release.kubectl("create", "token", account).strip()
+    def token(self, account: str, audience: str = AUDIENCE) -> str:
+        """Of a ServiceAccount in the release's namespace; for the API server where the audience is empty."""
+        asked = [f"--audience={audience}"] if audience else []
+        return self.release.kubectl("create", "token", account, *asked).strip()
 
 
 def held(release: Release, key: str) -> str:

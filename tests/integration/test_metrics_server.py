@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ClusterError
+from tandem.metrics_api.authentication import AUDIENCE
 
 from .at_once import created_at_once
 from .conftest import AuditLog, Namespace, wait_for
@@ -177,6 +178,23 @@ def test_without_metrics_replicas_are_held(team: Namespace, load: Load, server: 
         wait_for("a change", lambda: replicas(team) != held, 12)
     load.cut = False
     wait_scaling(team, server, "True")
+
+
+OF_OPERATOR = [
+    # why, audience of the operator's token, status
+    ("one for the API server is refused", "", 401),
+    ("one for somebody else is refused", "vault", 401),
+    ("one for the metrics server is taken", AUDIENCE, 200),
+]
+
+
+@pytest.mark.parametrize(("audience", "status"), [o[1:] for o in OF_OPERATOR], ids=[o[0] for o in OF_OPERATOR])
+def test_a_token_must_be_for_the_metrics_server(team: Namespace, server: Server, audience: str, status: int) -> None:
+    """Reviewed by the API server itself."""
+    wait_for("reports", lambda: server.probe("/readyz").startswith("ok"))
+    code, body = server.get("/v1/services", server.token("tandem-operator", audience))
+    assert code == status, body
+    assert status == 200 or f"--audience={AUDIENCE}" in json.dumps(body)
 
 
 DIRECT = [

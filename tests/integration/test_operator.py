@@ -17,7 +17,7 @@ def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -
     namespace.wait("Ready", "True")
     assert namespace.conditions() == {
         "Ready": "True/ServersAnswer",
-        "SpecAccepted": "True/Accepted",
+        "SpecAccepted": "True/AcceptedWithWarnings",
         "ModelsReady": "True/FilesFound",
         "PairCompatible": "True/TokenizersEqual",
         "Available": "True/ServersAnswer",

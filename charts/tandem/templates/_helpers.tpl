@@ -146,7 +146,7 @@ app.kubernetes.io/component: metrics
 {{- with include "tandem.metrics.prometheus" . | fromYaml }}{{ $_ := set $server "prometheus" . }}{{ end -}}
 {{- $_ := set $settings "metricsServer" $server -}}
 {{- $url := printf "https://%s.%s.svc" (include "tandem.metrics" .) .Release.Namespace -}}
-{{- $_ := set $settings "reports" (dict "url" $url "caFile" "/etc/tandem-metrics/ca.crt") -}}
+{{- $_ := set $settings "reports" (dict "url" $url "caFile" "/etc/tandem-metrics/ca.crt" "tokenFile" "/etc/tandem-metrics/token") -}}
 {{- end -}}
 {{- $keda := dict -}}
 {{- if include "tandem.metrics.enabled" . }}{{ $_ := set $keda "authentication" (include "tandem.metrics" .) }}{{ end -}}

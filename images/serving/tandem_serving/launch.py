@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tandem_serving import dead_models, drain, kv_cache, mpi, ranks
+from tandem_serving import control, dead_models, drain, kv_cache, mpi, ranks
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.errors import Survived
 
@@ -224,6 +224,9 @@ def serve(revision: Path, models: Path) -> int:
     if plan.group:
         environment.update(_meet_workers(plan.group))
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
+    print(f"{', '.join(control.CONTROL)}: answered with the key in {models / control.KEY_FILE}", flush=True)
+    # Only now: the key is not for the log.
+    command = control.restricted(command, control.write_key(models))
     return run(command, environment, lambda: _finish(plan.drain))
 
 

@@ -167,8 +167,8 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if spec.speculation.decoding_type is DecodingType.MTP and profile.llm_args == "1.2":
         return Refusal(
             "ScheduleNotInProfile",
-            f"profile {profile.name!r} has TensorRT-LLM 1.2, whose MTP has a fixed draft length: write"
-            " speculation.maxConcurrency instead of draftLenSchedule, or another profile",
+            f"profile {profile.name!r} has TensorRT-LLM 1.2, whose MTP has a fixed draft length: remove"
+            " speculation.draftLenSchedule, or write another profile",
         )
     return None
 
@@ -193,6 +193,26 @@ def _warn_schedule(spec: ServiceSpec, profile: Profile) -> str | None:
     return (
         "speculation.draftLenSchedule: TensorRT-LLM 1.2 follows it for DraftTarget and NGram; with"
         f" {spec.speculation.decoding_type} it may keep maxDraftLen at every load"
+    )
+
+
+def _warn_stale(spec: ServiceSpec, profile: Profile) -> str | None:
+    """By https://github.com/NVIDIA/TensorRT-LLM/pull/16888; n-grams and the user's drafter have no state there."""
+    stateless = spec.speculation.decoding_type in (DecodingType.NONE, DecodingType.NGRAM, DecodingType.USER_PROVIDED)
+    two_engines = spec.speculation.eagle3 is not None and not spec.speculation.eagle3.one_model
+    if stateless or two_engines or profile.llm_package != "tensorrt_llm":
+        return None
+    most, limit = spec.serving.max_batch_size, spec.speculation.max_concurrency
+    steps = spec.speculation.draft_len_schedule or []
+    if limit is not None and limit < most:
+        where = f"speculation.maxConcurrency {limit} drafts nothing above {limit} requests at once"
+    elif steps and (steps[-1].max_batch_size < most or any(step.draft_len == 0 for step in steps)):
+        where = "speculation.draftLenSchedule drafts nothing at some loads"
+    else:
+        return None
+    return (
+        f"{where}: a drafter in TensorRT-LLM's engine goes stale meanwhile, and requests that go on afterwards get"
+        f" hardly a token accepted until they end; draft 1 or more at every load up to serving.maxBatchSize ({most})"
     )
 
 
@@ -239,5 +259,5 @@ RULES: tuple[Rule, ...] = tuple(
     )
 )
 WARNINGS: tuple[Warn, ...] = tuple(
-    _in_mode(warn) for warn in (_warn_lora, _warn_schedule, _warn_threshold, _warn_tree)
+    _in_mode(warn) for warn in (_warn_lora, _warn_schedule, _warn_stale, _warn_threshold, _warn_tree)
 )

@@ -1,11 +1,30 @@
 """Can the profile run the spec at all?"""
 
+import re
+
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import Mode, ServiceSpec
 from tandem.settings import Profile
 
 _SECURITY_FLOOR = "26.07"  # NVIDIA's bulletins up to CVE-2026-47627
 _COLLECTS_SINCE = "25.04"  # errors have their call's id: `InferResponse::SaveToSharedMemory` of the Python backend
+_NVIDIA_IMAGE = re.compile(r"(?:^|/)tritonserver:(\d{2}\.\d{2})(?![\d.])")
+"""NVIDIA's images, and copies of them in other registries, have the release in their tag."""
+
+
+def triton_release(spec: ServiceSpec, profile: Profile) -> str:
+    """Release of Triton in the image that serves, such as 26.07; empty: not known.
+
+    It is in the tags of NVIDIA's images; of others the profile says it, but not of what `runtime.image` replaces.
+    """
+    if found := _NVIDIA_IMAGE.search(spec.runtime.image or profile.image):
+        return found[1]
+    return "" if _own_image(spec, profile) else profile.triton_version
+
+
+def _own_image(spec: ServiceSpec, profile: Profile) -> str:
+    """The service's image where it is not the profile's; empty: the profile's serves."""
+    return "" if spec.runtime.image == profile.image else spec.runtime.image
 
 
 def _mode(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -54,26 +73,42 @@ def _image(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 
 def _collects(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    version = profile.triton_version
+    version = triton_release(spec, profile)
     used = profile.engine_calls == "Collected" and spec.runtime.mode is Mode.BLS and spec.draft is not None
     if not used or not version or _release(version) >= _release(_COLLECTS_SINCE):
         return None
     return Refusal(
         "EngineCallsNotInTriton",
-        f"profile {profile.name!r} has engineCalls Collected and Triton {version}: before {_COLLECTS_SINCE} an"
-        " error of one sequence loses the answers of the others; set the profile's engineCalls to Single in the Helm"
-        " value `profiles`, or write another profile",
+        f"profile {profile.name!r} has engineCalls Collected, and the image has Triton {version}: before"
+        f" {_COLLECTS_SINCE} an error of one sequence loses the answers of the others; set the profile's engineCalls"
+        " to Single in the Helm value `profiles`, or write another profile",
     )
 
 
 def _warn_security(spec: ServiceSpec, profile: Profile) -> str | None:
-    version = profile.triton_version
-    if not version or _release(version) >= _release(_SECURITY_FLOOR):
+    version = triton_release(spec, profile)
+    if version and _release(version) >= _release(_SECURITY_FLOOR):
+        return None
+    has = f"has Triton {version}" if version else "does not say which release of Triton it has"
+    return (
+        f"{_place(spec, profile)} {has}: releases before {_SECURITY_FLOOR} have known vulnerabilities; write a newer"
+        " profile or image, or let trusted clients alone connect (serving.access.from)"
+    )
+
+
+def _warn_unverified(spec: ServiceSpec, profile: Profile) -> str | None:
+    if profile.verified and not _own_image(spec, profile):
         return None
     return (
-        f"profile {profile.name!r} has Triton {version}: releases before {_SECURITY_FLOOR} have known"
-        " vulnerabilities; write a newer profile"
+        f"{_place(spec, profile)} is not verified: Tandem's tests never ran it on its hardware; try your models on it"
+        " before you rely on it"
     )
+
+
+def _place(spec: ServiceSpec, profile: Profile) -> str:
+    """Where the image is written, for messages."""
+    image = _own_image(spec, profile)
+    return f"runtime.image {image}" if image else f"profile {profile.name!r}"
 
 
 def _release(version: str) -> tuple[int, ...]:
@@ -81,4 +116,4 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 RULES: tuple[Rule, ...] = (_mode, _decoding_type, _tensor_parallel, _collects, _image)
-WARNINGS: tuple[Warn, ...] = (_warn_security,)
+WARNINGS: tuple[Warn, ...] = (_warn_security, _warn_unverified)

@@ -161,7 +161,7 @@ def _advice(found: set[Outcome]) -> str:
         return ": write speculation.decodingType: None, or another draft"
     if Outcome.HARMS in found:
         return (
-            ": let the draft length follow the load (speculation.adaptive in mode BLS; draftLenSchedule or"
-            " maxConcurrency in mode LLMAPI)"
+            ": let the draft length follow the load (speculation.adaptive in mode BLS; draftLenSchedule in mode"
+            " LLMAPI)"
         )
     return ": measure for longer (--seconds, --repeats)" if Outcome.UNCLEAR in found else ""

@@ -2,6 +2,10 @@
 
 It is advice: a change of the schedule is a new revision of the service, so a person or git applies it, and it is
 given only when it is worth that, for some time, and not taken back at once.
+
+It drafts one token at least, at every load: where TensorRT-LLM drafts none, as it does above `maxConcurrency`, its
+drafters go stale, and acceptance collapses for what is left of each request.
+https://github.com/NVIDIA/TensorRT-LLM/pull/16888
 """
 
 import math
@@ -28,7 +32,7 @@ MOST_DOUBT = 0.25
 # After so many seconds a load that was seen counts half.
 HALF_LIFE = 3600.0
 MOST_STEPS = 16
-# Types whose draft length follows a schedule in every TensorRT-LLM that Tandem knows; others know maxConcurrency.
+# Types whose draft length follows a schedule in every TensorRT-LLM that Tandem knows; for others nothing is advised.
 FOLLOW_SCHEDULE = (DecodingType.DRAFT_TARGET, DecodingType.NGRAM)
 
 
@@ -63,14 +67,12 @@ class Proposal:
 
 def propose(model: Model, spec: ServiceSpec, today: Lengths, loads: Loads) -> Proposal | None:
     """What would be best at the loads seen; None where there is nothing to choose."""
-    if spec.runtime.mode is not Mode.LLMAPI or not today.maximum or not model.known or not loads.weights:
+    follows = spec.runtime.mode is Mode.LLMAPI and spec.speculation.decoding_type in FOLLOW_SCHEDULE
+    if not follows or not today.maximum or not model.known or not loads.weights:
         return None
     most = spec.serving.max_batch_size
     table = {k: model.curve(most, _fixed(k, most)) for k in range(today.maximum + 1)}
-    if spec.speculation.decoding_type in FOLLOW_SCHEDULE:
-        steps = _schedule(table, today.maximum, most)
-    else:
-        steps = _concurrency(table, today.maximum, most)
+    steps = _schedule(table, today.maximum, most)
     return _compare(model, table, today, Lengths(0, today.maximum, adaptive=False, steps=steps), loads)
 
 
@@ -79,9 +81,9 @@ def _fixed(k: int, most: int) -> Lengths:
 
 
 def _schedule(table: dict[int, Curve], first: int, most: int) -> tuple[DraftLenStep, ...]:
-    """The best length at each load, with as few steps as lose little. The first drafts `first`: TensorRT-LLM's rule;
-    loads beyond those that can be judged keep the last one."""
-    itl = np.stack([table[k].itl for k in sorted(table)])
+    """The best length above 0 at each load, with as few steps as lose little. The first drafts `first`:
+    TensorRT-LLM's rule; loads beyond those that can be judged keep the last one."""
+    itl = np.stack([table[k].itl for k in range(1, first + 1)])
     tolerance = TOLERANCE
     while len(steps := _steps(itl, first, most, tolerance)) > MOST_STEPS:
         tolerance *= 2
@@ -91,23 +93,15 @@ def _schedule(table: dict[int, Curve], first: int, most: int) -> tuple[DraftLenS
 def _steps(
     itl: np.ndarray[tuple[int, ...], np.dtype[np.float64]], first: int, most: int, tolerance: float
 ) -> tuple[DraftLenStep, ...]:
+    """`itl`: seconds a token, by draft length from 1 on and load from 1 on."""
     ends: list[DraftLenStep] = []
     k = first
     for rows in range(2, itl.shape[1] + 1):
         at = itl[:, rows - 1]
-        if at[k] > (1 + tolerance) * at.min():
+        if at[k - 1] > (1 + tolerance) * at.min():
             ends.append(DraftLenStep(max_batch_size=rows - 1, draft_len=k))
-            k = int(at.argmin())
-    if k or not ends:
-        ends.append(DraftLenStep(max_batch_size=most, draft_len=k))
-    return tuple(ends)
-
-
-def _concurrency(table: dict[int, Curve], longest: int, most: int) -> tuple[DraftLenStep, ...]:
-    """The longest draft up to the last load at which it beats none."""
-    better = np.flatnonzero(table[longest].itl <= table[0].itl)
-    last = int(better[-1]) + 1 if len(better) else 1
-    return (DraftLenStep(max_batch_size=most if last == len(table[0].itl) else last, draft_len=longest),)
+            k = int(at.argmin()) + 1
+    return (*ends, DraftLenStep(max_batch_size=most, draft_len=k))
 
 
 def _compare(model: Model, table: dict[int, Curve], today: Lengths, new: Lengths, loads: Loads) -> Proposal:
@@ -129,7 +123,7 @@ class Advisor:
         self._given_at = 0.0
         self._since: float | None = None
 
-    def update(self, at: float, window: float, proposal: Proposal | None, spec: ServiceSpec) -> ScheduleAdvice | None:
+    def update(self, at: float, window: float, proposal: Proposal | None) -> ScheduleAdvice | None:
         """The advice at a time (Unix seconds), after a window of so many seconds."""
         if self._given and at - self._given_at < DWELL:
             return self._given
@@ -139,18 +133,13 @@ class Advisor:
         self._since = at if self._since is None else self._since
         if at - self._since < (WINDOWS - 1) * window:
             return self._given
-        self._given, self._given_at = _advice(proposal, spec), at
+        self._given, self._given_at = _advice(proposal), at
         return self._given
 
 
-def _advice(proposal: Proposal, spec: ServiceSpec) -> ScheduleAdvice:
+def _advice(proposal: Proposal) -> ScheduleAdvice:
     steps, gain = proposal.lengths.steps, proposal.gain
+    text = ", ".join(f"{{maxBatchSize: {step.max_batch_size}, draftLen: {step.draft_len}}}" for step in steps)
     words = f"{gain:.2f} times today's tokens a second at the loads of the last hours"
-    if spec.speculation.decoding_type in FOLLOW_SCHEDULE:
-        text = ", ".join(f"{{maxBatchSize: {step.max_batch_size}, draftLen: {step.draft_len}}}" for step in steps)
-        message = f"write speculation.draftLenSchedule: [{text}]: {words}"
-        return ScheduleAdvice(draft_len_schedule=steps, gain=gain, message=message)
-    last = steps[-1].max_batch_size
-    return ScheduleAdvice(
-        max_concurrency=last, gain=gain, message=f"write speculation.maxConcurrency: {last}: {words}"
-    )
+    message = f"write speculation.draftLenSchedule: [{text}]: {words}"
+    return ScheduleAdvice(draft_len_schedule=steps, gain=gain, message=message)

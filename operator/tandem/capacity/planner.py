@@ -91,7 +91,7 @@ class Planner:
         self._loads.observe([each for pod in figures.pods if (each := steps_of(pod, self._lengths))], passed)
         window = max((pod.seconds for pod in figures.pods), default=0.0)
         proposal = propose(self._model, spec, self._lengths, self._loads)
-        return self._advisor.update(figures.at, window, proposal, spec)
+        return self._advisor.update(figures.at, window, proposal)
 
 
 def _usable(figures: Figures) -> Figures:

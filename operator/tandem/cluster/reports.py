@@ -18,7 +18,6 @@ from tandem.wire import Wire
 
 log = logging.getLogger(__name__)
 
-TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 MOST_BYTES = 64 << 20
 SILENT_SECONDS = 60.0
@@ -37,12 +36,10 @@ class ReportReader:
         settings: ReportsSettings,
         on_news: Callable[[str, str], None],
         clock: Callable[[], float] = time.monotonic,
-        token_file: Path = TOKEN_FILE,
     ) -> None:
         self._settings = settings
         self._on_news = on_news
         self._clock = clock
-        self._token_file = token_file
         self._told: dict[tuple[str, str], Telling] = {}
         self._asking: set[tuple[str, str]] = set()
         """Services that asked since a problem came or went last: their status speaks of it, report or not."""
@@ -108,14 +105,16 @@ class ReportReader:
         """The reports that can be read, and how many cannot. Raises ReportsError."""
         url = f"{self._settings.url.rstrip('/')}/v1/services"
         try:
-            connector = aiohttp.TCPConnector(ssl=self._trust())
+            headers, connector = self._authorization(), aiohttp.TCPConnector(ssl=self._trust())
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session,
-                session.get(url, headers=self._authorization(), allow_redirects=False) as reply,
+                session.get(url, headers=headers, allow_redirects=False) as reply,
             ):
                 body = await _bounded(reply.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ReportsError(str(error) or type(error).__name__) from error
+        if reply.status == 401 and not headers:
+            raise ReportsError("401: it wants to know who asks: write reports.tokenFile into the operator's settings")
         if reply.status != 200:
             raise ReportsError(f"{reply.status}: {body[:200].decode('utf-8', 'replace').strip()}")
         return _read(body)
@@ -125,9 +124,11 @@ class ReportReader:
         return ssl.create_default_context(cafile=self._settings.ca_file) if self._settings.ca_file else True
 
     def _authorization(self) -> dict[str, str]:
-        if not self._token_file.exists():
+        # Read anew each time, since the kubelet renews it; for this server's audience alone.
+        if not self._settings.token_file:
             return {}
-        return {"Authorization": f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"}
+        token = Path(self._settings.token_file).read_text(encoding="utf-8").strip()
+        return {"Authorization": f"Bearer {token}"}
 
 
 class _Items(Wire):

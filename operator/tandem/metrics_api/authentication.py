@@ -5,8 +5,9 @@ connection's certificate was signed by the request-header authority and carries 
 shows a bearer token, which the API server reviews. Nobody is anonymous.
 https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer
 
-A token may be for the API server, as those of pods and people are, or for this server alone (`AUDIENCE`), as KEDA
-wants it: whoever gets hold of such a one can do nothing else with it.
+A token must be for this server (`AUDIENCE`): whoever gets hold of such a one can do nothing else with it. One for the
+API server, as pods have it by default, is refused, so that nobody sends it here.
+https://kubernetes.io/docs/concepts/storage/projected-volumes/#serviceaccounttoken
 https://keda.sh/docs/latest/authentication-providers/bound-service-account-token/
 """
 
@@ -139,8 +140,6 @@ class Authenticator:
 
     async def _by_token(self, token: str) -> User | None:
         async def ask() -> User | None:
-            if user := _user(await self._api.review(TOKEN_REVIEW, {"token": token})):
-                return user
             status = await self._api.review(TOKEN_REVIEW, {"token": token, "audiences": [AUDIENCE]})
             # An authenticator that knows nothing of audiences leaves them out: it did not judge this.
             return _user(status) if AUDIENCE in (status.get("audiences") or ()) else None

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tandem import metrics
 from tandem.errors import Refused, Transient
-from tandem.metrics_api.authentication import Authenticator, User
+from tandem.metrics_api.authentication import AUDIENCE, Authenticator, User
 from tandem.metrics_api.authorization import Authorizer, MetricRequest, PathRequest
 from tandem.metrics_api.board import Board
 from tandem.metrics_api.custom_metrics import ALL_OBJECTS, METRICS, METRICS_API, RESOURCE, failure, resources, values
@@ -104,7 +104,8 @@ async def _user(authenticator: Authenticator, request: web.Request) -> User:
     user = await authenticator.user(peer or {}, request.headers)
     if user is None:
         text = (
-            "show a bearer token that the cluster accepts (kubectl create token ...), or come through the API server"
+            f"show a bearer token for the audience {AUDIENCE} (kubectl create token ACCOUNT --audience={AUDIENCE}),"
+            " or come through the API server"
         )
         raise web.HTTPUnauthorized(text=text)
     return user

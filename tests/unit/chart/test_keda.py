@@ -48,11 +48,15 @@ def test_the_operator_knows_the_metrics_server_and_its_authority(helm: Helm) -> 
     service = only(objects, "Service", "tandem-metrics")["metadata"]
     assert settings["reports"]["url"] == f"https://{service['name']}.{service['namespace']}.svc"
     spec = only(objects, "Deployment", "tandem-operator")["spec"]["template"]["spec"]
-    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "metrics-authority"]
-    (volume,) = [v for v in spec["volumes"] if v["name"] == "metrics-authority"]
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "metrics-server"]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == "metrics-server"]
     assert settings["reports"]["caFile"] == f"{mount['mountPath']}/ca.crt"
-    assert volume["secret"]["secretName"] == settings["metricsServer"]["secret"]
-    assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}], "not its key"
+    secret, token = volume["projected"]["sources"]
+    assert secret["secret"]["name"] == settings["metricsServer"]["secret"]
+    assert secret["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}], "not its key"
+    assert secret["secret"]["optional"] is True
+    assert settings["reports"]["tokenFile"] == f"{mount['mountPath']}/{token['serviceAccountToken']['path']}"
+    assert token["serviceAccountToken"]["audience"] == AUDIENCE, "the operator's own would open the API server"
     without = helm.template({"metricsServer": {"enabled": False}})
     assert "reports" not in yaml.safe_load(only(without, "ConfigMap")["data"]["settings.yaml"])
 

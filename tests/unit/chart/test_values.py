@@ -285,7 +285,8 @@ def test_the_chart_knows_the_names_of_the_shipped_profiles(helm: Helm) -> None:
 def test_only_what_is_set_is_written(helm: Helm) -> None:
     """The names always that other objects of the chart have: of the Lease, and of the metrics server's Service."""
     names = {"service": "tandem-metrics", "secret": "tandem-metrics-certificate"}
-    reports = {"url": "https://tandem-metrics.tandem-system.svc", "caFile": "/etc/tandem-metrics/ca.crt"}
+    files = {"caFile": "/etc/tandem-metrics/ca.crt", "tokenFile": "/etc/tandem-metrics/token"}
+    reports = {"url": "https://tandem-metrics.tandem-system.svc", **files}
     keda = {"authentication": "tandem-metrics"}
     always = {"lease": {"name": "tandem-operator"}, "metricsServer": names, "reports": reports, "keda": keda}
     assert yaml.safe_load(settings_text(helm, {})) == always

@@ -82,7 +82,7 @@ NOT_ALONE = Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.
         (
             [level(1, (3, 2)), level(4, (3, 2)), level(16, (1, 2))],
             "speculation pays at 1, 4, harms at 16 streams: let the draft length follow the load"
-            " (speculation.adaptive in mode BLS; draftLenSchedule or maxConcurrency in mode LLMAPI)",
+            " (speculation.adaptive in mode BLS; draftLenSchedule in mode LLMAPI)",
         ),
         (
             [level(1, (3, 2)), level(4, (3, 2), (19, 20))],

@@ -41,7 +41,7 @@ def run(code: str) -> tuple[str, float, list[str]]:
     done = subprocess.run(
         [sys.executable, "-c", code + USED], env=environment, capture_output=True, text=True, check=True, timeout=120
     )
-    seconds, *modules = done.stderr.split()
+    seconds, *modules = done.stderr.splitlines()[-1].split()  # after warnings
     return done.stdout, float(seconds), modules
 
 

@@ -19,6 +19,10 @@ spec:
   speculation: {decodingType: Eagle3, maxDraftLen: 3}
 """
 DRAFT = "  draft: {model: {uri: hf://yuhuili/EAGLE3-LLaMA3.1-Instruct-8B}}\n"
+UNVERIFIED = (
+    "warning: eagle: profile 'trtllm-26.07' is not verified: Tandem's tests never ran it on its hardware; try your"
+    " models on it before you rely on it\n"
+)
 LORA = EAGLE.replace("26.07}", "26.07, extraLlmArgs: {lora_config: {}, enable_lora: true}}")
 
 
@@ -83,20 +87,31 @@ def test_validate_judges_every_service_of_the_file(tmp_path: Path) -> None:
     code, stdout, stderr = run(tmp_path, f"{bad}---\n{LORA}", "validate")
     assert (code, stdout) == (1, "eagle: accepted, profile trtllm-26.07\n")
     assert stderr.splitlines()[0].startswith("bad: spec: this decodingType needs a draft model")
-    assert stderr.splitlines()[1] == (
+    assert stderr.splitlines()[1] == UNVERIFIED.strip()
+    assert stderr.splitlines()[2] == (
         "warning: eagle: runtime.extraLlmArgs.enable_lora: LoRA with speculation is untested upstream; compare"
         " outputs first"
     )
 
 
 def test_validate_accepts(tmp_path: Path) -> None:
-    assert run(tmp_path, EAGLE, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n", "")
+    assert run(tmp_path, EAGLE, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n", UNVERIFIED)
+
+
+def test_validate_names_an_old_triton(tmp_path: Path) -> None:
+    """Of the image that the service names itself."""
+    text = EAGLE.replace("26.07}", "26.07, image: 'nvcr.io/nvidia/tritonserver:26.04-trtllm-python-py3'}")
+    code, stdout, stderr = run(tmp_path, text, "validate")
+    assert (code, stdout) == (0, "eagle: accepted, profile trtllm-26.07\n")
+    assert (
+        "warning: eagle: runtime.image nvcr.io/nvidia/tritonserver:26.04-trtllm-python-py3 has Triton 26.04" in stderr
+    )
 
 
 def test_what_is_null_is_absent(tmp_path: Path) -> None:
     # As templates leave it: nothing stands behind these keys.
     text = f"{EAGLE}  placement:\n  replicas:\n  autoscaling:\n  podTemplate: {{spec: {{containers: }}}}\n"
-    assert run(tmp_path, text, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n", "")
+    assert run(tmp_path, text, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n", UNVERIFIED)
 
 
 def test_validate_takes_what_kubectl_get_prints(tmp_path: Path) -> None:
@@ -104,13 +119,13 @@ def test_validate_takes_what_kubectl_get_prints(tmp_path: Path) -> None:
     live["metadata"] |= {"namespace": "a", "uid": "u", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}
     live["status"] = {"observedGeneration": 3, "replicas": 1}
     listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [live, live]})
-    assert run(tmp_path, listed, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n" * 2, "")
+    assert run(tmp_path, listed, "validate") == (0, "eagle: accepted, profile trtllm-26.07\n" * 2, UNVERIFIED * 2)
 
 
 def test_render_warns_beside_the_manifests(tmp_path: Path) -> None:
     code, stdout, stderr = run(tmp_path, LORA, "render")
     assert code == 0
-    assert stderr.startswith("warning: eagle: runtime.extraLlmArgs.enable_lora")
+    assert stderr.startswith(f"{UNVERIFIED}warning: eagle: runtime.extraLlmArgs.enable_lora")
     assert "Deployment" in [manifest["kind"] for manifest in yaml.safe_load_all(stdout)]
 
 
@@ -124,7 +139,7 @@ def test_what_the_api_server_refuses_is_not_rendered(command: str, tmp_path: Pat
 def test_trtllm_config(tmp_path: Path) -> None:
     code, stdout, stderr = run(tmp_path, EAGLE, "render", "--trtllm-config")
     assert code == 0
-    assert stderr == "serve it with: trtllm-serve serve meta-llama/Llama-3.1-8B-Instruct --config FILE\n"
+    assert stderr == f"{UNVERIFIED}serve it with: trtllm-serve serve meta-llama/Llama-3.1-8B-Instruct --config FILE\n"
     assert stdout.splitlines() == [
         "tensor_parallel_size: 2",
         "pipeline_parallel_size: 1",

@@ -13,9 +13,14 @@ TOKENS = {
     "team-a-token": {"username": "alice", "groups": ["team-a"], "uid": "u1", "extra": {"scopes": ["x"]}},
     "nameless-token": {},
 }
+"""Tokens for the metrics server, and whose they are."""
 KEDA: dict[str, Any] = {"username": "system:serviceaccount:keda:tandem-metrics-keda", "groups": ["accounts"]}
-FOR_US = {"keda-token": [AUDIENCE, "another"], "careless-token": None}
-"""Tokens that are not for the API server, and the audiences that a review of them confirms; None: it does not say."""
+OTHERS: dict[str, list[str] | None] = {
+    "keda-token": [AUDIENCE, "another"],
+    "cluster-wide": ["https://kubernetes.default.svc"],
+    "careless-token": None,
+}
+"""Tokens with their audiences, as a review of them confirms them; None: it does not say."""
 
 
 class FakeReviews:
@@ -38,12 +43,14 @@ class FakeReviews:
 
 
 def _token_review(token: str, audiences: list[str] | None) -> dict[str, Any]:
-    if audiences and token in FOR_US:
-        confirmed = FOR_US[token]
-        said = {} if confirmed is None else {"audiences": [one for one in audiences if one in confirmed]}
-        return {"authenticated": True, "user": KEDA, **said}
-    user = None if audiences else TOKENS.get(token)
-    return {"authenticated": False, "error": "expired"} if user is None else {"authenticated": True, "user": user}
+    """As the API server: its own audience is meant where none is named, and a token must have one of those named."""
+    wanted = audiences or OTHERS["cluster-wide"]
+    user, confirmed = (TOKENS[token], [AUDIENCE]) if token in TOKENS else (KEDA, OTHERS.get(token, []))
+    if confirmed is None:
+        return {"authenticated": True, "user": user}
+    if shared := [one for one in wanted or () if one in confirmed]:
+        return {"authenticated": True, "user": user, "audiences": shared}
+    return {"authenticated": False, "error": "expired"}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from tandem.metrics_api.authentication import Authenticator, RequestHeader, User
+from tandem.metrics_api.authentication import AUDIENCE, Authenticator, RequestHeader, User
 
 from .conftest import KEDA, FakeReviews
 
@@ -58,7 +58,8 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, str]], User | None]] = [
     ("a token", {}, bearer("team-a-token"), BY_TOKEN),
     ("a token wins over forged headers", {}, [("X-Remote-User", "admin"), *bearer("team-a-token")], BY_TOKEN),
     ("the scheme is written in any case", {}, [("Authorization", "bearer team-a-token")], BY_TOKEN),
-    ("a token for nobody but us", {}, bearer("keda-token"), User(KEDA["username"], groups=tuple(KEDA["groups"]))),
+    ("a token for others too", {}, bearer("keda-token"), User(KEDA["username"], groups=tuple(KEDA["groups"]))),
+    ("one for the API server", {}, bearer("cluster-wide"), None),
     ("one of which nobody says for whom it is", {}, bearer("careless-token"), None),
     ("an expired token", {}, bearer("old-token"), None),
     ("a token of nobody", {}, bearer("nameless-token"), None),
@@ -118,12 +119,13 @@ class OneStatus:
         return self.status
 
 
-ANN = {"username": "ann"}
+ANN, OURS = {"username": "ann"}, {"audiences": [AUDIENCE]}
 STATUSES: list[tuple[str, dict[str, Any], User | None]] = [
-    ("somebody", {"authenticated": True, "user": ANN}, User("ann")),
-    ("nobody", {"authenticated": False, "user": ANN}, None),
-    ("it could not be checked", {"authenticated": True, "error": "no issuer", "user": ANN}, None),
-    ("somebody without a name", {"authenticated": True, "user": {"groups": ["team-a"]}}, None),
+    ("somebody", {"authenticated": True, "user": ANN, **OURS}, User("ann")),
+    ("nobody", {"authenticated": False, "user": ANN, **OURS}, None),
+    ("it could not be checked", {"authenticated": True, "error": "no issuer", "user": ANN, **OURS}, None),
+    ("somebody without a name", {"authenticated": True, "user": {"groups": ["team-a"]}, **OURS}, None),
+    ("nothing of audiences", {"authenticated": True, "user": ANN}, None),
 ]
 
 

@@ -20,6 +20,7 @@ from .conftest import FakeReviews, report
     ("token", "authority", "problem"),
     [
         ("team-a-token", "its own", ""),
+        ("cluster-wide", "its own", "401"),
         ("expired", "its own", "401"),
         ("hpa-token", "its own", "403"),
         ("team-a-token", "another", "certificate verify failed"),
@@ -41,10 +42,13 @@ async def test_reading(token: str, authority: str, problem: str, reviews: FakeRe
         (tmp_path / "ca.crt").write_bytes(trusted.authorities)
     now, told = [0.0], []
     reader = ReportReader(
-        ReportsSettings(url=f"https://localhost:{listener.port}", ca_file=str(tmp_path / "ca.crt")),
+        ReportsSettings(
+            url=f"https://localhost:{listener.port}",
+            ca_file=str(tmp_path / "ca.crt"),
+            token_file=str(tmp_path / "token"),
+        ),
         lambda *key: told.append(key),
         lambda: now[0],
-        tmp_path / "token",
     )
     now[0] = SILENT_SECONDS
     await reader.read()

@@ -136,8 +136,8 @@ REFUSED = [
     (
         speculating("MTP", draftLenSchedule=steps((8, 4))) | {"draft": None},
         "ScheduleNotInProfile",
-        "profile 'trtllm-26.07' has TensorRT-LLM 1.2, whose MTP has a fixed draft length: write"
-        " speculation.maxConcurrency instead of draftLenSchedule, or another profile",
+        "profile 'trtllm-26.07' has TensorRT-LLM 1.2, whose MTP has a fixed draft length: remove"
+        " speculation.draftLenSchedule, or write another profile",
     ),
     (
         extra(kv_cache_config={"max_tokens": 9}),
@@ -154,6 +154,12 @@ def test_refused(change: dict[str, Any], reason: str, message: str, settings: Se
 
 
 TENSORRT_BLS: dict[str, Any] = {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]}
+STALE = (
+    "a drafter in TensorRT-LLM's engine goes stale meanwhile, and requests that go on afterwards get hardly a token"
+    " accepted until they end; draft 1 or more at every load up to serving.maxBatchSize (16)"
+)
+AT_SOME_LOADS = "speculation.draftLenSchedule drafts nothing at some loads"
+ABOVE_8 = "speculation.maxConcurrency 8 drafts nothing above 8 requests at once"
 WARNED = [
     ({}, ()),
     (
@@ -162,13 +168,24 @@ WARNED = [
     ),
     (extra(lora_config={"max_lora_rank": 8}) | {"speculation": {"decodingType": "None"}, "draft": None}, ()),
     (
-        speculating("Eagle3", draftLenSchedule=steps((8, 4))),
+        speculating("Eagle3", draftLenSchedule=steps((8, 4), (16, 1))),
         (
             "speculation.draftLenSchedule: TensorRT-LLM 1.2 follows it for DraftTarget and NGram; with Eagle3 it may"
             " keep maxDraftLen at every load",
         ),
     ),
-    (speculating("Eagle3", draftLenSchedule=steps((8, 4))) | NEWER, ()),
+    (speculating("Eagle3", draftLenSchedule=steps((8, 4), (16, 1))) | NEWER, ()),
+    (speculating("Eagle3", draftLenSchedule=steps((8, 4))) | NEWER, (f"{AT_SOME_LOADS}: {STALE}",)),
+    (speculating("Eagle3", draftLenSchedule=steps((8, 4), (16, 0))) | NEWER, (f"{AT_SOME_LOADS}: {STALE}",)),
+    (speculating("DraftTarget", draftLenSchedule=steps((8, 4), (12, 1))), (f"{AT_SOME_LOADS}: {STALE}",)),
+    (speculating("DraftTarget", draftLenSchedule=steps((8, 4), (12, 1))) | {"serving": {"maxBatchSize": 12}}, ()),
+    (speculating("DraftTarget", maxConcurrency=8), (f"{ABOVE_8}: {STALE}",)),
+    (speculating("DraftTarget", maxConcurrency=16), ()),
+    (speculating("MTP", maxConcurrency=8) | {"draft": None}, (f"{ABOVE_8}: {STALE}",)),
+    (custom("PARD") | {"speculation__maxConcurrency": 8} | NEWER, (f"{ABOVE_8}: {STALE}",)),
+    (speculating("Eagle3", maxConcurrency=8, eagle3={"oneModel": False}), ()),
+    (speculating("NGram", maxConcurrency=8) | {"draft": None}, ()),
+    (speculating("DraftTarget", maxConcurrency=8) | {"runtime__profile": "reference"}, ()),
     (
         extra(speculative_config={"acceptance_rate_threshold": 0.5}),
         (
@@ -210,17 +227,84 @@ WARNED = [
 def test_warned(change: dict[str, Any], warnings: tuple[str, ...], settings: Settings) -> None:
     accepted = accept(parse(BASE, **change).spec, settings)
     assert isinstance(accepted, Accepted)
-    assert accepted.warnings == warnings
+    assert tuple(w for w in accepted.warnings if not w.startswith(OF_THE_IMAGE)) == warnings
 
 
-def test_an_old_triton_is_warned_about(settings: Settings) -> None:
-    profiles = [p.model_copy(update={"triton_version": "26.02"}) for p in settings.profiles]
-    accepted = accept(parse(BASE).spec, settings.model_copy(update={"profiles": profiles}))
+OF_THE_IMAGE = ("profile ", "runtime.image ")
+OLD, NEW, UNKNOWN = "has Triton 26.02: releases", None, "does not say which release of Triton it has: releases"
+IMAGES: list[tuple[str, str, str | None, str, str, str | None]] = [
+    # reason, the profile's tritonVersion, its image (None: as shipped), runtime.image, where, warned of
+    ("as shipped", "26.07", None, "", "profile 'trtllm-26.07'", NEW),
+    ("the profile is old", "26.02", "registry.example/own:1", "", "profile 'trtllm-26.07'", OLD),
+    ("the profile says nothing", "", "registry.example/own:1", "", "profile 'trtllm-26.07'", UNKNOWN),
+    ("its image was replaced", "26.07", "nvcr.io/nvidia/tritonserver:26.02-py3", "", "profile 'trtllm-26.07'", OLD),
+    ("an old image", "26.07", None, "nvcr.io/nvidia/tritonserver:26.02-trtllm-python-py3", "runtime.image ", OLD),
+    (
+        "a copy of it",
+        "26.07",
+        None,
+        "registry.example:5000/nv/tritonserver:26.02-py3@sha256:ab",
+        "runtime.image ",
+        OLD,
+    ),
+    ("a new image", "26.02", None, "nvcr.io/nvidia/tritonserver:26.09-py3", "runtime.image ", NEW),
+    ("somebody's own", "26.07", None, "registry.example/llm:26.09", "runtime.image ", UNKNOWN),
+    ("no release in its tag", "26.07", None, "nvcr.io/nvidia/tritonserver:26.09.1.2-own", "runtime.image ", UNKNOWN),
+    ("by digest alone", "26.07", None, "nvcr.io/nvidia/tritonserver@sha256:26.09", "runtime.image ", UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "image", "instead", "where", "warned"), [i[1:] for i in IMAGES], ids=[i[0] for i in IMAGES]
+)
+def test_an_old_triton_is_warned_about(
+    version: str, image: str | None, instead: str, where: str, warned: str | None, settings: Settings
+) -> None:
+    update = {"triton_version": version, **({"image": image} if image else {})}
+    profiles = [p.model_copy(update=update) for p in settings.profiles]
+    spec = parse(BASE, **({"runtime__image": instead} if instead else {})).spec
+    accepted = accept(spec, settings.model_copy(update={"profiles": profiles}))
     assert isinstance(accepted, Accepted)
-    assert accepted.warnings == (
-        "profile 'trtllm-26.07' has Triton 26.02: releases before 26.07 have known vulnerabilities; write a newer"
-        " profile",
-    )
+    found = [warning for warning in accepted.warnings if "known vulnerabilities" in warning]
+    assert len(found) == (warned is not None)
+    if warned:
+        assert found[0] == (
+            f"{where}{instead} {warned} before 26.07 have known vulnerabilities; write a newer profile or image, or"
+            " let trusted clients alone connect (serving.access.from)"
+        )
+
+
+def test_an_image_of_the_services_own_is_looked_at(settings: Settings) -> None:
+    """For what an old Triton loses, too."""
+    change = COLLECTING | {"runtime__image": "nvcr.io/nvidia/tritonserver:25.03-trtllm-python-py3"}
+    found = accept(parse(BASE, **change).spec, settings)
+    assert isinstance(found, Refusal)
+    assert found.reason == "EngineCallsNotInTriton"
+
+
+@pytest.mark.parametrize(
+    ("verified", "instead", "warned"),
+    [
+        (True, "", None),
+        (False, "", "profile 'trtllm-26.07' is not verified"),
+        (True, "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3", None),
+        (True, "registry.example/own:1", "runtime.image registry.example/own:1 is not verified"),
+    ],
+)
+def test_what_never_ran_is_warned_about(verified: bool, instead: str, warned: str | None, settings: Settings) -> None:
+    profiles = [p.model_copy(update={"verified": verified}) for p in settings.profiles]
+    spec = parse(BASE, **({"runtime__image": instead} if instead else {})).spec
+    accepted = accept(spec, settings.model_copy(update={"profiles": profiles}))
+    assert isinstance(accepted, Accepted)
+    rest = ": Tandem's tests never ran it on its hardware; try your models on it before you rely on it"
+    assert [w for w in accepted.warnings if "verified" in w] == ([f"{warned}{rest}"] if warned else [])
+
+
+def test_the_reference_profile_names_its_old_triton(settings: Settings) -> None:
+    """It is for trying, and says so; nothing is stopped."""
+    reference = settings.profile("reference")
+    assert reference is not None
+    assert (reference.triton_version, reference.verified) == ("24.10", True)
 
 
 COLLECTING = TENSORRT_BLS | {"speculation": {"decodingType": "DraftTarget"}}
@@ -247,9 +331,9 @@ COLLECTED = [
 def test_collected_calls_need_a_triton_that_can(
     release: str, calls: str, change: dict[str, Any], reason: str | None, settings: Settings
 ) -> None:
-    update = {"triton_version": release, "engine_calls": calls}
+    update = {"triton_version": release, "engine_calls": calls, "image": "registry.example/own:1"}
     profiles = [p.model_copy(update=update) for p in settings.profiles]
     decided = accept(parse(BASE, **change).spec, settings.model_copy(update={"profiles": profiles}))
     found = decided if isinstance(decided, Refusal) else None
     assert (found and found.reason) == reason
-    assert found is None or f"has engineCalls Collected and Triton {release}" in found.message
+    assert found is None or f"has engineCalls Collected, and the image has Triton {release}" in found.message

@@ -180,11 +180,23 @@ def test_from_nothing_to_ready(world: World, service: SpeculativeInferenceServic
     assert done == []
     assert findings(world, service, decision) == {
         "Ready": "True/ServersAnswer",
-        "SpecAccepted": "True/Accepted",
+        "SpecAccepted": "True/AcceptedWithWarnings",
         "ModelsReady": "True/FilesFound",
         "PairCompatible": "True/TokenizersEqual",
         "Available": "True/ServersAnswer",
     }
+
+
+def test_words_about_a_profile_change_no_revision_that_is_there(
+    world: World, service: SpeculativeInferenceService, settings: Settings
+) -> None:
+    """A new operator may say more of a profile. The revision's name is the same then, and its ConfigMap immutable."""
+    world.step(service)
+    world.finish_preflight(BAD)
+    world.step(service)
+    told = [p.model_copy(update={"description": "new", "triton_version": "26.09"}) for p in settings.profiles]
+    world.settings = settings.model_copy(update={"profiles": told})
+    assert world.step(service)[1] == []
 
 
 def test_a_new_revision_waits_for_its_preflight_while_the_old_one_serves(

@@ -64,13 +64,13 @@ class Reader:
     """The reader, its clock, and what it told."""
 
     server: Server
-    token_file: Path
+    token_file: Path | None
     clock: Clock = field(default_factory=Clock)
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        settings = ReportsSettings(url=self.server.url)
-        self.reader = ReportReader(settings, lambda *key: self.told.append(key), self.clock, self.token_file)
+        settings = ReportsSettings(url=self.server.url, token_file=str(self.token_file or ""))
+        self.reader = ReportReader(settings, lambda *key: self.told.append(key), self.clock)
 
     async def read(self, at: float, answer: Handler) -> list[tuple[str, str]]:
         """Read at a time; the services that were told of."""
@@ -81,6 +81,7 @@ class Reader:
 
 @pytest.fixture
 def reader(server: Server, tmp_path: Path) -> Reader:
+    (tmp_path / "token").write_text("first\n", encoding="utf-8")
     return Reader(server, tmp_path / "token")
 
 
@@ -118,8 +119,8 @@ async def test_the_figures_of_a_deleted_service_are_not_those_of_its_successor(r
     assert news.report.speculation.acceptance_rate == 0.2
 
 
-async def test_one_request_for_all_with_the_accounts_own_token(reader: Reader, server: Server) -> None:
-    reader.token_file.write_text("first\n", encoding="utf-8")
+async def test_one_request_for_all_with_the_token_of_the_settings(reader: Reader, server: Server) -> None:
+    assert reader.token_file
     await reader.read(0, items())
     reader.token_file.write_text("second\n", encoding="utf-8")
     await reader.read(15, items())
@@ -127,6 +128,26 @@ async def test_one_request_for_all_with_the_accounts_own_token(reader: Reader, s
         ("/v1/services", "Bearer first"),
         ("/v1/services", "Bearer second"),
     ], "tokens are renewed"
+
+
+async def test_without_a_token_what_is_missing_is_said(server: Server) -> None:
+    """As out of the cluster. The account's own token would open the API server: no file but the settings' is read."""
+    reader = Reader(server, None)
+    await reader.read(SILENT_SECONDS, says("who are you?", 401))
+    assert [r.headers.get("Authorization") for r in server.asked] == [None]
+    news = reader.reader.news(*LLAMA, UID)
+    assert news is not None
+    assert "write reports.tokenFile into the operator's settings" in news.problem
+
+
+async def test_a_token_that_is_not_there_is_named(reader: Reader, server: Server) -> None:
+    assert reader.token_file
+    reader.token_file.unlink()
+    await reader.read(SILENT_SECONDS, items())
+    news = reader.reader.news(*LLAMA, UID)
+    assert news is not None
+    assert str(reader.token_file) in news.problem
+    assert not server.asked
 
 
 async def test_a_report_that_cannot_be_read_hides_no_other(reader: Reader) -> None:
@@ -210,7 +231,7 @@ async def test_the_server_s_certificate_is_looked_at(trusts: str, problem: str, 
         url=f"https://localhost:{runner.addresses[0][1]}", ca_file="" if trusts == "the system" else str(authority)
     )
     clock = Clock()
-    reader = ReportReader(settings, lambda *_: None, clock, tmp_path / "token")
+    reader = ReportReader(settings, lambda *_: None, clock)
     clock.now = SILENT_SECONDS
     await reader.read()
     news = reader.news(*LLAMA, UID)

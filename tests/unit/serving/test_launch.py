@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tandem_serving.control import CONTROL, KEY_FILE, restricted
 from tandem_serving.dead_models import LOOK_SECONDS
 from tandem_serving.launch import LaunchError, Plan, assemble, read_plan
 
@@ -80,7 +82,7 @@ def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) ->
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 7, errors
     models = revision.parent / "models"
-    assert f"['--flag', '--model-repository={models}']" in said
+    assert f"['--flag', '--model-repository={models}', '--http-restricted-api=" in said
     assert "mark set" in said
     assert (models / "engine" / "config.pbtxt").read_text() == 'name: "engine"\n'
     assert (models / "engine" / "engine_package" / "__init__.py").is_file(), "models import their packages"
@@ -101,7 +103,37 @@ def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytes
     said = started(process)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    assert "['--model-repository=elsewhere'] mark set" in said
+    assert "['--model-repository=elsewhere', '--http-restricted-api=" in said
+    assert said.endswith("mark set\n")
+
+
+OPTIONS = ("http-restricted-api", "grpc-restricted-protocol")
+
+
+def test_control_apis_need_a_key_that_is_in_no_log(revision: Path) -> None:
+    """New at each start, and for the container's own user alone."""
+    path, keys = revision.parent / "models" / KEY_FILE, []
+    for _ in range(2):
+        process = serve(revision)
+        assert process.stdout is not None
+        log, arguments = process.stdout.readline() + process.stdout.readline(), started(process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        keys.append(path.read_text())
+        group = f"shared-memory,model-repository,trace,logging:tandem-control-key={keys[-1]}"
+        assert "starting: " in log
+        assert keys[-1] not in log
+        assert all(f"--{option}={group}" in arguments for option in OPTIONS)
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert keys[0] != keys[1]
+    assert all(re.fullmatch("[0-9a-f]{64}", key) for key in keys)
+
+
+def test_of_several_servers_the_first_has_the_ports() -> None:
+    command = ["mpirun", "-n", "1", "tritonserver", "--a", ":", "-n", "2", "tritonserver", "--b"]
+    found = restricted(command, "k")
+    assert [word for word in found if "restricted" not in word] == command
+    assert found[5:8] == [*(f"--{option}={','.join(CONTROL)}:tandem-control-key=k" for option in OPTIONS), ":"]
 
 
 def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:

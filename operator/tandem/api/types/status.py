@@ -37,7 +37,7 @@ class SpeculationAdvice(Model):
     draft_len_schedule: Annotated[list[DraftLenStep], Field(max_length=16)] | None = None
     """What to write in speculation.draftLenSchedule."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
-    """What to write in speculation.maxConcurrency, where the profile follows no schedule."""
+    """No longer written: above maxConcurrency nothing is drafted, and TensorRT-LLM's drafters go stale."""
     gain: Number
     """Tokens a second that are expected beside those of today: 1.12 is 12 % more."""
     message: Annotated[str, StringConstraints(max_length=1024)] = ""
