@@ -34,7 +34,7 @@ spec:
   runtime: {mode: BLS, profile: trtllm-26.07}
   target: {model: {uri: hf://org/target}}
   draft: {model: {uri: hf://org/draft}, kvCache: {maxTokens: 65536}}
-  speculation: {decodingType: DraftTarget, maxDraftLen: 8, acceptance: ACCEPTANCE}
+  speculation: {decodingType: DraftTarget, maxDraftLen: 8, adaptive: {enabled: false}, acceptance: ACCEPTANCE}
   placement: {gpu: {product: [NVIDIA-L40S]}}
 """
 
