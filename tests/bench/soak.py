@@ -162,8 +162,8 @@ def answered(server: Server, tensors: dict[str, bls.Array]) -> str:
 
 
 def until_stop(whole: str) -> str:
-    """A text up to the first stop word."""
-    return whole[: min((whole.index(word) for word in STOP if word in whole), default=len(whole))]
+    """A text up to the end of the first stop word."""
+    return whole[: min((whole.index(word) + len(word) for word in STOP if word in whole), default=len(whole))]
 
 
 def choose(rng: random.Random, texts: Texts) -> Ask:

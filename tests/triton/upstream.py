@@ -1,10 +1,13 @@
-"""What the tests of upstream's clients share: prompts, what such clients send, and what the BLS answers to it."""
+"""What the tests of upstream's clients share: servers, prompts, what such clients send, and what the BLS answers."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from triton import bls_client as bls
+from triton import tensorrt_profile
 from triton.bls_client import PAIR, Array, unary, words
 from triton.harness import TritonServer
 from triton.loop_client import Tensors
@@ -13,6 +16,18 @@ MAX_TOKENS = 24
 PROMPTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()[:12]]
 TOKENIZER = Tokenizer.from_file(str(PAIR / "target/tokenizer.json"))
 UNARY = ["tensorrt_llm_bls", "ensemble"]
+
+
+SERVERS = ["answered once", "decoupled", "TensorRT", "TensorRT, by logits"]
+"""How engines are called: two ways of the reference engine, and as the profile of TensorRT's engines is rendered."""
+
+
+def repository(folder: Path, server: str) -> Path:
+    """The models of one of SERVERS."""
+    if server.startswith("TensorRT"):
+        acceptance = "{method: Logits}" if "logits" in server else "{method: TokenMatch}"
+        return tensorrt_profile.repository(folder, acceptance)
+    return bls.repository(folder, "reference", max_engine_rows=64, collects=server == "decoupled")
 
 
 def number(value: float, kind: type = np.float32) -> Array:

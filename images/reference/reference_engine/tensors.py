@@ -73,8 +73,11 @@ class Row:
     perf_metrics: bool
 
 
-def parse(tensors: Mapping[str, Array]) -> list[Row]:
-    """The rows of a request's input tensors by name; copies, none refers to them. Raises RequestError."""
+def parse(tensors: Mapping[str, Array], exclude_input: bool = False) -> list[Row]:
+    """The rows of a request's input tensors by name; copies, none refers to them. Raises RequestError.
+
+    `exclude_input`: the model's own exclude_input_in_output, for requests without it.
+    """
     for name in tensors:
         if name in _UNSUPPORTED:
             raise RequestError(f"{name} is not supported: {_UNSUPPORTED[name]}; leave it out")
@@ -85,7 +88,7 @@ def parse(tensors: Mapping[str, Array]) -> list[Row]:
         raise RequestError("input_lengths and request_output_len are required")
     columns = _Columns(tensors, len(ids))
     _check_limits(columns)
-    return _rows(columns, _requests(columns))
+    return _rows(columns, _requests(columns), exclude_input)
 
 
 class _Columns:
@@ -163,8 +166,8 @@ def _requests(columns: _Columns) -> list[Request]:
     return [Request(**dict(zip(fields, values, strict=True))) for values in zip(*fields.values(), strict=True)]
 
 
-def _rows(columns: _Columns, requests: list[Request]) -> list[Row]:
-    excluded = columns.scalars("exclude_input_in_output", False)
+def _rows(columns: _Columns, requests: list[Request], exclude_input: bool) -> list[Row]:
+    excluded = columns.scalars("exclude_input_in_output", exclude_input)
     wanted = [
         columns.scalars(name, False)
         for name in ("return_num_input_tokens", "return_num_output_tokens", "return_perf_metrics")

@@ -11,7 +11,7 @@ import numpy as np
 from tandem_serving.calls import FloatArray, Step
 from tandem_serving.loop import FINISH_STOP
 from tandem_serving.request import Prompt
-from tandem_serving.text import Piece, TextStep, TextStream
+from tandem_serving.text import TextStep, TextStream
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ _FIRST = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns")
 class Writer:
     """Turns one sequence's steps into chunks: as they come (`stream`), or one at the end.
 
-    A streamed chunk is a delta. The one chunk of a sequence that is not streamed also repeats the prompt,
-    unless the client excluded it (upstream's `exclude_input_in_output`).
+    A streamed chunk is a delta. The one chunk of a sequence that is not streamed also repeats the prompt, as its tokens
+    are decoded, unless the client excluded it (upstream's `exclude_input_in_output`).
     """
 
     def __init__(self, prompt: Prompt, text: TextStream, stream: bool) -> None:
@@ -92,10 +92,7 @@ class Writer:
             self._figures = {**step.figures, **{name: first[name] for name in _FIRST if name in first}}
         self.over = bool(finish)
         chunk = self._chunk(step, text, finish)
-        if not self._stream:
-            return self._collect(chunk, text.pieces)
-        early = [Chunk(self._prompt.index, p.text, [], draft_length=p.draft_length) for p in text.pieces[:-1]]
-        return [*early, chunk]
+        return [chunk] if self._stream else self._collect(chunk)
 
     def _chunk(self, step: Step, text: TextStep, finish: str) -> Chunk:
         used = text.used
@@ -104,10 +101,10 @@ class Writer:
             self._cum_log_prob = (self._cum_log_prob or 0.0) + float(log_probs.sum())
         return Chunk(
             self._prompt.index,
-            text.pieces[-1].text,
+            text.text,
             step.ids[:used],
             accepted=min(step.accepted, used),
-            draft_length=text.pieces[-1].draft_length,
+            draft_length=text.draft_length,
             finish_reason=finish,
             cum_log_prob=self._cum_log_prob,
             log_probs=log_probs,
@@ -119,10 +116,10 @@ class Writer:
     def _summary(self) -> Summary:
         return Summary(self._drafted, self._accepted, len(self._prompt.ids), self._tokens)
 
-    def _collect(self, chunk: Chunk, pieces: list[Piece]) -> list[Chunk]:
+    def _collect(self, chunk: Chunk) -> list[Chunk]:
         total = self._output
         self._output = chunk._replace(
-            text=total.text + "".join(piece.text for piece in pieces),
+            text=total.text + chunk.text,
             ids=total.ids + chunk.ids,
             accepted=total.accepted + chunk.accepted,
             draft_length=0,  # drafted and other text alternate: there is no leading part

@@ -79,7 +79,8 @@ GUIDE = ("guided_decoding_guide_type", "guided_decoding_guide")
 
 @dataclass(frozen=True)
 class Prompt:
-    """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1.
+    """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1. `echo`: repeat `text`,
+    which is what its tokens decode to then, in an answer that is not streamed.
 
     `target_tensors` go to the target alone. `guided`: by a guide, which the engine follows from a call's first
     token on, so that all must come from one call of the target alone. `asked`: the request itself says how many
@@ -158,21 +159,25 @@ class Parser:
         if _IDS in tensors and _TEXT in tensors:
             raise RequestError("both text_input and input_ids hold prompts: send one of them")
         _refuse_unsupported(inputs, self._refused)
+        stream = inputs.flag("stream")
         return Request(
-            prompts=tuple(self._prompt(inputs, i) for i in range(inputs.count)),
-            stream=inputs.flag("stream"),
+            prompts=tuple(self._prompt(inputs, i, stream) for i in range(inputs.count)),
+            stream=stream,
             log_probs=inputs.flag("return_log_probs"),
             generation_logits=inputs.flag("return_generation_logits"),
             use_draft_logits=inputs.flag("use_draft_logits", self._acceptance.by_logits),
             perf_metrics=inputs.flag("return_perf_metrics"),
         )
 
-    def _prompt(self, inputs: Inputs, i: int) -> Prompt:
+    def _prompt(self, inputs: Inputs, i: int, stream: bool) -> Prompt:
         max_tokens = inputs.scalar("max_tokens", i)
         text, ids = self._token_ids(inputs, i) if _IDS in inputs.tensors else self._tokenize(inputs, i)
         self._check_lengths(len(ids), max_tokens)
         seed = inputs.scalar("seed", i)
         ends = self._ends(inputs.scalar("end_id", i))
+        echo = not (stream or inputs.scalar("exclude_input_in_output", i, False))
+        if echo:  # as its tokens are decoded, as upstream
+            text = whole_characters(self._tokenizer.decode, ids)
         return Prompt(
             index=i,
             text=text,
@@ -184,7 +189,7 @@ class Parser:
             seed=None if seed is None else int(seed),
             end_ids=frozenset(ends),
             stop_words=tuple(inputs.strings("stop_words", i)),
-            echo=not inputs.scalar("exclude_input_in_output", i, False),
+            echo=echo,
             tensors=self._engine_tensors(inputs, i, ends),
             target_tensors={**_target_tensors(inputs, i), **self._threshold(inputs)},
             asked=inputs.scalar("num_draft_tokens", i) is not None,

@@ -28,7 +28,7 @@ from tandem_serving.request import Parser, Prompt, Request
 from tandem_serving.rounds import Limits
 from tandem_serving.runner import Engine, Runner
 from tandem_serving.schedule import Lane
-from tandem_serving.text import Detokenizer, StopText, TextStream
+from tandem_serving.text import Detokenizer, StopText, StopTokens, TextStream
 from tandem_serving.tokenizer import Tokenizer
 
 WATCH_SECONDS = 0.1
@@ -161,9 +161,10 @@ class Service:
             redrawn=options.mix_seed and prompt.sampled,
         )
         probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
-        detokenizer = Detokenizer(self._tokenizer.decode, prompt.ids.tolist(), prompt.text)
-        stop_ids = self._tokenizer.special(prompt.stop_words)
-        text = TextStream(detokenizer, StopText(prompt.stop_words), stop_ids)
+        ids = prompt.ids.tolist()
+        stop_tokens = StopTokens(self._tokenizer.words(prompt.stop_words), ids)
+        detokenizer = Detokenizer(self._tokenizer.decode, ids, prompt.text)
+        text = TextStream(detokenizer, StopText(prompt.stop_words, keep=True), stop_tokens)
         return Generation(
             job=job,
             loop=Loop(sequence),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -81,36 +80,48 @@ class Detokenizer:
 
 
 class StopText:
-    """Finds stop words in a stream of text and holds back what could become one; `found` is what ended it.
+    """Finds stop words in a stream of text; `found` is what ended it.
 
-    The word whose end comes first counts, the longest of those that end together; the text is cut
-    before it.
+    The word whose end comes first counts, the longest of those that end together. With `keep` the text ends with the
+    word, and nothing is held back; without, it ends before the word, and what could become one waits.
     """
 
-    def __init__(self, words: Iterable[str]) -> None:
+    def __init__(self, words: Iterable[str], keep: bool = False) -> None:
         self.words = sorted({word for word in words if word}, key=len, reverse=True)
         self.found = ""
-        self._held = ""
+        self._keep = keep
+        self._begun = ""  # of a word, at the end of the text; sent already where words are kept
 
     def push(self, text: str) -> tuple[str, bool]:
         """Return (text that may be sent, whether a stop word was found)."""
         if not self.words:
             return text, False
-        text = self._held + text
+        sent = len(self._begun) if self._keep else 0
+        text = self._begun + text
         found = [(text.find(word) + len(word), -len(word)) for word in self.words if word in text]
         if found:
             end, length = min(found)
-            self._held = ""
+            self._begun = ""
             self.found = text[end + length : end]
-            return text[: end + length], True
-        hold = max(_overlap(text, word) for word in self.words)
-        self._held = text[len(text) - hold :]
-        return text[: len(text) - hold], False
+            return text[sent : end if self._keep else end + length], True
+        begun = len(text) - max(_overlap(text, word) for word in self.words)
+        self._begun = text[begun:]
+        return text[sent : len(text) if self._keep else begun], False
+
+    def end(self, text: str, word: str) -> str:
+        """The last text that may be sent, where a word was found by its tokens."""
+        if self._keep:
+            self.found = word
+            return text
+        out, found = self.push(text)
+        if not found:
+            self.found = word
+        return out + self.flush()
 
     def flush(self) -> str:
         """What was held back and never became a stop word."""
-        held, self._held = self._held, ""
-        return held
+        begun, self._begun = self._begun, ""
+        return "" if self._keep else begun
 
 
 def _overlap(text: str, word: str) -> int:
@@ -121,88 +132,76 @@ def _overlap(text: str, word: str) -> int:
     return 0
 
 
-class Piece(NamedTuple):
-    """Text to send; its first `draft_length` characters come from accepted draft tokens."""
+class StopTokens:
+    """Finds stop words by their tokens, as engines do: in the whole sequence, so that one may begin in the prompt."""
 
-    text: str
-    draft_length: int = 0
+    def __init__(self, words: Mapping[tuple[int, ...], str], prompt: list[int] | None = None) -> None:
+        self._words = words
+        self._lengths = {len(ids) for ids in words}
+        self._longest = max(self._lengths, default=0)
+        self._end = (prompt or [])[-self._longest :] if self._longest else []
+
+    def push(self, token: int) -> str:
+        """The longest word whose last token this is; "": none."""
+        if not self._longest:
+            return ""
+        self._end = [*self._end, token][-self._longest :]
+        ends = (tuple(self._end[-length:]) for length in sorted(self._lengths, reverse=True))
+        return next((self._words[ids] for ids in ends if ids in self._words), "")
 
 
 class TextStep(NamedTuple):
-    """What a step's tokens gave: pieces to send in order, tokens used, whether a stop word ended it."""
+    """What a step's tokens gave: text to send, tokens used, whether a stop word ended it.
 
-    pieces: list[Piece]
+    The first `draft_length` characters come from accepted draft tokens, where no text is held back.
+    """
+
+    text: str
+    draft_length: int
     used: int
     stopped: bool
 
 
 @dataclass
 class TextStream:
-    """A sequence's text: tokens in, pieces out.
+    """A sequence's text: tokens in, text out. A character belongs to the token that completes it.
 
-    A character belongs to the token that completes it. Usually a step gives one piece; text that was
-    held back may need one of its own, as a piece is draft text followed by the target's. `stop_ids`: stop words that
-    are special tokens, which have no text, by their ids.
+    A stop word ends it where its letters come, whatever tokens they are of, or its tokens, by `stop_tokens`.
     """
 
     detokenizer: Detokenizer
     stop: StopText
-    stop_ids: Mapping[int, str] = field(default_factory=dict)
-    _pending: deque[tuple[int, bool]] = field(default_factory=deque)
+    stop_tokens: StopTokens = field(default_factory=lambda: StopTokens({}))
 
     def push(self, ids: list[int], accepted: int, last: bool) -> TextStep:
         """Add a step's tokens, the first `accepted` of them drafted; `last` flushes what is held."""
         if not self.stop.words:
             return self._unstopped(ids, accepted, last)
-        runs: list[tuple[str, bool]] = []
+        text, draft_length = "", 0
         for end, token in enumerate(ids, 1):
             # One by one: a stop word may end at any.
-            if token in self.stop_ids:
-                if not self._flush(runs):
-                    self.stop.found = self.stop_ids[token]
-                return TextStep(_pieces(runs), end, stopped=True)
-            if self._add(self.detokenizer.push([token]), end <= accepted, runs):
-                return TextStep(_pieces(runs), end, stopped=True)
-        stopped = last and self._flush(runs)
-        return TextStep(_pieces(runs), len(ids), stopped)
+            new, stopped = self._next(token)
+            text += new
+            draft_length = len(text) if end <= accepted else draft_length
+            if stopped:
+                return TextStep(text, draft_length, end, stopped=True)
+        rest, stopped = self._rest() if last else ("", False)
+        return TextStep(text + rest, draft_length, len(ids), stopped)
 
-    def _flush(self, runs: list[tuple[str, bool]]) -> bool:
-        """What is held; whether a stop word was found in it."""
-        stopped = self._add(self.detokenizer.flush(), False, runs)
-        if not stopped:
-            self._emit(self.stop.flush(), runs)
-        return stopped
+    def _next(self, token: int) -> tuple[str, bool]:
+        """A token's text, and whether a stop word was found."""
+        text, word = self.detokenizer.push([token]), self.stop_tokens.push(token)
+        return (self.stop.end(text + self.detokenizer.flush(), word), True) if word else self.stop.push(text)
+
+    def _rest(self) -> tuple[str, bool]:
+        """What is held, and whether a stop word was found in it."""
+        text, stopped = self.stop.push(self.detokenizer.flush())
+        return text + self.stop.flush(), stopped
 
     def _unstopped(self, ids: list[int], accepted: int, last: bool) -> TextStep:
-        """The step without stop words: nothing is held back, so its text is one piece."""
+        """The step without stop words, which need not be taken token by token."""
         drafted = self.detokenizer.push(ids[:accepted]) if accepted else ""
         rest = self.detokenizer.push(ids[accepted:]) if accepted < len(ids) else ""
         if last:
             rest += self.detokenizer.flush()
-        return TextStep([Piece(drafted + rest, len(drafted))], len(ids), stopped=False)
-
-    def _add(self, text: str, drafted: bool, runs: list[tuple[str, bool]]) -> bool:
-        if text:
-            self._pending.append((len(text), drafted))
-        out, stopped = self.stop.push(text)
-        self._emit(out, runs)
-        return stopped
-
-    def _emit(self, text: str, runs: list[tuple[str, bool]]) -> None:
-        while text:
-            length, drafted = self._pending.popleft()
-            if length > len(text):
-                self._pending.appendleft((length - len(text), drafted))
-            runs.append((text[:length], drafted))
-            text = text[length:]
-
-
-def _pieces(runs: list[tuple[str, bool]]) -> list[Piece]:
-    """Join runs into pieces of the form: draft text, then the target's."""
-    pieces: list[Piece] = []
-    for text, drafted in runs:
-        if not pieces or (drafted and pieces[-1].draft_length < len(pieces[-1].text)):
-            pieces.append(Piece(""))
-        last = pieces[-1]
-        pieces[-1] = Piece(last.text + text, last.draft_length + (len(text) if drafted else 0))
-    return pieces or [Piece("")]
+        return TextStep(drafted + rest, len(drafted), len(ids), stopped=False)

@@ -39,8 +39,6 @@ class Tokenizer:
         self._tokenizer.no_padding()
         self.end_ids = checkpoint.end_ids(folder) or self._named_end(folder)
         self.pad_id = self.end_ids[0] if self.end_ids else 0
-        added = self._tokenizer.get_added_tokens_decoder()
-        self._special = {token.content: id_ for id_, token in added.items() if token.special}
         self._longest_token = max(map(len, self._tokenizer.get_vocab()), default=1)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
@@ -61,9 +59,9 @@ class Tokenizer:
             text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
-    def special(self, words: Iterable[str]) -> dict[int, str]:
-        """Those of the words that are special tokens, which `decode` leaves out, by their ids."""
-        return {self._special[word]: word for word in words if word in self._special}
+    def words(self, words: Iterable[str]) -> dict[tuple[int, ...], str]:
+        """Words by their tokens; those without a token are left out."""
+        return {tuple(ids): word for word in words if (ids := self.encode(word, special=False))}
 
     def word_list(self, words: list[str]) -> IntArray:
         """Words as TensorRT-LLM's word list: int32[2, m], flat token ids over end offsets, padded with -1.

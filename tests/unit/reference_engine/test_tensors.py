@@ -37,6 +37,16 @@ def test_what_is_absent_has_tensorrt_llms_defaults() -> None:
     assert (row.include_input, row.request.streaming) == (True, False)
 
 
+@pytest.mark.parametrize("of_the_model", [True, False])
+@pytest.mark.parametrize("of_the_request", [True, False, None])
+def test_the_request_says_whether_it_wants_its_input_back_else_the_model(
+    of_the_model: bool, of_the_request: bool | None
+) -> None:
+    sent = None if of_the_request is None else [of_the_request]
+    [row] = tensors.parse(inputs(exclude_input_in_output=sent), exclude_input=of_the_model)
+    assert row.include_input is not (of_the_model if of_the_request is None else of_the_request)
+
+
 def test_rows_are_cut_to_their_lengths() -> None:
     rows = tensors.parse(
         inputs(

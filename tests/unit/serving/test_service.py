@@ -77,13 +77,15 @@ def test_how_many_calls_the_target_alone_would_make_follows_from_its_step(
     assert policy.ends == [(31, calls)]
 
 
-def test_prompt_is_repeated_unless_excluded(start: Start) -> None:
+@pytest.mark.parametrize("prompt", ["def add(", "caf\ufffd", "a\ufffd\ufffd", "a<|endoftext|>b", "b<|endoftext|>"])
+def test_prompt_is_repeated_as_it_is_decoded_unless_excluded(start: Start, tokenizer: Tokenizer, prompt: str) -> None:
+    """A special token has no text there, as in the text of upstream's `ensemble`, which decodes all tokens."""
     service = start(MockEngines())
-    inputs = tensors("def add(")
+    inputs = tensors(prompt)
     (without,) = ask(service, inputs).wait().chunks
     del inputs["exclude_input_in_output"]
     (repeated,) = ask(service, inputs).wait().chunks
-    assert repeated.text == "def add(" + without.text
+    assert repeated.text == tokenizer.decode(repeated.ids) == prompt.replace("<|endoftext|>", "") + without.text
     streamed = ask(service, inputs | STREAM).wait().chunks
     assert text(streamed) == without.text, "a stream holds new text alone"
 
@@ -129,7 +131,7 @@ def test_each_prompt_ends_by_itself(start: Start) -> None:
     assert answer.chunks[-1].finish_reason, "the request ends with its last prompt"
 
 
-def test_stop_word_ends_the_text_before_it(start: Start) -> None:
+def test_a_stop_word_ends_the_text_and_stays_in_it(start: Start) -> None:
     service = start(MockEngines())
     (whole,) = ask(service, tensors("def add(", max_tokens=40)).wait().chunks
     for place in range(1, len(whole.text) - 2, 5):
@@ -137,7 +139,7 @@ def test_stop_word_ends_the_text_before_it(start: Start) -> None:
         stop: dict[str, Any] = {"stop_words": np.array([[word.encode(), b"never there"]], np.object_)}
         for how in (STREAM, ALONE, ALONE | STREAM, {}):
             answer = ask(service, tensors("def add(", max_tokens=40, **stop, **how)).wait()
-            assert text(answer.chunks) == whole.text[: whole.text.index(word)]
+            assert text(answer.chunks) == whole.text[: whole.text.index(word) + len(word)]
             assert answer.chunks[-1].finish_reason == "stop"
             log_probs = [chunk.log_probs for chunk in answer.chunks if chunk.log_probs is not None]
             assert np.concatenate(log_probs).tolist() == [-0.5 * t for chunk in answer.chunks for t in chunk.ids]

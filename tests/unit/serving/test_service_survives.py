@@ -212,7 +212,7 @@ def test_a_sequence_is_counted_once_however_late_its_steps_are_delivered(tokeniz
     """With stop words steps are read before they are delivered: the last may have been when the first is."""
     ids = np.array(tokenizer.encode("def add("), np.int32)
     prompt = Prompt(0, "def add(", ids, 40, 4, 0, None, frozenset(), ("zz",), echo=False, tensors={})
-    text = TextStream(Detokenizer(tokenizer.decode, ids.tolist(), "def add("), StopText(("zz",)), {})
+    text = TextStream(Detokenizer(tokenizer.decode, ids.tolist(), "def add("), StopText(("zz",)))
     metrics, jobs = m.Metrics(), Jobs[Chunk](60)
     loop: Any = None
     job, writer = jobs.make(1, "", Answer()), Writer(prompt, text, stream=True)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from tandem_serving.text import Detokenizer, Piece, StopText, TextStream
+from tandem_serving.text import Detokenizer, StopText, StopTokens, TextStream
 from tandem_serving.tokenizer import Tokenizer
 from unit.serving.conftest import byte_fallback, byte_level
 
@@ -67,64 +67,108 @@ def test_incomplete_character_comes_with_the_flush_as_replacement() -> None:
 
 
 STOPS = [
-    # words, pieces, sent, stopped, reason
-    (["STOP"], ["abc ST", "OP more"], "abc ", True, "across two pieces"),
-    (["STOP"], ["abc S", "T", "O", "P"], "abc ", True, "across four pieces"),
-    (["STOP"], ["abc ST", "AND"], "abc STAND", False, "looked like one"),
-    (["STOP"], ["STO"], "STO", False, "never completed: comes with the flush"),
-    (["\n\n", "END"], ["a\n", "b END", "x"], "a\nb ", True, "several words, the second one"),
-    (["aab"], ["aaab"], "a", True, "begins inside a failed match"),
-    (["aab"], ["a", "a", "a", "b"], "a", True, "the same, piece by piece"),
-    (["abcd", "bc"], ["a", "bcd"], "a", True, "the one whose end comes first"),
-    (["abcd", "bc"], ["abcd"], "a", True, "the same in one piece"),
-    (["c", "bc"], ["abc"], "a", True, "of those that end together the longest"),
-    (["", "x"], ["abc"], "abc", False, "an empty word is none"),
-    ([], ["abc"], "abc", False, "no words"),
+    # words, pieces, text before the word, the word that was found, reason
+    (["STOP"], ["abc ST", "OP more"], "abc ", "STOP", "across two pieces"),
+    (["STOP"], ["abc S", "T", "O", "P"], "abc ", "STOP", "across four pieces"),
+    (["STOP"], ["abc ST", "AND"], "abc STAND", "", "looked like one"),
+    (["STOP"], ["STO"], "STO", "", "never completed"),
+    (["\n\n", "END"], ["a\n", "b END", "x"], "a\nb ", "END", "several words, the second one"),
+    (["aab"], ["aaab"], "a", "aab", "begins inside a failed match"),
+    (["aab"], ["a", "a", "a", "b"], "a", "aab", "the same, piece by piece"),
+    (["abcd", "bc"], ["a", "bcd"], "a", "bc", "the one whose end comes first"),
+    (["abcd", "bc"], ["abcd"], "a", "bc", "the same in one piece"),
+    (["c", "bc"], ["abc"], "a", "bc", "of those that end together the longest"),
+    (["", "x"], ["abc"], "abc", "", "an empty word is none"),
+    ([], ["abc"], "abc", "", "no words"),
 ]
 
 
-@pytest.mark.parametrize(("words", "pieces", "sent", "stopped", "reason"), STOPS, ids=[row[4] for row in STOPS])
-def test_stop_words(words: list[str], pieces: list[str], sent: str, stopped: bool, reason: str) -> None:
-    stop = StopText(words)
-    out, found = "", False
+def pushed(stop: StopText, pieces: list[str]) -> list[str]:
+    """What may be sent with each piece, and at the end."""
+    out = []
     for piece in pieces:
         text, found = stop.push(piece)
-        out += text
+        out.append(text)
         if found:
-            break
-    assert (out + ("" if found else stop.flush()), found) == (sent, stopped), reason
+            return out
+    return [*out, stop.flush()]
+
+
+@pytest.mark.parametrize(("words", "pieces", "before", "word", "reason"), STOPS, ids=[row[4] for row in STOPS])
+def test_stop_words_that_are_cut(words: list[str], pieces: list[str], before: str, word: str, reason: str) -> None:
+    stop = StopText(words)
+    assert ("".join(pushed(stop, pieces)), stop.found) == (before, word), reason
+
+
+@pytest.mark.parametrize(("words", "pieces", "before", "word", "reason"), STOPS, ids=[row[4] for row in STOPS])
+def test_stop_words_that_are_kept(words: list[str], pieces: list[str], before: str, word: str, reason: str) -> None:
+    stop = StopText(words, keep=True)
+    sent = pushed(stop, pieces)
+    assert ("".join(sent), stop.found) == (before + word, word), reason
+    last = len(sent) - 1
+    assert sent[:last] == pieces[:last], "nothing waits that may become one"
+
+
+def test_a_word_s_tokens_may_begin_in_the_prompt_not_end_there() -> None:
+    words = {(1, 2): "long", (2,): "short", (7,): "other"}
+    assert [StopTokens(words, [0, 1]).push(token) for token in (2, 7, 3)] == ["long", "other", ""]
+    assert StopTokens(words, [2]).push(3) == ""
+    stop = StopTokens({(1, 1, 2): "word"}, [5])
+    assert [stop.push(token) for token in (1, 1, 1, 2)] == ["", "", "", "word"]
 
 
 def stream(words: list[str]) -> TextStream:
-    """A stream over one-letter tokens: token id is the code point."""
-    return TextStream(Detokenizer(lambda ids: "".join(map(chr, ids)), []), StopText(words))
+    """A stream over one-letter tokens, whose words are kept: token id is the code point."""
+    return TextStream(Detokenizer(lambda ids: "".join(map(chr, ids)), []), StopText(words, keep=True))
 
 
 def ids(text: str) -> list[int]:
     return [ord(letter) for letter in text]
 
 
-def test_draft_characters_lead_the_piece() -> None:
-    step = stream([]).push(ids("abc"), accepted=2, last=False)
-    assert (step.pieces, step.used, step.stopped) == ([Piece("abc", 2)], 3, False)
-
-
-def test_held_text_keeps_its_author() -> None:
-    text = stream(["cdX"])
-    assert text.push(ids("abc"), accepted=2, last=False).pieces == [Piece("ab", 2)]
-    # "c" was the target's: it cannot stand in one piece before the draft's "de"
-    assert text.push(ids("def"), accepted=2, last=False).pieces == [Piece("c", 0), Piece("def", 2)]
+def test_draft_characters_lead_the_text() -> None:
+    for words in ([], ["never"]):
+        step = stream(words).push(ids("abc"), accepted=2, last=False)
+        assert (step.text, step.draft_length, step.used, step.stopped) == ("abc", 2, 3, False)
 
 
 def test_stop_word_drops_tokens_after_it() -> None:
     step = stream(["bc"]).push(ids("abcde"), accepted=4, last=False)
-    assert (step.pieces, step.used, step.stopped) == ([Piece("a", 1)], 3, True)
+    assert (step.text, step.draft_length, step.used, step.stopped) == ("abc", 3, 3, True)
 
 
 def test_last_step_sends_what_was_held() -> None:
     text = stream(["STOP"])
-    assert text.push(ids("aST"), accepted=0, last=False).pieces == [Piece("a")]
-    assert text.push([], accepted=0, last=True).pieces == [Piece("ST")]
+    text.stop = StopText(["STOP"])
+    assert text.push(ids("aST"), accepted=0, last=False).text == "a"
+    assert text.push([], accepted=0, last=True).text == "ST"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_word_ends_the_text_by_its_tokens_too(keep: bool) -> None:
+    """A tokenizer may write it otherwise than it was sent; a special token has no text."""
+    decode = {1: "a ", 2: "stop", 3: ""}
+    for end, kept in (([2], "stop"), ([3], "")):
+        words = {tuple(end): "STOP"}
+        text = TextStream(
+            Detokenizer(lambda ids: "".join(decode[token] for token in ids), []),
+            StopText(words.values(), keep),
+            StopTokens(words),
+        )
+        step = text.push([1, *end, 1], accepted=0, last=False)
+        assert (step.text, step.used, step.stopped) == ("a " + kept, 2, True)
+        assert text.stop.found == "STOP"
+
+
+def test_all_of_the_token_that_ends_a_word_is_kept() -> None:
+    """An engine that stops at the tokens of one word has not seen the letters of another within them."""
+    decode = {1: "ab"}
+    text = TextStream(
+        Detokenizer(lambda ids: "".join(decode[token] for token in ids), []),
+        StopText(["a", "ab"], keep=True),
+        StopTokens({(1,): "ab"}),
+    )
+    assert text.push([1], accepted=0, last=False).text == "ab"
 
 
 def test_character_belongs_to_the_token_that_completes_it(tmp_path: Path) -> None:
@@ -134,4 +178,5 @@ def test_character_belongs_to_the_token_that_completes_it(tmp_path: Path) -> Non
     tokens = tokenizer.encode("a🗼b")
     text = TextStream(Detokenizer(tokenizer.decode, []), StopText([]))
     # the draft wrote "a" and three of the four bytes of the tower, the target the fourth
-    assert text.push(tokens[:5], accepted=4, last=False).pieces == [Piece("a🗼", 1)]
+    step = text.push(tokens[:5], accepted=4, last=False)
+    assert (step.text, step.draft_length) == ("a🗼", 1)

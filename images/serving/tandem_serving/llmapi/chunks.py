@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tandem_serving.errors import CancelledError
 from tandem_serving.llmapi.request import Prompt, Request
-from tandem_serving.text import Detokenizer, StopText, TextStream
+from tandem_serving.text import Detokenizer, StopText, StopTokens, TextStream
 
 STOP, CANCELLED = "stop", "cancelled"
 
@@ -81,7 +81,8 @@ class Writer:
         self._prompt = prompt
         self._request = request
         self._stop = StopText(prompt.stop_words)
-        self._text = TextStream(Detokenizer(decode, prompt.ids, prompt.text), self._stop, prompt.stop_ids)
+        special = StopTokens({(token,): word for token, word in prompt.stop_ids.items()})
+        self._text = TextStream(Detokenizer(decode, prompt.ids, prompt.text), self._stop, special)
         self._seen = 0
         self._all = Chunk(prompt.index, "", [])
 
@@ -93,7 +94,7 @@ class Writer:
         self._seen = len(progress.ids)
         step = self._text.push(new, 0, last=bool(progress.finish_reason))
         self.over = step.stopped or bool(progress.finish_reason)
-        chunk = Chunk(self._prompt.index, "".join(piece.text for piece in step.pieces), new[: step.used])
+        chunk = Chunk(self._prompt.index, step.text, new[: step.used])
         self._all = replace(self._all, text=self._all.text + chunk.text, ids=self._all.ids + chunk.ids)
         if not self._request.stream:
             chunk = self._echoed()

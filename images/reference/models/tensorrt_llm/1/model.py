@@ -1,7 +1,7 @@
 """Triton entry of the reference engine: tensors of TensorRT-LLM's `tensorrt_llm` model, decoupled or not.
 
 Serves as `tensorrt_llm` and as `tensorrt_llm_draft`. Parameters of config.pbtxt: the fields of
-`reference_engine.engine.Settings`, and `cancellation_check_period_ms`.
+`reference_engine.engine.Settings`, and TensorRT-LLM's `cancellation_check_period_ms` and `exclude_input_in_output`.
 
 Not decoupled, it gives each request one response, with all its rows (see `reference_engine.responses`), when
 the last of them has ended, and refuses streaming, as TensorRT-LLM does. Beyond TensorRT-LLM: several rows go
@@ -158,6 +158,7 @@ class TritonPythonModel:
         self._engine = engine.Engine(engine.load(settings))
         log.info("%s: %s loaded in %.1f s", args["model_name"], settings.model_path, time.monotonic() - started)
         self._period = int(parameters.get("cancellation_check_period_ms") or 100) / 1000
+        self._exclude_input = parameters.get("exclude_input_in_output", "").lower() in ("true", "1")
         self._gauges = Gauges(args["model_name"], args["model_version"])
         self._exchanges: list[Exchange] = []
         self._lock = threading.Lock()
@@ -180,7 +181,7 @@ class TritonPythonModel:
         with self._lock:
             self._exchanges.append(exchange)
         try:
-            exchange.start(tensors.parse(inputs), self._engine)
+            exchange.start(tensors.parse(inputs, self._exclude_input), self._engine)
         except RequestError as error:
             exchange.fail(str(error), pb_utils.TritonError.INVALID_ARG)
         except engine.EngineStopped as error:
