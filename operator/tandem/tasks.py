@@ -11,8 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tandem import names
 from tandem.api.types import ConditionStatus
 from tandem.build.task import VERDICT_KEY, Task
+from tandem.lost import Loss, created, loss, of_claim
 from tandem.observed import Object, Observed, is_true, label, pod_problem, termination_message
+from tandem.sources import CACHE
 
+MISSES = ("ModelGone", "EngineGone")
+"""Reasons of verdicts that miss a folder of the cache volume; see `cached` in images/serving."""
 MOST_CHARACTERS = 900
 """Of a message that more is said after; a condition's has 1024."""
 
@@ -30,6 +34,16 @@ class _Message(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     checks: list[Check]
+
+
+class _Fetched(BaseModel):
+    """What a download's verdict adds; see images/fetcher. It comes from a pod: nothing else may be named."""
+
+    path: Annotated[str, Field(pattern=r"^models/[0-9a-f]{16,64}(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
+
+
+class _Pinned(BaseModel):
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
 class Stage(Enum):
@@ -51,8 +65,12 @@ class Outcome:
     checks: tuple[Check, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     detail: str = ""
-    recorded: bool = False
-    """Whether the verdict is in its ConfigMap already."""
+    loss: Loss | None = None
+    """Why a result that stands, or what pods look for, makes it to be done again."""
+    stale: Object | None = None
+    """That result; it goes when the task is done again, since till then it tells which content is wanted."""
+    refill: bool = False
+    """Whether this is the second time, after pods said that what the first one brought is gone."""
 
     @property
     def passed(self) -> bool:
@@ -64,15 +82,67 @@ class Outcome:
         """Whether it ended otherwise: nothing goes on by itself."""
         return self.stage is Stage.BROKEN or (self.stage is Stage.DONE and not self.passed)
 
+    def is_final(self, task: Task) -> bool:
+        """Whether the verdict is to be kept."""
+        return self.stage is Stage.DONE and (self.passed or (task.refusal_is_final and not self.misses))
+
+    @property
+    def misses(self) -> bool:
+        """Whether the verdict is that a folder is gone, which is brought back: that is not its last word."""
+        return any(check.reason in MISSES for check in self.checks)
+
+
+def cached_folder(outcome: Outcome) -> str | None:
+    """Folder of a download that passed, in the containers; None when the verdict names none."""
+    try:
+        return f"{CACHE}/{_Fetched.model_validate(outcome.data).path}"
+    except ValidationError:
+        return None
+
+
+def fetched_folder(result: Object) -> str | None:
+    """The same of a download's result; None of another task's."""
+    return cached_folder(_parse(result["data"][VERDICT_KEY], ""))
+
+
+def pinned(observed: Observed, name: str) -> str:
+    """The revision that the download's result of that name is of, whether it is still true or not; empty: none.
+
+    A branch may have moved on since: what is fetched again is what was there.
+    """
+    result = observed.child("ConfigMap", name)
+    try:
+        return _Pinned.model_validate(_parse(result["data"][VERDICT_KEY], name).data).revision if result else ""
+    except ValidationError:
+        return ""
+
 
 def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
-    """Read where `task` stands from its result, else from its Job and the Job's pods."""
+    """Read where `task` stands from its result while that is true, else from its Job and the Job's pods."""
     name = task.name(service)
-    if result := observed.child("ConfigMap", name):
-        return _parse(result["data"][VERDICT_KEY], name, recorded=True)
-    job = observed.child("Job", name)
+    result, job = observed.child("ConfigMap", name), observed.child("Job", name)
+    recorded = _parse(result["data"][VERDICT_KEY], name) if result else None
+    lost = None
+    if task.claim:
+        lost = loss(observed, task.claim, task.folder or (recorded and cached_folder(recorded)) or "", result, job)
+    if result and lost and lost.again:
+        return Outcome(Stage.BROKEN, loss=lost, detail=f"{_again(result)}; then delete the ConfigMap {name}")
+    if result and recorded and not lost:
+        return replace(recorded, refill=label(result, names.LABEL_REFILL) == "true")
+    outcome = _of_job(observed, task, name, job)
+    refill = label(job, names.LABEL_REFILL) == "true" if job else bool(result and lost and lost.reported)
+    return replace(outcome, loss=lost, stale=result, refill=refill)
+
+
+def _again(result: Object) -> str:
+    return f"it was brought there for the second time at {created(result)}: find out what empties the volume"
+
+
+def _of_job(observed: Observed, task: Task, name: str, job: Object | None) -> Outcome:
     if job is None:
         return Outcome(Stage.ABSENT, detail=_next(name, task))
+    if task.claim and not of_claim(job, observed.cache):
+        return Outcome(Stage.LOST)
     # By uid: a Job that was deleted, to try again, leaves its pods for a while.
     uid = job["metadata"]["uid"]
     pods = [pod for pod in observed.pods if label(pod, "batch.kubernetes.io/controller-uid") == uid]
@@ -128,15 +198,13 @@ def _to_try_again(check: Check, name: str) -> Check:
     return check.model_copy(update={"message": said})
 
 
-def _parse(text: str, name: str, *, recorded: bool = False) -> Outcome:
+def _parse(text: str, name: str) -> Outcome:
     try:
         message = _Message.model_validate(json.loads(text))
     except (json.JSONDecodeError, ValidationError) as error:
         detail = f"{name} gave no verdict that this operator can read ({error}): delete it to try again"
         return Outcome(Stage.BROKEN, detail=detail)
-    return Outcome(
-        Stage.DONE, verdict=text, checks=tuple(message.checks), data=message.model_extra or {}, recorded=recorded
-    )
+    return Outcome(Stage.DONE, verdict=text, checks=tuple(message.checks), data=message.model_extra or {})
 
 
 def _failure(name: str, job: Object, pods: list[Object]) -> str:
