@@ -24,10 +24,10 @@ _NAME = re.compile(r"(?:\.removed-)?([0-9a-f]{32})(?:-[0-9a-f]{8})?")
 
 @dataclass
 class Pruned:
-    """`removed` folders, relative to the cache's root, and the `bytes` they held; those that were `left`, though nobody
-    refers to them, and why: they bear no marker, or the file system has no locks."""
+    """`removed` folders, relative to the cache's root, and the `bytes` they held; those that were `left`, though no
+    service refers to them, and why: they bear no marker, or the file system has no locks."""
 
-    removed: list[str] = field(default_factory=list)
+    removed: tuple[str, ...] = ()
     bytes: int = 0
     left: dict[str, str] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) ->
             found.left[name] = UNMARKED
         elif folder.name.startswith("."):
             found.bytes += _size(folder)
-            found.removed.append(name)
+            found.removed += (name,)
             if not dry_run:
                 _remove(folder)
         else:
@@ -71,7 +71,7 @@ def _take(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool
         if not is_at(file, folder / LOCK) or time.time() - _touched(folder) < young:
             return
         found.bytes += _size(folder)
-        found.removed.append(name)
+        found.removed += (name,)
         if dry_run:
             return
         # What is half removed must not look whole: the rest of it goes with the next prune.

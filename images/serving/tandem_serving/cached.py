@@ -13,6 +13,7 @@ from typing import Any
 
 from tandem_serving.checkpoint import CheckpointError
 
+CACHE = Path("/cache")
 _FOLDER = re.compile(r".*/(models|engines)/[0-9a-f]{32}(?=/|$)")
 """Folders that Tandem made; see images/fetcher and engine_build.py."""
 
@@ -21,10 +22,10 @@ class Gone(CheckpointError):
     """A folder of the cache volume is gone, or what was in it."""
 
 
-def check(path: Path, cache: Path = Path("/cache")) -> None:
-    """Raises Gone where `path`, a model's or an engine's folder, is one of the cache volume and not whole any more."""
+def check(path: Path) -> None:
+    """Raises Gone where `path`, the folder of a model or an engine, is one of the cache volume and not whole any more."""
     found = _FOLDER.match(str(path))
-    if found is None or not path.is_relative_to(cache):
+    if found is None or not path.is_relative_to(CACHE):
         return
     folder = Path(found[0])
     whole = _model(folder) if found[1] == "models" else (path / "config.json").is_file()
@@ -32,10 +33,10 @@ def check(path: Path, cache: Path = Path("/cache")) -> None:
         raise Gone(f"{folder} is gone from the cache volume, or not whole any more: Tandem has it made again")
 
 
-def check_all(preflight: Mapping[str, Any], cache: Path = Path("/cache")) -> None:
+def check_all(preflight: Mapping[str, Any]) -> None:
     """The same of all that launch.json's `preflight` names. Raises Gone."""
     for path in _paths(preflight):
-        check(path, cache)
+        check(path)
 
 
 def _paths(preflight: Mapping[str, Any]) -> Iterator[Path]:
