@@ -141,7 +141,7 @@ def _again(result: Object) -> str:
 def _of_job(observed: Observed, task: Task, name: str, job: Object | None) -> Outcome:
     if job is None:
         return Outcome(Stage.ABSENT, detail=_next(name, task))
-    if task.claim and not of_claim(job, observed.cache):
+    if task.claim and (not of_claim(job, observed.cache) or (observed.cache is None and is_true(job, "Complete"))):
         return Outcome(Stage.LOST)
     # By uid: a Job that was deleted, to try again, leaves its pods for a while.
     uid = job["metadata"]["uid"]

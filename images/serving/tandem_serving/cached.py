@@ -21,16 +21,21 @@ _FOLDER = re.compile(r".*/(models|engines)/[0-9a-f]{32}(?=/|$)")
 class Gone(CheckpointError):
     """A folder of the cache volume is gone, or what was in it."""
 
+    @classmethod
+    def of(cls, folder: Path | str) -> Gone:
+        """What is said of `folder`: the operator reads it."""
+        return cls(f"{folder} is gone from the cache volume, or not whole any more: Tandem has it made again")
+
 
 def check(path: Path) -> None:
-    """Raises Gone where `path`, the folder of a model or an engine, is one of the cache volume and not whole any more."""
+    """Raises Gone where `path`, a model's or an engine's folder, is one of the cache volume and not whole."""
     found = _FOLDER.match(str(path))
     if found is None or not path.is_relative_to(CACHE):
         return
     folder = Path(found[0])
     whole = _model(folder) if found[1] == "models" else (path / "config.json").is_file()
     if not whole:
-        raise Gone(f"{folder} is gone from the cache volume, or not whole any more: Tandem has it made again")
+        raise Gone.of(folder)
 
 
 def check_all(preflight: Mapping[str, Any]) -> None:

@@ -177,7 +177,7 @@ def fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]
         log = tmp_path / f"log-{threading.get_ident()}"
         words = ["fetch", "--uri", URI, "--revision", COMMIT, "--cache", str(tmp_path), "--port", "0"]
         assert main([*words, "--termination-log", str(log)]) == 0
-        return tmp_path / json.loads(log.read_text())["path"]
+        return tmp_path / str(json.loads(log.read_text())["path"])
 
     return run
 
