@@ -29,6 +29,12 @@ from tandem.stages import (
 from tandem.tasks import Outcome, Stage, cached_folder, observe_task
 from tandem.volumes import claim_name, uses_cache
 
+NOT_OURS = (
+    f"the PersistentVolumeClaim {names.CACHE_CLAIM} was not made by Tandem (it has no label"
+    f" {names.LABEL_MANAGED_BY}: {names.FIELD_MANAGER}): write storage.cache.claimName: {names.CACHE_CLAIM} if"
+    " services may fill it, or another claim, or delete it"
+)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -134,7 +140,9 @@ def _instead(service: SpeculativeInferenceService, revision: Revision, observed:
 
 
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
-    """A volume that pods of one node alone can mount serves one replica."""
+    """A claim of ours is one that we made; and a volume that pods of one node alone can mount serves one replica."""
+    if makes_cache(service.spec, profile) and observed.cache and not _made_by_us(observed.cache):
+        return Refusal("CacheNotOurs", NOT_OURS)
     scaled = service.spec.autoscaling
     most = max(service.spec.replicas, scaled.max_replicas if scaled else 0)
     if most < 2 or not uses_cache(service.spec, profile):
@@ -149,6 +157,10 @@ def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, obser
         f" {', '.join(modes)}: write replicas: 1 (and autoscaling.maxReplicas: 1), or a storage.cache.claimName with"
         " ReadWriteMany",
     )
+
+
+def _made_by_us(claim: Object) -> bool:
+    return label(claim, names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
 
 
 def _record(

@@ -17,8 +17,7 @@ from tandem.settings import Settings
 
 POLL_SECONDS = 1.0
 LEFT = {
-    "Unmarked": "not marked by Tandem, so that it may be somebody's own, or older than the marks: remove it by hand if"
-    " nobody needs it",
+    "Unmarked": "not marked by Tandem (somebody's own, or older than the marks): remove it by hand, or leave it",
     "NoLocks": "the volume's file system has no locks, so that a download could lose it: remove it by hand while"
     " no service downloads or builds",
 }
