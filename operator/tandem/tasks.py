@@ -130,6 +130,9 @@ def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
     if result and recorded and not lost:
         return replace(recorded, refill=label(result, names.LABEL_REFILL) == "true")
     outcome = _of_job(observed, task, name, job)
+    if outcome.stage is Stage.DONE and not task.refusal_is_final:
+        again = f"{name} and the ConfigMap of that name, which asks for what was lost," if result else name
+        outcome = replace(outcome, checks=tuple(_to_try_again(check, again) for check in outcome.checks))
     refill = label(job, names.LABEL_REFILL) == "true" if job else bool(result and lost and lost.reported)
     return replace(outcome, loss=lost, stale=result, refill=refill)
 
@@ -151,7 +154,7 @@ def _of_job(observed: Observed, task: Task, name: str, job: Object | None) -> Ou
     if is_true(job, "Failed"):
         return Outcome(Stage.BROKEN, detail=_failure(name, job, pods))
     if is_true(job, "Complete"):
-        return _completed(name, task, pods)
+        return _completed(name, pods)
     return Outcome(Stage.RUNNING, detail=_running(observed, name, task, pods))
 
 
@@ -177,24 +180,21 @@ def _next(name: str, task: Task) -> str:
     return f"Job {name} {task.title} next; if it gets no pod, kubectl describe job {name} says why"
 
 
-def _completed(name: str, task: Task, pods: list[Object]) -> Outcome:
+def _completed(name: str, pods: list[Object]) -> Outcome:
     # Of those before it, which failed and were tried again, the verdict is not the Job's.
     succeeded = [pod for pod in pods if pod.get("status", {}).get("phase") == "Succeeded"]
     messages = [m for pod in succeeded if (m := termination_message(pod)) is not None]
     if not messages:
         # The Job is done and its pod, with the verdict, is gone: nothing to read, so it runs again.
         return Outcome(Stage.LOST)
-    outcome = _parse(messages[0], name)
-    if task.refusal_is_final:
-        return outcome
-    return replace(outcome, checks=tuple(_to_try_again(check, name) for check in outcome.checks))
+    return _parse(messages[0], name)
 
 
-def _to_try_again(check: Check, name: str) -> Check:
+def _to_try_again(check: Check, job: str) -> Check:
     """What to do about it may be outside the spec, such as a token's rights: nothing tells us when it is done."""
     if check.status == "True":
         return check
-    said = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {name} to try again"
+    said = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {job} to try again"
     return check.model_copy(update={"message": said})
 
 

@@ -145,6 +145,29 @@ def test_a_claim_that_was_replaced_while_nothing_runs(world: World, hub: Specula
     assert SERVER in world.objects
 
 
+def test_a_source_that_has_not_got_it_any_more_stalls_with_what_to_do(
+    world: World, hub: SpeculativeInferenceService
+) -> None:
+    """A bucket that changed since: what serves goes on, and what is there now is taken when somebody asks for it."""
+    serve(world, hub)
+    servers = [*world.pods]
+    del world.objects[CLAIM]
+    world.step(hub)
+    (name,) = (name for uri, name in fetch_jobs(world).items() if uri == "hf://org/target")
+    world.finish(name, fetched(status="False", reason="RevisionNotFound"))
+    decision, done = world.step(hub)
+    assert done == []
+    found = findings(world, hub, decision)
+    assert (found["Stalled"], found["Available"]) == ("True/RevisionNotFound", "True/ServersAnswer")
+    wanted = f"delete the Job {name} and the ConfigMap of that name"
+    assert wanted in said(world, hub, decision, "ModelsReady")
+    del world.objects["Job", name], world.objects["ConfigMap", name]
+    world.pods = servers
+    world.step(hub)
+    command = world.objects["Job", name]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[command.index("--revision") + 1] == "main"
+
+
 # --- within one claim -------------------------------------------------------------------------------------
 def gone(key: str) -> str:
     """The entry point's last words, by its own code."""
