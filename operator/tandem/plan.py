@@ -41,7 +41,8 @@ Matches = Callable[[Object, Object], bool]
 def plan(decision: Decision, observed: Observed, settings: Settings, matches: Matches) -> list[Action]:
     """The requests that make `observed` what `decision` wants; empty when it is."""
     applies = [action for child in decision.children if (action := _apply(child, observed, matches))]
-    keys = [CreateKeys(decision.keys)] if decision.keys and not _whole(decision, observed) else []
+    complete = not applies and _whole(decision, observed)
+    keys = [CreateKeys(decision.keys)] if decision.keys and not complete else []
     return [*keys, *applies, *map(Delete, _obsolete(decision, observed, settings))]
 
 

@@ -1,10 +1,19 @@
 """Models from elsewhere: downloaded by Jobs into a claim that outlives the services, on simulated nodes."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+
+import pytest
+import yaml
+
+from cluster.core import Cluster
+from tandem.cli.cache import prune
+from tandem.kubectl import ClusterError
 
 from .conftest import AuditLog, Namespace, OperatorProcess, offer_volume, wait_for
 
@@ -115,6 +124,39 @@ def test_a_claim_of_somebodys_own_is_not_used_for_its_name(operator: OperatorPro
     namespace.wait("SpecAccepted", "False/CacheNotOurs")
     assert "tandem-cache" in namespace.message("SpecAccepted")
     assert namespace.items("jobs") == []
+
+
+@pytest.mark.parametrize("may", [True, False])
+async def test_who_prunes_is_who_kubectl_is(
+    cluster: Cluster, namespace: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, may: bool
+) -> None:
+    """A kubeconfig whose user acts as another one, who may prune or not."""
+    user = f"somebody-{namespace.name}"
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for entry in config["users"]:
+        entry["user"]["as"] = user
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    (tmp_path / "kubectl").symlink_to(cluster.kubectl.binary)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    offer_volume(namespace, "mine")
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine"}, "spec": spec}
+    namespace.run("apply", "-f", "-", stdin=json.dumps(claim))
+    if may:
+        role = ("--role=prune", f"--user={user}")
+        namespace.run("create", "role", "prune", "--verb=get,list,create", f"--resource={PRUNES}")
+        namespace.run("create", "rolebinding", "prune", *role)
+    if not may:
+        with pytest.raises(ClusterError, match=user):
+            await prune(namespace.name, "mine", "fetcher:1", young=0, dry_run=True)
+        assert namespace.items("jobs") == []
+        return
+    found = await prune(namespace.name, "mine", "fetcher:1", young=0, dry_run=True)
+    assert found["checks"], "a simulated pod says what all others say"
+
+
+PRUNES = "persistentvolumeclaims,configmaps,pods,jobs.batch,speculativeinferenceservices.serving.tandem.dev"
 
 
 def test_without_a_volume_the_user_is_told_what_waits(operator: OperatorProcess, namespace: Namespace) -> None:
