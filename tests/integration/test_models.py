@@ -76,7 +76,11 @@ def test_a_claim_that_is_made_anew_is_filled_again(
     listening = audit()
     namespace.run("delete", "pvc", "tandem-cache", "--wait=false")
     namespace.run("scale", "sis", "svc", "--replicas=0")
-    wait_for("another claim", lambda: namespace.items("pvc")[0]["metadata"]["uid"] != before["metadata"]["uid"])
+
+    def anew() -> bool:
+        return any(claim["metadata"]["uid"] != before["metadata"]["uid"] for claim in namespace.items("pvc"))
+
+    wait_for("another claim", anew)
     namespace.wait("ModelsReady", "False/CacheReplaced")
     namespace.run("scale", "sis", "svc", "--replicas=1")
     namespace.wait("Ready", "False/CacheReplaced")
