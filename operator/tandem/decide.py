@@ -13,7 +13,7 @@ from tandem.accept import Accepted, Refusal, accept
 from tandem.api.types import Rollout, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.gpus import gpu_plan
-from tandem.lost import uid
+from tandem.lost import missed, uid
 from tandem.observed import Object, Observed, label
 from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, asks_for, render
 from tandem.rollout import gave_way
@@ -212,20 +212,20 @@ def _fetches(
 def _fetches_of(
     service: SpeculativeInferenceService, record: Record, settings: Settings, observed: Observed
 ) -> list[Step] | None:
-    """The downloads of a revision that is there; None where their source gave something else since.
+    """The downloads of a revision that is there; None where it is lost, and their source gives something else now.
 
-    One without a result, which may be deleted once it is old, is none while the preflight says that all is there.
+    One without a result of this revision's model, as results are deleted once they are old, is none while the
+    preflight says that all is there.
     """
     steps = _fetches(service, settings, observed, record.fetched)
-    if any(folder != record.fetched.get(role) for role, step in steps.items() if (folder := _folder(step))):
-        return None
-    begun = {
-        role: step for role, step in steps.items() if step.outcome.stage is not Stage.ABSENT or step.outcome.loss
-    }
-    if len(begun) < len(steps):
-        (checked,) = _look(observed, service.name, [preflight_task(service, record.profile, render(record))])
-        return _distinct(begun if checked.outcome.passed else steps)
-    return _distinct(steps)
+    moved = {role for role, step in steps.items() if (_folder(step) or record.fetched[role]) != record.fetched[role]}
+    absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
+    if not moved | absent:
+        return _distinct(steps)
+    (checked,) = _look(observed, service.name, [preflight_task(service, record.profile, render(record))])
+    if checked.outcome.passed and not any(missed(observed, record.fetched[role]) for role in moved):
+        return _distinct({role: step for role, step in steps.items() if role not in moved | absent})
+    return None if moved else _distinct(steps)
 
 
 def _folder(step: Step) -> str | None:

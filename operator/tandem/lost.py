@@ -58,7 +58,7 @@ def loss(observed: Observed, claim: str, folder: str, result: Object | None, job
         return Loss("CacheReplaced", _replaced(observed.cache, claim))
     if not folder:
         return None
-    reported, at = gone(observed).get(_key(folder), ""), created(result)
+    reported, at = missed(observed, folder), created(result)
     if reported > at:
         message = f"{_key(folder)} is gone from the volume of claim {claim}, a pod said at {reported}"
         again = (
@@ -70,6 +70,11 @@ def loss(observed: Observed, claim: str, folder: str, result: Object | None, job
     if result and created(job) > at:  # begun when a pod said so, which may be gone itself by now
         return Loss("GoneFromCache", f"{_key(folder)} was gone from the volume of claim {claim}", reported=True)
     return None
+
+
+def missed(observed: Observed, folder: str) -> str:
+    """When a pod that does not serve last missed the folder; empty: none did."""
+    return gone(observed).get(_key(folder), "")
 
 
 def gone(observed: Observed) -> dict[str, str]:

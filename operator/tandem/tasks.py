@@ -122,14 +122,15 @@ def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
     name = task.name(service)
     result, job = observed.child("ConfigMap", name), observed.child("Job", name)
     recorded = _parse(result["data"][VERDICT_KEY], name) if result else None
-    lost = None
-    if task.claim:
-        lost = loss(observed, task.claim, task.folder or (recorded and cached_folder(recorded)) or "", result, job)
+    folder = (recorded and cached_folder(recorded)) or task.folder
+    lost = loss(observed, task.claim, folder, result, job) if task.claim else None
     if result and lost and lost.again:
         return Outcome(Stage.BROKEN, loss=lost, detail=f"{_again(result)}; then delete the ConfigMap {name}")
     if result and recorded and not lost:
         return replace(recorded, refill=label(result, names.LABEL_REFILL) == "true")
-    outcome = _of_job(observed, task, name, job)
+    # A Job that is older did what is lost.
+    older = lost and result and job and created(job) <= created(result)
+    outcome = Outcome(Stage.LOST) if older else _of_job(observed, task, name, job)
     if outcome.stage is Stage.DONE and not task.refusal_is_final:
         again = f"{name} and the ConfigMap of that name, which asks for what was lost," if result else name
         outcome = replace(outcome, checks=tuple(_to_try_again(check, again) for check in outcome.checks))

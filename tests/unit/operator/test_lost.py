@@ -322,6 +322,50 @@ def test_a_source_that_gives_something_else_meanwhile_is_another_revision(
     assert findings(world, hub, decision)["Available"] == "True/ServersAnswer"
 
 
+def test_going_back_to_what_is_there_asks_nothing_though_its_branch_moved(
+    world: World, hub: SpeculativeInferenceService
+) -> None:
+    """The branch is known at another commit by now, and the revision's own models are still in the volume."""
+    first = serve(world, hub)
+    target = next(each for each in results(world) if KEYS["hf://org/target"] in each["data"]["verdict.json"])
+    del world.objects["ConfigMap", target["metadata"]["name"]]  # as old results are
+    edited = parse(QUICKSTART, **{**HUB, "draft__model": {"uri": "hf://org/better"}})
+    world.step(edited)
+    for name in fetch_jobs(world).values():
+        world.finish(name, fetched("models/" + "d" * 32))
+    world.step(edited)
+    world.step(edited)
+    decision, _ = world.step(hub)
+    assert decision.revision == first.revision
+    assert fetch_jobs(world) == {}
+    crash(world, gone(KEYS["hf://org/target"]), "2026-01-02T00:00:00Z")
+    decision, done = world.step(hub)
+    assert decision.revision is not None
+    assert first.revision is not None
+    assert decision.revision.digest != first.revision.digest, "lost, and nobody knows its commit: what is there now"
+    assert done == ["+ConfigMap", "+Job"]
+
+
+def test_a_job_that_is_older_than_what_was_lost_has_not_brought_it_back(
+    world: World, hub: SpeculativeInferenceService
+) -> None:
+    """A finalizer of somebody's may keep it."""
+    world.step(hub)
+    finish_fetches(world)
+    jobs = {key: obj for key, obj in world.objects.items() if key[0] == "Job"}
+    pods = [*world.pods]
+    world.step(hub)
+    world.pods = []
+    bring_up(world, hub)
+    world.objects |= jobs
+    world.pods += pods
+    crash(world, gone(KEYS["hf://org/target"]), "2026-01-02T00:00:00Z")
+    decision, done = world.step(hub)
+    assert done == ["-Job", "-Job"]
+    assert findings(world, hub, decision)["ModelsReady"] == "False/GoneFromCache"
+    assert world.step(hub)[1] == ["+Job"]
+
+
 BUILT = json.dumps({"checks": [{"type": "EnginesReady", "status": "True", "reason": "Built", "message": "1 rank"}]})
 
 
