@@ -1,19 +1,21 @@
 """What a namespace's services keep in its cache volume, and the Job that removes the rest. Pure."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from tandem import names
+from tandem.api.types import Scheme, ServiceSpec
 from tandem.build.task import VERDICT_KEY
 from tandem.engines import engine_folders
 from tandem.errors import TandemError
 from tandem.observed import Object, label
 from tandem.render import RECORD_FILE, Record
 from tandem.security import CONTAINER_SECURITY, POD_SECURITY
-from tandem.sources import CACHE, folders
+from tandem.sources import CACHE, folders, references
 
 KEPT_LEVELS = 2  # models/KEY, engines/KEY
 
@@ -22,22 +24,32 @@ class UnknownReferences(TandemError):
     """A revision cannot be read, so nobody can say what it refers to."""
 
 
-def kept(configmaps: Iterable[Object]) -> set[str]:
-    """`models/KEY` and `engines/KEY` that the services of a namespace refer to, by all their ConfigMaps.
+def kept(configmaps: Iterable[Object], specs: Iterable[ServiceSpec] = (), claim: str = "") -> set[str]:
+    """Folders that the services of a namespace refer to: `models/KEY` and `engines/KEY`, by all their ConfigMaps; and
+    what is at a `pvc://` of `claim`, which may be of more (`models`; `.`: all).
 
     Every revision counts that could be gone back to, and every download that was done for one to come.
 
     Raises:
         UnknownReferences: a revision was made by another version of the operator.
     """
-    found: set[str] = set()
+    found: set[str] = {path for spec in specs for path in _of_claim(spec, claim)}
     for configmap in configmaps:
         component, data = label(configmap, names.LABEL_COMPONENT), configmap.get("data", {})
         if component == names.REVISION:
-            found |= _of_revision(_record(configmap))
+            record = _record(configmap)
+            found |= {*_of_revision(record), *_of_claim(record.spec, claim)}
         elif component == names.result(names.FETCH):
             found.add(str(json.loads(data[VERDICT_KEY]).get("path", "")))
     return {_key(path) for path in found if path}
+
+
+def _of_claim(spec: ServiceSpec, claim: str) -> Iterator[str]:
+    """Paths below a claim that is mounted; `.` for all of it."""
+    for reference in references(spec).values():
+        name, _, path = reference.uri.removeprefix("pvc://").partition("/")
+        if reference.scheme is Scheme.PVC and name == claim:
+            yield posixpath.normpath(path.strip("/") or ".")
 
 
 def pull_secrets(configmaps: Iterable[Object]) -> list[dict[str, Any]]:
@@ -81,7 +93,7 @@ def _prune(keep: Iterable[str], young: int, dry_run: bool) -> list[str]:
 
 
 def prune_job(
-    namespace: str,
+    namespace: str | None,
     name: str,
     claim: str,
     image: str,
@@ -93,8 +105,9 @@ def prune_job(
 ) -> Object:
     """The Job that removes what is not in `keep` and not `young` (seconds); its termination message says what.
 
-    `secrets`: with which the image is pulled.
+    `namespace` None: whoever creates it decides. `secrets`: with which the image is pulled.
     """
+    place = {"namespace": namespace} if namespace else {}
     container: dict[str, Any] = {
         "name": "prune",
         "image": image,
@@ -115,7 +128,7 @@ def prune_job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "tandem"}},
+        "metadata": {"name": name, **place, "labels": {"app.kubernetes.io/name": "tandem"}},
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": 3600,

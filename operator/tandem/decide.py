@@ -3,7 +3,7 @@
 Its revision, the tasks on the way to it, and the children that should exist.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from tandem.accept import Accepted, Refusal, accept
 from tandem.api.types import Rollout, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.gpus import gpu_plan
+from tandem.lost import missed, uid
 from tandem.observed import Object, Observed, label
 from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, asks_for, render
 from tandem.rollout import gave_way
@@ -22,12 +23,17 @@ from tandem.stages import (
     build_tasks,
     condition_types,
     fetch_tasks,
-    fetched_folder,
     makes_cache,
     preflight_task,
 )
-from tandem.tasks import Outcome, Stage, observe_task
+from tandem.tasks import Outcome, Stage, cached_folder, observe_task
 from tandem.volumes import claim_name, uses_cache
+
+NOT_OURS = (
+    f"the PersistentVolumeClaim {names.CACHE_CLAIM} was not made by Tandem (it has no label"
+    f" {names.LABEL_MANAGED_BY}: {names.FIELD_MANAGER}): write storage.cache.claimName: {names.CACHE_CLAIM} if"
+    " services may fill it, or another claim, or delete it"
+)
 
 
 @dataclass(frozen=True)
@@ -102,12 +108,13 @@ def _decide(service: SpeculativeInferenceService, settings: Settings, observed: 
     revision = render(record) if record else None
     if revision and record:
         children.append(build.revision_configmap(service, revision))
-        steps += _revision_steps(service, record, revision, observed)
+        if all(step.outcome.passed for step in steps):
+            steps += _revision_steps(service, record, revision, observed)
     children.append(build.endpoint(service))
     if makes_cache(service.spec, accepted.profile) and not observed.cache:
         children.append(build.cache_claim(service))
     for step in steps:
-        children.extend(_task_children(service, step))
+        children.extend(_task_children(service, step, observed))
     decision = Decision(
         profile=accepted.profile,
         warnings=accepted.warnings,
@@ -133,7 +140,9 @@ def _instead(service: SpeculativeInferenceService, revision: Revision, observed:
 
 
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
-    """A volume that pods of one node alone can mount serves one replica."""
+    """A claim of ours is one that we made; and a volume that pods of one node alone can mount serves one replica."""
+    if makes_cache(service.spec, profile) and observed.cache and not _made_by_us(observed.cache):
+        return Refusal("CacheNotOurs", NOT_OURS)
     scaled = service.spec.autoscaling
     most = max(service.spec.replicas, scaled.max_replicas if scaled else 0)
     if most < 2 or not uses_cache(service.spec, profile):
@@ -150,6 +159,10 @@ def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, obser
     )
 
 
+def _made_by_us(claim: Object) -> bool:
+    return label(claim, names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
+
+
 def _record(
     service: SpeculativeInferenceService, accepted: Accepted, settings: Settings, observed: Observed
 ) -> tuple[Record | None, list[Step]]:
@@ -161,26 +174,69 @@ def _record(
     fresh = Record(renderer=LATEST, serving_image=settings.serving_image, profile=accepted.profile, spec=service.spec)
     wanted = asks_for(service.spec)
     known = {digest: record for digest, record in records(observed).items() if asks_for(record.spec) == wanted}
-    if (live := observed.live_revision() or "") in known:
-        return known[live], []
-    for record in known.values():
-        if all(step.outcome.passed for step in _revision_steps(service, record, render(record), observed)):
-            return record, []
-    tasks = fetch_tasks(service, settings)
-    steps = dict(zip(tasks, _look(observed, service.name, tasks.values()), strict=True))
-    folders: dict[Role, str] = {}
-    for role, step in steps.items():
-        if step.outcome.passed and (folder := fetched_folder(step.outcome)):
-            folders[role] = folder
-        elif step.outcome.passed:
-            detail = f"{step.task.name(service.name)} names no folder: check that fetcherImage is of this version"
-            steps[role] = Step(step.task, Outcome(Stage.BROKEN, detail=detail))
-    distinct = list({step.task.digest: step for step in steps.values()}.values())
-    if len(folders) < len(tasks):
-        return None, distinct
+    live = observed.live_revision() or ""
+    for digest, record in sorted(known.items(), key=lambda item: item[0] != live):
+        fetches = _fetches_of(service, record, settings, observed)
+        if fetches is not None and (digest == live or _passed(service, record, fetches, observed)):
+            return record, fetches
+    downloads = _fetches(service, settings, observed)
+    folders = {role: folder for role, step in downloads.items() if (folder := _folder(step))}
+    if len(folders) < len(downloads):
+        return None, _distinct(downloads)
     fresh = fresh.model_copy(update={"fetched": folders})
     # What a newer operator only says otherwise of a profile makes no other revision: its ConfigMap is immutable.
-    return known.get(render(fresh).digest, fresh), distinct
+    return known.get(render(fresh).digest, fresh), _distinct(downloads)
+
+
+def _passed(
+    service: SpeculativeInferenceService, record: Record, fetches: Sequence[Step], observed: Observed
+) -> bool:
+    steps = [*fetches, *_revision_steps(service, record, render(record), observed)]
+    return all(step.outcome.passed for step in steps)
+
+
+def _fetches(
+    service: SpeculativeInferenceService,
+    settings: Settings,
+    observed: Observed,
+    known: Mapping[Role, str] | None = None,
+) -> dict[Role, Step]:
+    """The downloads and where they stand. `known`: folders that are wanted."""
+    tasks = fetch_tasks(service, settings, observed)
+    tasks = {role: replace(task, folder=(known or {}).get(role, "")) for role, task in tasks.items()}
+    steps = dict(zip(tasks, _look(observed, service.name, tasks.values()), strict=True))
+    for role, step in steps.items():
+        if step.outcome.passed and not _folder(step):
+            detail = f"{step.task.name(service.name)} names no folder: check that fetcherImage is of this version"
+            steps[role] = Step(step.task, Outcome(Stage.BROKEN, detail=detail))
+    return steps
+
+
+def _fetches_of(
+    service: SpeculativeInferenceService, record: Record, settings: Settings, observed: Observed
+) -> list[Step] | None:
+    """The downloads of a revision that is there; None where it is lost, and their source gives something else now.
+
+    One without a result of this revision's model, as results are deleted once they are old, is none while the
+    preflight says that all is there.
+    """
+    steps = _fetches(service, settings, observed, record.fetched)
+    moved = {role for role, step in steps.items() if (_folder(step) or record.fetched[role]) != record.fetched[role]}
+    absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
+    if not moved | absent:
+        return _distinct(steps)
+    (checked,) = _look(observed, service.name, [preflight_task(service, record.profile, render(record))])
+    if checked.outcome.passed and not any(missed(observed, record.fetched[role]) for role in moved):
+        return _distinct({role: step for role, step in steps.items() if role not in moved | absent})
+    return None if moved else _distinct(steps)
+
+
+def _folder(step: Step) -> str | None:
+    return cached_folder(step.outcome) if step.outcome.passed else None
+
+
+def _distinct(steps: Mapping[Role, Step]) -> list[Step]:
+    return list({step.task.digest: step for step in steps.values()}.values())
 
 
 def _revision_steps(
@@ -196,16 +252,19 @@ def _look(observed: Observed, service: str, tasks: Iterable[Task]) -> list[Step]
     return [Step(task, observe_task(observed, service, task)) for task in tasks]
 
 
-def _task_children(service: SpeculativeInferenceService, step: Step) -> list[Object]:
+def _task_children(service: SpeculativeInferenceService, step: Step, observed: Observed) -> list[Object]:
     """The Job of a task that has not begun; the result of one that is done, where it is to be kept.
 
-    A Job that is there is no child: its template is immutable, and it was started for these inputs.
+    A Job that is there is no child: its template is immutable, and it was started for these inputs. Nor is a result
+    while one that is not true any more has its name.
     """
     outcome, task = step.outcome, step.task
+    labels = {names.LABEL_CLAIM: claim} if task.claim and (claim := uid(observed.cache)) else {}
+    labels |= {names.LABEL_REFILL: "true"} if outcome.refill else {}
     if outcome.stage is Stage.ABSENT:
-        return [build.task_job(service, task)]
-    if outcome.stage is Stage.DONE and (outcome.passed or task.refusal_is_final):
-        return [build.task_result(service, task, outcome.verdict)]
+        return [build.task_job(service, task, labels)]
+    if outcome.is_final(task) and not outcome.stale:
+        return [build.task_result(service, task, outcome.verdict, labels)]
     return []
 
 

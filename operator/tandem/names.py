@@ -6,6 +6,7 @@ Names are deterministic, so that doing a thing twice does it once. User labels n
 from typing import Any
 
 from tandem.api import GROUP
+from tandem.digest import digest
 
 FIELD_MANAGER = "tandem"
 CONTAINER = "triton"
@@ -16,6 +17,10 @@ LABEL_COMPONENT = f"{GROUP}/component"
 LABEL_REVISION = f"{GROUP}/revision"
 LABEL_POD = f"{GROUP}/pod"
 """On a Job: digest of its pod's specification. The API server fills in and rewrites what it is given."""
+LABEL_CLAIM = f"{GROUP}/claim"
+"""On a task's Job and result: UID of the cache volume's claim that it worked in."""
+LABEL_REFILL = f"{GROUP}/refill"
+"""On a task's Job and result, "true": pods said that what an earlier one put into the volume is gone."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
 SERVER = "server"
@@ -86,9 +91,13 @@ def replica_selector(service: str) -> dict[str, Any]:
     return {"matchLabels": {LABEL_SERVICE: service}, "matchExpressions": [components]}
 
 
-def ssh(service: str) -> str:
-    """Secret with the key pair of the service's groups."""
-    return f"{service}-ssh"
+def ssh(service: str, uid: str) -> str:
+    """Secret with the key pair of the groups of the service of that UID; empty: of a manifest that was never applied.
+
+    Secrets are made and never read, so that nobody can look whose one is. By the UID it is no other's, nor that of an
+    earlier service of the same name.
+    """
+    return f"{service}-ssh-{digest(uid)}" if uid else f"{service}-ssh"
 
 
 def watch_selector() -> str:

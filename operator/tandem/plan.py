@@ -8,7 +8,7 @@ from tandem.decide import Decision, Step, newest_first, records
 from tandem.observed import Object, Observed, label, pod_ready
 from tandem.render import render
 from tandem.settings import Settings
-from tandem.tasks import Stage
+from tandem.tasks import Stage, fetched_folder
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ Matches = Callable[[Object, Object], bool]
 def plan(decision: Decision, observed: Observed, settings: Settings, matches: Matches) -> list[Action]:
     """The requests that make `observed` what `decision` wants; empty when it is."""
     applies = [action for child in decision.children if (action := _apply(child, observed, matches))]
-    keys = [CreateKeys(decision.keys)] if decision.keys and not _whole(decision, observed) else []
+    complete = not applies and _whole(decision, observed)
+    keys = [CreateKeys(decision.keys)] if decision.keys and not complete else []
     return [*keys, *applies, *map(Delete, _obsolete(decision, observed, settings))]
 
 
@@ -85,10 +86,7 @@ def _obsolete(decision: Decision, observed: Observed, settings: Settings) -> lis
     """Children that nobody needs any more: recorded or lost Jobs, and revisions beyond the history limit."""
     if decision.refusal:
         return []
-    working = {_name(step) for step in decision.steps if _keeps_job(step)}
-    # Of a spec that waits for its models no later task can be there.
-    jobs = [job for job in observed.jobs if _digest(job) not in working]
-    jobs += _unwanted(decision, observed)
+    jobs = [*_old_jobs(decision, observed), *_stale_results(decision), *_unwanted(decision, observed)]
     if decision.revision is None:
         return jobs
     mounted = {label(pod, names.LABEL_REVISION) for pod in observed.pods}
@@ -99,6 +97,21 @@ def _obsolete(decision: Decision, observed: Observed, settings: Settings) -> lis
     if limit is None:
         limit = settings.revision_history_limit
     return [*jobs, *old[limit:], *_old_results(decision, observed, needed, limit)]
+
+
+def _old_jobs(decision: Decision, observed: Observed) -> list[Object]:
+    # What a Job said that misses a folder stands in its pod alone: it goes when the folder is brought back.
+    if any(step.outcome.loss and step.outcome.loss.again for step in decision.steps):
+        return []
+    working = {_name(step) for step in decision.steps if _keeps_job(step)}
+    # Of a spec that waits for its models no later task can be there.
+    return [job for job in observed.jobs if _digest(job) not in working]
+
+
+def _stale_results(decision: Decision) -> list[Object]:
+    """Results that are not true any more and in the way of the new ones: they cannot be changed."""
+    done = [step.outcome for step in decision.steps if step.outcome.is_final(step.task)]
+    return [outcome.stale for outcome in done if outcome.stale]
 
 
 def _unwanted(decision: Decision, observed: Observed) -> list[Object]:
@@ -112,7 +125,7 @@ def _unwanted(decision: Decision, observed: Observed) -> list[Object]:
 
 def _keeps_job(step: Step) -> bool:
     if step.outcome.stage is Stage.DONE:
-        return not (step.outcome.passed or step.task.refusal_is_final)
+        return not step.outcome.is_final(step.task) or step.outcome.stale is not None
     return step.outcome.stage is not Stage.LOST
 
 
@@ -130,13 +143,15 @@ def _old_results(decision: Decision, observed: Observed, needed: Collection[str]
 
     With its verdicts, going back to what serves asks nothing, however many edits failed in between.
     """
-    known = [render(record) for digest, record in records(observed).items() if digest in needed]
+    known = [record for digest, record in records(observed).items() if digest in needed]
     wanted = {_name(step) for step in decision.steps}
-    for revision in known:
+    for revision in map(render, known):
         wanted.add(f"{names.PREFLIGHT}-{revision.preflight.digest}")
         wanted.update(f"{names.BUILD}-{job.digest}" for job in revision.builds.values())
     old: list[Object] = []
     for kind in names.TASKS:
         results = newest_first(observed, names.result(kind))
         old += [result for result in results if _digest(result) not in wanted][limit:]
-    return old
+    # What is lost of a revision's models is fetched again as it was: its results tell the commits.
+    folders = {folder for record in known for folder in record.fetched.values()}
+    return [result for result in old if fetched_folder(result) not in folders]

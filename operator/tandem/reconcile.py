@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from tandem import names
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.benchmarked import benchmark
@@ -99,7 +100,7 @@ class Reconciler:
             return Next.RETRY
         if observed.progress:
             return Next.SOON
-        return Next.LATER if rolls_out(shown) else Next.EVENT
+        return Next.LATER if rolls_out(shown) or _claim_changes(claim, observed) else Next.EVENT
 
     def _claim(self, service: SpeculativeInferenceService) -> str | None:
         """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""
@@ -130,3 +131,10 @@ class Reconciler:
         self._leadership.check()
         await self._api.apply(SERVICES_KIND, manifest, "status")
         await record_transitions(self._api, self._leadership, service, wanted)
+
+
+def _claim_changes(claim: str | None, observed: Observed) -> bool:
+    """Whether the user's claim is to come, or one is to go: claims are not watched."""
+    if observed.cache is None:
+        return claim not in (None, names.CACHE_CLAIM)
+    return "deletionTimestamp" in observed.cache["metadata"]

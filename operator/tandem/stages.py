@@ -1,21 +1,20 @@
 """The tasks between a spec and its servers: download the models, build the engines, check that all fit. Pure."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from pydantic import BaseModel, Field, ValidationError
+from typing import Any
 
 from tandem import names
 from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
 from tandem.build import Task
 from tandem.build.metadata import pod_with_revision
 from tandem.digest import digest
+from tandem.observed import Observed
 from tandem.render import Revision
 from tandem.render.inputs import JobPod
 from tandem.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.settings import Profile, Settings
 from tandem.sources import CACHE, ENGINES, TOKENIZERS, Role, downloads, drafts_by_heads
-from tandem.tasks import Outcome
+from tandem.tasks import pinned
 from tandem.volumes import claim_name, uses_cache
 
 FETCH_PORT = 8080
@@ -47,12 +46,23 @@ def condition_types(spec: ServiceSpec, profile: Profile) -> tuple[str, ...]:
     return ("ModelsReady", *(["EnginesReady"] if engines else []), *(["PairCompatible"] if spec.draft else []))
 
 
-def fetch_tasks(service: SpeculativeInferenceService, settings: Settings) -> dict[Role, Task]:
-    """Downloads into the cache volume. Models that two roles share are fetched by one of them."""
-    return {role: _fetch(service, settings, role, ref) for role, ref in downloads(service.spec).items()}
+def fetch_tasks(
+    service: SpeculativeInferenceService, settings: Settings, observed: Observed | None = None
+) -> dict[Role, Task]:
+    """Downloads into the cache volume. Models that two roles share are fetched by one of them.
+
+    `observed`: what was fetched once is fetched again in that revision.
+    """
+    tasks = {role: _fetch(service, settings, role, ref) for role, ref in downloads(service.spec).items()}
+    if observed is None:
+        return tasks
+    pins = {role: pinned(observed, task.name(service.name)) for role, task in tasks.items()}
+    return {role: _fetch(service, settings, role, ref, pins[role]) for role, ref in downloads(service.spec).items()}
 
 
-def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role, reference: Source) -> Task:
+def _fetch(
+    service: SpeculativeInferenceService, settings: Settings, role: Role, reference: Source, pin: str = ""
+) -> Task:
     heads = role is Role.DRAFT and drafts_by_heads(service.spec)
     files = HEADS if heads else FILES.get(role, ())
     inputs: dict[str, Any] = {
@@ -65,12 +75,13 @@ def _fetch(service: SpeculativeInferenceService, settings: Settings, role: Role,
     return Task(
         component=names.FETCH,
         digest=digest(inputs),
-        pod=_fetch_pod(service, settings, reference, files),
+        pod=_fetch_pod(service, settings, reference.model_copy(update={"revision": pin} if pin else {}), files),
         conditions=("ModelsReady",),
         title=f"downloads {reference.uri}",
         retries=10,
         deadline_seconds=DAY_SECONDS,
         refusal_is_final=False,
+        claim=claim_name(service.spec),
     )
 
 
@@ -123,20 +134,6 @@ def _fetch_pod(
     return pod
 
 
-class _Fetched(BaseModel):
-    """What a download's verdict adds; see images/fetcher. The path comes from a pod: nothing else may be named."""
-
-    path: Annotated[str, Field(pattern=r"^models/[0-9a-f]{16,64}(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
-
-
-def fetched_folder(outcome: Outcome) -> str | None:
-    """Folder of a download that passed, in the containers; None when the verdict names none."""
-    try:
-        return f"{CACHE}/{_Fetched.model_validate(outcome.data).path}"
-    except ValidationError:
-        return None
-
-
 def build_tasks(service: SpeculativeInferenceService, revision: Revision) -> dict[Role, Task]:
     """The engines of a revision."""
     return {
@@ -148,6 +145,8 @@ def build_tasks(service: SpeculativeInferenceService, revision: Revision) -> dic
             title=f"builds the {role} engine",
             deadline_seconds=DAY_SECONDS,
             refusal_is_final=False,
+            claim=claim_name(service.spec),
+            folder=job.folder,
         )
         for role, job in revision.builds.items()
     }
@@ -161,6 +160,7 @@ def preflight_task(service: SpeculativeInferenceService, profile: Profile, revis
         pod=_with_revision(service, revision, revision.preflight),
         conditions=condition_types(service.spec, profile),
         title="checks the models",
+        claim=claim_name(service.spec) if uses_cache(service.spec, profile) else "",
     )
 
 

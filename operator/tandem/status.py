@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import names
-from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, SpeculativeInferenceService
+from tandem.api.types import (
+    Condition,
+    ConditionStatus,
+    DecodingType,
+    Model,
+    SpeculationStatus,
+    SpeculativeInferenceService,
+)
 from tandem.benchmarked import Benchmark
 from tandem.build.service import url
 from tandem.decide import Decision, Step, records
@@ -162,7 +169,7 @@ def _task_finding(kind: str, decision: Decision) -> Finding:
     waits = next((s for s in decision.steps if not s.outcome.passed), None)
     if found or waits is None:
         return found or Finding(kind, "True", "Checked", "the models were checked")
-    return Finding(kind, "Unknown", *_unfinished(waits))
+    return _unfinished("Unknown", kind, waits)
 
 
 def _verdict(kind: str, step: Step) -> Finding:
@@ -171,16 +178,21 @@ def _verdict(kind: str, step: Step) -> Finding:
         return Finding(check.type, check.status, check.reason, check.message)
     if step.outcome.passed:
         return Finding(kind, "True", "Checked", f"{step.task.title}: done")
-    return Finding(kind, "Unknown", *_unfinished(step))
+    # What was there and is lost is not there; whether the pair fits is not known for sure.
+    return _unfinished("False" if step.outcome.loss and kind.endswith("Ready") else "Unknown", kind, step)
 
 
-def _unfinished(step: Step) -> tuple[str, str]:
-    """Reason and message of a task that has not passed."""
-    name = step.task.component.capitalize()
-    if step.outcome.failed:
-        refused = next((c.message for c in step.outcome.checks if c.status != "True"), "")
-        return f"{name}Failed", step.outcome.detail or refused
-    return f"{name}Running", step.outcome.detail or f"a Job {step.task.title}"
+def _unfinished(status: ConditionStatus, kind: str, step: Step) -> Finding:
+    """What a task that has not passed comes to."""
+    name, outcome = step.task.component.capitalize(), step.outcome
+    if outcome.failed:
+        refused = next((c.message for c in outcome.checks if c.status != "True"), "")
+        reason, said = f"{name}Failed", outcome.detail or refused
+    else:
+        reason, said = f"{name}Running", outcome.detail or f"a Job {step.task.title}"
+    if outcome.loss:
+        reason, said = outcome.loss.reason, f"{outcome.loss.message}; {said}"
+    return Finding(kind, status, reason, said)
 
 
 def _available(rollout: Rollout) -> Finding:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -114,10 +116,16 @@ def volume(site: Site, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def hub(site: Site, images: list[Built], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the cache volume is."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def hub(site: Site, images: list[Built], disk: Path) -> Iterator[Hub]:
     (image,) = (built.ref for built in images if built.name == "reference")
     made = Hub(site, image)
-    site.run("apply", "-f", "-", stdin=json.dumps(volume(site, tmp_path_factory.mktemp("cache"))))
+    site.run("apply", "-f", "-", stdin=json.dumps(volume(site, disk)))
     made.secret("hub")
     made.secret("outsider", "hf_outsider")
     yield made
@@ -184,6 +192,19 @@ def test_another_service_of_the_same_models_fetches_nothing(site: Site, hub: Hub
     assert hub.sent() == sent
 
 
+def test_a_volume_that_is_emptied_is_filled_again(site: Site, hub: Hub, another: str, disk: Path) -> None:
+    """A server that starts without its models says so; nobody else knows."""
+    site.apply(another, target=model("target"), draft=model("draft"))
+    site.wait_condition(another, "Ready", "True")
+    shutil.rmtree(disk / "models")
+    assert site.conditions(another)["Ready"]["status"] == "True", "what runs has them in memory"
+    site.run("delete", "pods", "-l", site.label(another, "server"))
+    found = site.wait_condition(another, "ModelsReady", "False")
+    assert found["reason"] == "GoneFromCache"
+    site.wait_condition(another, "Ready", "True", seconds=420)  # a container that failed waits before its next try
+    assert list(disk.glob("models/*/.complete"))
+
+
 def test_a_model_that_is_not_there_is_refused_with_what_to_do(site: Site, hub: Hub, another: str) -> None:
     site.apply(another, target=model("nothing", "outsider"), draft=model("draft"))
     found = site.wait_condition(another, "ModelsReady", "False")
@@ -195,9 +216,12 @@ def test_a_model_that_is_not_there_is_refused_with_what_to_do(site: Site, hub: H
 
 def prune(site: Site, images: list[Built], *options: str) -> str:
     (image,) = (built.ref for built in images if built.name == "fetcher")
-    environment = {**os.environ, "KUBECONFIG": str(site.cluster.kubeconfig)}
     command = [sys.executable, "-m", "tandem", "cache", "prune", "--image", image, *options]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kubectl").symlink_to(site.cluster.kubectl.binary)
+        path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "KUBECONFIG": str(site.cluster.kubeconfig), "PATH": path}
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def test_what_no_service_refers_to_goes_when_asked_for(

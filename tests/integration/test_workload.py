@@ -165,6 +165,7 @@ def test_groups_wait_for_their_definition_and_come_up_with_it(
     cluster: Cluster, without_groups: OperatorProcess, namespace: Namespace
 ) -> None:
     operator = without_groups
+    namespace.run("create", "secret", "generic", "svc-ssh", "--from-literal=password=theirs")
     namespace.apply(SEVERAL_NODES)
     namespace.wait("Ready", "False/LeaderWorkerSetMissing")
     assert "install https://lws.sigs.k8s.io" in namespace.message("Ready")
@@ -177,8 +178,13 @@ def test_groups_wait_for_their_definition_and_come_up_with_it(
     leaders(namespace, 1)
     namespace.wait("Ready", "True")
     assert namespace.get("sis", "svc")["status"]["replicas"] == 1
-    (secret,) = [s for s in namespace.items("secrets") if s["metadata"]["name"] == "svc-ssh"]
+    (secret,) = [s for s in namespace.items("secrets") if s["metadata"]["name"] != "svc-ssh"]
     assert secret["type"] == "kubernetes.io/ssh-auth"
+    (group,) = namespace.items("leaderworkersets")
+    for template in ("leaderTemplate", "workerTemplate"):
+        mounted = group["spec"]["leaderWorkerTemplate"][template]["spec"]["volumes"]
+        assert [v["secret"]["secretName"] for v in mounted if "secret" in v] == [secret["metadata"]["name"]]
+    assert set(namespace.get("secret", "svc-ssh")["data"]) == {"password"}, "somebody's own is not touched"
     time.sleep(12)  # a comparison finds the kind that is not watched yet, the next one has it watched
     namespace.run("delete", "leaderworkersets", "svc-server", "--cascade=orphan")
     wait_for("it to come back", lambda: namespace.items("leaderworkersets"), log=operator.log)

@@ -3,7 +3,8 @@
     models/<key>/             the model, when .complete is there
     models/<key>/.complete    what the folder holds; written last, at once
     models/<key>/.partial/    files on their way; kept, so that the next try goes on where this one ended
-    models/<key>/.lock        held by the one that writes
+    models/<key>/.lock        held by the one that writes, shared by those that find the model there
+    models/<key>/.tandem      the folder's name: by it prune knows that Tandem made it
 
 The key names URI, pinned revision and patterns, so a folder's content never changes: with .complete in it, it is
 only read. Nothing here is needed from the pod that ended: a killed one leaves at most a shorter partial file.
@@ -23,11 +24,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from tandem_fetcher.uri import ModelUri
 
 _LOG = logging.getLogger(__name__)
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+MARKER, LOCK = ".tandem", ".lock"
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,12 @@ class Entry:
     def touch(self) -> None:
         """Say that the folder was asked for: it is not pruned soon. A volume that is only read keeps its times."""
         with contextlib.suppress(OSError):
+            self._mark()
             os.utime(self.folder / ".complete")
+
+    def _mark(self) -> None:
+        name = f"{self.folder.parent.name}/{self.folder.name}\n"
+        (self.folder / MARKER).write_text(name, encoding="utf-8")
 
     def partial(self, name: str) -> Path:
         """Return where a file stands on its way; its folder exists then. Raises OSError."""
@@ -116,22 +124,52 @@ class Entry:
         system has no locks, two writers cost bandwidth, no content: both write the same bytes to the same places,
         and only verified files get their name.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
-            try:
-                _acquire(file.fileno(), waiting)
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
-                _LOG.warning("the cache's file system has no locks (%s): going on without", error.strerror)
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._locked("w", fcntl.LOCK_EX, waiting) as held:
+                if held:
+                    self._mark()
+                    yield
+                    return
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep prune off the folder meanwhile, where it is there. Raises OSError."""
+        with self._locked("r", fcntl.LOCK_SH, lambda: None):
             yield
 
+    @contextmanager
+    def _locked(self, mode: str, kind: int, waiting: Callable[[], None]) -> Iterator[bool]:
+        """Hold the lock in the folder; False where it is not that of the folder any more: prune was faster."""
+        path = self.folder / LOCK
+        try:
+            file = path.open(mode)
+        except FileNotFoundError:
+            yield False
+            return
+        with file:
+            try:
+                _acquire(file.fileno(), kind, waiting)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                _LOG.warning("the cache's file system has no locks (%s): going on without", error.strerror)
+            yield is_at(file, path)
 
-def _acquire(descriptor: int, waiting: Callable[[], None]) -> None:
+
+def is_at(file: IO[str], path: Path) -> bool:
+    """Whether the open file is the one at `path` now."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _acquire(descriptor: int, kind: int, waiting: Callable[[], None]) -> None:
     told = False
     while True:
         try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if not told:
                 waiting()

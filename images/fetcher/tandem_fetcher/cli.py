@@ -31,8 +31,9 @@ from tandem_fetcher.uri import ModelUri
 from tandem_fetcher.verdict import Pinned
 
 _LOG = logging.getLogger("tandem_fetcher")
-MOST_NAMES = 80
-"""Folders that prune names: a termination message has 4 KiB."""
+MOST_NAMES, MOST_LEFT, MOST_CHARACTERS = 60, 10, 80
+"""Folders that prune names, those that it removed and others, and characters of a name as JSON: a termination
+message has 4 KiB."""
 _PINNED = re.compile(r"[0-9a-f]{40}")
 
 
@@ -78,9 +79,16 @@ class Task:
     def _cached(self, uri: ModelUri, revision: str) -> str | None:
         entry = Entry(self.options.cache / model_path(uri, revision, self.options.allow))
         try:
-            manifest = entry.manifest()
+            if entry.manifest() is None:  # somebody may hold it for hours, to write it
+                return None
+            with entry.kept():
+                return self._found(entry, uri, revision)
         except OSError as error:
             raise cache_error(error) from error
+
+    def _found(self, entry: Entry, uri: ModelUri, revision: str) -> str | None:
+        """What the folder, which is held, has. Raises OSError."""
+        manifest = entry.manifest()
         if manifest is None:
             return None
         self._pin(uri, revision, manifest.size, len(manifest.files))
@@ -94,14 +102,21 @@ class Task:
             found = prune(options.cache, options.keep, options.young, dry_run=options.dry_run)
         except OSError as error:
             raise cache_error(error) from error
+        left = {_short(name): found.left[name] for name in sorted(found.left)[:MOST_LEFT]}
         return json.dumps(
-            {"removed": found.removed[:MOST_NAMES], "folders": len(found.removed), "bytes": found.bytes}
+            {
+                "removed": found.removed[:MOST_NAMES],
+                "folders": len(found.removed),
+                "bytes": found.bytes,
+                "left": left,
+                "leftFolders": len(found.left),
+            }
         )
 
     def _write(self, source: Source, uri: ModelUri, files: list[RemoteFile]) -> str:
         entry = Entry(self.options.cache / self.pinned.path)
         with entry.lock(waiting=self._waiting):
-            if found := self._cached(uri, self.pinned.revision):
+            if found := self._found(entry, uri, self.pinned.revision):
                 return found  # the one that held the lock has fetched it
             Download(source, self.pinned.revision, entry, self.progress, self.options.parallel).run(files)
             listed = tuple(CachedFile(file.name, file.size, str(file.digest or "")) for file in files)
@@ -116,6 +131,11 @@ class Task:
         self.progress.phase = "Complete"
         message = f"{uri} at {self.pinned.revision}: {self.pinned.bytes} bytes in {self.pinned.files} files"
         return verdict.render("True", reason, message, self.pinned)
+
+
+def _short(name: str) -> str:
+    text = json.dumps(name)[1:-1]
+    return name if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
 def open_source(uri: ModelUri) -> Source:
@@ -181,7 +201,9 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("--parallel", type=int, default=4, help="files at a time")
     remove = commands.add_parser("prune", help="remove models and engines that nobody uses")
     remove.add_argument("--cache", type=Path, default="/cache", help="root of the cache volume")
-    remove.add_argument("--keep", action="append", default=[], help="models/KEY or engines/KEY; repeatable")
+    remove.add_argument(
+        "--keep", action="append", default=[], help="folder that stays, such as models/KEY; repeatable"
+    )
     remove.add_argument("--young", type=float, default=3600, help="keep what was written or asked for so lately, s")
     remove.add_argument("--dry-run", action="store_true", help="only tell")
     remove.add_argument("--termination-log", type=Path, help="file that also gets the result")

@@ -1,69 +1,121 @@
-"""Removing from the cache volume what nobody refers to."""
+"""Removing from the cache volume what nobody refers to: folders that Tandem made, by their name and marker."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
+import re
 import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tandem_fetcher.cache import LOCK, MARKER, NO_LOCKS, is_at
 
 _LOG = logging.getLogger(__name__)
 KINDS = ("models", "engines")
+UNMARKED, NO_LOCK = "Unmarked", "NoLocks"
+_NAME = re.compile(r"(?:\.removed-)?([0-9a-f]{32})(?:-[0-9a-f]{8})?")
+"""`KEY`, or `.removed-KEY-TOKEN` of one that is half removed."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pruned:
-    """`removed` folders, relative to the cache's root, and the bytes they held."""
+    """`removed` folders, relative to the cache's root, and the `bytes` they held; those that were `left`, though no
+    service refers to them, and why: they bear no marker, or the file system has no locks."""
 
-    removed: tuple[str, ...]
-    bytes: int
+    removed: tuple[str, ...] = ()
+    bytes: int = 0
+    left: dict[str, str] = field(default_factory=dict)
 
 
 def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) -> Pruned:
-    """Remove each `models/<key>` and `engines/<key>` that is not in `keep`. Raises OSError.
+    """Remove each `models/<key>` and `engines/<key>` that is neither in `keep` nor below a folder of it (`.`: all).
+    Raises OSError.
 
-    Left alone is what somebody writes, and what was written or asked for within the last `young` seconds: a service
-    that was just applied may count on it before its own references can be seen.
+    Left alone is what Tandem did not mark, what somebody writes, and what was written or asked for within the last
+    `young` seconds: a service that was just applied may count on it before its own references can be seen.
     """
-    removed, size = [], 0
+    found = Pruned()
     for folder in sorted(_folders(cache)):
-        name = str(folder.relative_to(cache))
-        if name in keep or time.time() - _touched(folder) < young or _held(folder):
+        name = f"{folder.parent.name}/{folder.name}"
+        if _kept(name, keep):
             continue
-        size += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        removed.append(name)
-        if not dry_run:
-            # What is half removed must not look whole: the rest of it goes with the next prune.
-            shutil.rmtree(folder.rename(folder.with_name(f".removed-{secrets.token_hex(4)}")))
-            _LOG.info("removed %s", name)
-    return Pruned(tuple(removed), size)
+        if not _ours(folder):
+            found.left[name] = UNMARKED
+        elif folder.name.startswith("."):
+            found.bytes += _size(folder)
+            found.removed += (name,)
+            if not dry_run:
+                _remove(folder)
+        else:
+            _take(folder, name, young, found, dry_run=dry_run)
+    return found
 
 
-def _folders(cache: Path) -> Iterator[Path]:
-    for kind in KINDS:
-        if (cache / kind).is_dir():
-            yield from (path for path in (cache / kind).iterdir() if path.is_dir() and not path.is_symlink())
-
-
-def _touched(folder: Path) -> float:
-    marker = folder / ".complete"
-    return max(folder.stat().st_mtime, marker.stat().st_mtime if marker.exists() else 0.0)
-
-
-def _held(folder: Path) -> bool:
-    """Whether somebody holds the folder for writing."""
-    path = folder / ".lock"
-    if not path.exists():
-        return False
-    with path.open("r+") as file:
+def _take(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool) -> None:
+    """Remove one folder, held so that nobody who asks for it is told that it is there."""
+    with (folder / LOCK).open("a") as file:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
-        except OSError:
-            return False  # no locks on this file system: age alone tells
-    return False
+            return  # somebody writes it, or has just found it
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            found.left[name] = NO_LOCK
+            return
+        if not is_at(file, folder / LOCK) or time.time() - _touched(folder) < young:
+            return
+        found.bytes += _size(folder)
+        found.removed += (name,)
+        if dry_run:
+            return
+        # What is half removed must not look whole: the rest of it goes with the next prune.
+        moved = folder.rename(folder.with_name(f".removed-{folder.name}-{secrets.token_hex(4)}"))
+    _remove(moved)
+    _LOG.info("removed %s", name)
+
+
+def _remove(folder: Path) -> None:
+    """The marker last: what is left of it is still known for ours."""
+    with contextlib.suppress(FileNotFoundError):  # another prune is at it
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != MARKER:
+                path.unlink()
+        (folder / MARKER).unlink()
+        folder.rmdir()
+
+
+def _folders(cache: Path) -> Iterator[Path]:
+    for kind in (cache / name for name in KINDS):
+        if kind.is_dir() and not kind.is_symlink():
+            yield from (path for path in kind.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def _kept(name: str, keep: Collection[str]) -> bool:
+    return any(each == "." or name == each or name.startswith(f"{each}/") for each in keep)
+
+
+def _ours(folder: Path) -> bool:
+    """Whether Tandem made it: a name as Tandem gives them, and a marker that says it, so that a copy has none."""
+    named = _NAME.fullmatch(folder.name)
+    try:
+        marked = (folder / MARKER).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return False
+    return named is not None and marked == f"{folder.parent.name}/{named[1]}"
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _touched(folder: Path) -> float:
+    """When it was last written or asked for: the marker is written anew each time."""
+    return max(path.stat().st_mtime for path in (folder, folder / MARKER, folder / ".complete") if path.exists())

@@ -4,6 +4,7 @@ In the cache volume an engine has a folder named by its content:
   <key>/engine    the engine; there from one moment to the next, when it is whole
   <key>/.partial  what the tools write: the converted checkpoint, the engine on its way
   <key>/.lock     held by the one that builds: a second waits, and finds the engine
+  <key>/.tandem   the folder's name, by which `tandem cache prune` knows that Tandem made it
 The verdict is a condition, like the preflight's. A build that trying again cannot help is a verdict of False with
 exit code 0; what another pod may do better (a tool that was killed, a volume that fails) has exit code 1.
 """
@@ -22,9 +23,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from tandem_serving import checkpoint, conversion
+from tandem_serving import cached, checkpoint, conversion
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.verdict import Check, bounded
 
@@ -79,12 +80,13 @@ def run(role: str, build: Build, examples: Path = EXAMPLES) -> tuple[dict[str, A
 def _build(build: Build, examples: Path) -> str:
     home = build.folder.parent
     partial = home / ".partial"
-    home.mkdir(parents=True, exist_ok=True)
-    with _lock(home / ".lock"):
+    with _lock(home):
+        (home / ".tandem").write_text(f"{home.parent.name}/{home.name}\n", encoding="utf-8")
         if build.folder.is_dir():
             with contextlib.suppress(OSError):  # a volume that is only read keeps its times
                 os.utime(home)  # asked for: not pruned soon, though nobody may refer to it yet
             return f"was there: {build.folder}"
+        _look_at(build.model)
         shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed
         partial.mkdir()
         _tool("convert_checkpoint.py", [sys.executable, *_conversion(build, examples)], partial)
@@ -101,6 +103,13 @@ def _build(build: Build, examples: Path) -> str:
     return f"built: {build.folder}"
 
 
+def _look_at(model: Path) -> None:
+    try:
+        cached.check(model)
+    except cached.Gone as error:
+        raise BuildError("ModelGone", str(error)) from None
+
+
 def _sync(path: Path) -> None:
     """Put a file, or a folder's names, on the disk: a name that outlives the node has its content."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -111,14 +120,29 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(home: Path) -> Iterator[None]:
     """The kernel lets go of it when the holder dies. Where the file system has no locks, one Job per key is all."""
-    with path.open("w") as file:
+    while (file := _locked(home)) is None:
+        pass
+    with file:
+        yield
+
+
+def _locked(home: Path) -> TextIO | None:
+    """The folder's lock, held; None where the folder was pruned meanwhile: then there is another lock to hold."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / ".lock"
+    with contextlib.suppress(FileNotFoundError):
+        file = path.open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             print(f"the cache's file system has no locks ({error.strerror}): going on without", flush=True)
-        yield
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()
+    return None
 
 
 def _conversion(build: Build, examples: Path) -> list[str]:

@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tandem_serving import checkpoint, kv_cache
+from tandem_serving import cached, checkpoint, kv_cache
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.kv_cache import GIB, KvCacheError, Share
 from tandem_serving.verdict import Check
@@ -24,7 +24,8 @@ def check_engines(plan: Mapping[str, Any]) -> Check:
                 return Check(READY, "False", reason, f"{role} engine {wanted['path']}: {text}")
         fits = _memory(plan)
     except CheckpointError as error:
-        return Check(READY, "False", "EngineInvalid", str(error))
+        reason = "EngineGone" if isinstance(error, cached.Gone) else "EngineInvalid"
+        return Check(READY, "False", reason, str(error))
     except KvCacheError as error:
         return Check(READY, "False", "MemoryTooSmall", str(error))
     return Check(READY, "True", "EnginesFit", f"engines for {' and '.join(plan['engines'])} are as asked for{fits}")
@@ -41,6 +42,7 @@ def _version() -> str:
 def _mismatch(wanted: Mapping[str, Any], version: str) -> tuple[str, str] | None:
     """Reason and message of the first difference between an engine and what it must be."""
     folder = Path(wanted["path"])
+    cached.check(folder)
     config = checkpoint.read_json(folder / "config.json")
     built, mapping = config.get("build_config") or {}, (config.get("pretrained_config") or {}).get("mapping") or {}
     found = str(config.get("version") or "").partition("+")[0]

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tandem_serving import control, dead_models, drain, kv_cache, mpi, ranks
+from tandem_serving import cached, control, dead_models, drain, kv_cache, mpi, ranks
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.errors import Survived
 
@@ -214,6 +214,10 @@ def _reap(pid: int) -> int:
 def serve(revision: Path, models: Path) -> int:
     """Assemble, start and watch the server. Raises LaunchError."""
     plan = read_plan(revision)
+    try:
+        cached.check_all(plan.preflight)
+    except cached.Gone as error:
+        raise LaunchError(str(error)) from None
     assemble(plan, models)
     size_kv_caches(plan, models)
     raise_limits()

@@ -77,8 +77,8 @@ def write_key(keys: Path, folder: Path) -> Path:
         text = (keys / "ssh-privatekey").read_bytes()
     except OSError as error:
         raise GroupError(
-            f"{keys}/ssh-privatekey cannot be read ({error.strerror}): the service's Secret ...-ssh must be mounted;"
-            " delete the Secret and the operator makes another"
+            f"{keys}/ssh-privatekey cannot be read ({error.strerror}): the service's Secret NAME-ssh-... must be"
+            " mounted; delete the Secret and the operator makes another"
         ) from None
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(text)

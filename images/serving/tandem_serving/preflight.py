@@ -14,7 +14,7 @@ from typing import Any
 import safetensors
 import tokenizers
 
-from tandem_serving import checkpoint
+from tandem_serving import cached, checkpoint
 from tandem_serving.checkpoint import CheckpointError, Limits
 from tandem_serving.engine_check import check_engines
 from tandem_serving.llm_args_check import check_llm_args
@@ -51,7 +51,8 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
             else check_pair(models, int(plan.get("max_draft_len") or 0))
         )
     except CheckpointError as error:
-        ready = Check("ModelsReady", "False", "ModelInvalid", str(error))
+        reason = "ModelGone" if isinstance(error, cached.Gone) else "ModelInvalid"
+        ready = Check("ModelsReady", "False", reason, str(error))
         pair = Check("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
     return {"checks": [bounded(check) for check in (ready, *_engines(plan, revision, ready), pair)]}
 
@@ -70,6 +71,8 @@ def load(role: str, places: Mapping[str, str]) -> Model:
     (`tokenizer`) where that is another. Raises CheckpointError."""
     folder = Path(places["path"])
     tokenizer = Path(places.get("tokenizer", folder))
+    for each in {folder, tokenizer}:
+        cached.check(each)
     if not folder.is_dir():
         raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
     limits = checkpoint.read_limits(folder)
@@ -187,6 +190,7 @@ def check_pair(models: Mapping[str, Model], max_draft_len: int) -> Check:
 
 def check_heads(target: Model, folder: Path) -> Check:
     """Whether heads are there, whole, and for the target's vocabulary. Raises CheckpointError."""
+    cached.check(folder)
     files = checkpoint.weight_files(folder)
     if not files:
         raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")

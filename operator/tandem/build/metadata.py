@@ -43,7 +43,7 @@ def pod_template(
     configmap = names.revision(service.name, revision.digest)
     spec = pod_with_revision(dict(pod), configmap, names.server(service.name))
     if revision.worker is not None:
-        secret = {"secretName": names.ssh(service.name), "defaultMode": 0o440}
+        secret = {"secretName": names.ssh(service.name, service.uid), "defaultMode": 0o440}
         spec["volumes"] = [*spec["volumes"], {"name": "ssh", "secret": secret}]
     if constraints := spec.get("topologySpreadConstraints"):
         # Labels of the user never enter a selector, nor does the revision: old and new pods spread together.

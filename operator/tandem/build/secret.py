@@ -14,7 +14,7 @@ def ssh_secret(service: SpeculativeInferenceService) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(service, names.ssh(service.name), names.WORKER),
+        "metadata": metadata(service, names.ssh(service.name, service.uid), names.WORKER),
         "type": "kubernetes.io/ssh-auth",
         "immutable": True,
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tandem import names
@@ -33,6 +34,10 @@ class Task:
     refusal_is_final: bool = True
     """Whether a verdict of False is kept: all that it depends on is among the inputs. False: the Job stays, and
     deleting it tries again."""
+    claim: str = ""
+    """Name of the cache volume's claim that its verdict is true of; empty: of none."""
+    folder: str = ""
+    """What it puts into the cache volume, in the containers, where that is known beforehand."""
 
     def name(self, service: str) -> str:
         """Name of the Job and of the result."""
@@ -44,10 +49,12 @@ class Task:
         return digest(self.pod)
 
 
-def task_job(service: SpeculativeInferenceService, task: Task) -> dict[str, Any]:
-    """The Job of `task`."""
+def task_job(
+    service: SpeculativeInferenceService, task: Task, labels: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The Job of `task`; `labels`: further ones of its own."""
     meta = metadata(service, task.name(service.name), task.component)
-    meta["labels"][names.LABEL_POD] = task.pod_digest
+    meta["labels"] |= {names.LABEL_POD: task.pod_digest, **labels}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -60,12 +67,16 @@ def task_job(service: SpeculativeInferenceService, task: Task) -> dict[str, Any]
     }
 
 
-def task_result(service: SpeculativeInferenceService, task: Task, verdict: str) -> dict[str, Any]:
-    """The task's verdict, so that equal inputs are never worked on twice."""
+def task_result(
+    service: SpeculativeInferenceService, task: Task, verdict: str, labels: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The task's verdict, so that equal inputs are never worked on twice; `labels`: further ones."""
+    meta = metadata(service, task.name(service.name), names.result(task.component))
+    meta["labels"] |= labels
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(service, task.name(service.name), names.result(task.component)),
+        "metadata": meta,
         "immutable": True,
         "data": {VERDICT_KEY: verdict},
     }

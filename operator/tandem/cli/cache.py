@@ -3,21 +3,25 @@
 import asyncio
 import json
 import secrets
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from tandem import names
+from tandem import kubectl, names
+from tandem.api import GROUP, PLURAL
 from tandem.cache import kept, prune_job, pull_secrets
-from tandem.cluster.kinds import CACHE_CLAIM, CONFIGMAP, JOB, POD
+from tandem.cli import live
 from tandem.errors import TandemError
 from tandem.observed import Object, is_true, pod_problem, termination_message
 from tandem.settings import Settings
 
-if TYPE_CHECKING:
-    from tandem.cluster.client import Api
-
 POLL_SECONDS = 1.0
+LEFT = {
+    "Unmarked": "not marked by Tandem (somebody's own, or older than the marks): remove it by hand, or leave it",
+    "NoLocks": "the volume's file system has no locks, so that a download could lose it: remove it by hand while"
+    " no service downloads or builds",
+}
+"""Why a folder stays that no service refers to; the keys are the fetcher's."""
 DEFAULT_IMAGE = Settings().fetcher_image
 
 app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
@@ -40,40 +44,45 @@ async def prune(namespace: str | None, claim: str, image: str, *, young: int, dr
     """Remove what no service of the namespace (None: the context's) refers to; returns what the Job tells.
 
     Raises:
-        PruneFailed, UnknownReferences, Refused, Transient, SettingsError: each says what to do.
+        PruneFailed, UnknownReferences, ClusterError: each says what to do.
     """
-    from tandem.cluster.client import Api, current_namespace  # slow to import, and the other commands do without
+    place = ("--namespace", namespace) if namespace else ()
+    if not await _find("persistentvolumeclaim", claim, *place):
+        where = f"namespace {namespace}" if namespace else "the context's namespace"
+        raise PruneFailed(
+            f"there is no PersistentVolumeClaim {claim} in {where}: nothing was cached there;"
+            " -n and --claim name others"
+        )
+    selector = f"--selector={names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
+    configmaps = (await kubectl.get("configmaps", selector, *place))["items"]
+    services = (await kubectl.get(f"{PLURAL}.{GROUP}", *place))["items"]
+    keep = kept(configmaps, [live.parse(service).spec for service in services], claim)
+    name = f"tandem-prune-{secrets.token_hex(4)}"
+    job = prune_job(namespace, name, claim, image, keep, pull_secrets(configmaps), young=young, dry_run=dry_run)
+    await kubectl.kubectl("create", "--filename=-", *place, stdin=json.dumps(job))
+    return await _result(name, *place)
 
-    async with await Api.connect() as api:
-        namespace = namespace or current_namespace()
-        if await api.get(CACHE_CLAIM, namespace, claim) is None:
-            raise PruneFailed(
-                f"there is no PersistentVolumeClaim {claim} in namespace {namespace}: nothing was cached there;"
-                " -n and --claim name others"
-            )
-        selector = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
-        configmaps = await api.list_objects(CONFIGMAP, namespace, selector)
-        keep, pulls = kept(configmaps), pull_secrets(configmaps)
-        name = f"tandem-prune-{secrets.token_hex(4)}"
-        job = prune_job(namespace, name, claim, image, keep, pulls, young=young, dry_run=dry_run)
-        made = await api.create(JOB, job)
-        return await _result(api, {**job, **made})
+
+async def _find(*arguments: str) -> Object | None:
+    """One object; None where there is none."""
+    text = await kubectl.kubectl("get", *arguments, "--ignore-not-found", "--output=json", "--request-timeout=15s")
+    found: Object | None = json.loads(text) if text.strip() else None
+    return found
 
 
-async def _result(api: "Api", job: Object) -> dict[str, Any]:
-    namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+async def _result(name: str, *place: str) -> dict[str, Any]:
     said = ""
     while True:
         await asyncio.sleep(POLL_SECONDS)
-        live = await api.get(JOB, namespace, name)
-        if live is None:
+        job = await _find("job", name, *place)
+        if job is None:
             raise PruneFailed(f"Job {name} is gone: somebody deleted it")
-        pods = await api.list_objects(POD, namespace, f"batch.kubernetes.io/job-name={name}")
+        pods = (await kubectl.get("pods", f"--selector=batch.kubernetes.io/job-name={name}", *place))["items"]
         told = next((text for pod in pods if (text := termination_message(pod))), "")
-        if is_true(live, "Complete") and told:
+        if is_true(job, "Complete") and told:
             return dict(json.loads(told))
         problem = next((text for pod in pods if (text := pod_problem(pod))), "")
-        if is_true(live, "Failed"):
+        if is_true(job, "Failed"):
             raise PruneFailed(f"Job {name} failed: {told or problem}")
         if problem and problem != said:
             typer.echo(problem, err=True)
@@ -81,6 +90,9 @@ async def _result(api: "Api", job: Object) -> dict[str, Any]:
 
 
 def report(found: dict[str, Any], *, dry_run: bool) -> str:
-    """What was removed, for people."""
+    """What was removed and what was not, for people."""
     size = f"{found['bytes'] / 1e9:.2f} GB in {found['folders']} folders"
-    return "\n".join([*found["removed"], f"{'would remove' if dry_run else 'removed'} {size}"])
+    left = [f"{name}: not removed: {LEFT[reason]}" for name, reason in found.get("left", {}).items()]
+    if (more := found.get("leftFolders", 0) - len(left)) > 0:
+        left.append(f"{more} more folders: not removed, for one of these reasons")
+    return "\n".join([*found["removed"], *left, f"{'would remove' if dry_run else 'removed'} {size}"])

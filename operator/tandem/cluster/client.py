@@ -1,16 +1,17 @@
 """A thin asynchronous client of raw JSON objects over `kubernetes.aio`, and the one place of API errors."""
 
-import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import aiohttp
 import yaml
 from kubernetes.aio import client, config
-from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config import ConfigException, kube_config
+from kubernetes.aio.config.kube_config import (
+    _get_kube_config_loader_for_yaml_file,
+)  # which user it takes: no other way
 
 import tandem
 from tandem import metrics
@@ -26,6 +27,8 @@ WATCH_SECONDS, WATCH_SILENT_SECONDS = 300, 120
 FOR_PEOPLE = ("failed to create typed patch object", "failed to convert new object", "failed calling webhook")
 """What the API server answers with 500 though no later try helps by itself: an unknown field, a key that is there
 twice or a quantity that is none in what is applied, and an admission webhook that is away."""
+IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
+"""Fields of a kubeconfig's user by which kubectl acts as somebody else."""
 UNUSABLE = (ConfigException, OSError, yaml.YAMLError, TypeError, ValueError)
 """What the client raises of a kubeconfig: it stumbles over one that is empty, or holds something else."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -40,19 +43,23 @@ class _Sent(TypedDict, total=False):
     accept: str
 
 
-def current_namespace(pod: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")) -> str:
-    """The namespace of the pod that this runs in (its file `pod`), else of the kubeconfig's context, or `default`."""
-    with contextlib.suppress(OSError):
-        return pod.read_text().strip()
-    _, context = config.list_kube_config_contexts()
-    return str(context["context"].get("namespace", "default"))
-
-
 async def _configure(configuration: client.Configuration) -> None:
     try:
         config.load_incluster_config(client_configuration=configuration)
     except ConfigException:
         await config.load_kube_config(client_configuration=configuration)
+        _refuse_impersonation()
+
+
+def _refuse_impersonation() -> None:
+    """Neither this client nor kopf acts as somebody else: with the rights of whoever logs in it would do more than
+    the kubeconfig says."""
+    user = _get_kube_config_loader_for_yaml_file(kube_config.KUBE_CONFIG_DEFAULT_LOCATION)._user
+    asked = [field for field in IMPERSONATION if user and field in user]
+    if asked:
+        raise ConfigException(
+            f"its user has {', '.join(asked)}, and Tandem's servers act as nobody else: take a context without"
+        )
 
 
 class Api:

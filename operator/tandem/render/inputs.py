@@ -27,10 +27,12 @@ class Inputs:
 
 @dataclass(frozen=True)
 class JobPod:
-    """`pod`, the PodSpec of a task's Job, and `digest` of all that its result depends on."""
+    """`pod`, the PodSpec of a task's Job, and `digest` of all that its result depends on; `folder`, which it fills,
+    where it does."""
 
     pod: Mapping[str, Any]
     digest: str
+    folder: str = ""
 
 
 @dataclass(frozen=True)

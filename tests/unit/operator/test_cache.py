@@ -1,15 +1,17 @@
 """What services keep in the cache volume, and the Job that removes the rest."""
 
+import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tandem import names
 from tandem.cache import UnknownReferences, kept, prune_job, pull_secrets
 from tandem.cli.cache import PruneFailed, prune, report
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import CACHE_CLAIM, Kind
 from tandem.settings import Settings
 
 from .conftest import QUICKSTART, parse
@@ -90,24 +92,88 @@ def test_the_report() -> None:
     assert report(found, dry_run=False) == "models/a\nremoved 1.50 GB in 1 folders"
     assert report(found, dry_run=True).endswith("would remove 1.50 GB in 1 folders")
 
-
-class NoClaim:
-    """An API server whose namespaces have no claims; nothing else may be asked of it."""
-
-    async def __aenter__(self) -> "NoClaim":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
-    async def get(self, kind: Kind, namespace: str, name: str) -> None:
-        assert (kind, namespace, name) == (CACHE_CLAIM, "team-a", "cache")
+    left = {"models/theirs": "Unmarked", f"models/{KEY}": "NoLocks"}
+    lines = report({**found, "left": left, "leftFolders": 5}, dry_run=False).splitlines()
+    assert lines[1].startswith("models/theirs: not removed: not marked by Tandem")
+    assert "has no locks" in lines[2]
+    assert lines[3].startswith("3 more folders: not removed")
 
 
-async def test_without_a_claim_no_job_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def connect() -> NoClaim:
-        return NoClaim()
+KEY = "0123456789abcdef" * 2
+# What the spec names, the claim that is pruned, and what stays of it.
+CLAIMS: list[tuple[str, str, set[str]]] = [
+    (f"pvc://tandem-cache/models/{KEY}", "tandem-cache", {f"models/{KEY}"}),
+    (f"pvc://tandem-cache/models/{KEY}/original", "tandem-cache", {f"models/{KEY}"}),
+    (f"pvc://tandem-cache//models//{KEY}/", "tandem-cache", {f"models/{KEY}"}),
+    ("pvc://tandem-cache/models", "tandem-cache", {"models"}),
+    ("pvc://tandem-cache", "tandem-cache", {"."}),
+    (f"pvc://tandem-cache/models/{KEY}", "mine", set()),
+    (f"file:///models/{KEY}", "tandem-cache", set()),
+]
+
+
+@pytest.mark.parametrize(("uri", "claim", "wanted"), CLAIMS, ids=[row[0] + " of " + row[1] for row in CLAIMS])
+def test_what_a_service_mounts_of_the_claim_is_referred_to(
+    settings: Settings, uri: str, claim: str, wanted: set[str]
+) -> None:
+    service = parse(QUICKSTART, target__model={"uri": uri})
+    assert kept([], [service.spec], claim) == wanted
+    world = World(settings)
+    world.step(service)
+    assert kept(configmaps(world), [], claim) == wanted, "a revision that may come back"
+
+
+KUBECTL = """#!/bin/bash
+cd {folder}
+echo "$@" >> calls
+case $1 in
+create) cat > created; cat created;;
+get) cat "$2" 2>/dev/null || echo '{{"items": []}}';;
+*) exit 1;;
+esac
+"""
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what `kubectl get KIND` answers, what was created, and the calls; nothing else is in PATH."""
+    (tmp_path / "kubectl").write_text(KUBECTL.format(folder=tmp_path))
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("tandem.cli.cache.POLL_SECONDS", 0.01)
+
+    async def connect() -> Api:
+        raise AssertionError("kubectl alone knows as whom")
 
     monkeypatch.setattr(Api, "connect", connect)
+    return tmp_path
+
+
+async def test_without_a_claim_no_job_waits_for_it(kubectl: Path) -> None:
+    (kubectl / "persistentvolumeclaim").write_text("")
     with pytest.raises(PruneFailed, match="no PersistentVolumeClaim cache in namespace team-a"):
         await prune("team-a", "cache", "image", young=0, dry_run=True)
+    assert not (kubectl / "created").exists()
+
+
+@pytest.mark.parametrize(("namespace", "place"), [("team-a", ["--namespace", "team-a"]), (None, [])])
+async def test_it_is_the_user_of_kubectl_who_prunes(kubectl: Path, namespace: str | None, place: list[str]) -> None:
+    service = yaml.safe_load(QUICKSTART)
+    service["spec"]["target"]["model"]["uri"] = f"pvc://cache/models/{KEY}"
+    done = {"state": {"terminated": {"message": '{"removed": [], "folders": 0, "bytes": 0}'}}}
+    answers = {
+        "persistentvolumeclaim": {"metadata": {"name": "cache"}},
+        "speculativeinferenceservices.serving.tandem.dev": {"items": [service]},
+        "job": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+        "pods": {"items": [{"status": {"containerStatuses": [done]}}]},
+    }
+    for name, answer in answers.items():
+        (kubectl / name).write_text(json.dumps(answer))
+    found = await prune(namespace, "cache", "image", young=0, dry_run=True)
+    assert found["folders"] == 0
+    job = json.loads((kubectl / "created").read_text())
+    assert job["metadata"].get("namespace") == namespace
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"][-2:] == ["--keep", f"models/{KEY}"]
+    for call in (kubectl / "calls").read_text().splitlines():
+        words = call.split()
+        assert [*itertools.pairwise(words)].count(("--namespace", "team-a")) == bool(place), call

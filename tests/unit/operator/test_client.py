@@ -1,11 +1,11 @@
-"""Where a command acts that was not told a namespace, and which answers are for people."""
+"""Which kubeconfigs the servers take, and which answers are for people."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tandem.cluster.client import Api, _error, current_namespace
+from tandem.cluster.client import Api, _error
 from tandem.errors import AlreadyExists, Refused, SettingsError, Transient
 
 KUBECONFIG = """
@@ -22,24 +22,6 @@ contexts:
 """
 
 
-@pytest.mark.parametrize(
-    ("context", "namespace", "why"),
-    [(", namespace: serving", "serving", "the context's"), ("", "default", "the context names none")],
-)
-def test_a_persons_namespace_is_their_contexts(
-    context: str, namespace: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG % context)
-    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
-    assert current_namespace(tmp_path / "none") == namespace, why
-
-
-def test_a_pods_namespace_is_its_own(tmp_path: Path) -> None:
-    (tmp_path / "namespace").write_text("tandem-system")
-    assert current_namespace(tmp_path / "namespace") == "tandem-system"
-
-
 BROKEN = [
     (b"", "an empty file, as a shell leaves it whose command failed"),
     (b"[]", "a list"),
@@ -52,6 +34,10 @@ BROKEN = [
     (
         (KUBECONFIG % "").replace('nowhere:1"', 'nowhere:1", certificate-authority-data: bm9uZQ==').encode(),
         "an authority that is no certificate",
+    ),
+    *(
+        ((KUBECONFIG % "").replace("token: t", f"token: t, {field}").encode(), f"one that acts as another: {field}")
+        for field in ("as: bob", "as-uid: u", "as-groups: [g]", "as-user-extra: {a: [b]}")
     ),
 ]
 

@@ -120,6 +120,20 @@ def test_who_may_connect(
     assert policy["spec"]["policyTypes"] == ["Ingress"], "ports that are not named are closed"
 
 
+def test_the_pods_mount_the_key_pair_of_their_own_service_alone() -> None:
+    """Nobody's Secret by chance, nor that of an earlier service of the same name: no right allows to look."""
+    mounted = []
+    for uid in ("uid-1", "uid-2"):
+        service = parse(GROUPS.replace("uid-1", uid))
+        (secret,) = (name for name in [build.ssh_secret(service)["metadata"]["name"]])
+        templates = build.workload(service, revision(service))["spec"]["leaderWorkerTemplate"]
+        for template in (templates["leaderTemplate"], templates["workerTemplate"]):
+            volumes = [each["secret"]["secretName"] for each in template["spec"]["volumes"] if "secret" in each]
+            assert volumes == [secret]
+        mounted.append(secret)
+    assert len({*mounted, "deepseek-ssh"}) == 3
+
+
 def test_a_key_pair_is_one_pair_in_openssh_formats() -> None:
     first, second = new_key_pair(), new_key_pair()
     assert first != second

@@ -344,6 +344,18 @@ def test_a_claim_of_one_node_serves_one_replica(
     assert world.step(parse(QUICKSTART, **HUB, storage=storage, replicas=1))[0].refusal is None
 
 
+def test_a_claim_of_our_name_that_somebody_else_made_is_not_used(
+    world: World, hub: SpeculativeInferenceService
+) -> None:
+    theirs = {"kind": "PersistentVolumeClaim", "metadata": {"name": names.CACHE_CLAIM, "uid": "u"}, "spec": {}}
+    world.objects["PersistentVolumeClaim", names.CACHE_CLAIM] = theirs
+    decision, done = world.step(hub)
+    assert done == [], "no Job mounts it"
+    assert findings(world, hub, decision)["SpecAccepted"] == "False/CacheNotOurs"
+    named = parse(QUICKSTART, **HUB, storage={"cache": {"claimName": names.CACHE_CLAIM}})
+    assert world.step(named)[1].count("+Job") == 2, "named, it is the user's choice"
+
+
 def test_a_pairs_verdict_reaches_the_user_after_downloads(world: World, hub: SpeculativeInferenceService) -> None:
     world.step(hub)
     for name in fetch_jobs(world).values():

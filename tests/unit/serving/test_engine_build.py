@@ -1,5 +1,6 @@
 """The build of an engine, with stand-ins of the image's two tools that write what the real ones write."""
 
+import fcntl
 import json
 import os
 import signal
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from tandem_fetcher.prune import prune
+from tandem_serving import cached, engine_build
 from tandem_serving.engine_build import Build, run
 
+KEY = "e" * 32
 SERVING = Path(__file__).parents[3] / "images" / "serving"
 # Both say how they were called, write a file into --output_dir and one where they were started; the build fails as
 # FAIL says.
@@ -56,7 +59,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def part(image: Path) -> dict[str, Any]:
     """What launch.json says of the target's engine."""
-    home = image / "cache" / "engines" / "key"
+    home = image / "cache" / "engines" / KEY
     return {
         "model": str(image / "model"),
         "folder": str(home / "engine"),
@@ -81,7 +84,7 @@ def calls(image: Path) -> list[str]:
 
 def test_both_tools_run_with_their_arguments_and_leave_an_engine(image: Path) -> None:
     check, code = built(image)
-    home = image / "cache" / "engines" / "key"
+    home = image / "cache" / "engines" / KEY
     assert (check["status"], code) == ("True", 0), check
     assert calls(image) == [
         f"convert_checkpoint.py --output_dir={home}/.partial/checkpoint --tp_size=1",
@@ -120,10 +123,49 @@ def test_an_equal_engine_is_not_built_again(image: Path) -> None:
 
 def test_an_engine_that_is_asked_for_again_is_not_pruned_soon(image: Path) -> None:
     built(image)
-    home = image / "cache" / "engines" / "key"
-    os.utime(home, (0, 0))
+    home = image / "cache" / "engines" / KEY
+    for path in (home, home / ".tandem"):
+        os.utime(path, (0, 0))
     built(image)
     assert prune(image / "cache", [], 3600, dry_run=False).removed == ()
+
+
+def test_an_engine_is_known_for_tandems(image: Path) -> None:
+    built(image)
+    home = image / "cache" / "engines" / KEY
+    found = prune(image / "cache", [], 0, dry_run=False)
+    assert (found.removed, found.left, home.exists()) == ((f"engines/{KEY}",), {}, False)
+
+
+def test_a_build_that_waited_for_prune_locks_what_has_the_name_now(tmp_path: Path) -> None:
+    home = tmp_path / "engines" / KEY
+    home.mkdir(parents=True)
+    entered, leave = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with engine_build._lock(home):
+            entered.set()
+            leave.wait(30)
+
+    with (home / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread = threading.Thread(target=build)
+        thread.start()
+        assert not entered.wait(0.5)
+        home.rename(tmp_path / "removed")
+    assert entered.wait(30)
+    with (home / ".lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    leave.set()
+    thread.join()
+
+
+def test_a_model_that_is_gone_is_told_as_such(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = image / "cache" / "models" / KEY
+    monkeypatch.setattr(cached, "CACHE", image / "cache")
+    check, code = built(image, model=str(model))
+    assert (check["reason"], code, calls(image)) == ("ModelGone", 0, [])
+    assert f"{model} is gone from the cache volume" in check["message"]
 
 
 def test_an_engine_has_its_name_only_when_it_is_on_the_disk(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +179,7 @@ def test_an_engine_has_its_name_only_when_it_is_on_the_disk(image: Path, monkeyp
     built(image)
     files = [f"engine/{name}" for name in ("build.json", "config.json", "rank0.engine")]
     assert sorted(synced[:3]) == files
-    assert synced[3:] == [".partial/engine", "engines/key"], "the folder, and after the rename its name"
+    assert synced[3:] == [".partial/engine", f"engines/{KEY}"], "the folder, and after the rename its name"
 
 
 def test_two_at_once_build_once(image: Path) -> None:
@@ -151,7 +193,7 @@ def test_two_at_once_build_once(image: Path) -> None:
 
 
 def test_what_a_killed_pod_left_is_removed(image: Path) -> None:
-    partial = image / "cache" / "engines" / "key" / ".partial"
+    partial = image / "cache" / "engines" / KEY / ".partial"
     (partial / "engine").mkdir(parents=True)
     (partial / "engine" / "rank7.engine").write_text("half")
     check, _ = built(image)
@@ -176,7 +218,7 @@ def test_a_tool_that_fails(
     assert exit_code == code, "again only where it helps"
     assert [text for text in said if text not in check["message"]] == []
     assert "line 3\n" not in check["message"], "the last lines only"
-    assert not (image / "cache" / "engines" / "key" / "engine").exists()
+    assert not (image / "cache" / "engines" / KEY / "engine").exists()
 
 
 def test_of_long_lines_the_last_ones_are_told(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def _builds(inputs: Inputs) -> dict[Role, JobPod]:
     """The Jobs that build engines. An engine's folder is named by all that it depends on, but for the claim."""
     wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
     return {
-        role: JobPod(build_pod(inputs, role), digest({"folder": build.folder, **_claim(inputs)}))
+        role: JobPod(build_pod(inputs, role), digest({"folder": build.folder, **_claim(inputs)}), build.folder)
         for role, build in wanted.items()
     }
 
