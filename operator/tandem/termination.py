@@ -25,9 +25,14 @@ class EngineFailure(BaseModel):
     @property
     def words(self) -> str:
         """For people: which engine, and its error on one line."""
-        error = " ".join(self.message.split())
+        error = _line(self.message)
         short = error if len(error) <= MOST_MESSAGE else f"{error[:MOST_MESSAGE]} …"
-        return f"engine {' '.join(self.model.split())} {'hung' if self.reason == 'EngineHung' else 'failed'}: {short}"
+        return f"engine {_line(self.model)} {'hung' if self.reason == 'EngineHung' else 'failed'}: {short}"
+
+
+def _line(text: str) -> str:
+    """`text` on one line, without what could move a terminal's cursor."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 class _Message(BaseModel):

@@ -162,6 +162,8 @@ def test_one_failure_is_the_same_in_every_state_of_its_pod() -> None:
         said(model=""),
         said(model="m" * 129),
         said()[:-9],
+        '{"engineFailure":' * 500,
+        said(CUDA.replace("CUDA", "LONE")).replace("LONE", "\\ud800"),
     ],
 )
 def test_what_is_not_of_the_form_says_nothing(message: str) -> None:
@@ -174,7 +176,7 @@ def test_without_a_time_nothing_is_known() -> None:
 
 
 def test_an_error_is_one_line_of_bounded_length(service: SpeculativeInferenceService) -> None:
-    long = "CUDA error:\n\tline\n" + "x" * 4000
+    long = "CUDA error:\n\t\x1b\u202eline\x00\n" + "x" * 4000
     ((*_, message),) = shown(service, [pod({"state": {"terminated": end(said(long))}})], SOON)
     assert "CUDA error: line x" in message
     assert "\n" not in message
