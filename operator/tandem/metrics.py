@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from tandem.api import KIND
+
 RECONCILE_SECONDS = Histogram(
     "tandem_operator_reconcile_seconds",
     "Time of one reconcile",
@@ -17,6 +19,11 @@ QUEUE_DEPTH = Gauge("tandem_operator_queue_depth", "Services that wait for a rec
 LEADER = Gauge("tandem_operator_leader", "1 while this process holds the Lease")
 WATCH_RESTARTS = Counter("tandem_operator_watch_restarts_total", "Times that the watches were started again")
 MISSED_EVENTS = Counter("tandem_operator_missed_events_total", "Changes that the resync found and no watch had told")
+ENGINE_FAILURES = Counter(
+    "tandem_engine_failures_total",
+    "Servers that ended because an engine failed, counted by the operator that saw it first",
+    ["namespace", KIND.lower(), "reason"],
+)
 SERVED = Counter("tandem_metrics_requests_total", "Requests that the metrics server answered", ["code"])
 ROUND_SECONDS = Histogram(
     "tandem_metrics_round_seconds",

@@ -32,6 +32,8 @@ PREFLIGHT = "preflight"
 BENCHMARK = "benchmark"
 """Values of `LABEL_COMPONENT`; FETCH, BUILD and PREFLIGHT are kinds of tasks. A group's leader is its server."""
 TASKS = (FETCH, BUILD, PREFLIGHT)
+CONTAINERS = (CONTAINER, FETCH)
+"""Names of the containers that do a pod's work, one a pod; a download's is named as its component."""
 
 CACHE_CLAIM = "tandem-cache"
 """PersistentVolumeClaim that is made where a service names none."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tandem import names
+from tandem.termination import engine_failure
 
 MOST_LAST_WORDS = 600
 """Characters of what a container said last: a condition has 1024, and says whose words they are."""
@@ -58,7 +59,7 @@ class Observed:
     def server_pods(self, component: str = names.SERVER) -> list[Object]:
         """Triton pods, leaders where replicas are groups, that are not on their way out; or a group's workers."""
         pods = self.component(self.pods, component)
-        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _ended(pod)]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not has_ended(pod)]
 
     @property
     def workloads(self) -> list[Object]:
@@ -107,7 +108,9 @@ def pod_problem(pod: Object) -> str | None:
         wanted = ", ".join(str(c.get("resourceClaimTemplateName") or c.get("resourceClaimName")) for c in claims)
         return f"pod {pod['metadata']['name']} waits for its resourceClaims: is there {wanted}?"
     status = pod.get("status", {})
-    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+    # Ours before what others put beside it, such as a mesh's proxy.
+    main = sorted(status.get("containerStatuses", []), key=lambda found: found["name"] not in names.CONTAINERS)
+    for container in [*status.get("initContainerStatuses", []), *main]:
         state, last = container.get("state", {}), container.get("lastState", {})
         where = f"pod {pod['metadata']['name']}, container {container['name']}"
         waiting = state.get("waiting", {})
@@ -123,17 +126,25 @@ def pod_problem(pod: Object) -> str | None:
 def _last_words(terminated: Object) -> str:
     """What ended a container, such as OOMKilled, and what it said, by its log for the most part: the end says why."""
     reason, said = terminated.get("reason", "Error"), terminated.get("message", "").strip()
+    if failure := engine_failure(said):
+        return failure.words
     tail = said if len(said) <= MOST_LAST_WORDS else f"… {said[-MOST_LAST_WORDS:]}"
     return ": ".join(word for word in (reason if reason != "Error" else "", tail) if word)
 
 
+def our_container(pod: Object) -> Object:
+    """Status of the container that does the pod's work, by its name: admission webhooks put others beside it. Empty
+    before there is one."""
+    statuses: list[Object] = pod.get("status", {}).get("containerStatuses", [])
+    return next((status for status in statuses if status["name"] in names.CONTAINERS), {})
+
+
 def termination_message(pod: Object) -> str | None:
-    """What the first container wrote to its termination log, None while it has not ended."""
-    for status in pod.get("status", {}).get("containerStatuses", [])[:1]:
-        if ended := status.get("state", {}).get("terminated"):
-            return str(ended.get("message", ""))
-    return None
+    """What our container wrote to its termination log, None while it has not ended."""
+    end = our_container(pod).get("state", {}).get("terminated")
+    return str(end.get("message", "")) if end else None
 
 
-def _ended(pod: Object) -> bool:
+def has_ended(pod: Object) -> bool:
+    """Whether the pod as a whole has ended: none of its containers starts again."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

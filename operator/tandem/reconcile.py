@@ -19,12 +19,13 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.benchmarked import benchmark
 from tandem.cluster.apply import execute, matches
 from tandem.cluster.client import Api
-from tandem.cluster.events import record_transitions
+from tandem.cluster.events import FailureEvents, record_transitions
 from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.cluster.reports import ReportReader
 from tandem.decide import decide
+from tandem.engine_health import engine_health, failures, shows_failure
 from tandem.errors import Refused
 from tandem.news import load
 from tandem.observed import Observed
@@ -55,7 +56,7 @@ class Next(Enum):
     SOON = "progress"
     """Soon: what goes on tells no events."""
     LATER = "rollout"
-    """In a while: servers are on their way, and their deadline tells no event."""
+    """In a while: servers are on their way, or well again, and no event tells when time is up."""
     RETRY = "refused"
     """After a delay that grows: the cause of a refusal may go away unseen."""
 
@@ -68,6 +69,7 @@ class Reconciler:
         self._settings = settings
         self._leadership = leadership
         self._reports = reports
+        self._failure_events = FailureEvents(api, leadership)
 
     async def reconcile(self, key: Key) -> Next:
         """Do what there is to do for one service; nothing when all is as it should be.
@@ -78,6 +80,7 @@ class Reconciler:
         observed = await observe(self._api, key.namespace, key.name)
         if observed is None:
             self._reports.forget(*key)
+            self._failure_events.forget(*key)
             return Next.EVENT  # the garbage collector removes what the service owned
         try:
             service = SpeculativeInferenceService.model_validate(observed.service)
@@ -92,15 +95,19 @@ class Reconciler:
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
         news = self._reports.news(*key, service.uid)
         measured = benchmark(service, observed, load(news))
-        beside = verdicts(service, decision, observed, news, scaling_refused, measured)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        failed = failures(observed)
+        beside = verdicts(service, decision, observed, news, scaling_refused, measured)
+        beside += engine_health(service, failed, now)
         shown = status(service, decision, observed, refused, now, news, beside, measured)
         await self._write_status(service, observed, shown)
+        await self._failure_events.record(service, failed, now)
         if refused or scaling_refused:
             return Next.RETRY
         if observed.progress:
             return Next.SOON
-        return Next.LATER if rolls_out(shown) or _claim_changes(claim, observed) else Next.EVENT
+        waits = rolls_out(shown) or shows_failure(shown) or _claim_changes(claim, observed)
+        return Next.LATER if waits else Next.EVENT
 
     def _claim(self, service: SpeculativeInferenceService) -> str | None:
         """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""

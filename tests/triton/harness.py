@@ -27,6 +27,7 @@ from triton.pulse import PULSE
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
+FAULTS = Path(__file__).with_name("faults")
 START_SECONDS = 300.0
 STOP_SECONDS = 30.0
 LOG_TAIL_LINES = 60
@@ -53,11 +54,15 @@ class Ports:
 
 @dataclass(frozen=True)
 class Options:
-    """What a test may set: environment on top of the process's own, server arguments at the end."""
+    """What a test may set: environment on top of the process's own, server arguments at the end.
+
+    `faults`: a folder by whose files the reference engine fails; see faults/engine_faults.py.
+    """
 
     env: Mapping[str, str]
     arguments: Sequence[str] = ()
     thread_pool_size: int = 128
+    faults: Path | None = None
 
     @classmethod
     def default(cls) -> "Options":
@@ -158,7 +163,9 @@ class TritonServer:
         self.ports = Ports(free_port(), free_port(), free_port())
         self._home = Path(tempfile.mkdtemp(prefix="tandem-triton-"))
         backends = _assemble_backends(self._home)
-        environment = _environment(_assemble_python(self._home), self._options.env)
+        faults = self._options.faults
+        more = {**self._options.env, **({"ENGINE_FAULTS": str(faults)} if faults else {})}
+        environment = _environment(_assemble_python(self._home, faults is not None), more)
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*_die_with_parent(), *self._command(backends)],
@@ -268,8 +275,9 @@ def _assemble_backends(home: Path) -> Path:
     return folder.parent
 
 
-def _assemble_python(home: Path) -> Path:
-    """A virtual environment that adds the images' packages to this Python's; its `bin`.
+def _assemble_python(home: Path, faults: bool) -> Path:
+    """A virtual environment that adds the images' packages to this Python's, and engine_faults.py to have `faults`;
+    its `bin`.
 
     The stub's embedded interpreter ignores PYTHONPATH: it takes its prefix from the `python3` that PATH
     finds first, as it does in the image.
@@ -281,6 +289,8 @@ def _assemble_python(home: Path) -> Path:
     (binaries / "python3").symlink_to(Path(sys.executable).resolve())
     (home / "venv/pyvenv.cfg").write_text(f"home = {sysconfig.get_config_var('BINDIR')}\n")
     (site / "images.pth").write_text("\n".join([*map(str, PYTHON_PATH), sysconfig.get_path("purelib")]) + "\n")
+    for file in FAULTS.glob("*engine_faults.p*") if faults else ():
+        (site / file.name).symlink_to(file)
     return binaries
 
 

@@ -40,8 +40,16 @@ class Pod(TritonServer):
         }
         (folder / "none").touch()
         (folder / PLAN).write_text(json.dumps(plan))
-        models = str(self.repository.parent / "assembled")
-        return [sys.executable, str(ENTRYPOINT), "serve", "--revision", str(folder), "--models", models]
+        command = [sys.executable, str(ENTRYPOINT), "serve", "--revision", str(folder)]
+        command += ["--termination-log", str(self.termination_log)]
+        return [*command, "--models", str(self.repository.parent / "assembled")]
+
+    @property
+    def termination_log(self) -> Path:
+        """What the kubelet mounts at /dev/termination-log."""
+        path = self.repository.parent / "termination-log"
+        path.touch()
+        return path
 
     def code(self) -> int | None:
         """Exit code of the entry point; None while it runs."""

@@ -41,6 +41,7 @@ class Scheduler:
         self._slots = Slots(capacity.slots, capacity.max_seq_len)
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
+        self._iterations = 0
 
     @property
     def statistics(self) -> Statistics:
@@ -52,6 +53,7 @@ class Scheduler:
             slots=self._capacity.slots,
             used=sum(blocks(sequence.length) for sequence in running),
             blocks=self._capacity.slots * blocks(self._capacity.max_seq_len),
+            iterations=self._iterations,
         )
 
     @property
@@ -88,6 +90,7 @@ class Scheduler:
             return
         segments = [segment for _, segment in batch]
         logits = self._model.forward(segments)
+        self._iterations += 1
         self._distribute(batch, logits)
         self._running = [sequence for sequence in self._running if not sequence.finish]
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from reference_engine.kv_cache import BLOCK
 
 REQUESTS, KV_CACHE = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
+GENERAL = "nv_trt_llm_general_metrics"
 FAMILIES: Mapping[str, tuple[str, str]] = {
     REQUESTS: ("request_type", "TRT LLM request metrics"),
     KV_CACHE: ("kv_cache_block_type", "TRT LLM KV cache block metrics"),
+    GENERAL: ("general_type", "General TRT LLM metrics"),
 }
 """The label that says which number it is, and the help, by family."""
 
@@ -20,13 +22,14 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 @dataclass(frozen=True)
 class Statistics:
     """`running` sequences in the model, `waiting` for one of `slots` places; they hold `used` of the KV cache's
-    `blocks`. What is kept for reuse is not held."""
+    `blocks`. What is kept for reuse is not held. `iterations`: passes of the model so far."""
 
     running: int
     waiting: int
     slots: int
     used: int
     blocks: int
+    iterations: int = 0
 
 
 def gauges(statistics: Statistics) -> dict[tuple[str, str], float]:
@@ -47,4 +50,5 @@ def gauges(statistics: Statistics) -> dict[tuple[str, str], float]:
     return {
         **{(REQUESTS, kind): value for kind, value in requests.items()},
         **{(KV_CACHE, kind): value for kind, value in blocks.items()},
+        (GENERAL, "iteration_counter"): statistics.iterations,
     }

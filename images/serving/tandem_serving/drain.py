@@ -7,11 +7,11 @@ keep their connections can still come.
 
 from __future__ import annotations
 
-import http.client
 import math
 import time
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 
 TIMEOUT_SECONDS = 5.0
 GAUGES = ("tandem_requests_running", "tandem_requests_waiting")
@@ -21,15 +21,21 @@ POLL_SECONDS = 1.25
 """Twice the half second and more by which the gauges lag: what two looks in a row do not see is not there."""
 
 
+def page(port: int, seconds: float) -> str:
+    """The metrics page of the server on this port. Raises OSError and HTTPException."""
+    with _DIRECTLY.open(f"http://127.0.0.1:{port}/metrics", timeout=seconds) as reply:
+        text: bytes = reply.read()
+    return text.decode(errors="replace")
+
+
 def requests_left(port: int) -> float:
     """Requests in the server on whose metrics port this is; 0 when it does not say, infinite when it is too busy."""
     try:
-        with _DIRECTLY.open(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_SECONDS) as reply:
-            text = reply.read().decode(errors="replace")
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(GAUGES))
+        lines = page(port, TIMEOUT_SECONDS).splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(GAUGES))
     except TimeoutError:  # it took the connection: its processors are at work for requests
         return math.inf
-    except (OSError, ValueError, http.client.HTTPException):
+    except (OSError, ValueError, HTTPException):
         return 0
 
 

@@ -23,6 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="assemble the model repository and run Triton")
     _revision(serve)
     serve.add_argument("--models", type=Path, default="/models", help="empty folder for the model repository")
+    _termination_log(serve)
     serve.set_defaults(run=_serve)
     preflight = commands.add_parser("preflight", help="check the models; the verdict is JSON on stdout")
     _revision(preflight)
@@ -63,7 +64,7 @@ def _serve(options: argparse.Namespace) -> int:
     from tandem_serving import launch, mpi
 
     try:
-        return launch.serve(options.revision, options.models)
+        return launch.serve(options.revision, options.models, options.termination_log)
     except (launch.LaunchError, mpi.GroupError) as error:
         print(f"cannot serve: {error}", file=sys.stderr)
         return 1

@@ -27,11 +27,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tandem_serving import cached, control, dead_models, drain, kv_cache, mpi, ranks
+from tandem_serving import cached, control, dead_models, drain, engine_failure, iterations, kv_cache, mpi, ranks
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.errors import Survived
 
 PLAN = "launch.json"
+TERMINATION_LOG = Path("/dev/termination-log")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -151,8 +152,14 @@ def raise_limits() -> None:
         resource.setrlimit(kind, (hard, hard))
 
 
-def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object] = lambda: None) -> int:
-    """Run the server to its end; returns its exit code, 128 + n when signal n ended it, 1 when a model died.
+def run(
+    command: list[str],
+    env: Mapping[str, str],
+    finish: Callable[[], object] = lambda: None,
+    termination_log: Path = TERMINATION_LOG,
+) -> int:
+    """Run the server to its end; returns its exit code, 128 + n when signal n ended it, 1 when a model died or an
+    engine failed, which is in `termination_log` then.
 
     At the first SIGTERM `finish` is called in a thread, and the server gets the signal when it returns.
     """
@@ -161,6 +168,7 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
     finishing, stopping = threading.Event(), threading.Event()
     model_died = threading.Event()
     launcher = ranks.is_launcher(command[0])
+    failure = Path(env[engine_failure.VARIABLE]) if engine_failure.VARIABLE in env else None
 
     def forward(number: int, _: FrameType | None) -> None:
         if child is None:
@@ -192,8 +200,11 @@ def run(command: list[str], env: Mapping[str, str], finish: Callable[[], object]
     for missed in early:
         _signal(child.pid, launcher, missed)
     threading.Thread(target=dead_models.watch, args=(child.pid, stopping, end), daemon=True).start()
+    if failure:
+        threading.Thread(target=engine_failure.watch, args=(failure, stopping, end), daemon=True).start()
     code = _reap(child.pid)
-    return 1 if model_died.is_set() else code
+    failed = failure is not None and not stopping.is_set() and engine_failure.pass_on(failure, termination_log)
+    return 1 if failed or model_died.is_set() else code
 
 
 def _signal(child: int, launcher: bool, number: int) -> None:
@@ -211,7 +222,7 @@ def _reap(pid: int) -> int:
         print(f"process {ended} ended (status {status})", flush=True)
 
 
-def serve(revision: Path, models: Path) -> int:
+def serve(revision: Path, models: Path, termination_log: Path = TERMINATION_LOG) -> int:
     """Assemble, start and watch the server. Raises LaunchError."""
     plan = read_plan(revision)
     try:
@@ -224,14 +235,22 @@ def serve(revision: Path, models: Path) -> int:
     command = list(plan.command)
     if not any(word.startswith("--model-repository") for word in command):
         command.append(f"--model-repository={models}")
-    environment = {**os.environ, **plan.env}
+    environment = {**os.environ, **plan.env, **_for_models(plan, models)}
     if plan.group:
         environment.update(_meet_workers(plan.group))
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
     print(f"{', '.join(control.CONTROL)}: answered with the key in {models / control.KEY_FILE}", flush=True)
     # Only now: the key is not for the log.
     command = control.restricted(command, control.write_key(models))
-    return run(command, environment, lambda: _finish(plan.drain))
+    return run(command, environment, lambda: _finish(plan.drain), termination_log)
+
+
+def _for_models(plan: Plan, models: Path) -> dict[str, str]:
+    """Variables by which models know where to report that an engine has failed, and the port of the metrics page."""
+    failure = models / "engine-failure.json"
+    failure.unlink(missing_ok=True)  # of an earlier start of this container
+    port = {iterations.PORT: str(plan.drain["port"])} if plan.drain else {}
+    return {engine_failure.VARIABLE: str(failure), **port}
 
 
 def _finish(drain_plan: Mapping[str, int]) -> None:

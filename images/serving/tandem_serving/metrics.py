@@ -36,6 +36,11 @@ class Family:
     series: tuple[Labels, ...] = ((),)
 
 
+def of_engine(role: str, call: str = "request") -> Labels:
+    """Labels of a call of the target or the draft engine, a request's or the canary."""
+    return ("call", call), ("engine", role)
+
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 DRAFTS = Family("tandem_spec_decode_num_drafts_total", "counter", "Draft-and-verify rounds")
@@ -75,6 +80,12 @@ FAULTS = Family(
     "Faults in the model's own code, by the requests that they ended: one, all that there were, or none",
     series=(ENDED_REQUEST, ENDED_ALL, ENDED_NONE),
 )
+ENGINE_CALL_FAILURES = Family(
+    "tandem_engine_call_failures_total",
+    "counter",
+    "Engine calls that failed in the engine: of requests, and the canary that shows whether it works",
+    series=tuple(of_engine(*which) for which in (("target",), ("draft",), ("target", "canary"))),
+)
 DRAFT_LENGTH = Family("tandem_draft_length", "gauge", "Draft length of the latest round")
 RUNNING = Family("tandem_requests_running", "gauge", "Sequences being generated")
 WAITING = Family("tandem_requests_waiting", "gauge", "Sequences waiting for a place")
@@ -94,7 +105,7 @@ LATENCY = Family(
     "tandem_request_latency_seconds", "histogram", "From a request's arrival to a sequence's end", _SECONDS
 )
 SPECULATION = (DRAFTS, DRAFT_TOKENS, ACCEPTED, DRAFT_FAILURES)
-ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, REFUSED, FAULTS, RUNNING, WAITING)
+ALWAYS = (PROMPT_TOKENS, GENERATION_TOKENS, REFUSED, FAULTS, ENGINE_CALL_FAILURES, RUNNING, WAITING)
 _POSITION = tuple((("position", str(position)),) for position in range(1024))
 
 

@@ -18,6 +18,8 @@ from typing import Protocol
 from tandem_serving import metrics as m
 from tandem_serving.calls import Role
 from tandem_serving.chunks import Chunk, Writer
+from tandem_serving.engine_health import IDLE, EngineHealth
+from tandem_serving.engine_watch import EngineWatch
 from tandem_serving.errors import CancelledError, ServingError, Survived, faults_as_errors
 from tandem_serving.generation import Binding, Generation
 from tandem_serving.inputs import Array
@@ -30,6 +32,7 @@ from tandem_serving.runner import Engine, Runner
 from tandem_serving.schedule import Lane
 from tandem_serving.text import Detokenizer, StopText, StopTokens, TextStream
 from tandem_serving.tokenizer import Tokenizer
+from tandem_serving.watched import watched
 
 WATCH_SECONDS = 0.1
 METRICS_SECONDS = 0.5
@@ -50,7 +53,8 @@ class Bind(Protocol):
 class Options:
     """Settings of a service. `request_timeout` in seconds; `target_limit`, `draft_limit`: longest sequences (tokens)
     of the engines, 0: no draft. `mix_seed`: see loop.Sequence. `probe_share` (0 to 1): of the requests that leave the
-    draft length to the service, so many run without speculation, to measure what it is worth."""
+    draft length to the service, so many run without speculation, to measure what it is worth. `target`: the target
+    engine's name; `canary_seconds`: see engine_health.IDLE."""
 
     request_timeout: float
     limits: Limits
@@ -58,10 +62,12 @@ class Options:
     draft_limit: int = 1 << 30
     mix_seed: bool = False
     probe_share: float = 0.0
+    target: str = "target"
+    canary_seconds: float = IDLE
 
 
 class Service:
-    """Runs requests; thread-safe. `close` ends everything."""
+    """Runs requests; thread-safe. `close` ends everything. `engine` watches the target once it is begun."""
 
     def __init__(
         self,
@@ -81,12 +87,16 @@ class Service:
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
         self._jobs: Jobs[Chunk] = Jobs(options.request_timeout, self.metrics.fault)
-        self._runner = Runner(engines, policy, options.limits, self.metrics)
+        self.engine = EngineWatch(options.target, self.metrics, EngineHealth(options.canary_seconds))
+        self._failure: ServingError | None = None
+        self._runner = Runner(watched(engines, self.engine), policy, options.limits, self.metrics)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         end: Callable[[ServingError], None] = responder.fail
         try:
+            if self._failure:
+                raise self._failure
             with faults_as_errors("a request could not be started"):
                 request = self._parser.parse(tensors)
                 job = self._jobs.make(len(request.prompts), request_id, responder)
@@ -96,6 +106,15 @@ class Service:
                 self._jobs.add(job)
         except ServingError as error:
             end(error)
+            return
+        if self._failure:  # meanwhile
+            job.fail(self._failure)
+
+    def fail(self, error: ServingError) -> None:
+        """End all requests, and refuse later ones: the target engine has failed."""
+        self._failure = error
+        self._jobs.fail_all(error)
+        self._runner.settle_ended()
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
@@ -128,6 +147,7 @@ class Service:
 
     def close(self) -> None:
         """End all requests and threads."""
+        self.engine.close()
         self._closed.set()
         self._due.set()
         self._jobs.fail_all(CancelledError("the server is shutting down: send the request again"))

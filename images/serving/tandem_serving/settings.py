@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tandem_serving.engine_health import IDLE
+
 T = TypeVar("T", int, float)
 
 # Of a request's time, for a draft at most: it is to outlast two that never come, a wave's and then its own.
@@ -26,7 +28,7 @@ class Settings:
     `running` and `waiting` bound the sequences of one instance, `rows` those of one engine call (1: each sequence's
     calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
     `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities. `probe_share`: see service.Options.
-    `clients_model` tells which of the front's clients have left.
+    `clients_model` tells which of the front's clients have left. `canary_seconds`: see engine_health.IDLE.
     """
 
     target_model: str
@@ -53,6 +55,7 @@ class Settings:
     fast_logits: bool
     probe_share: float
     clients_model: str
+    canary_seconds: float
 
 
 def read(parameters: Mapping[str, str]) -> Settings:
@@ -88,12 +91,18 @@ def read(parameters: Mapping[str, str]) -> Settings:
         fast_logits=_flag(parameters, "fast_logits"),
         probe_share=number(parameters, "probe_share", float, "0", 0),
         clients_model=parameters.get("clients_model_name", ""),
+        canary_seconds=canary_seconds(parameters),
     )
 
 
 def queue_timeout(parameters: Mapping[str, str]) -> float:
     """Seconds that a request waits for a place at most; infinite where nothing is said. Raises SettingsError."""
     return number(parameters, "queue_timeout_seconds", float, "inf", 0.001)
+
+
+def canary_seconds(parameters: Mapping[str, str]) -> float:
+    """Seconds without an answer after which the engine is asked whether it works; 0: never. Raises SettingsError."""
+    return number(parameters, "canary_seconds", float, str(IDLE), 0)
 
 
 def text(parameters: Mapping[str, str], name: str) -> str:

@@ -2,14 +2,17 @@
 
 import logging
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from tandem import metrics
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import EVENT
 from tandem.cluster.lease import Leadership
+from tandem.engine_health import Failure, seconds
 from tandem.errors import Refused, Transient
 from tandem.verdicts import AS_ASKED
 
@@ -18,6 +21,11 @@ log = logging.getLogger(__name__)
 WATCHED_CONDITIONS = ("Ready", "Stalled")
 WARNED_CONDITIONS = ("SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
 """Those that are told when they become False."""
+NEW_SECONDS = 1800.0
+"""An engine's failure that is older is no news to an operator that starts. Shorter than the hour for which an API
+server keeps Events: the Event of a failure is what says that it has been counted."""
+ENGINE_FAILED = "EngineFailed"
+MOST_MESSAGE = 1024
 
 
 async def record_transitions(
@@ -34,23 +42,73 @@ async def record_transitions(
         if kind == "Ready" and before.get(kind, ("False", ""))[0] == condition["status"]:
             continue  # Ready is False for another reason now: progress, not news
         severity = "Normal" if kind == "Ready" and condition["status"] == "True" else "Warning"
+        flipped_off = kind == "Ready" and condition["status"] == "False"
+        reason = "NotReady" if flipped_off else condition["reason"]
         try:
             leadership.check()
-            await api.create(EVENT, _event(service, severity, condition))
+            await api.create(EVENT, _event(service, severity, reason, condition["message"]))
         except (Transient, Refused) as error:
             log.warning("no event for %s/%s: %s", service.namespace, service.name, error)
 
 
-def _event(service: SpeculativeInferenceService, severity: str, condition: dict[str, Any]) -> dict[str, Any]:
+class FailureEvents:
+    """Writes an Event for each failure of an engine, and counts it: once, whichever operator saw it first.
+
+    The Event's name follows from the failure, so that the API server keeps a second one from being made.
+    """
+
+    def __init__(self, api: Api, leadership: Leadership) -> None:
+        self._api = api
+        self._leadership = leadership
+        self._known: dict[tuple[str, str], frozenset[str]] = {}
+        """Failures that need no Event any more, by service: of those that pods still show."""
+
+    async def record(self, service: SpeculativeInferenceService, found: Sequence[Failure], now: str) -> None:
+        """Record those of `found`, all that the service's pods show, that are new.
+
+        Raises:
+            Transient: something was in the way; call again.
+        """
+        key = service.namespace, service.name
+        known = self._known.get(key, frozenset())
+        for failure in found:
+            if (
+                failure.run not in known
+                and seconds(failure.at, now) < NEW_SECONDS
+                and await self._is_first(service, failure)
+            ):
+                metrics.ENGINE_FAILURES.labels(*key, failure.engine.reason).inc()
+        self._known[key] = frozenset(failure.run for failure in found)
+        if not found:
+            del self._known[key]
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The service is gone."""
+        self._known.pop((namespace, name), None)
+
+    async def _is_first(self, service: SpeculativeInferenceService, failure: Failure) -> bool:
+        """Write the Event; False where it is there already."""
+        event = _event(service, "Warning", ENGINE_FAILED, failure.words, suffix=failure.run)
+        self._leadership.check()
+        try:
+            return await self._api.create_once(EVENT, event)
+        except Refused as error:
+            log.warning("no event for %s/%s: %s", service.namespace, service.name, error)
+            return True
+
+
+def _event(
+    service: SpeculativeInferenceService, severity: str, reason: str, message: str, suffix: str = ""
+) -> dict[str, Any]:
+    """`suffix` makes the Event's name; unless it is said, no two are the same."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    flipped_off = condition["type"] == "Ready" and condition["status"] == "False"
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
-        "metadata": {"name": f"{service.name}.{uuid.uuid4().hex[:16]}", "namespace": service.namespace},
+        "metadata": {"name": f"{service.name}.{suffix or uuid.uuid4().hex[:16]}", "namespace": service.namespace},
         "type": severity,
-        "reason": "NotReady" if flipped_off else condition["reason"],
-        "message": condition["message"],
+        "reason": reason,
+        "message": message[:MOST_MESSAGE],
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,

@@ -16,7 +16,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from tandem import build, names
 from tandem.api import GROUP, KIND
 from tandem.build.autoscaler import REPLICAS_NEEDED
-from tandem.metrics import ROUND_SECONDS
+from tandem.metrics import ENGINE_FAILURES, ROUND_SECONDS
 from tandem.metrics_api.judgements import FAMILIES
 from tandem.telemetry.page import MAX_SERIES
 from tandem_serving import metrics
@@ -102,8 +102,9 @@ def test_of_named_namespaces_only(helm: Helm) -> None:
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["team-a"]}
 
 
-def test_the_metrics_servers_labels_are_kept(helm: Helm) -> None:
-    monitor = only(helm.template({"metrics": {"podMonitor": {"enabled": True}}}), "PodMonitor", "tandem-metrics")
+@pytest.mark.parametrize("of", ["tandem-metrics", "tandem-operator"])
+def test_labels_of_services_are_kept(helm: Helm, of: str) -> None:
+    monitor = only(helm.template({"metrics": {"podMonitor": {"enabled": True}}}), "PodMonitor", of)
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["honorLabels"], "`namespace` is that of the service"
 
@@ -124,7 +125,7 @@ def test_where_no_metrics_server_runs_nobody_is_told_that_it_is_down(helm: Helm)
 
 
 def known_series() -> set[str]:
-    """Series that the pods, the metrics server and the rules make."""
+    """Series that the pods, the metrics server, the operator and the rules make."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     found = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
     families = [value for value in vars(metrics).values() if isinstance(value, metrics.Family)]
@@ -132,7 +133,8 @@ def known_series() -> set[str]:
         parts = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
         found |= {family.name + part for part in parts}
     rounds = {sample.name for metric in ROUND_SECONDS.collect() for sample in metric.samples}
-    return found | FAMILIES.keys() | {REPLICAS_NEEDED} | rounds
+    failures = {f"{metric.name}_total" for metric in ENGINE_FAILURES.collect()}
+    return found | FAMILIES.keys() | {REPLICAS_NEEDED} | rounds | failures
 
 
 def expressions(found: Object) -> list[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from tandem_serving import abilities, checkpoint, rounds
+from tandem_serving import abilities, checkpoint, iterations, rounds
+from tandem_serving.adapter.canary import Canary
 from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, bind
+from tandem_serving.engine_watch import Means
 from tandem_serving.inputs import Array
 from tandem_serving.policy import Adaptive
 from tandem_serving.request import Acceptance, Limits, Parser
@@ -59,8 +62,12 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
         mix_seed=config.mix_seed,
         probe_share=config.probe_share,
+        target=config.target_model,
+        canary_seconds=config.canary_seconds,
     )
     least = config.min_draft_len if config.adaptive else config.max_draft_len
     policy = Adaptive(least, config.max_draft_len, config.separate_devices, config.rows > 1)
     service = Service(parser, tokenizer, engines, bind, policy, options)
+    signs = partial(iterations.count, config.target_model)
+    service.engine.begin(Means(Canary(target, parser), service.fail, signs))
     return service, list(engines.values())

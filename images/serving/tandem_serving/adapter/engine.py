@@ -99,6 +99,10 @@ class EngineModel:
         """A call's inputs beside what comes from its requests."""
         return _tensors(turns)
 
+    def ask(self, tensors: list[Any]) -> None:
+        """Make a call of one row, and wait for its answer. Raises EngineError."""
+        self.execute(f"{self._prefix}-{next(self._numbers)}", tensors, _TOKENS)
+
     def execute(self, request_id: str, tensors: list[Any], outputs: Iterable[str], rows: int = 1) -> list[Any]:
         """Make a call of `rows`; its response, alone in a list. Raises EngineError."""
         call = pb_utils.InferenceRequest(

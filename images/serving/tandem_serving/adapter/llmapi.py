@@ -35,11 +35,10 @@ def open_session(parameters: Mapping[str, str]) -> Session:
         drafter = arguments.load_drafter(config.drafter, config.drafter_path)
         llm_arguments = arguments.with_drafter(llm_arguments, drafter)
     engine = Engine(llm_arguments, config.llm_package)
-    return Session(
-        engine,
-        Parser(engine.codec, limits, features),
-        Options(config.request_timeout, config.running, config.waiting, speculates),
-    )
+    options = Options(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)
+    session = Session(engine, Parser(engine.codec, limits, features), options)
+    session.guard()
+    return session
 
 
 def _limits(llm_arguments: Mapping[str, Any]) -> checkpoint.Limits:

@@ -28,7 +28,7 @@ STOPPED = "the engine has stopped: its log says why; send the request to another
 
 
 def stopped() -> EngineError:
-    """The error of a request whose engine is gone."""
+    """The error of a request whose engine is gone; its cause, if it has one, is what the engine raised."""
     return EngineError(STOPPED, "UNAVAILABLE")
 
 
@@ -67,9 +67,9 @@ class Engine:
             )
         except (self._failed, ValueError, TypeError) as error:
             raise RequestError(f"the engine refuses the request: {first_line(error)}") from None
-        except RuntimeError:
+        except RuntimeError as error:
             log.exception("a request could not be started")
-            raise stopped() from None
+            raise stopped() from error
         return Call(result, self._failed)
 
     def close(self) -> None:
@@ -115,9 +115,9 @@ class Call:
                 yield _progress(result)
         except self._failed as error:
             raise EngineError(f"the engine failed at this request: {first_line(error)}") from None
-        except Exception:  # of its threads and processes, of any class: it shuts down, as clients are told
+        except Exception as error:  # of its threads and processes, of any class: it shuts down, as clients are told
             log.exception("the engine broke off")
-            raise stopped() from None
+            raise stopped() from error
 
 
 def _codec(tokenizer: Any) -> Codec:

@@ -8,6 +8,7 @@ time is over or the engine has died, and reports the metrics.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import threading
@@ -16,8 +17,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+
 from tandem_serving import metrics as m
 from tandem_serving.delivery import Delivery
+from tandem_serving.engine_health import IDLE, PROMPT, EngineHealth
+from tandem_serving.engine_watch import AskAgainError, EngineWatch, Means
 from tandem_serving.errors import (
     FAILED,
     CancelledError,
@@ -30,10 +35,12 @@ from tandem_serving.errors import (
 from tandem_serving.inputs import Array
 from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
-from tandem_serving.llmapi.engine import stopped
+from tandem_serving.llmapi.engine import STOPPED
 from tandem_serving.llmapi.meter import Meter
 from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
 from tandem_serving.llmapi.statistics import State
+from tandem_serving.probe import PROMPT as CANARY
+from tandem_serving.stuck import end_process
 from tandem_serving.threads import start as start_thread
 
 log = logging.getLogger("tandem.llmapi")
@@ -75,22 +82,26 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a session. `running`: sequences that the engine runs at once; `waiting`: beyond those."""
+    """Settings of a session. `running`: sequences that the engine runs at once; `waiting`: beyond those.
+    `canary_seconds`: see engine_health.IDLE."""
 
     request_timeout: float
     running: int
     waiting: int
     speculates: bool
+    canary_seconds: float = IDLE
 
 
 class Session:
-    """Runs requests on an engine; thread-safe. `close` ends everything. `healthy`: the engine lives."""
+    """Runs requests on an engine; thread-safe. `close` ends everything. `guard` lets the engine be judged."""
 
     def __init__(self, engine: Engine, parser: Parser, options: Options) -> None:
-        self.healthy = True
+        self._failure: ServingError | None = None
         # What an engine tells of speculation shows with its first answers.
         self.metrics = m.Metrics(m.ALWAYS)
         self._unaborted = Survived("a sequence could not be given up", self.metrics.fault)
+        self._health = EngineWatch("tensorrt_llm", self.metrics, EngineHealth(options.canary_seconds))
+        self._asking: concurrent.futures.Future[None] | None = None
         self._engine = engine
         self._parser = parser
         self._options = options
@@ -104,11 +115,27 @@ class Session:
         self._thread = start_thread("llmapi", self._loop.run_forever)
         self._follower = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
 
+    @property
+    def healthy(self) -> bool:
+        """Whether the engine works, as far as is known."""
+        return self._failure is None
+
+    def guard(self, end: Callable[[], None] = end_process) -> None:
+        """Judge the engine from now on; `end` the process where it has failed."""
+        tensors = {"text_input": np.array([CANARY.encode()], np.object_), "sampling_param_max_tokens": np.array([1])}
+        request = self._parser.parse(tensors)
+        self._health.begin(Means(lambda: self._ask(request), self.fail, end=end))
+
+    def fail(self, error: ServingError) -> None:
+        """End all requests, and refuse later ones: the engine has failed."""
+        self._failure = error
+        self._end_all(error)
+
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         try:
-            if not self.healthy:
-                raise stopped()
+            if self._failure:
+                raise self._failure
             with faults_as_errors("a request could not be read"):
                 request = self._parser.parse(tensors)
             self._admit(len(request.prompts))
@@ -119,6 +146,8 @@ class Session:
         # Started, then watched: whoever ends it cancels what has been started.
         self._loop.call_soon_threadsafe(self._start, job, request)
         self._jobs.add(job)
+        if self._failure:  # meanwhile
+            self.fail(self._failure)
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
@@ -144,6 +173,7 @@ class Session:
 
     def close(self) -> None:
         """End all requests, the engine and the threads."""
+        self._health.close(lambda: self._asking and self._asking.cancel())
         self._closed.set()
         self._end_all(CancelledError("the server is shutting down: send the request again"))
         self._follower.cancel()
@@ -198,19 +228,21 @@ class Session:
     async def _generate(self, job: Job[Chunk], request: Request, prompt: Prompt) -> None:
         writer = Writer(prompt, request, self._engine.codec.decode)
         meter = Meter(self.metrics, job.arrived)
-        call = self._engine.start(prompt, request)
-        try:
-            async for progress in call:
-                meter.count(progress, streamed=prompt.best_of == 1)
-                chunk = writer.write(progress)
-                if chunk is not None:
-                    self._send(job, chunk)
-                if writer.over:
-                    meter.finish(prompt, progress, self._options.speculates)
-                    return
-        finally:
-            with self._unaborted:  # what was generated is right all the same
-                call.abort()
+        with self._health.call(_work(prompt), _kind(prompt)) as answered:
+            call = self._engine.start(prompt, request)
+            try:
+                async for progress in call:
+                    answered()
+                    meter.count(progress, streamed=prompt.best_of == 1)
+                    chunk = writer.write(progress)
+                    if chunk is not None:
+                        self._send(job, chunk)
+                    if writer.over:
+                        meter.finish(prompt, progress, self._options.speculates)
+                        return
+            finally:
+                with self._unaborted:  # what was generated is right all the same
+                    call.abort()
 
     def _send(self, job: Job[Chunk], chunk: Chunk) -> None:
         def deliver() -> None:
@@ -263,10 +295,23 @@ class Session:
 
     def _check_health(self) -> None:
         if self.healthy and not self._alive():
-            log.error("the engine has stopped: no request is taken any more")
-            self.healthy = False
-        if not self.healthy:
-            self._end_all(stopped())
+            self._health.stopped(STOPPED)
+
+    def _ask(self, request: Request) -> None:
+        """The canary, on its thread. Raises ServingError, and AskAgainError where the session closes."""
+        self._asking = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
+        try:
+            self._asking.result()
+        except concurrent.futures.CancelledError:
+            raise AskAgainError from None
+
+    async def _answer(self, request: Request) -> None:
+        call = self._engine.start(request.prompts[0], request)
+        try:
+            async for _ in call:
+                pass
+        finally:
+            call.abort()
 
     def _alive(self) -> bool:
         try:
@@ -280,3 +325,14 @@ class Session:
         self.metrics.set(m.RUNNING, min(sequences, running))
         self.metrics.set(m.WAITING, max(0, sequences - running))
         self.metrics.flush(sink)
+
+
+def _work(prompt: Prompt) -> float:
+    """In steps of the engine, until its first response."""
+    steps = 1 if prompt.best_of == 1 else prompt.sampling["max_tokens"]
+    return float(steps) + len(prompt.ids) / PROMPT
+
+
+def _kind(prompt: Prompt) -> tuple[object, ...]:
+    """What decides which code of the engine runs."""
+    return frozenset(prompt.sampling), bool(prompt.guide), bool(prompt.lora)

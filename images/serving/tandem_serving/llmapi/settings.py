@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_serving.llmapi.dialect import TENSORRT_LLM
-from tandem_serving.settings import number, text
+from tandem_serving.settings import canary_seconds, number, text
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Settings:
 
     `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too; empty: none.
     `running`: sequences that the engine runs at once (its max_batch_size), `waiting`: beyond those.
+    `canary_seconds`: see engine_health.IDLE.
     """
 
     llm_args_path: Path
@@ -25,6 +26,7 @@ class Settings:
     request_timeout: float
     running: int
     waiting: int
+    canary_seconds: float
 
 
 def read(parameters: Mapping[str, str]) -> Settings:
@@ -37,4 +39,5 @@ def read(parameters: Mapping[str, str]) -> Settings:
         request_timeout=number(parameters, "request_timeout_seconds", float, "600", 0.001),
         running=number(parameters, "max_running_sequences", int, "64", 1),
         waiting=number(parameters, "max_waiting_sequences", int, "1024", 0),
+        canary_seconds=canary_seconds(parameters),
     )
