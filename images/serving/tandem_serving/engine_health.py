@@ -124,7 +124,7 @@ class EngineHealth:
     # --- what follows -------------------------------------------------------------------------------
     def canary_due(self, now: float) -> bool:
         """Whether the canary is to be sent now."""
-        if self._answered is None or not self._idle or CANARY in self._calls:
+        if self._verdict or self._answered is None or not self._idle or CANARY in self._calls:
             return False
         if self._suspected and self._proven:
             return now - self._asked >= AGAIN
