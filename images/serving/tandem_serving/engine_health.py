@@ -62,7 +62,7 @@ class EngineHealth:
     def __init__(self, idle: float = IDLE) -> None:
         self._idle = idle
         self._calls: dict[Hashable, _Call] = {}
-        self._kinds: set[Hashable] = set()
+        self._kinds: set[Hashable] = {CANARY}  # it is as plain as the startup probe
         self._step = 0.0
         self._answered: float | None = None
         self._sign = 0.0  # the last answer or error

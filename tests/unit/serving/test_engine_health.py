@@ -108,6 +108,12 @@ STORIES = [
         "",
         "the engine compiles something",
     ),
+    Story(
+        "the canary's first call hangs",
+        [(0.0, "ok", "first"), (1.0, "starts", CANARY), (NEW, "ok", "late")],
+        "EngineHung",
+        "it is as plain as what was answered: it may not take longer",
+    ),
     Story("so it may not for ever", [(0.0, "ok", CANARY), (1.0, "starts", "a")], "EngineHung", f"{NEW} s are enough"),
 ]
 
