@@ -152,6 +152,17 @@ def test_a_slow_engine_is_given_more_time() -> None:
     assert 20 + 35 < at < 20 + 45
 
 
+def test_a_long_call_that_hangs_is_found_all_the_same() -> None:
+    """129 steps of 2 s, by what calls took: not 20 times that, which were 86 minutes."""
+    slow = [event for i in range(5) for event in ((0.2 + 3 * i, "starts", "s"), (2.2 + 3 * i, "answers", "s"))]
+    at = next(
+        step / 10
+        for step, verdict in enumerate(play([*WELL, *slow, (20.0, "starts", "long prompt")], 1000))
+        if verdict
+    )
+    assert 20 + 129 * 2 * 2 < at < 20 + 129 * 2 * 3 + NEW + 1
+
+
 def test_what_waited_in_the_engine_s_own_queue_is_not_slow() -> None:
     """A call that took 100 s while others were answered every 0.1 s does not make a hang take 2000 s to be found."""
     busy = [(1 + i / 10, "ok", f"call {i}") for i in range(1000)]

@@ -27,7 +27,7 @@ def test_all() -> None:
 def test_the_canary() -> None:
     assert read(LEAST).canary_seconds == 3
     assert read(LEAST | {"canary_seconds": "0"}).canary_seconds == 0
-    with pytest.raises(SettingsError, match="canary_seconds in config.pbtxt is -1: write 0 or more"):
+    with pytest.raises(SettingsError, match=r"canary_seconds in config\.pbtxt is -1: write 0 or more"):
         read(LEAST | {"canary_seconds": "-1"})
 
 
