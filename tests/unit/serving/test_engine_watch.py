@@ -51,7 +51,7 @@ class Site:
 
     def counted(self, call: str, role: str = "target") -> float:
         self.metrics.flush(self.sink)
-        return self.sink.labelled.get((m.ENGINE_FAILURES.name, m.of_engine(role, call)), 0)
+        return self.sink.labelled.get((m.ENGINE_CALL_FAILURES.name, m.of_engine(role, call)), 0)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def site(report: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(engine_watch, "SIGNS_SECONDS", 0.1)
     monkeypatch.setattr(engine_watch, "CLOSE_SECONDS", 0.2)
     monkeypatch.setattr(engine_failure, "GRACE_SECONDS", 0.1)
-    metrics = m.Metrics((m.ENGINE_FAILURES,))
+    metrics = m.Metrics((m.ENGINE_CALL_FAILURES,))
     made = Site(EngineWatch("tensorrt_llm", metrics, EngineHealth(idle=0.05)), metrics)
     made.watch.begin(Means(made.canary, made.failures.append, end=made.ended.set))
     yield made

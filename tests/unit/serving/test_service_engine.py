@@ -30,7 +30,7 @@ def failing(role: str, error: Exception) -> Any:
 
 def counted(service: Service, sink: Sink, role: str) -> float:
     service.metrics.flush(sink)
-    return sink.labelled[m.ENGINE_FAILURES.name, m.of_engine(role)]
+    return sink.labelled[m.ENGINE_CALL_FAILURES.name, m.of_engine(role)]
 
 
 @pytest.mark.parametrize(
