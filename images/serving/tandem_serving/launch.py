@@ -224,8 +224,7 @@ def serve(revision: Path, models: Path) -> int:
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
     print(f"{', '.join(control.CONTROL)}: answered with the key in {models / control.KEY_FILE}", flush=True)
     # Only now: the key is not for the log.
-    command = control.restricted(command, control.write_key(models))
-    return run(command, environment, lambda: _finish(plan.drain))
+    return run(control.restrict(command, models), environment, lambda: _finish(plan.drain))
 
 
 def _finish(drain_plan: Mapping[str, int]) -> None:
