@@ -51,7 +51,8 @@ def image(site: Site, images: list[Built], tmp_path_factory: pytest.TempPathFact
     (root / made.containerfile).parent.mkdir(parents=True)
     text = CONTAINERFILE.read_text(encoding="utf-8").replace("${REFERENCE}", reference)
     (root / made.containerfile).write_text(text, encoding="utf-8")
-    (root / "tritonserver").write_text((CONTAINERFILE.parent / "tritonserver").read_text(encoding="utf-8"))
+    for name in ("tritonserver", "trtllm-llmapi-launch"):
+        (root / name).write_text((CONTAINERFILE.parent / name).read_text(encoding="utf-8"))
     engine = engines.choose(cache.default().root)
     (built,) = builder.build(Plan(root, cache.default(), own_base=False), engine, [made])
     site.cluster.import_image(built.archive)
@@ -82,8 +83,7 @@ def group_of(image: str, serving: str) -> list[dict[str, Any]]:
         {"name": "mpi", "image": image, "modes": ["LLMAPI"], "decodingTypes": {}, "llmArgs": "1.2"}
     )
     inputs = Inputs(service.spec, profile, serving, folders(service.spec, {}))
-    # The program stands where trtllm-llmapi-launch starts Triton.
-    command = [word for word in over_the_group(inputs, ["tritonserver"], []) if word != "trtllm-llmapi-launch"]
+    command = over_the_group(inputs, ["tritonserver"], [])
     plan = {"models": {"none": {"config": "none"}}, "server": {"command": command}, "group": group(inputs)}
     revision = Revision(
         digest="0123456789",
@@ -155,6 +155,8 @@ def test_ranks_of_two_pods_work_together_until_the_leader_has_finished(
             raise AssertionError(f"{error}\n{log.read_text()}\n{others}") from error
         site.run("delete", "pod", *pods, "--wait=false")
         assert wait_for("both ranks after SIGTERM", lambda: said("told to stop")) == everybody
+    assert "run /models/.tritonserver" in log.read_text(), "what is started is logged"
+    assert "restricted-api" not in log.read_text(), "and the key of Triton's control APIs is not"
     wait_for("the pods to go, long before they are killed", lambda: not site.items("pods", in_group()))
 
 

@@ -12,31 +12,38 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+
+from tandem_serving import ranks
 
 CONTROL = ("shared-memory", "model-repository", "trace", "logging")
 """What is restricted, by Triton's names."""
 HEADER = "tandem-control-key"
 """HTTP header with the key; over gRPC Triton puts `triton-grpc-protocol-` before it."""
-KEY_FILE = ".control-key"
-"""Name of the key's file in the model repository, of which Triton reads folders alone."""
+KEY_FILE, SCRIPT = ".control-key", ".tritonserver"
+"""Files in the model repository, of which Triton reads folders alone: the key, and what starts the server with it."""
 
 
-def write_key(models: Path) -> str:
-    """Make a key, and write it where `kubectl exec` can read it, and no other user."""
+def restrict(command: Sequence[str], models: Path) -> list[str]:
+    """Make a key, write it where `kubectl exec` reads it and no other user does; the command that asks for it.
+
+    Below mpirun a script adds it to the first rank's server, the only one that opens ports: mpirun's arguments go to
+    all pods of a group, and trtllm-llmapi-launch writes them to the log.
+    """
     key = secrets.token_hex(32)
-    path = models / KEY_FILE
-    path.unlink(missing_ok=True)  # of an earlier start of this container
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(key)
-    return key
-
-
-def restricted(command: Sequence[str], key: str) -> list[str]:
-    """The command with the options. Of an mpirun's servers the first gets them: no other opens a port."""
+    _write(models / KEY_FILE, key, 0o600)
     group = f"{','.join(CONTROL)}:{HEADER}={key}"
     options = [f"--http-restricted-api={group}", f"--grpc-restricted-protocol={group}"]
-    end = command.index(":") if ":" in command else len(command)
-    return [*command[:end], *options, *command[end:]]
+    if not ranks.is_launcher(command[0]):
+        return [*command, *options]
+    place = next(index for index, word in enumerate(command) if Path(word).name == ranks.SERVER)
+    _write(models / SCRIPT, f'#!/bin/sh\nexec {shlex.quote(command[place])} "$@" {shlex.join(options)}\n', 0o700)
+    return [*command[:place], str(models / SCRIPT), *command[place + 1 :]]
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    path.unlink(missing_ok=True)  # of an earlier start of this container
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -241,8 +241,7 @@ def serve(revision: Path, models: Path, termination_log: Path = TERMINATION_LOG)
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
     print(f"{', '.join(control.CONTROL)}: answered with the key in {models / control.KEY_FILE}", flush=True)
     # Only now: the key is not for the log.
-    command = control.restricted(command, control.write_key(models))
-    return run(command, environment, lambda: _finish(plan.drain), termination_log)
+    return run(control.restrict(command, models), environment, lambda: _finish(plan.drain), termination_log)
 
 
 def _for_models(plan: Plan, models: Path) -> dict[str, str]:

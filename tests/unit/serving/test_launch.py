@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tandem_serving.control import CONTROL, KEY_FILE, restricted
+from tandem_serving.control import CONTROL, KEY_FILE, SCRIPT, restrict
 from tandem_serving.dead_models import LOOK_SECONDS
 from tandem_serving.launch import LaunchError, Plan, assemble, read_plan
 
@@ -129,11 +129,36 @@ def test_control_apis_need_a_key_that_is_in_no_log(revision: Path) -> None:
     assert all(re.fullmatch("[0-9a-f]{64}", key) for key in keys)
 
 
-def test_of_several_servers_the_first_has_the_ports() -> None:
-    command = ["mpirun", "-n", "1", "tritonserver", "--a", ":", "-n", "2", "tritonserver", "--b"]
-    found = restricted(command, "k")
-    assert [word for word in found if "restricted" not in word] == command
-    assert found[5:8] == [*(f"--{option}={','.join(CONTROL)}:tandem-control-key=k" for option in OPTIONS), ":"]
+# What trtllm-llmapi-launch does with its arguments: it writes them to the log, and starts them as words.
+LAUNCHER = """#!/bin/bash
+set -ex
+task="${@:1}"
+$task
+"""
+
+
+@pytest.mark.parametrize("between", [[], ["trtllm-llmapi-launch"]], ids=["ranks of a pod", "of a group"])
+def test_below_mpirun_the_first_server_alone_gets_the_key(between: list[str], tmp_path: Path) -> None:
+    """Neither the arguments of mpirun have it, which go to all pods of a group, nor what is logged."""
+    for name, text in {
+        "mpirun": '#!/bin/sh\nshift 2\nexec "$@"\n',
+        "trtllm-llmapi-launch": LAUNCHER,
+        "tritonserver": '#!/bin/sh\nprintf "%s\\n" "$@" > "${0%/*}/arguments"\n',
+    }.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    server, models = str(tmp_path / "tritonserver"), tmp_path / "models"
+    models.mkdir()
+    launchers = [str(tmp_path / "mpirun"), "-n", "1", *(str(tmp_path / name) for name in between)]
+    further = [] if between else [":", "-n", "2", server, "--b"]
+    found = restrict([*launchers, server, "--a", *further], models)
+    key = (models / KEY_FILE).read_text()
+    assert found == [*launchers, str(models / SCRIPT), "--a", *further]
+    done = subprocess.run(found[: len(launchers) + 2], capture_output=True, text=True, check=True)
+    assert key not in done.stdout + done.stderr
+    group = f"{','.join(CONTROL)}:tandem-control-key={key}"
+    assert (tmp_path / "arguments").read_text().splitlines() == ["--a", *(f"--{o}={group}" for o in OPTIONS)]
+    assert (models / SCRIPT).stat().st_mode & 0o777 == 0o700
 
 
 def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:
