@@ -1,7 +1,7 @@
 """A model repository as the operator renders it for a profile with TensorRT engines, on the reference engine.
 
-Configurations are the rendered ones to the letter, but for paths (the pair's folders stand for engines and models) and
-the backend of the engines: a Python model that takes TensorRT-LLM's parameters (`tensorrt_engine`).
+Configurations are the rendered ones to the letter, but for paths (the pair's folders stand for engines and models)
+and the backend of the engines: a Python model that takes TensorRT-LLM's parameters (`tensorrt_engine`).
 """
 
 import json

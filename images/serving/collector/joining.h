@@ -30,7 +30,7 @@ class Joining {
     auto* error = Guarded([&] {
       EngineCall::Start(
           rounds.caller, rounds.target, reply_.Id(), inputs, NamesOf(count),
-          [this](Answer answer) { Finish(std::move(answer), [this](const Answer& own) { return own.Rows(count); }); });
+          [this](Answer answer) { Finish(std::move(answer), [this](const Answer& own) { return Read(own); }); });
     });
     if (error) Finish({}, [error](const Answer&) -> std::vector<Row> { Check(error); return {}; });
   }
@@ -52,6 +52,14 @@ class Joining {
   const uint64_t since = Now();
 
  private:
+  // Raises Failure.
+  std::vector<Row> Read(const Answer& own) const {
+    auto rows = own.Rows(count);
+    auto* asked = Data<int32_t>(inputs, kWanted, count);
+    for (size_t i = 0; i < count; ++i) TokensOf(rows[i], asked[i]);
+    return rows;
+  }
+
   Reply reply_;
 };
 

@@ -108,7 +108,7 @@ class Round {
           rounds_.caller, rounds_.draft, id_, inputs, NamesOf(rows.size()), [this, rows](Answer answer) {
             Guard([&] {
               auto found = answer.Rows(rows.size());
-              for (size_t i = 0; i < rows.size(); ++i) drafts_[rows[i]] = TokensOf(found[i]);
+              for (size_t i = 0; i < rows.size(); ++i) drafts_[rows[i]] = TokensOf(found[i], wanted_[rows[i]]);
             });
             answer.responses.clear();
             Arrived();
@@ -183,11 +183,12 @@ class Round {
 
   // Raises Failure.
   void AskTarget() {
-    size_t longest = 0, rows = count_;
+    size_t rows = count_;
     for (size_t i = 0; i < count_; ++i) {
       drafts_[i].resize(std::min(drafts_[i].size(), size_t(std::max(0, wanted_[i]))));
-      longest = std::max(longest, drafts_[i].size());
+      longest_ = std::max(longest_, drafts_[i].size());
     }
+    const size_t longest = longest_;
     for (Joining* call : joined_) rows += call->count;
     std::vector<Input> inputs;
     for (const Input& each : inputs_)
@@ -239,7 +240,9 @@ class Round {
     std::vector<Row> rows;
     if (!Guard([&] {
           rows = answer.Rows(count);
-          if (!stopped_) DraftAhead(rows);
+          std::vector<Tokens> tokens;
+          for (const Row& row : rows) tokens.push_back(TokensOf(row, longest_ + 1));
+          if (!stopped_) DraftAhead(tokens);
         })) {
       answer.responses.clear();
       return Fail();
@@ -301,8 +304,8 @@ class Round {
     std::fill(times, times + count_, ns);
   }
 
-  // Ask for the next drafts, of the sequences that go on. Raises Failure.
-  void DraftAhead(const std::vector<Row>& rows) {
+  // Ask for the next drafts, of the sequences that go on, after what the target made of each. Raises Failure.
+  void DraftAhead(const std::vector<Tokens>& verified) {
     std::vector<size_t> goes_on;
     Tokens lengths, wanted, least;
     auto made = std::make_shared<Ahead>();
@@ -311,7 +314,7 @@ class Round {
     auto* asked_least = min_tokens ? Data<int32_t>(inputs_, kLeast, count_) : nullptr;
     size_t width = 0;
     for (size_t i = 0; i < count_; ++i) {
-      Tokens tokens = TokensOf(rows[i]);
+      const Tokens& tokens = verified[i];
       const Tokens& draft = drafts_[i];
       size_t kept = std::mismatch(draft.begin(), draft.end(), tokens.begin(), tokens.end()).first - draft.begin();
       int64_t next = std::min<int64_t>(wanted_[i], most_[i] - int64_t(tokens.size()));
@@ -364,7 +367,8 @@ class Round {
     std::vector<Tokens> drafts;
     std::string error;
     try {
-      for (const Row& row : answer.Rows(made->sequences.size())) drafts.push_back(TokensOf(row));
+      for (const Row& row : answer.Rows(made->sequences.size()))
+        drafts.push_back(TokensOf(row, made->wanted[drafts.size()]));
     } catch (const std::exception& failure) {
       error = failure.what();
     }
@@ -460,6 +464,7 @@ class Round {
   std::atomic<bool> stopped_{false};
   bool counted_ = true, verifies_ = false;
   uint64_t begun_ = kNever, drafted_ = 0;
+  size_t longest_ = 0;  // of the drafts that are verified
   Group group_;
   std::vector<Joining*> joined_;
 };

@@ -66,8 +66,9 @@ const T* Data(const std::vector<Input>& inputs, const std::string& name, size_t 
   return static_cast<const T*>(Owned::One(*input).data);
 }
 
-// The tokens of a row of an engine's answer. Raises Failure.
-inline Tokens TokensOf(const Row& row) {
+// The tokens of a row of an engine's answer, of which so many were asked for. Raises Failure, also where there are more:
+// what an engine repeats of its input would be taken for its own.
+inline Tokens TokensOf(const Row& row, int64_t asked) {
   auto ids = row.find(kTokens), count = row.find(kCount);
   if (ids == row.end() || count == row.end() || ids->second.type != TRITONSERVER_TYPE_INT32 ||
       count->second.type != TRITONSERVER_TYPE_INT32)
@@ -75,6 +76,10 @@ inline Tokens TokensOf(const Row& row) {
   auto* from = reinterpret_cast<const int32_t*>(ids->second.data);
   if (Elements(count->second.shape.data(), count->second.shape.size()) < 1) return {};
   int64_t length = *reinterpret_cast<const int32_t*>(count->second.data);
+  if (length > asked)
+    throw Failure(
+        "an engine answered " + std::to_string(length) + " tokens where " + std::to_string(asked) +
+        " were asked for: it must take exclude_input_in_output");
   int64_t most = Elements(ids->second.shape.data(), ids->second.shape.size());
   return Tokens(from, from + std::min(std::max<int64_t>(length, 0), most));
 }

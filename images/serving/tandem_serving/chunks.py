@@ -58,8 +58,8 @@ _FIRST = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns")
 class Writer:
     """Turns one sequence's steps into chunks: as they come (`stream`), or one at the end.
 
-    A streamed chunk is a delta. The one chunk of a sequence that is not streamed also repeats the prompt, as its tokens
-    are decoded, unless the client excluded it (upstream's `exclude_input_in_output`).
+    A streamed chunk is a delta. The one chunk of a sequence that is not streamed also repeats the prompt, unless the
+    client excluded it (upstream's `exclude_input_in_output`).
     """
 
     def __init__(self, prompt: Prompt, text: TextStream, stream: bool) -> None:

@@ -79,12 +79,11 @@ GUIDE = ("guided_decoding_guide_type", "guided_decoding_guide")
 
 @dataclass(frozen=True)
 class Prompt:
-    """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1. `echo`: repeat `text`,
-    which is what its tokens decode to then, in an answer that is not streamed.
+    """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1.
 
     `target_tensors` go to the target alone. `guided`: by a guide, which the engine follows from a call's first
     token on, so that all must come from one call of the target alone. `asked`: the request itself says how many
-    draft tokens it wants.
+    draft tokens it wants. `echo`: repeat `text`, what its tokens decode to then, in an answer that is not streamed.
     """
 
     index: int

@@ -34,6 +34,8 @@ import triton_python_backend_utils as pb_utils
 DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, TARGET_HANGS = range(1001, 1006)
 COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS, BOTH_HANG = range(1006, 1011)
 AHEAD_HANGS, VERIFICATION_HANGS, COUNT_HUNG, LET_GO, COUNT_AHEAD = range(1011, 1016)
+DRAFT_REPEATS, TARGET_REPEATS = 1041, 1042
+"""The engine ignores exclude_input_in_output."""
 HANG_SECONDS = 60.0
 SURE_SECONDS = 0.25
 """A call that has hung for so long is counted: by then whoever is to wait for it does."""
@@ -169,7 +171,9 @@ class TritonPythonModel:
             time.sleep(min(0.002, left))
 
     def _row(self, call_id: str, tensors: dict[str, Any]) -> list[int]:
-        slow = int(tensors.get("seed", [0])[0]) == SLOW_TOKENS and not self._draft
+        seed = int(tensors.get("seed", [0])[0])
+        slow = seed == SLOW_TOKENS and not self._draft
+        repeats = seed == (DRAFT_REPEATS if self._draft else TARGET_REPEATS)
         prompt = tensors["input_ids"][: int(tensors["input_lengths"][0])].tolist()
         tokens = []
         for token in self._tokens(prompt[:], tensors):
@@ -178,7 +182,7 @@ class TritonPythonModel:
             if slow:
                 time.sleep(SLOW_SECONDS)
             tokens.append(token)
-        return tokens if tensors.get("exclude_input_in_output", [False])[0] else prompt + tokens
+        return tokens if tensors.get("exclude_input_in_output", [False])[0] and not repeats else prompt + tokens
 
     def _tokens(self, ids: list[int], tensors: dict[str, Any]) -> Any:
         """The call's new tokens; with draft tokens up to the first that the model would not have chosen."""

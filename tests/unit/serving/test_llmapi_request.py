@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,15 @@ def test_defaults_are_upstream_s() -> None:
     assert prompt.sampling == {"max_tokens": 32}
     assert prompt.echo, "upstream's exclude_input_from_output is false unless sent"
     assert (prompt.ids, prompt.stop_words, prompt.guide, prompt.lora) == (list(b"def add("), (), {}, None)
+
+
+def test_a_prompt_is_repeated_as_it_is_decoded() -> None:
+    """As its answer is, in which a special token has no text; here, "!" has none."""
+    codec = replace(CODEC, decode=lambda ids: CODEC.decode(ids).replace("!", ""))
+    exclude = {"sampling_param_exclude_input_from_output": one(True, np.bool_)}
+    for more, text in (({}, "ab"), (exclude, "a!b")):
+        (prompt,) = Parser(codec, LIMITS, Features()).parse(request(text_input=strings("a!b"), **more)).prompts
+        assert (prompt.text, prompt.ids) == (text, list(b"a!b"))
 
 
 SAMPLING: list[tuple[str, Array, dict[str, Any]]] = [

@@ -90,6 +90,8 @@ class EngineModel:
     """The tensor that says how many tokens each row wants."""
     more: tuple[str, ...] = ()
     """Outputs beside an engine's."""
+    spare: int | None = 0
+    """Tokens that an answer may have beyond the longest that was asked for; None: the server checks it."""
 
     def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
         """An engine call with a row for each turn; it starts when it is read."""
@@ -144,6 +146,7 @@ class RoundModel(EngineModel):
 
     lengths = "round_draft_length"
     more = _ROUND
+    spare = 1  # the target's own
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "draft")
@@ -162,6 +165,7 @@ class JoinModel(EngineModel):
     """Calls of the target that join a verification of whole rounds, where one is under way."""
 
     more = _GROUP
+    spare = None  # made-up draft tokens may come true
 
 
 class Answers:
@@ -171,17 +175,33 @@ class Answers:
         self._model = model
         self._id = request_id
         self._rows = len(turns)
+        self._calls = [turn.call for turn in turns]
         self._outputs = turns[0].sequence.bindings[model.role].outputs
         self._common = _common(model, turns)
         self._tensors = [pb_utils.Tensor(name, array) for name, array in model.tensors(turns).items()]
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """Outputs with their rows, all at once. Raises EngineError."""
-        tensors, outputs = self._common.tensors + self._tensors, [*_TOKENS, *self._outputs, *self._model.more]
-        found = self._model.execute(self._id, tensors, outputs, self._rows)
+        tensors, names = self._common.tensors + self._tensors, [*_TOKENS, *self._outputs, *self._model.more]
+        found = self._model.execute(self._id, tensors, names, self._rows)
         self._model.sent.keep(self._common)
         arrays = {tensor.name(): tensor.as_numpy() for response in found for tensor in response.output_tensors()}
-        yield _outputs(arrays, self._rows, self._outputs)
+        outputs = _outputs(arrays, self._rows, self._outputs)
+        self._check_lengths(outputs)
+        yield outputs
+
+    def _check_lengths(self, outputs: list[tuple[int, Output]]) -> None:
+        """Raises EngineError where an answer repeats its input, which would become text."""
+        if self._model.spare is None:
+            return
+        most = max(call.output_len for call in self._calls) + self._model.spare
+        for (_, output), call in zip(outputs, self._calls, strict=True):
+            count, sent = len(output.ids), call.ids.tolist() if len(output.ids) > most else []
+            if sent and output.ids[: len(sent)] == sent:
+                raise EngineError(
+                    f"the {self._model.role} engine answered {count} tokens where {most} were asked for: "
+                    "it must take exclude_input_in_output"
+                )
 
     def stop(self) -> None:
         """Ask the engine to end the call; returns at once."""

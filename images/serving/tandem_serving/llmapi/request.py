@@ -88,8 +88,7 @@ class Prompt:
     """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
 
     `stop_words` are looked for in the text here, not by the engine; `stop_ids` are those that have none, special
-    tokens. `echo`: repeat `text` in an answer that is
-    not streamed.
+    tokens. `echo`: repeat `text` in an answer that is not streamed; it is what the tokens decode to then.
     """
 
     index: int
@@ -174,6 +173,9 @@ class Parser:
         self._check_length(len(ids), sampling["max_tokens"])
         self._check_best_of(sampling.get("best_of", 1))
         stop_words = tuple(inputs.strings(f"{PREFIX}stop", i))
+        echo = not (stream or inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False))
+        if echo:  # as its tokens are decoded, as upstream
+            text = whole_characters(self._codec.decode, ids)
         return Prompt(
             index=i,
             text=text,
@@ -181,7 +183,7 @@ class Parser:
             sampling=sampling,
             stop_words=stop_words,
             stop_ids=self._codec.special(stop_words),
-            echo=not stream and not inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False),
+            echo=echo,
             guide=self._guide(inputs, i),
             lora=self._lora(inputs, i),
         )
