@@ -18,7 +18,7 @@ from tandem_fetcher.cache import LOCK, MARKER, NO_LOCKS, is_at
 _LOG = logging.getLogger(__name__)
 KINDS = ("models", "engines")
 UNMARKED, NO_LOCK = "Unmarked", "NoLocks"
-_NAME = re.compile(r"(?:\.removed-)?([0-9a-f]{32})(?:-[0-9a-f]{8})?")
+_NAME = re.compile(r"(?P<key>[0-9a-f]{32})|\.removed-(?P<removed>[0-9a-f]{32})-[0-9a-f]{8}")
 """`KEY`, or `.removed-KEY-TOKEN` of one that is half removed."""
 
 
@@ -57,8 +57,8 @@ def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) ->
 
 
 def _take(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool) -> None:
-    """Remove one folder, held so that nobody who asks for it is told that it is there."""
-    with (folder / LOCK).open("a") as file:
+    """Remove one folder, held so that no fetch finds it there meanwhile."""
+    with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("a") as file:  # another prune may be faster
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -76,8 +76,8 @@ def _take(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool
             return
         # What is half removed must not look whole: the rest of it goes with the next prune.
         moved = folder.rename(folder.with_name(f".removed-{folder.name}-{secrets.token_hex(4)}"))
-    _remove(moved)
-    _LOG.info("removed %s", name)
+        _LOG.info("removing %s", name)
+        _remove(moved)
 
 
 def _remove(folder: Path) -> None:
@@ -109,7 +109,7 @@ def _ours(folder: Path) -> bool:
         marked = (folder / MARKER).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return False
-    return named is not None and marked == f"{folder.parent.name}/{named[1]}"
+    return named is not None and marked == f"{folder.parent.name}/{named['key'] or named['removed']}"
 
 
 def _size(folder: Path) -> int:
