@@ -50,7 +50,7 @@ def of_claim(obj: Object, claim: Object | None) -> bool:
 
 
 def loss(observed: Observed, claim: str, folder: str, result: Object | None, job: Object | None) -> Loss | None:
-    """Why `result`, which says that `folder` is in the claim of that name, is not true; None where nothing speaks against it.
+    """Why `result`, which says that `folder` is in the claim of that name, is not true; None where it may be.
 
     `result` None: whether pods miss the folder, whoever said that it is there. `job`: one of the same name.
     """

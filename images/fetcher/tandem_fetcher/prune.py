@@ -51,33 +51,32 @@ def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) ->
             found.removed += (name,)
             if not dry_run:
                 _remove(folder)
-        else:
-            _take(folder, name, young, found, dry_run=dry_run)
+        elif moved := _set_aside(folder, name, young, found, dry_run=dry_run):
+            _remove(moved)
+            _LOG.info("removed %s", name)
     return found
 
 
-def _take(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool) -> None:
-    """Remove one folder, held so that no fetch finds it there meanwhile."""
+def _set_aside(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool) -> Path | None:
+    """Take a folder its name, under the lock, so that no fetch finds it there meanwhile; where it is to be removed."""
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("a") as file:  # another prune may be faster
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # somebody writes it, or has just found it
+            return None  # somebody writes it, or has just found it
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
             found.left[name] = NO_LOCK
-            return
+            return None
         if not is_at(file, folder / LOCK) or time.time() - _touched(folder) < young:
-            return
+            return None
         found.bytes += _size(folder)
         found.removed += (name,)
-        if dry_run:
-            return
-        # What is half removed must not look whole: the rest of it goes with the next prune.
-        moved = folder.rename(folder.with_name(f".removed-{folder.name}-{secrets.token_hex(4)}"))
-        _LOG.info("removing %s", name)
-        _remove(moved)
+        if not dry_run:
+            # What is half removed must not look whole: the rest of it goes with the next prune.
+            return folder.rename(folder.with_name(f".removed-{folder.name}-{secrets.token_hex(4)}"))
+    return None
 
 
 def _remove(folder: Path) -> None:
