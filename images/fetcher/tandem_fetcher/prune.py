@@ -58,7 +58,7 @@ def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) ->
 
 
 def _set_aside(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool) -> Path | None:
-    """Take a folder its name, under the lock, so that no fetch finds it there meanwhile; where it is to be removed."""
+    """Rename a folder under its lock, so that no fetch finds it there; the new path, None where it stays."""
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("a") as file:  # another prune may be faster
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
