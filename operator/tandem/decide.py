@@ -221,7 +221,7 @@ def _fetches_of(
     preflight says that all is there.
     """
     steps = _fetches(service, settings, observed, record.fetched)
-    moved = {role for role, step in steps.items() if (_folder(step) or record.fetched[role]) != record.fetched[role]}
+    moved = {role for role, step in steps.items() if _folder(step) not in (None, record.fetched[role])}
     absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
     if not moved | absent:
         return _distinct(steps)

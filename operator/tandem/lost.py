@@ -1,6 +1,6 @@
 """Whether what a task put into the cache volume is still there. Pure.
 
-A result is true of one claim, by UID: a claim that was made anew is empty. Within a claim pods say which folder is
+A result is true of one claim, by UID: a claim that was made anew is empty. Within a claim pods report which folder is
 gone: servers, preflights and builds look before they start (images/serving, `cached`).
 """
 
@@ -25,7 +25,7 @@ class Loss:
     reason: str
     message: str
     reported: bool = False
-    """Whether pods said so."""
+    """Whether pods reported it."""
     again: bool = False
     """Whether it is not to be brought back by itself."""
 
@@ -50,7 +50,7 @@ def of_claim(obj: Object, claim: Object | None) -> bool:
 
 
 def loss(observed: Observed, claim: str, folder: str, result: Object | None, job: Object | None) -> Loss | None:
-    """Why `result`, which says that `folder` is in the claim of that name, is not true; None where nothing says so.
+    """Why `result`, which says that `folder` is in the claim of that name, is not true; None where it may be.
 
     `result` None: whether pods miss the folder, whoever said that it is there. `job`: one of the same name.
     """
@@ -60,14 +60,14 @@ def loss(observed: Observed, claim: str, folder: str, result: Object | None, job
         return None
     reported, at = missed(observed, folder), created(result)
     if reported > at:
-        message = f"{_key(folder)} is gone from the volume of claim {claim}, a pod said at {reported}"
+        message = f"{_key(folder)} is gone from the volume of claim {claim}, a pod reported at {reported}"
         again = (
             bool(result)
             and label(result or {}, names.LABEL_REFILL) == "true"
             and _seconds(at, reported) < AGAIN_SECONDS
         )
         return Loss("GoneFromCache", message, reported=True, again=again)
-    if result and created(job) > at:  # begun when a pod said so, which may be gone itself by now
+    if result and created(job) > at:  # begun when a pod reported it, which may be gone itself by now
         return Loss("GoneFromCache", f"{_key(folder)} was gone from the volume of claim {claim}", reported=True)
     return None
 

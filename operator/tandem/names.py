@@ -20,7 +20,7 @@ LABEL_POD = f"{GROUP}/pod"
 LABEL_CLAIM = f"{GROUP}/claim"
 """On a task's Job and result: UID of the cache volume's claim that it worked in."""
 LABEL_REFILL = f"{GROUP}/refill"
-"""On a task's Job and result, "true": pods said that what an earlier one put into the volume is gone."""
+"""On a task's Job and result, "true": pods reported that what an earlier one put into the volume is gone."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
 SERVER = "server"

@@ -70,7 +70,7 @@ class Outcome:
     stale: Object | None = None
     """That result; it goes when the task is done again, since till then it tells which content is wanted."""
     refill: bool = False
-    """Whether this is the second time, after pods said that what the first one brought is gone."""
+    """Whether this is the second time, after pods reported that what the first one brought is gone."""
 
     @property
     def passed(self) -> bool:

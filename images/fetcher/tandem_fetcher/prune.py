@@ -18,7 +18,7 @@ from tandem_fetcher.cache import LOCK, MARKER, NO_LOCKS, is_at
 _LOG = logging.getLogger(__name__)
 KINDS = ("models", "engines")
 UNMARKED, NO_LOCK = "Unmarked", "NoLocks"
-_NAME = re.compile(r"(?:\.removed-)?([0-9a-f]{32})(?:-[0-9a-f]{8})?")
+_NAME = re.compile(r"(?P<key>[0-9a-f]{32})|\.removed-(?P<removed>[0-9a-f]{32})-[0-9a-f]{8}")
 """`KEY`, or `.removed-KEY-TOKEN` of one that is half removed."""
 
 
@@ -51,33 +51,32 @@ def prune(cache: Path, keep: Collection[str], young: float, *, dry_run: bool) ->
             found.removed += (name,)
             if not dry_run:
                 _remove(folder)
-        else:
-            _take(folder, name, young, found, dry_run=dry_run)
+        elif moved := _set_aside(folder, name, young, found, dry_run=dry_run):
+            _remove(moved)
+            _LOG.info("removed %s", name)
     return found
 
 
-def _take(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool) -> None:
-    """Remove one folder, held so that nobody who asks for it is told that it is there."""
-    with (folder / LOCK).open("a") as file:
+def _set_aside(folder: Path, name: str, young: float, found: Pruned, *, dry_run: bool) -> Path | None:
+    """Rename a folder under its lock, so that no fetch finds it there; the new path, None where it stays."""
+    with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("a") as file:  # another prune may be faster
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # somebody writes it, or has just found it
+            return None  # somebody writes it, or has just found it
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
             found.left[name] = NO_LOCK
-            return
+            return None
         if not is_at(file, folder / LOCK) or time.time() - _touched(folder) < young:
-            return
+            return None
         found.bytes += _size(folder)
         found.removed += (name,)
-        if dry_run:
-            return
-        # What is half removed must not look whole: the rest of it goes with the next prune.
-        moved = folder.rename(folder.with_name(f".removed-{folder.name}-{secrets.token_hex(4)}"))
-    _remove(moved)
-    _LOG.info("removed %s", name)
+        if not dry_run:
+            # What is half removed must not look whole: the rest of it goes with the next prune.
+            return folder.rename(folder.with_name(f".removed-{folder.name}-{secrets.token_hex(4)}"))
+    return None
 
 
 def _remove(folder: Path) -> None:
@@ -109,7 +108,7 @@ def _ours(folder: Path) -> bool:
         marked = (folder / MARKER).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return False
-    return named is not None and marked == f"{folder.parent.name}/{named[1]}"
+    return named is not None and marked == f"{folder.parent.name}/{named['key'] or named['removed']}"
 
 
 def _size(folder: Path) -> int:

@@ -76,6 +76,8 @@ def test_what_is_removed(tmp_path: Path, name: str, age: float, keep: list[str],
         (MODEL, None, "from before Tandem marked its folders, or somebody else's"),
         (MODEL, f"models/{OTHER}", "a copy of another, its marker with it"),
         (f"engines/{KEY}", MODEL, "the like, of another kind"),
+        (f"{MODEL}-12345678", MODEL, "a copy that somebody kept"),
+        (f"models/.removed-{KEY}", MODEL, "no name of what is half removed"),
     ],
 )
 def test_what_tandem_did_not_make_and_mark_is_left_and_named(

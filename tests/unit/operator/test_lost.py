@@ -8,6 +8,8 @@ import pytest
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.decide import Decision
+from tandem.observed import Observed
+from tandem.reconcile import _claim_changes
 from tandem.settings import Settings
 from tandem.status import status
 from tandem_serving.cached import Gone
@@ -404,3 +406,18 @@ def serve_engines(world: World, service: SpeculativeInferenceService) -> Decisio
     settle(world, service)
     world.run_servers(1)
     return world.step(service)[0]
+
+
+# What is seen of the claim that a service uses, and whether time alone may change it: claims are not watched.
+@pytest.mark.parametrize(
+    ("claim", "seen", "changes"),
+    [
+        (None, None, False),
+        (names.CACHE_CLAIM, None, False),  # it was made this moment
+        ("mine", None, True),
+        ("mine", {"metadata": {}}, False),
+        (names.CACHE_CLAIM, {"metadata": {"deletionTimestamp": NOW}}, True),
+    ],
+)
+def test_a_claim_that_comes_or_goes_is_looked_at_again(claim: str | None, seen: Any, changes: bool) -> None:
+    assert _claim_changes(claim, Observed(service={}, cache=seen)) is changes
