@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,25 +103,26 @@ def test_an_idle_engine_that_breaks_ends_its_pod(site: Site, how: str) -> None:
 @pytest.mark.parametrize("how", [FAILS, HANGS])
 def test_requests_end_with_unavailable(site: Site, how: str) -> None:
     """Those in flight, in streams, and those that come: from the verdict on at once, by the engine's own error."""
-    errors: list[tuple[float, str]] = []
-    with Stream(site.pod.grpc_url, site.streaming) as call:
+    errors: list[str] = []
+    over = threading.Event()
+
+    def keep_asking() -> None:
+        while not over.wait(0.1):
+            errors.append(site.error())
+
+    with Stream(site.pod.grpc_url, site.streaming) as call, ThreadPoolExecutor(1) as threads:
         call.send(site.inputs(PROMPT, max_tokens=800, **site.stream))
         call.receive()
         broken = site.breaks(how)
-
-        def keep_asking() -> None:
-            while site.pod.code() is None:
-                errors.append((time.monotonic(), site.error()))
-                time.sleep(0.1)
-
-        asking = threading.Thread(target=keep_asking)
-        asking.start()
-        with pytest.raises(InferenceServerException) as raised:
-            while not call.receive()[1]:
-                pass
-    gone_by(site, broken)
-    asking.join()
-    told = [error for _, error in errors if "send the request to another replica" in error]
+        threads.submit(keep_asking)
+        try:
+            with pytest.raises(InferenceServerException) as raised:
+                while not call.receive()[1]:
+                    pass
+            gone_by(site, broken)
+        finally:
+            over.set()
+    told = [error for error in errors if "send the request to another replica" in error]
     assert told, errors
     assert all("UNAVAILABLE" in error for error in told)
     if how == HANGS:

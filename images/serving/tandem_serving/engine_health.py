@@ -12,7 +12,7 @@ does. The canary is what keeps a client's own faults apart from the engine's. An
   and `NEW` seconds); `NEW` seconds for the first call of its kind, as engines compile code for some.
 
 Nothing is said before the engine has answered once: until then the startup probe judges. A canary that never worked
-is not believed: this engine may not take such calls.
+is not believed where no request fails: this engine may not take such calls.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EngineHealth:
         self._sign = 0.0  # the last answer or error
         self._asked = 0.0  # the last canary
         self._proven = False
-        self._suspected = False
+        self._request_failed = False
         self._failed_canaries = 0
         self._looked = 0.0
         self._silent = 0.0
@@ -93,7 +93,7 @@ class EngineHealth:
             known.started, known.work = now, 1.0
         self._proven |= call == CANARY
         self._answered = now
-        self._suspected, self._failed_canaries = False, 0
+        self._request_failed, self._failed_canaries = False, 0
         self.heard(now)
 
     def failed(self, call: Hashable, error: str, now: float) -> None:
@@ -103,11 +103,13 @@ class EngineHealth:
         self._error = one_line(error)
         if self._answered is None:
             return
-        self._suspected = True
-        if call == CANARY and self._proven:
+        if call == CANARY:
             self._failed_canaries += 1
-            if self._failed_canaries >= CANARIES:
+            if self._failed_canaries >= CANARIES and (self._proven or self._request_failed):
                 self._find("EngineFailing", self._error)
+        elif not self._request_failed:
+            self._request_failed = True
+            self._failed_canaries *= self._proven
 
     def heard(self, now: float) -> None:
         """The engine shows by something else that it works: it may be at work for others."""
@@ -126,7 +128,7 @@ class EngineHealth:
         """Whether the canary is to be sent now."""
         if self._verdict or self._answered is None or not self._idle or CANARY in self._calls:
             return False
-        if self._suspected and self._proven:
+        if self._request_failed or (self._proven and self._failed_canaries):
             return now - self._asked >= AGAIN
         return now - self._asked >= self._idle and (not self._proven or now - self._answered >= self._idle)
 

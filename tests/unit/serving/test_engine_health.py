@@ -75,6 +75,18 @@ STORIES = [
         "",
         "this engine may not take them",
     ),
+    Story(
+        "it fails before a canary ever worked",
+        [(0.0, "ok", "first"), (0.9, "bad", "a request"), *DEAD],
+        "EngineFailing",
+        "requests fail, too",
+    ),
+    Story(
+        "canaries never worked, and a request fails",
+        [(0.0, "ok", "first"), *DEAD, *DEAD, (4.0, "bad", "a request"), (4.1, "bad", CANARY), (5.0, "ok", "other")],
+        "",
+        "canaries are counted from then on",
+    ),
     Story("nothing is asked", WELL, "", "silence without a call is none"),
     Story("a call hangs", [*WELL, (1.0, "starts", "a")], "EngineHung", f"no answer for {SILENCE} s"),
     Story("the canary hangs", [*WELL, (4.0, "starts", CANARY)], "EngineHung", "idle"),
