@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from cluster.ports import free_port
 from triton.pulse import PULSE
@@ -91,7 +91,7 @@ class TritonServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._ready_at = 0.0
 
-    def __enter__(self) -> "TritonServer":
+    def __enter__(self) -> Self:
         self.start()
         return self
 

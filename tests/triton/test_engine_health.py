@@ -74,10 +74,10 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
-def verdict(pod: Pod) -> dict[str, str]:
+def verdict(pod: Pod, model: str = "tensorrt_llm") -> dict[str, str]:
     """The container's termination message."""
     found: dict[str, str] = json.loads(pod.termination_log.read_text())["engineFailure"]
-    assert found["model"] == "tensorrt_llm"
+    assert found["model"] == model
     return found
 
 
@@ -139,9 +139,23 @@ def test_a_row_that_always_fails_ends_nothing(site: Site) -> None:
     assert site.ask(max_tokens=24) == before
     assert site.pod.ready()
     assert site.pod.code() is None
-    failures = 'tandem_engine_failures_total{call="request",engine="target"}'
+    failures = 'tandem_engine_call_failures_total{call="request",engine="target"}'
     eventually(lambda: metric(site.pod, failures) > 10, "counted")
-    assert metric(site.pod, 'tandem_engine_failures_total{call="canary",engine="target"}') == 0
+    assert metric(site.pod, 'tandem_engine_call_failures_total{call="canary",engine="target"}') == 0
+
+
+@pytest.mark.parametrize("how", [FAILS, HANGS])
+def test_a_decoupled_engine_that_breaks_ends_its_pod(tmp_path: Path, how: str) -> None:
+    """Two instances of the BLS: one finds it, all end."""
+    (tmp_path / "faults").mkdir()
+    changes = {"max_engine_rows": 64, "max_draft_len": 4, "collects": True, "bls_instance_count": 2}
+    made = bls.repository(tmp_path / "models", "reference", **changes)
+    with Pod(made, Options(env={}, faults=tmp_path / "faults")) as pod:
+        site = Site(pod, tmp_path / "faults", "speculative_bls", "tensorrt_llm_bls", bls.inputs, {"stream": True})
+        site.ask()
+        time.sleep(1)
+        gone_by(site, site.breaks(how, "tensorrt_llm_engine"))
+        assert verdict(pod, "tensorrt_llm_engine")["reason"] == ("EngineFailing" if how == FAILS else "EngineHung")
 
 
 @pytest.mark.parametrize("how", [FAILS, HANGS])

@@ -25,6 +25,7 @@ from triton.bls_client import PAIR, Array, Response, ids, text
 from triton.harness import REPOSITORY_ROOT, Options, ServerError, TritonServer
 from triton.llmapi_client import inputs, repository, texts
 from triton.stand_in_tensorrt_llm.tensorrt_llm.faults import ENGINE_DIES, HANGS, REQUEST_FAILS
+from triton.test_drain import Pod, ended
 from triton.waits import counted, eventually, metric
 
 TEXTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()[:8]]
@@ -347,18 +348,21 @@ def test_unary_requests_wait_in_line_and_are_counted(plain: TritonServer) -> Non
     eventually(lambda: metric(plain, "tandem_requests_waiting") == 0, "nobody waits")
 
 
-def test_an_engine_that_died_says_so(tmp_path: Path) -> None:
-    for server in serve(tmp_path, SPECULATIVE):
+def test_an_engine_that_died_says_so_and_ends_its_pod(tmp_path: Path) -> None:
+    made = repository(tmp_path / "models", SPECULATIVE)
+    with Pod(made, Options(env={"STAND_IN_VERSION": "1.2"})) as pod:
         with ThreadPoolExecutor(1) as threads:
-            hanging = threads.submit(stream, server, inputs("def f", seed=HANGS))
+            hanging = threads.submit(stream, pod, inputs("def f", seed=HANGS))
             time.sleep(0.5)
             with pytest.raises(InferenceServerException, match="the engine has stopped"):
-                stream(server, inputs("def f", seed=ENGINE_DIES))
-            with pytest.raises(InferenceServerException, match="the engine has stopped"):
+                stream(pod, inputs("def f", seed=ENGINE_DIES))
+            with pytest.raises(InferenceServerException, match="the engine fails, and starts again"):
                 hanging.result(timeout=60)
-        with pytest.raises(InferenceServerException, match="the engine has stopped") as error:
-            unary(server, inputs("def f"))
+        with pytest.raises(InferenceServerException, match="the engine fails, and starts again") as error:
+            unary(pod, inputs("def f"))
         assert error.value.status() == "StatusCode.UNAVAILABLE"
+        assert ended(pod, 10) == 1
+        assert json.loads(pod.termination_log.read_text())["engineFailure"]["reason"] == "EngineFailing"
 
 
 def test_metrics_tell_what_the_engine_tells(server: TritonServer, request: pytest.FixtureRequest) -> None:

@@ -8,8 +8,8 @@ does. The canary is what keeps a client's own faults apart from the engine's. An
 - *failing* when `CANARIES` canaries in a row fail and no call of anybody is answered between them. A call that fails
   is why one is sent at once; one that fails beside others that are answered costs nothing.
 - *hung* when calls wait and none at all was answered for `SILENCE` seconds, or for longer where a call that waits has
-  more to do: `TIMES` what it should take, by its work and by what calls took so far; `NEW` seconds for the first call
-  of its kind, as engines compile code for some.
+  more to do: `TIMES` what it should take, by its work and by what calls took so far (of a long one `TIMES_LONG` that,
+  and `NEW` seconds); `NEW` seconds for the first call of its kind, as engines compile code for some.
 
 Nothing is said before the engine has answered once: until then the startup probe judges. A canary that never worked
 is not believed: this engine may not take such calls.
@@ -31,7 +31,7 @@ AGAIN = 0.5
 """Seconds between canaries where calls fail."""
 CANARIES = 4
 SILENCE, NEW = 10.0, 60.0
-TIMES = 20.0
+TIMES, TIMES_LONG = 20.0, 3.0
 PROMPT = 64
 """Tokens of a prompt that are about as much work as a step."""
 SLOWER = 0.1
@@ -62,7 +62,7 @@ class EngineHealth:
     def __init__(self, idle: float = IDLE) -> None:
         self._idle = idle
         self._calls: dict[Hashable, _Call] = {}
-        self._kinds: set[Hashable] = set()
+        self._kinds: set[Hashable] = {CANARY}  # it is as plain as the startup probe
         self._step = 0.0
         self._answered: float | None = None
         self._sign = 0.0  # the last answer or error
@@ -124,7 +124,7 @@ class EngineHealth:
     # --- what follows -------------------------------------------------------------------------------
     def canary_due(self, now: float) -> bool:
         """Whether the canary is to be sent now."""
-        if self._answered is None or not self._idle or CANARY in self._calls:
+        if self._verdict or self._answered is None or not self._idle or CANARY in self._calls:
             return False
         if self._suspected and self._proven:
             return now - self._asked >= AGAIN
@@ -157,7 +157,8 @@ class EngineHealth:
 
     def _due(self, call: _Call) -> float:
         known = NEW if call.kind not in self._kinds else 0.0
-        return call.started + max(known, TIMES * self._step * call.work)
+        expected = self._step * call.work
+        return call.started + max(known, min(TIMES * expected, TIMES_LONG * expected + NEW))
 
     def _find(self, reason: Reason, message: str) -> None:
         self._verdict = self._verdict or Verdict(reason, message)

@@ -72,7 +72,7 @@ REFUSED = Family(
     series=(QUEUE_FULL, QUEUE_TIMEOUT),
 )
 ENGINE_FAILURES = Family(
-    "tandem_engine_failures_total",
+    "tandem_engine_call_failures_total",
     "counter",
     "Engine calls that failed in the engine: of requests, and the canary that shows whether it works",
     series=tuple(of_engine(*which) for which in (("target",), ("draft",), ("target", "canary"))),

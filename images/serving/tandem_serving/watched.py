@@ -65,10 +65,9 @@ class _Answers:
             raise
 
     def _kind(self) -> Hashable:
-        """What decides which code of the engine runs: what a call asks for."""
-        turn = self._turns[0]
-        binding = turn.sequence.bindings["target"]
-        return turn.call.first, bool(turn.call.draft_ids), frozenset(binding.tensors), binding.outputs
+        """What decides which code of the engine runs: what its requests ask for."""
+        binding = self._turns[0].sequence.bindings["target"]
+        return frozenset(binding.tensors), binding.outputs
 
 
 def work(turns: Sequence[Turn[Generation]]) -> float:

@@ -262,10 +262,10 @@ def test_sequences_wait_for_slots_and_get_them() -> None:
         scheduler.submit(Request(PROMPT[start:], 3), outputs.append)
     scheduler.step()
     # Prompts of 30 and 29 tokens: a block of 64 each. A slot has 4, for 256 tokens.
-    assert scheduler.statistics == Statistics(running=2, waiting=3, slots=2, used=2, blocks=8)
+    assert scheduler.statistics == Statistics(running=2, waiting=3, slots=2, used=2, blocks=8, iterations=1)
     while not scheduler.idle:
         scheduler.step()
-    assert scheduler.statistics == Statistics(running=0, waiting=0, slots=2, used=0, blocks=8)
+    assert scheduler.statistics == Statistics(running=0, waiting=0, slots=2, used=0, blocks=8, iterations=9)
     assert len(outputs) == 5
     assert scheduler._slots.busy == 0
 

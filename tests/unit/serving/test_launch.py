@@ -273,3 +273,76 @@ def test_probe_says_in_one_line_what_is_wrong(models: list[str], message: str, t
     assert process.returncode == 1
     assert message in process.stderr
     assert process.stderr.count("\n") == 1
+
+
+# Stands for tritonserver whose model finds an engine dead, and then does not end by itself, whatever it is told.
+WITH_DEAD_ENGINE = """
+import json, os, pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+path = pathlib.Path(os.environ["TANDEM_ENGINE_FAILURE"])
+print("found" if path.exists() else "nothing", "port", os.environ["TANDEM_METRICS_PORT"], flush=True)
+failure = {"model": "tensorrt_llm", "reason": "EngineFailing", "message": "CUDA runtime error"}
+time.sleep(float(os.environ["WELL_SECONDS"]))
+path.write_text(json.dumps({"engineFailure": failure}))
+print("published", flush=True)
+time.sleep(60)
+"""
+
+
+def serve_dead(revision: Path, log: Path, seconds: float = 0) -> "subprocess.Popen[str]":
+    drain = {"port": 1, "seconds": 60}
+    server = {"command": [sys.executable, "-c", WITH_DEAD_ENGINE]}
+    change(revision, server=server, env={"WELL_SECONDS": str(seconds)}, drain=drain)
+    models = str(revision.parent / "models")
+    return start(revision, "serve", "--models", models, "--termination-log", str(log))
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_server_whose_engine_failed_is_ended_at_once_and_says_why(
+    revision: Path, tmp_path: Path, exists: bool
+) -> None:
+    log = tmp_path / "termination-log"
+    if exists:
+        log.write_text("something that is longer than what is written" * 20)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/engine-failure.json").write_text("of an earlier start of this container")
+    process = serve_dead(revision, log)
+    assert process.stdout is not None
+    said = ""
+    while not said.endswith("\npublished\n"):
+        said += process.stdout.readline()
+    published = time.monotonic()
+    rest, errors = process.communicate(timeout=30)
+    assert time.monotonic() - published < 2.5, "readiness goes with the server"
+    assert "nothing port 1" in said
+    assert process.returncode == 1, errors
+    assert '"reason": "EngineFailing"' in rest
+    if exists:
+        assert json.loads(log.read_text())["engineFailure"]["message"] == "CUDA runtime error"
+    else:
+        assert not log.exists()
+        assert "nothing but this log tells of it" in rest
+
+
+def test_an_engine_that_fails_as_the_server_stops_is_no_failure(revision: Path, tmp_path: Path) -> None:
+    """Its calls fail because the server ends."""
+    log = tmp_path / "termination-log"
+    log.touch()
+    process = serve_dead(revision, log, seconds=6)
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("nothing port"):
+        pass
+    process.send_signal(signal.SIGTERM)
+    while (line := process.stdout.readline()) != "published\n":
+        assert line, "it ended before"
+    time.sleep(2)
+    assert process.poll() is None
+    kill_tree(process.pid)
+    process.communicate(timeout=30)
+    assert log.read_text() == ""
+
+
+def kill_tree(pid: int) -> None:
+    """The server, which does not end by itself here."""
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        os.kill(child, signal.SIGKILL)

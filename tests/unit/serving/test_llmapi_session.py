@@ -12,6 +12,7 @@ import pytest
 
 from tandem_serving import metrics as m
 from tandem_serving.checkpoint import Limits
+from tandem_serving.engine_health import IDLE
 from tandem_serving.errors import EngineError
 from tandem_serving.jobs import Job, Jobs
 from tandem_serving.llmapi import session
@@ -93,6 +94,7 @@ class Site:
     session: Session
     engine: FakeEngine
     sink: Sink
+    ended: threading.Event
 
     def ask(self, *prompts: bytes, max_tokens: int = 6, request_id: str = "", **more: Any) -> Answer[Chunk]:
         answer = Answer[Chunk]()
@@ -113,12 +115,15 @@ Start = Callable[..., Site]
 def start() -> Iterator[Start]:
     sites: list[Site] = []
 
-    def make(timeout: float = 60, running: int = 2, waiting: int = 2, speculates: bool = True) -> Site:
-        engine, sink = FakeEngine(), Sink()
+    def make(
+        timeout: float = 60, running: int = 2, waiting: int = 2, speculates: bool = True, canary: float = IDLE
+    ) -> Site:
+        engine, sink, ended = FakeEngine(), Sink(), threading.Event()
         parser = Parser(CODEC, Limits(10_000, 256), Features())
-        session = Session(engine, parser, Options(timeout, running, waiting, speculates))
+        session = Session(engine, parser, Options(timeout, running, waiting, speculates, canary))
+        session.guard(end=ended.set)
         threading.Thread(target=session.watch, args=(sink,), daemon=True).start()
-        sites.append(Site(session, engine, sink))
+        sites.append(Site(session, engine, sink, ended))
         return sites[-1]
 
     yield make
@@ -270,6 +275,7 @@ def test_a_dead_engine_takes_nothing(start: Start) -> None:
     error = site.ask(b"x").wait().error
     assert error and error.code == "UNAVAILABLE"
     assert site.engine.calls == []
+    assert site.ended.wait(60), "and does not stay for ever"
 
 
 def test_an_engine_whose_health_cannot_be_told_is_dead(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -277,6 +283,64 @@ def test_an_engine_whose_health_cannot_be_told_is_dead(start: Start, caplog: pyt
     site.engine.healthy = lambda: 1 / 0 > 0  # type: ignore[method-assign]
     eventually(lambda: not site.session.healthy, "noticed")
     assert "ZeroDivisionError" in caplog.text
+
+
+CUDA = "the engine failed at this request: CUDA runtime error: an illegal memory access was encountered"
+
+
+def break_down(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, hangs: bool = False) -> None:
+    """As after a CUDA error: all sequences fail, or none gets on, and the engine calls itself well."""
+
+    async def respond(call: FakeCall) -> AsyncIterator[Progress]:
+        if hangs:
+            await asyncio.sleep(3600)
+        raise EngineError(CUDA)
+        yield
+
+    monkeypatch.setattr(FakeCall, "__aiter__", respond)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["fails", "hangs"])
+@pytest.mark.parametrize("idle", [False, True], ids=["requests", "idle"])
+def test_an_engine_that_breaks_ends_the_process(
+    start: Start, monkeypatch: pytest.MonkeyPatch, hangs: bool, idle: bool
+) -> None:
+    monkeypatch.setattr("tandem_serving.engine_health.AGAIN", 0.02)
+    monkeypatch.setattr("tandem_serving.engine_health.SILENCE", 1.0)
+    site = start(canary=0.1)
+    site.ask(b"x").wait()
+    eventually(lambda: len(site.engine.calls) > 1, "the canary asks")
+    time.sleep(0.2)
+    break_down(site.engine, monkeypatch, hangs)
+    asked = None if idle else site.ask(b"x")
+    assert site.ended.wait(60)
+    error = site.ask(b"x").wait().error
+    assert error and error.code == "UNAVAILABLE"
+    assert ("the engine hangs" if hangs else CUDA) in str(error)
+    if asked:
+        assert asked.wait().error, "what was in flight has ended"
+    assert site.engine.alive, "it says nothing itself"
+
+
+def test_one_prompt_that_always_fails_ends_nothing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tandem_serving.engine_health.AGAIN", 0.02)
+    site = start(canary=0.1)
+    site.ask(b"x").wait()
+    for _ in range(50):
+        assert str(site.ask(FAILS).wait().error) == "no blocks"
+    assert site.ask(b"x").wait().error is None
+    assert site.session.healthy
+    assert not site.ended.is_set()
+
+
+def test_the_canary_is_no_request_in_metrics(start: Start) -> None:
+    site = start(canary=0.05)
+    site.ask(b"xyz").wait()
+    eventually(lambda: len(site.engine.calls) > 5, "canaries")
+    assert all(call.prompt.sampling["max_tokens"] == 1 for call in site.engine.calls[1:])
+    eventually(lambda: site.sink.values.get("tandem_prompt_tokens_total") == 3, "counted")
+    assert site.sink.values["tandem_generation_tokens_total"] == 6
+    assert site.sink.values.get("tandem_requests_running", 0) == 0
 
 
 @pytest.mark.parametrize("speculates", [True, False])

@@ -24,6 +24,13 @@ def test_all() -> None:
     assert (settings.draft_timeout, settings.queue_timeout, settings.mix_seed) == (0.5, 0.9, True)
 
 
+def test_the_canary() -> None:
+    assert read(LEAST).canary_seconds == 3
+    assert read(LEAST | {"canary_seconds": "0"}).canary_seconds == 0
+    with pytest.raises(SettingsError, match=r"canary_seconds in config\.pbtxt is -1: write 0 or more"):
+        read(LEAST | {"canary_seconds": "-1"})
+
+
 def test_a_request_outlasts_two_drafts_that_never_come() -> None:
     assert read(LEAST | {"request_timeout_seconds": "8"}).draft_timeout == 2
     assert read(LEAST | {"request_timeout_seconds": "8", "draft_timeout_seconds": "0.5"}).draft_timeout == 0.5
