@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from tandem_serving import engine_failure
 from tandem_serving import metrics as m
 from tandem_serving.engine_health import CANARY, EngineHealth, Verdict
 from tandem_serving.errors import EngineError, ServingError, Survived
 from tandem_serving.stuck import end_process
+from tandem_serving.threads import start as start_thread
 
 log = logging.getLogger("tandem.engine")
 
@@ -90,8 +92,7 @@ class EngineWatch:
     def begin(self, means: Means) -> None:
         """Judge from now on."""
         for name, work in (("engine-watch", self._watch), ("canary", self._ask)):
-            self._threads.append(threading.Thread(target=work, args=(means,), name=name, daemon=True))
-            self._threads[-1].start()
+            self._threads.append(start_thread(name, partial(work, means)))
 
     def close(self, interrupt: Callable[[], object] = lambda: None) -> None:
         """End the threads; `interrupt` ends a canary that is under way, where that can be: one that cannot be ended
@@ -113,7 +114,7 @@ class EngineWatch:
 
     # --- on the watching thread -------------------------------------------------------------------
     def _watch(self, means: Means) -> None:
-        looking = Survived("looking after the engine failed")
+        looking = Survived("looking after the engine failed", self._metrics.fault)
         verdict: Verdict | None = None
         while verdict is None and not self._closed.wait(LOOK_SECONDS):
             with looking:
