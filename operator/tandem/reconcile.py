@@ -24,13 +24,13 @@ from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.cluster.reports import ReportReader
 from tandem.decide import decide
-from tandem.errors import Refused
+from tandem.errors import Forbidden, Refused
 from tandem.news import load
 from tandem.observed import Observed
-from tandem.plan import Action, autoscaling, plan
+from tandem.plan import Action, autoscaling, cannot_decide, missing_rights, plan
 from tandem.settings import Settings
-from tandem.status import rolls_out, status
-from tandem.verdicts import verdicts
+from tandem.status import held, rolls_out, status
+from tandem.verdicts import rights, verdicts
 from tandem.volumes import claim_name, uses_cache
 
 log = logging.getLogger(__name__)
@@ -84,16 +84,22 @@ class Reconciler:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
             log.error("%s cannot be read, apply it again to see why: %s", key, error)
             return Next.EVENT
-        if claim := self._claim(service):
-            observed = replace(observed, cache=await self._api.get(CACHE_CLAIM, key.namespace, claim))
+        observed = await self._with_claim(service, observed)
         decision = decide(service, self._settings, observed)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        missing = missing_rights(decision, observed)
+        if cannot_decide(decision, observed):
+            await self._write_status(service, observed, held(service, observed, rights(missing), now))
+            # Of the kinds that are watched, `tandem.resync` sees when they may be read again.
+            return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
         refused = await self._execute(plan(decision, observed, self._settings, matches))
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
+        missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
         news = self._reports.news(*key, service.uid)
         measured = benchmark(service, observed, load(news))
-        beside = verdicts(service, decision, observed, news, scaling_refused, measured)
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        shown = status(service, decision, observed, refused, now, news, beside, measured)
+        beside = verdicts(service, decision, observed, news, next(iter(scaling_refused), None), measured)
+        beside += rights(missing)
+        shown = status(service, decision, observed, next(iter(refused), None), now, news, beside, measured)
         await self._write_status(service, observed, shown)
         if refused or scaling_refused:
             return Next.RETRY
@@ -101,19 +107,23 @@ class Reconciler:
             return Next.SOON
         return Next.LATER if rolls_out(shown) else Next.EVENT
 
+    async def _with_claim(self, service: SpeculativeInferenceService, observed: Observed) -> Observed:
+        claim = self._claim(service)
+        if not claim:
+            return observed
+        try:
+            return replace(observed, cache=await self._api.get(CACHE_CLAIM, service.namespace, claim))
+        except Forbidden as error:
+            return replace(observed, unread={**observed.unread, CACHE_CLAIM.kind: error})
+
     def _claim(self, service: SpeculativeInferenceService) -> str | None:
         """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""
         profile = self._settings.profile(service.spec.runtime.profile)
         return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else None
 
-    async def _execute(self, actions: Sequence[Action]) -> Refused | None:
-        """Carry out a plan; what the API server said no to, None when it did not."""
-        try:
-            await execute(self._api, actions, self._leadership.check)
-        except Refused as error:
-            log.warning("%s", error)
-            return error
-        return None
+    async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
+        """Carry out a plan; what the API server said no to."""
+        return await execute(self._api, actions, self._leadership.check)
 
     async def _write_status(
         self, service: SpeculativeInferenceService, observed: Observed, wanted: dict[str, Any]

@@ -16,7 +16,7 @@ from tandem.verdicts import AS_ASKED
 log = logging.getLogger(__name__)
 
 WATCHED_CONDITIONS = ("Ready", "Stalled")
-WARNED_CONDITIONS = ("SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
+WARNED_CONDITIONS = ("SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable", "RightsGranted")
 """Those that are told when they become False."""
 
 
