@@ -153,6 +153,9 @@ class Resync:
         quiet = now - picture.heard_at >= QUIET_SECONDS
         again = [at for uid, (one, at) in since.items() if uid in last and last[uid][0] == one]
         dead = picture.follows and any(quiet or now - at >= OVERDUE_SECONDS for at in again)
+        if untold:
+            uid, one = next(iter(untold.items()))
+            log.info("%d %s are untold, such as %s: %s", len(untold), picture.kind.plural, uid, one)
         return Comparison(keys, [picture] if dead else [])
 
     def _missing(self, scopes: set[str | None]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from tandem import names
 from tandem.api.types import ConditionStatus
@@ -131,7 +131,7 @@ def _to_try_again(check: Check, name: str) -> Check:
 def _parse(text: str, name: str, *, recorded: bool = False) -> Outcome:
     try:
         message = _Message.model_validate(json.loads(text))
-    except (json.JSONDecodeError, ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         detail = f"{name} gave no verdict that this operator can read ({error}): delete it to try again"
         return Outcome(Stage.BROKEN, detail=detail)
     return Outcome(
