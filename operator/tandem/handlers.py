@@ -75,10 +75,15 @@ class EventSource:
         return self.alive and SERVICES_KIND.plural in found
 
     @property
-    def follows(self) -> bool:
-        """Whether the first list has ended, as far as can be told, and the watch goes on."""
+    def lists(self) -> bool:
+        """Whether kopf is on its way to the end of its first list, as far as can be told."""
         silent = time.monotonic() - self.heard_at >= LIST_SILENT_SECONDS
-        return self.watching and (self._streams or silent)
+        return self.alive and not (self._streams or silent)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the first list has ended and the watch goes on."""
+        return self.watching and not self.lists
 
     async def run(self, scopes: Sequence[str | None]) -> None:
         """Start kopf's thread for `scopes`, and return when it ended or was given up by `stop()`."""

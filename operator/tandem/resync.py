@@ -1,7 +1,8 @@
 """Comparing what the watches told with what the API server lists: the proof that the watches live.
 
-A change that no event told is reconciled at once. Deletions are changes, too: where a watch begins anew with a list,
-as it does when its resourceVersion is too old, no event may tell of what went meanwhile.
+A change that no event told is reconciled at once, but while a first list goes on, which tells all. Deletions are
+changes, too: where a watch begins anew with a list, as it does when its resourceVersion is too old, no event may tell
+of what went meanwhile.
 
 A watch is dead, whatever it says of itself, where a change is still untold at the next comparison, though its first
 list has ended and nothing came for `QUIET_SECONDS`: before that it may be on its way. Every kind is by itself: one
@@ -148,6 +149,8 @@ class Resync:
         self._untold[picture.kind, scope] = since = {
             uid: last[uid] if uid in last and last[uid][0] == one else (one, now) for uid, one in untold.items()
         }
+        if picture.lists:
+            return Comparison(set(), [])
         metrics.MISSED_EVENTS.inc(len(untold))
         keys = {key for uid in untold if (key := (gone.get(uid) or listed[uid]).key)}
         quiet = now - picture.heard_at >= QUIET_SECONDS

@@ -59,6 +59,10 @@ class Picture(Protocol):
         """By UID."""
 
     @property
+    def lists(self) -> bool:
+        """Whether its first list goes on: what is not seen yet is on its way."""
+
+    @property
     def follows(self) -> bool:
         """Whether its first list has ended and its watch goes on: what is not seen then was missed."""
 
@@ -121,6 +125,11 @@ class ChildWatch:
         return self.reflector.by_uid
 
     @property
+    def lists(self) -> bool:
+        """Whether its first list goes on; one that failed does not."""
+        return not (self.reflector.listed.is_set() or self.reflector.problem)
+
+    @property
     def follows(self) -> bool:
         """Whether its list is complete and its watch goes on."""
         return self.reflector.follows
@@ -161,8 +170,7 @@ class ChildWatches:
         """
         deadline = time.monotonic() + FIRST_LISTS_SECONDS
         while time.monotonic() < deadline:
-            reflectors = [watch.reflector for watch in self.all]
-            if all(reflector.listed.is_set() or reflector.problem for reflector in reflectors):
+            if not any(watch.lists for watch in self.all):
                 break
             await asyncio.sleep(0.05)
         self._announces = True

@@ -34,6 +34,7 @@ async def test_kopfs_list_has_ended_when_a_change_came_or_nothing_for_a_while(
 ) -> None:
     clock = 1000.0
     monkeypatch.setattr("tandem.handlers.time.monotonic", lambda: clock)
+    monkeypatch.setattr(EventSource, "alive", True)
     monkeypatch.setattr(EventSource, "watching", True)
     source = EventSource(lambda _: None)
     source.heard_at = clock

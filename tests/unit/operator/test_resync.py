@@ -46,7 +46,7 @@ class FakePicture:
     def __init__(self, kind: Kind = POD, namespace: str | None = None) -> None:
         self.kind, self.namespace = kind, namespace
         self.seen: dict[str, Sighting] = {}
-        self.follows, self.heard_at = True, 0.0
+        self.lists, self.follows, self.heard_at = False, True, 0.0
 
     async def restart(self) -> None:
         """Not called here."""
@@ -134,9 +134,11 @@ async def test_an_untold_deletion_is_reconciled_and_twice_untold_is_a_dead_watch
 
 async def test_what_is_untold_while_the_first_list_goes_on_shows_no_dead_watch() -> None:
     compared = Compared(meta("p", "7", **OWNED))
-    compared.pods.follows = False
+    compared.pods.lists, compared.pods.follows = True, False
     for _ in range(5):
-        assert await compared() == ({KEY}, [])
+        assert await compared() == (set(), []), "nor anything that this list does not tell"
+    compared.pods.lists = False
+    assert await compared() == ({KEY}, []), "its watch fails"
     compared.pods.follows = True
     assert await compared() == ({KEY}, ["Pod"])
 
