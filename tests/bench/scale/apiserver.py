@@ -45,6 +45,8 @@ class FakeApiServer:
         """What is answered in place of the API server; None: nothing is."""
         self.expired_tokens = 0
         """So many continue tokens are answered with 410."""
+        self.list_seconds: dict[str, float] = {}
+        """What a page of a list takes, by who asks (`kopf`, `tandem`)."""
         self.port = 0
         self._runner: web.AppRunner | None = None
 
@@ -83,6 +85,7 @@ class FakeApiServer:
                 return await self._watch(request, found)
             return web.Response()
         if verb == "list":
+            await asyncio.sleep(self.list_seconds.get(request.headers.get("User-Agent", "").partition("/")[0], 0))
             return self._list(request, found)
         if verb == "get":
             obj = self.store.get(found["plural"], found["namespace"], found["name"])
