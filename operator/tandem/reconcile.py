@@ -27,7 +27,7 @@ from tandem.decide import decide
 from tandem.errors import Forbidden, Refused
 from tandem.news import load
 from tandem.observed import Observed
-from tandem.plan import Action, autoscaling, cannot_decide, missing_rights, plan
+from tandem.plan import AUTOSCALERS, Action, autoscaling, cannot_decide, missing_rights, plan
 from tandem.settings import Settings
 from tandem.status import held, rolls_out, status
 from tandem.verdicts import rights, verdicts
@@ -95,9 +95,10 @@ class Reconciler:
         refused = await self._execute(plan(decision, observed, self._settings, matches))
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
         missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
+        unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
         news = self._reports.news(*key, service.uid)
         measured = benchmark(service, observed, load(news))
-        beside = verdicts(service, decision, observed, news, next(iter(scaling_refused), None), measured)
+        beside = verdicts(service, decision, observed, news, next(iter((*scaling_refused, *unseen)), None), measured)
         beside += rights(missing)
         shown = status(service, decision, observed, next(iter(refused), None), now, news, beside, measured)
         await self._write_status(service, observed, shown)

@@ -184,6 +184,25 @@ async def test_kinds_that_are_not_asked_for_are_not_missed(cluster: Cluster) -> 
     assert cluster.writes() == set()
 
 
+async def test_autoscalers_that_may_not_be_listed_are_left_alone(cluster: Cluster) -> None:
+    """There may be one of the other kind, and two would fight over the replicas."""
+    await cluster.bring_up()
+    cluster.edit(autoscaling={"maxReplicas": 2})
+    await cluster.reconcile()
+    assert cluster.has("horizontalpodautoscalers", f"{NAME}-server")
+    cluster.server.store.remove("horizontalpodautoscalers", NAMESPACE, f"{NAME}-server")
+    cluster.writes()
+    cluster.server.revoked = {("list", "horizontalpodautoscalers")}
+    await cluster.reconcile()
+    assert cluster.writes() == {f"{PLURAL}/status"}
+    assert cluster.conditions()["ScalingActive"] == "False/RightMissing"
+    assert "may not list horizontalpodautoscalers.autoscaling" in cluster.message("RightsGranted")
+    assert cluster.conditions()["Ready"] == "True/ServersAnswer"
+    cluster.server.revoked = set()
+    await cluster.reconcile()
+    assert cluster.has("horizontalpodautoscalers", f"{NAME}-server")
+
+
 async def running(cluster: Cluster) -> asyncio.Task[None]:
     return asyncio.create_task(Operator(cluster.api, cluster.settings).run("127.0.0.1", 0))
 
