@@ -46,7 +46,7 @@ class EventSource:
     """
 
     kind = SERVICES_KIND
-    namespace = None
+    namespace: str | None = None
 
     def __init__(self, on_event: Callable[[Key], None]) -> None:
         self._on_event = on_event

@@ -23,7 +23,7 @@ from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.cluster.reports import ReportReader
-from tandem.decide import decide
+from tandem.decide import Decision, decide
 from tandem.errors import Forbidden, Refused
 from tandem.news import load
 from tandem.observed import Observed
@@ -87,16 +87,22 @@ class Reconciler:
         observed = await self._with_claim(service, observed)
         decision = decide(service, self._settings, observed)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        missing = missing_rights(decision, observed)
         if cannot_decide(decision, observed):
-            await self._write_status(service, observed, held(service, observed, rights(missing), now))
+            missing = rights(missing_rights(decision, observed))
+            await self._write_status(service, observed, held(service, observed, missing, now))
             # Of the kinds that are watched, `tandem.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
+        return await self._bring_about(service, observed, decision, now)
+
+    async def _bring_about(
+        self, service: SpeculativeInferenceService, observed: Observed, decision: Decision, now: str
+    ) -> Next:
+        missing = missing_rights(decision, observed)
         refused = await self._execute(plan(decision, observed, self._settings, matches))
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
         missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
         unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
-        news = self._reports.news(*key, service.uid)
+        news = self._reports.news(service.namespace, service.name, service.uid)
         measured = benchmark(service, observed, load(news))
         beside = verdicts(service, decision, observed, news, next(iter((*scaling_refused, *unseen)), None), measured)
         beside += rights(missing)

@@ -46,13 +46,9 @@ class Sighting(NamedTuple):
 class Picture(Protocol):
     """What a watch told of the objects of one kind in one namespace."""
 
-    @property
-    def kind(self) -> Kind:
-        """Of which kind."""
-
-    @property
-    def namespace(self) -> str | None:
-        """None: of all namespaces."""
+    kind: Kind
+    namespace: str | None
+    """None: of all namespaces."""
 
     @property
     def seen(self) -> Mapping[str, Sighting]:
@@ -104,44 +100,24 @@ def _acted_on(autoscaler: Mapping[str, Any]) -> str:
     return digest({"spec": autoscaler.get("spec"), "metadata": ours, "conditions": stands})
 
 
-class ChildWatch:
+class ChildWatch(Reflector[Sighting]):
     """One kind in one namespace (None: all)."""
 
     def __init__(self, api: Api, kind: Kind, namespace: str | None, on_event: Callable[[Key], None]) -> None:
-        def on_change(before: Sighting | None, now: Sighting | None) -> None:
-            seen = now or before
-            if seen and seen.key and concerns(before, now):
-                on_event(seen.key)
-
-        accept = (JSON, JSON) if kind in AUTOSCALERS else (METADATA_ONLY, METADATA_EVENTS)
-        self.kind, self.namespace = kind, namespace
-        self.reflector = Reflector(
-            api, kind, namespace, names.watch_selector(), lambda obj: sight(kind, obj), on_change, accept
-        )
-
-    @property
-    def seen(self) -> Mapping[str, Sighting]:
-        """By UID."""
-        return self.reflector.by_uid
+        super().__init__(api, kind, namespace, names.watch_selector(), lambda obj: sight(kind, obj))
+        self.accept = (JSON, JSON) if kind in AUTOSCALERS else (METADATA_ONLY, METADATA_EVENTS)
+        self._on_event = on_event
 
     @property
     def lists(self) -> bool:
         """Whether its first list goes on; one that failed does not."""
-        return not (self.reflector.listed.is_set() or self.reflector.problem)
+        return not (self.listed.is_set() or self.problem)
 
-    @property
-    def follows(self) -> bool:
-        """Whether its list is complete and its watch goes on."""
-        return self.reflector.follows
-
-    @property
-    def heard_at(self) -> float:
-        """Monotonic time of the last that came."""
-        return self.reflector.heard_at
-
-    async def restart(self) -> None:
-        """List anew, and watch from there."""
-        self.reflector.restart()
+    def changed(self, before: Sighting | None, now: Sighting | None) -> None:
+        """Pass the service's key on."""
+        seen = now or before
+        if seen and seen.key and concerns(before, now):
+            self._on_event(seen.key)
 
 
 class ChildWatches:
@@ -160,7 +136,7 @@ class ChildWatches:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for watch in self.all:
-                group.create_task(watch.reflector.run())
+                group.create_task(watch.run())
 
     async def first_lists(self) -> None:
         """Wait until each kind was listed, or could not be.

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from tandem import metrics
@@ -26,23 +26,17 @@ FIRST_DELAY_SECONDS, LAST_DELAY_SECONDS = 0.5, 15.0
 class Reflector(Generic[T]):
     """Keeps what `project` takes of each object, and nothing else, so that thousands of pods are small.
 
-    `project` may return None for an object that is of no interest; it must not raise. `on_change` is called with
-    what was held of an object and what is now, None where nothing is, whenever they differ. `accept` is the type of
-    content to ask for, of lists and of events.
+    `project` may return None for an object that is of no interest; it must not raise.
     """
 
+    accept: tuple[str, str] = (JSON, JSON)
+    """Types of content to ask for, of lists and of events."""
+
     def __init__(
-        self,
-        api: Api,
-        kind: Kind,
-        namespace: str | None,
-        selector: str,
-        project: Callable[[Object], T | None],
-        on_change: Callable[[T | None, T | None], None] = lambda before, now: None,
-        accept: tuple[str, str] = (JSON, JSON),
+        self, api: Api, kind: Kind, namespace: str | None, selector: str, project: Callable[[Object], T | None]
     ) -> None:
-        self._api, self._kind, self._namespace, self._selector = api, kind, namespace, selector
-        self._project, self._on_change, self._accept = project, on_change, accept
+        self.kind, self.namespace = kind, namespace
+        self._api, self._selector, self._project = api, selector, project
         self._held: dict[str, T] = {}
         self.listed = asyncio.Event()
         """Set when a list succeeded: before, what is held says nothing."""
@@ -60,9 +54,12 @@ class Reflector(Generic[T]):
         return list(self._held.values())
 
     @property
-    def by_uid(self) -> dict[str, T]:
+    def seen(self) -> Mapping[str, T]:
         """The same by UID; not a copy."""
         return self._held
+
+    def changed(self, before: T | None, now: T | None) -> None:
+        """Called with what was held of an object and what is now, None where nothing is, whenever they differ."""
 
     async def run(self) -> None:
         """List and watch, for ever."""
@@ -74,7 +71,7 @@ class Reflector(Generic[T]):
                     await self._watch(await self._list())
             except TimeoutError:
                 metrics.WATCH_RESTARTS.inc()
-                log.warning("%s are listed anew: their watch missed something", self._kind.plural)
+                log.warning("%s are listed anew: their watch missed something", self.kind.plural)
             except (Transient, Refused) as error:
                 self._set_problem(error)
             finally:
@@ -85,32 +82,36 @@ class Reflector(Generic[T]):
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(2 * delay, LAST_DELAY_SECONDS)
 
-    def restart(self) -> None:
+    async def restart(self) -> None:
         """Give up the watch, and list anew after a delay that grows."""
         if self.follows and self._current:
             self._current.reschedule(0.0)
 
     def _set_problem(self, error: Transient | Refused) -> None:
-        missing = self._kind in OPTIONAL and isinstance(error, Refused) and error.status == 404
+        missing = self.kind in OPTIONAL and isinstance(error, Refused) and error.status == 404
         if not self.problem:
             level = logging.INFO if missing else logging.WARNING
-            log.log(level, "%s are not seen as they are: %s", self._kind.plural, error)
+            log.log(level, "%s are not seen as they are: %s", self.kind.plural, error)
         self.problem = str(error)
+        if missing:
+            self._hold({})
 
     async def _list(self) -> str:
         taken, version = await self._api.list_at(
-            self._kind, self._namespace, self._selector, self._take, self._accept[0]
+            self.kind, self.namespace, self._selector, self._take, self.accept[0]
         )
-        before, self._held = self._held, {uid: item for uid, item in taken if item is not None}
         self.problem, self.heard_at, self.follows = "", time.monotonic(), True
         self.listed.set()
-        for uid in before.keys() | self._held.keys():
-            self._tell(before.get(uid), self._held.get(uid))
+        self._hold({uid: item for uid, item in taken if item is not None})
         return version
 
+    def _hold(self, held: dict[str, T]) -> None:
+        before, self._held = self._held, held
+        for uid in before.keys() | held.keys():
+            self._tell(before.get(uid), held.get(uid))
+
     async def _watch(self, version: str) -> None:
-        arguments = (self._kind, self._namespace, self._selector, version, self._accept[1])
-        async for event in self._api.watch(*arguments):
+        async for event in self._api.watch(self.kind, self.namespace, self._selector, version, self.accept[1]):
             self.heard_at = time.monotonic()
             if event["type"] == "BOOKMARK":
                 continue
@@ -127,4 +128,4 @@ class Reflector(Generic[T]):
 
     def _tell(self, before: T | None, now: T | None) -> None:
         if before != now:
-            self._on_change(before, now)
+            self.changed(before, now)

@@ -24,6 +24,7 @@ from .store import Store, Stored
 
 NAMESPACE, NAME, UID = "scale-000", "svc-00000", "00000-"
 PER_NAMESPACE = 100
+STILL_SECONDS = 10.0
 SERVICE: dict[str, Any] = {
     "apiVersion": API_VERSION,
     "kind": KIND,
@@ -229,23 +230,27 @@ HEAD = """\
 |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"""
 
 
-async def measure(server: FakeApiServer, operator: Operator, count: int, limit: float, idle: float) -> Row:
-    """Start the operator with `count` services, wait until it is steady, and let it idle."""
-    copy(server.store, count)
-    server.requests.clear()
-    await operator.start()
-    same = [0.0, 0.0]
+def steadiness(operator: Operator, count: int) -> Callable[[], Awaitable[bool]]:
+    """Whether it is ready, nothing waits, and for ten seconds nothing was reconciled."""
+    same = [0.0, time.monotonic()]
 
     async def is_steady() -> bool:
-        """Ready, nothing waits, and for ten seconds nothing was reconciled."""
         series = await operator.series()
         done = total(series, "tandem_operator_reconcile_seconds_count")
         waits = total(series, "tandem_operator_queue_depth")
         if done != same[0] or waits or done < count or not await operator.ready():
             same[:] = [done, time.monotonic()]
-        return time.monotonic() - same[1] > 10 and done >= count
+        return time.monotonic() - same[1] > STILL_SECONDS
 
-    steady = await until(f"{count} services to be reconciled", limit, operator, is_steady)
+    return is_steady
+
+
+async def measure(server: FakeApiServer, operator: Operator, count: int, limit: float, idle: float) -> Row:
+    """Start the operator with `count` services, wait until it is steady, and let it idle."""
+    copy(server.store, count)
+    server.requests.clear()
+    await operator.start()
+    steady = await until(f"{count} services to be reconciled", limit, operator, steadiness(operator, count))
     series, asked = await operator.series(), sum(server.requests.values())
     before, (_, used), began = server.writes(), operator.usage(), time.monotonic()
     while time.monotonic() - began < idle:
@@ -253,20 +258,19 @@ async def measure(server: FakeApiServer, operator: Operator, count: int, limit: 
         operator.usage()
     cpu = (operator.usage()[1] - used) / (time.monotonic() - began)
     after = await operator.series()
-    row = Row(
-        count,
-        sum(1 for _ in server.store.all()),
-        steady - 10,
-        total(series, "tandem_operator_reconcile_seconds_count"),
-        asked,
-        longest_block(after),
-        operator.peak / 1e6,
-        cpu,
-        total(after, "tandem_operator_watch_restarts_total"),
-        server.writes() - before,
-    )
     await operator.stop()
-    return row
+    return Row(
+        services=count,
+        objects=sum(1 for _ in server.store.all()),
+        steady=steady - STILL_SECONDS,
+        reconciles=total(series, "tandem_operator_reconcile_seconds_count"),
+        requests=asked,
+        block=longest_block(after),
+        peak=operator.peak / 1e6,
+        cpu=cpu,
+        restarts=total(after, "tandem_operator_watch_restarts_total"),
+        writes=server.writes() - before,
+    )
 
 
 async def run(counts: list[int], limit: float, idle: float, keep_log: Path | None) -> list[Row]:

@@ -71,10 +71,11 @@ def test_everything_that_is_applied_is_watched() -> None:
 
 
 class FakeApi:
-    """Lists pods of `pods`, nothing of other kinds; refuses those of `refused`."""
+    """Lists pods of `pods` and groups, nothing of other kinds; refuses those of `refused`."""
 
     def __init__(self) -> None:
         self.pods: list[dict[str, Any]] = []
+        self.groups: list[dict[str, Any]] = []
         self.refused: dict[Kind, Exception] = {}
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
@@ -83,7 +84,8 @@ class FakeApi:
     ) -> tuple[list[Any], str]:
         if kind in self.refused:
             raise self.refused[kind]
-        return [take({"metadata": pod}) for pod in self.pods] if kind is POD else [], "1"
+        found = {POD: self.pods, LEADER_WORKER_SET: self.groups}.get(kind, [])
+        return [take({"metadata": each}) for each in found], "1"
 
     async def watch(self, kind: Kind, *_: object) -> AsyncIterator[dict[str, Any]]:
         while True:
@@ -117,6 +119,23 @@ async def test_a_kind_that_may_be_listed_again_tells_what_there_is(monkeypatch: 
     await asyncio.wait_for(watches.first_lists(), 5)
     api.refused = {}
     assert await asyncio.wait_for(told.get(), 5) == Key("ns", "svc")
+    task.cancel()
+
+
+async def test_a_kind_whose_definition_is_removed_leaves_nothing_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or each comparison would find its objects gone, and ask for their services, for ever."""
+    monkeypatch.setattr("tandem.cluster.reflector.FIRST_DELAY_SECONDS", 0.01)
+    api, told = FakeApi(), asyncio.Queue[Key]()
+    api.groups = [meta("g", "7", **OWNED)]
+    watches = ChildWatches(api, [None], told.put_nowait)  # type: ignore[arg-type]
+    task = asyncio.create_task(watches.run())
+    await asyncio.wait_for(watches.first_lists(), 5)
+    groups = next(watch for watch in watches.all if watch.kind is LEADER_WORKER_SET)
+    assert groups.seen.keys() == {"uid-g"}
+    api.refused = {LEADER_WORKER_SET: Refused(404, "no such kind")}
+    await groups.restart()
+    assert await asyncio.wait_for(told.get(), 5) == Key("ns", "svc")
+    assert not groups.seen
     task.cancel()
 
 
