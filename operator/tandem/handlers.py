@@ -3,7 +3,7 @@
 kopf runs in a thread and an event loop of its own (`EventSource`), because it ends, or falls silent, when its
 watches fail (API errors 403, 404 and 410 end the whole operator), and because on its way out it cancels every
 task of the loop that it lives in. Here that cannot matter: it is started again, and `tandem.resync` compares
-what it said with what the API server lists. Children are watched by `tandem.watches`.
+what it reported with what the API server lists. Children are watched by `tandem.watches`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tandem.watches import Sighting, sight
 log = logging.getLogger(__name__)
 
 LIST_SILENT_SECONDS = 30.0
-"""kopf does not tell when its list has ended: it has when an event tells of a change, or nothing came for so long."""
+"""kopf does not report the end of its list: it has ended when a change was reported, or nothing for so long."""
 
 
 class Backoffs:
@@ -42,7 +42,7 @@ class Backoffs:
 class EventSource:
     """Watches services, and calls `on_event` with their keys.
 
-    Make and use it in the event loop that is to be told; `on_event` is called there.
+    Make and use it in one event loop; `on_event` is called there.
     """
 
     kind = SERVICES_KIND

@@ -24,7 +24,9 @@ LOOP_LAG_SECONDS = Histogram(
 QUEUE_DEPTH = Gauge("tandem_operator_queue_depth", "Services that wait for a reconcile")
 LEADER = Gauge("tandem_operator_leader", "1 while this process holds the Lease")
 WATCH_RESTARTS = Counter("tandem_operator_watch_restarts_total", "Times that the watches were started again")
-MISSED_EVENTS = Counter("tandem_operator_missed_events_total", "Changes that the resync found and no watch had told")
+MISSED_EVENTS = Counter(
+    "tandem_operator_missed_events_total", "Changes that the resync found and no watch had reported"
+)
 SERVED = Counter("tandem_metrics_requests_total", "Requests that the metrics server answered", ["code"])
 ROUND_SECONDS = Histogram(
     "tandem_metrics_round_seconds",

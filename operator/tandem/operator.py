@@ -127,7 +127,7 @@ class Operator:
                 await asyncio.sleep(CRD_POLL_SECONDS)
 
     async def _compare(self) -> None:
-        """Compare soon after the start, then at the settings' interval, sooner while something is untold."""
+        """Compare soon after the start, then at the settings' interval, sooner while something is missed."""
         delay = 2.0
         while True:
             await asyncio.sleep(delay)

@@ -1,12 +1,12 @@
-"""Comparing what the watches told with what the API server lists: the proof that the watches live.
+"""Comparing what the watches reported with what the API server lists: the proof that the watches live.
 
-A change that no event told is reconciled at once, but while a first list goes on, which tells all. Deletions are
-changes, too: where a watch begins anew with a list, as it does when its resourceVersion is too old, no event may tell
-of what went meanwhile.
+A change that no event reported is reconciled at once, but while a first list goes on, which reports all. Deletions
+are changes, too: where a watch begins anew with a list, as it does when its resourceVersion is too old, no event may
+report what went meanwhile.
 
-A watch is dead, whatever it says of itself, where a change is still untold at the next comparison, though its first
-list has ended and nothing came for `QUIET_SECONDS`: before that it may be on its way. Every kind is by itself: one
-that may not be listed leaves the others alone.
+A watch is dead where it has still not reported a change at the next comparison, though its first list has ended and
+nothing came for `QUIET_SECONDS`: before that the event may be on its way. Every kind is by itself: one that may not
+be listed leaves the others alone.
 """
 
 import logging
@@ -30,7 +30,7 @@ GONE = Sighting("", None)
 """Stands for what is not listed any more."""
 QUIET_SECONDS = 30.0
 OVERDUE_SECONDS = 300.0
-"""What is untold for so long is lost, however much else comes."""
+"""A change that is missed for so long is lost, however much else comes."""
 FIRST_RESTART_SECONDS, LAST_RESTART_SECONDS = 15.0, 900.0
 
 
@@ -80,18 +80,18 @@ class Comparison(NamedTuple):
     """What a comparison found."""
 
     keys: set[Key]
-    """Services with changes that no event told."""
+    """Services with changes that no event reported."""
     dead: list[Picture]
     """Watches that are dead, or missing."""
 
 
-Untold = dict[str, tuple[Sighting, float]]
-"""UID to what is listed, and since when it is untold."""
+Missed = dict[str, tuple[Sighting, float]]
+"""UID to what is listed, and since when it is missed."""
 
 
 @dataclass
 class Resync:
-    """Compares again and again; remembers what was untold the last time."""
+    """Compares again and again; remembers what was missed the last time."""
 
     api: Api
     source: EventSource
@@ -105,13 +105,13 @@ class Resync:
     """Why the services, or those of some namespaces, could not be compared; empty when all were. Also of children,
     where the API server is away."""
     forbidden: str = ""
-    """Kinds of children that the API server lets nobody of ours list, and why."""
+    """Which kinds of children may not be listed, and why; empty when all may."""
     blind: bool = False
     """Whether services were not watched at the last one, though all could be listed. kopf asks for kinds at its start
     and at changes of CRDs; an API server that serves a kind may name it among its kinds only a moment later."""
     took: float = 0.0
     """Seconds that the last one took."""
-    _untold: dict[tuple[Kind, str | None], Untold] = field(default_factory=dict)
+    _missed: dict[tuple[Kind, str | None], Missed] = field(default_factory=dict)
 
     async def compare(self) -> Comparison:
         """Compare all kinds, one after the other."""
@@ -142,23 +142,25 @@ class Resync:
     async def _compare(self, picture: Picture, scope: str | None) -> Comparison:
         before = dict(picture.seen)
         listed = await self._listed(picture.kind, scope)
-        now, seen, last = time.monotonic(), picture.seen, self._untold.get((picture.kind, scope), {})
-        untold = {uid: one for uid, one in listed.items() if uid not in seen or seen[uid].version != one.version}
+        now, seen, last = time.monotonic(), picture.seen, self._missed.get((picture.kind, scope), {})
+        # What the watch reported while the list was read is newer than the list.
+        still = ((uid, one, seen.get(uid)) for uid, one in listed.items() if seen.get(uid) == before.get(uid))
+        missed = {uid: one for uid, one, known in still if known is None or known.version != one.version}
         gone = _gone(before, listed, seen, scope)
-        untold |= dict.fromkeys(gone, GONE)
-        self._untold[picture.kind, scope] = since = {
-            uid: last[uid] if uid in last and last[uid][0] == one else (one, now) for uid, one in untold.items()
+        missed |= dict.fromkeys(gone, GONE)
+        self._missed[picture.kind, scope] = since = {
+            uid: last[uid] if uid in last and last[uid][0] == one else (one, now) for uid, one in missed.items()
         }
         if picture.lists:
             return Comparison(set(), [])
-        metrics.MISSED_EVENTS.inc(len(untold))
-        keys = {key for uid in untold if (key := (gone.get(uid) or listed[uid]).key)}
+        metrics.MISSED_EVENTS.inc(len(missed))
+        keys = {key for uid in missed if (key := (gone.get(uid) or listed[uid]).key)}
         quiet = now - picture.heard_at >= QUIET_SECONDS
         again = [at for uid, (one, at) in since.items() if uid in last and last[uid][0] == one]
         dead = picture.follows and any(quiet or now - at >= OVERDUE_SECONDS for at in again)
-        if untold:
-            uid, one = next(iter(untold.items()))
-            log.info("%d %s are untold, such as %s: %s", len(untold), picture.kind.plural, uid, one)
+        if missed:
+            uid, one = next(iter(missed.items()))
+            log.info("the watch of %s missed %d changes, such as %s: %s", picture.kind.plural, len(missed), uid, one)
         return Comparison(keys, [picture] if dead else [])
 
     def _missing(self, scopes: set[str | None]) -> bool:
@@ -168,7 +170,7 @@ class Resync:
         return unwatched or (blind_before and self.blind)
 
     def _set_problem(self, problems: Sequence[str], forbidden: Sequence[str]) -> bool:
-        """Whether rights went or came back: services tell of those that are missing."""
+        """Whether rights went or came back: the status of services shows those that are missing."""
         problem, forbids = "; ".join(problems), "; ".join(forbidden)
         for found, before in ((problem, self.problem), (forbids, self.forbidden)):
             if found and found != before:

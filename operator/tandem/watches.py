@@ -44,7 +44,7 @@ class Sighting(NamedTuple):
 
 
 class Picture(Protocol):
-    """What a watch told of the objects of one kind in one namespace."""
+    """What a watch reported of the objects of one kind in one namespace."""
 
     kind: Kind
     namespace: str | None
@@ -80,7 +80,7 @@ def service_key(kind: Kind, meta: Mapping[str, Any]) -> Key | None:
 def sight(kind: Kind, obj: Mapping[str, Any]) -> Sighting:
     """What is kept of an object.
 
-    Autoscalers write the figure that they read into their status, every 15 s: that alone concerns nobody.
+    Autoscalers write the figure that they read into their status, every 15 s: that alone is no reason to reconcile.
     """
     meta = obj["metadata"]
     acted_on = _acted_on(obj) if kind in AUTOSCALERS else ""

@@ -28,7 +28,7 @@ PATH = re.compile(
 )
 VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
-"""kopf waits until it is among the kinds; nobody asks for one."""
+"""kopf waits until it is among the kinds; no request asks for one."""
 TANDEM = f"{names.LABEL_SERVICE}="
 
 

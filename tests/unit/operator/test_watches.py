@@ -61,7 +61,7 @@ def test_an_autoscaler_that_only_counts_concerns_nobody() -> None:
     for reason, obj, told in HPA_EVENTS:
         now = sight(HORIZONTAL_POD_AUTOSCALER, obj)
         assert concerns(before, now) is told, reason
-        assert now.version == obj["metadata"]["resourceVersion"], "or it were untold"
+        assert now.version == obj["metadata"]["resourceVersion"], "or it were missed"
         before = now
     assert concerns(before, None), "it is gone"
 
