@@ -1,6 +1,7 @@
 """A proxy between the operator and its API server that can answer in the API server's place."""
 
 import asyncio
+import base64
 import ssl
 import threading
 from collections.abc import Iterator
@@ -22,9 +23,9 @@ class FaultProxy:
 
     def __init__(self, cluster: Cluster) -> None:
         config = yaml.safe_load(cluster.kubeconfig.read_text(encoding="utf-8"))
-        self._config, own = config, config["clusters"][0]["cluster"]
+        own = config["clusters"][0]["cluster"]
         self._upstream = own["server"]
-        self._trust = ssl.create_default_context(cafile=own.get("certificate-authority"))
+        self._trust = ssl.create_default_context(cadata=base64.b64decode(own["certificate-authority-data"]).decode())
         self._loop = asyncio.new_event_loop()
         self._open: list[web.Request] = []
         self.page = False

@@ -1,6 +1,7 @@
 """See the package."""
 
 import asyncio
+import json
 import os
 import re
 import socket
@@ -22,8 +23,10 @@ from tandem.api import API_VERSION, KIND, PLURAL
 from .apiserver import FakeApiServer
 from .store import Store, Stored
 
-NAMESPACE, NAME, UID = "scale-000", "svc-00000", "00000-"
+NAMESPACE, NAME = "scale-000", "svc-00000"
 PER_NAMESPACE = 100
+VARIANTS = 40
+"""Services of their own revision, more than the operator keeps rendered: the others are copies of theirs."""
 STILL_SECONDS = 10.0
 SERVICE: dict[str, Any] = {
     "apiVersion": API_VERSION,
@@ -31,7 +34,7 @@ SERVICE: dict[str, Any] = {
     "metadata": {
         "name": NAME,
         "namespace": NAMESPACE,
-        "uid": f"{UID}service",
+        "uid": "00000-service",
         "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:00Z",
     },
@@ -148,22 +151,30 @@ def longest_block(series: dict[str, float]) -> float:
     return next(bound for bound, value in buckets if value == buckets[-1][1])
 
 
-def copy(store: Store, count: int) -> None:
-    """Copy the service and all that is its own, until there are `count`."""
-    originals = [(plural, one) for plural, one in store.all() if one.namespace == NAMESPACE and NAME in one.name]
-    originals = [(plural, one) for plural, one in originals if plural != "events"]
-    for number in range(1, count):
-        name, space = f"svc-{number:05}", f"scale-{number // PER_NAMESPACE:03}"
-        changes = [(NAME, name), (f'"{NAMESPACE}"', f'"{space}"'), (f'"uid":"{UID}', f'"uid":"{number:05}-')]
-        bytewise = [(before.encode(), after.encode()) for before, after in changes]
-        bytewise.append((b'controller-uid":"' + UID.encode(), f'controller-uid":"{number:05}-'.encode()))
-        for plural, one in originals:
+def copy(store: Store, count: int, variants: int = 1) -> None:
+    """Copy the services that there are, and all that is their own, until there are `count`."""
+    stored = [(plural, one) for plural, one in store.all() if plural != "events"]
+    originals = [[(plural, one) for plural, one in stored if own_name(n) in one.name] for n in range(variants)]
+    for number in range(variants, count):
+        before = number % variants
+        space = f"scale-{number // PER_NAMESPACE:03}"
+        old, new = own_name(before), own_name(number)
+        texts = [(old, new), (NAMESPACE, space), (f'uid":"{before:05}-', f'uid":"{number:05}-')]
+        changes = [(one.encode(), other.encode()) for one, other in texts]
+        for plural, one in originals[before]:
             whole, partial = one.whole, one.partial
-            for before, after in bytewise:
-                whole, partial = whole.replace(before, after), partial.replace(before, after)
-            own = one.name.replace(NAME, name)
-            store.put_stored(plural, Stored(space, own, one.service.replace(NAME, name), whole, partial))
+            for text, other in changes:
+                whole, partial = whole.replace(text, other), partial.replace(text, other)
+            name, service = one.name.replace(old, new), one.service.replace(old, new)
+            store.put_stored(plural, Stored(space, name, service, whole, partial))
     store.forget_history()
+    uids = {json.loads(one.partial)["metadata"]["uid"] for plural, one in store.all() if plural != "events"}
+    assert len(uids) == sum(1 for plural, _ in store.all() if plural != "events"), "copies of their own"
+
+
+def own_name(number: int) -> str:
+    """Of a service."""
+    return f"svc-{number:05}"
 
 
 async def until(what: str, seconds: float, operator: Operator, check: Callable[[], Awaitable[bool]]) -> float:
@@ -178,21 +189,30 @@ async def until(what: str, seconds: float, operator: Operator, check: Callable[[
     return float("nan")
 
 
-async def settle_one(server: FakeApiServer, operator: Operator) -> None:
-    """Have the operator bring up the service that is copied."""
-    server.store.put(PLURAL, dict(SERVICE))
+async def settle(server: FakeApiServer, operator: Operator) -> None:
+    """Have the operator bring up the services that are copied."""
+    for number in range(VARIANTS):
+        server.store.put(PLURAL, service(number))
     await operator.start()
 
-    async def is_ready() -> bool:
-        service = server.store.get(PLURAL, NAMESPACE, NAME) or {}
-        conditions = service.get("status", {}).get("conditions", [])
-        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    async def are_ready() -> bool:
+        found = [server.store.get(PLURAL, NAMESPACE, own_name(number)) or {} for number in range(VARIANTS)]
+        conditions = [each.get("status", {}).get("conditions", []) for each in found]
+        return all(any(c["type"] == "Ready" and c["status"] == "True" for c in each) for each in conditions)
 
-    await until("a service to be Ready", 60, operator, is_ready)
-    await asyncio.sleep(3)  # for the Event that says so
-    if not await is_ready():
+    await until("services to be Ready", 60, operator, are_ready)
+    await asyncio.sleep(3)  # for the Events that say so
+    if not await are_ready():
         raise SystemExit(operator.log()[-3000:])
     await operator.stop()
+
+
+def service(number: int) -> dict[str, Any]:
+    """One that asks for another revision than those before."""
+    meta = {**SERVICE["metadata"], "name": own_name(number), "uid": f"{number:05}-service"}
+    speculation = {**SERVICE["spec"]["speculation"], "maxDraftLen": 1 + number % 8}
+    changes = {"speculation": speculation, "serving": {"maxBatchSize": 1 + number // 8}}
+    return {**SERVICE, "metadata": meta, "spec": {**SERVICE["spec"], **changes}}
 
 
 @dataclass
@@ -247,7 +267,7 @@ def steadiness(operator: Operator, count: int) -> Callable[[], Awaitable[bool]]:
 
 async def measure(server: FakeApiServer, operator: Operator, count: int, limit: float, idle: float) -> Row:
     """Start the operator with `count` services, wait until it is steady, and let it idle."""
-    copy(server.store, count)
+    copy(server.store, count, VARIANTS)
     server.requests.clear()
     await operator.start()
     steady = await until(f"{count} services to be reconciled", limit, operator, steadiness(operator, count))
@@ -282,7 +302,7 @@ async def run(counts: list[int], limit: float, idle: float, keep_log: Path | Non
         with tempfile.TemporaryDirectory() as folder:
             operator = Operator(server, Path(folder))
             try:
-                await settle_one(server, operator)
+                await settle(server, operator)
                 rows.append(await measure(server, operator, count, limit, idle))
             finally:
                 await operator.stop()

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from typing import Any
 
 from tandem import names
@@ -9,6 +10,8 @@ from tandem.names import FIELD_MANAGER
 
 from .store import BY_PLURAL, Object, Store
 
+NUMBER = re.compile(r"^svc-(\d{5})")
+"""A service's, by which the UIDs of all that is its own begin: those of copies differ."""
 NOW = "2026-01-01T00:00:00Z"
 OWNED = ("labels", "annotations", "ownerReferences")
 VERDICT = json.dumps(
@@ -59,7 +62,8 @@ def apply(store: Store, plural: str, manifest: Object, subresource: str = "") ->
 
 def _new(store: Store, plural: str, meta: Object) -> Object:
     kind = BY_PLURAL[plural]
-    uid = f"{meta['name'][-5:]}-{store.version:08}-aaaa-bbbb-cccccccccccc"
+    number = NUMBER.search(meta["name"])
+    uid = f"{number[1] if number else 'none'}-{store.version:08}-aaaa-bbbb-cccccccccccc"
     own = {"name": meta["name"], "namespace": meta["namespace"], "uid": uid}
     return {
         "apiVersion": kind.api_version,
