@@ -4,6 +4,7 @@ It reads everything it needs at each call, so that a lost, late or doubled event
 half-way all come to the same end.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -67,6 +68,8 @@ class Reconciler:
         self._settings = settings
         self._leadership = leadership
         self._reports = reports
+        self._turn = asyncio.Lock()
+        """To decide and plan, milliseconds of computing: between two services all else has its turn."""
 
     async def reconcile(self, key: Key) -> Next:
         """Do what there is to do for one service; nothing when all is as it should be.
@@ -85,20 +88,27 @@ class Reconciler:
             log.error("%s cannot be read, apply it again to see why: %s", key, error)
             return Next.EVENT
         observed = await self._with_claim(service, observed)
-        decision = decide(service, self._settings, observed)
+        async with self._turn:
+            decision = decide(service, self._settings, observed)
+            actions = plan(decision, observed, self._settings, matches)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if cannot_decide(decision, observed):
             missing = rights(missing_rights(decision, observed))
             await self._write_status(service, observed, held(service, observed, missing, now))
             # Of the kinds that are watched, `tandem.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
-        return await self._bring_about(service, observed, decision, now)
+        return await self._bring_about(service, observed, decision, actions, now)
 
     async def _bring_about(
-        self, service: SpeculativeInferenceService, observed: Observed, decision: Decision, now: str
+        self,
+        service: SpeculativeInferenceService,
+        observed: Observed,
+        decision: Decision,
+        actions: Sequence[Action],
+        now: str,
     ) -> Next:
         missing = missing_rights(decision, observed)
-        refused = await self._execute(plan(decision, observed, self._settings, matches))
+        refused = await self._execute(actions)
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
         missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
         unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)

@@ -37,10 +37,10 @@ class Cluster:
         self.settings = settings.model_copy(update={"lease": LeaseSettings(enabled=False), "resync_seconds": 1})
         leadership = Leadership(api, self.settings.lease, "default", "me")
         reports = ReportReader(ReportsSettings(), lambda *_: None)
-        self._reconciler = Reconciler(api, self.settings, leadership, reports)
+        self.reconciler = Reconciler(api, self.settings, leadership, reports)
 
     async def reconcile(self) -> Next:
-        return await self._reconciler.reconcile(KEY)
+        return await self.reconciler.reconcile(KEY)
 
     async def bring_up(self) -> None:
         self.server.store.put(PLURAL, {**SERVICE, "metadata": dict(SERVICE["metadata"])})

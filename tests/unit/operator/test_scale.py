@@ -1,12 +1,17 @@
 """The rules by which thousands of services settle, on a few: `tests/bench/scale` measures them on thousands."""
 
 import asyncio
+import time
+from typing import Any
 
+import pytest
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from bench.scale.__main__ import copy, total
+from bench.scale.__main__ import NAMESPACE, copy, own_name, total
+from tandem.decide import Decision, decide
 from tandem.operator import Operator
+from tandem.reconcile import Key, Next
 
 from .test_rights import Cluster, cluster
 
@@ -54,3 +59,29 @@ async def test_lists_of_children_are_of_their_metadata_alone(cluster: Cluster) -
     await asyncio.wait([task])
     whole = {plural for plural, partial in asked if not partial}
     assert whole == {"speculativeinferenceservices", "horizontalpodautoscalers", "scaledobjects"}
+
+
+async def test_services_that_are_decided_at_once_leave_the_loop_its_turns(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All workers hear from the API server at about the same time: one after the other they would block for long."""
+    await cluster.bring_up()
+    copy(cluster.server.store, SERVICES)
+    seconds, lags = 0.1, list[float]()
+
+    def slow(*arguments: Any) -> Decision:
+        time.sleep(seconds)
+        return decide(*arguments)
+
+    async def sample() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0)
+            lags.append(time.monotonic() - began)
+
+    monkeypatch.setattr("tandem.reconcile.decide", slow)
+    sampler = asyncio.create_task(sample())
+    keys = [Key(NAMESPACE, own_name(number)) for number in range(SERVICES)]
+    assert set(await asyncio.gather(*map(cluster.reconciler.reconcile, keys))) == {Next.EVENT}
+    sampler.cancel()
+    assert max(lags) < SERVICES * seconds / 2
