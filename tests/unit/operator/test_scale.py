@@ -9,7 +9,10 @@ from aiohttp import web
 from prometheus_client import generate_latest
 
 from bench.scale.__main__ import NAMESPACE, copy, own_name, total
+from tandem.cluster.client import Api
+from tandem.cluster.observe import observe
 from tandem.decide import Decision, decide
+from tandem.observed import Observed
 from tandem.operator import Operator
 from tandem.reconcile import Key, Next
 
@@ -67,7 +70,12 @@ async def test_services_that_are_decided_at_once_leave_the_loop_its_turns(
     """All workers hear from the API server at about the same time: one after the other they would block for long."""
     await cluster.bring_up()
     copy(cluster.server.store, SERVICES)
-    seconds, lags = 0.1, list[float]()
+    seconds, lags, answers = 0.1, list[float](), asyncio.Event()
+
+    async def observed(api: Api, *key: str) -> Observed | None:
+        found = await observe(api, *key)
+        await answers.wait()
+        return found
 
     def slow(*arguments: Any) -> Decision:
         time.sleep(seconds)
@@ -80,8 +88,12 @@ async def test_services_that_are_decided_at_once_leave_the_loop_its_turns(
             lags.append(time.monotonic() - began)
 
     monkeypatch.setattr("tandem.reconcile.decide", slow)
-    sampler = asyncio.create_task(sample())
+    monkeypatch.setattr("tandem.reconcile.observe", observed)
     keys = [Key(NAMESPACE, own_name(number)) for number in range(SERVICES)]
-    assert set(await asyncio.gather(*map(cluster.reconciler.reconcile, keys))) == {Next.EVENT}
+    done = asyncio.gather(*map(cluster.reconciler.reconcile, keys))
+    await asyncio.sleep(3)
+    sampler = asyncio.create_task(sample())
+    answers.set()
+    assert set(await done) == {Next.EVENT}
     sampler.cancel()
     assert max(lags) < SERVICES * seconds / 2
