@@ -91,6 +91,7 @@ class Reconciler:
         async with self._turn:
             decision = decide(service, self._settings, observed)
             actions = plan(decision, observed, self._settings, matches)
+            await asyncio.sleep(0)  # before the next one
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if cannot_decide(decision, observed):
             missing = rights(missing_rights(decision, observed))
