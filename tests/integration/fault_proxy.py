@@ -88,9 +88,9 @@ class FaultProxy:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in DROPPED}
         self._open.append(request)
         try:
-            async with self._session.request(
-                request.method, f"{self._upstream}{request.rel_url}", headers=headers, data=await request.read()
-            ) as answer:
+            body = await request.read() or None  # of none aiohttp would name a type of content
+            url = f"{self._upstream}{request.rel_url}"
+            async with self._session.request(request.method, url, headers=headers, data=body) as answer:
                 passed = {n: v for n, v in answer.headers.items() if n.lower() not in DROPPED[:3]}
                 response = web.StreamResponse(status=answer.status, headers=passed)
                 await response.prepare(request)
