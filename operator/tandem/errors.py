@@ -21,6 +21,10 @@ class AlreadyExists(Transient):
     """An object of that name is there: made by an earlier try, or by somebody else."""
 
 
+class Expired(Transient):
+    """What was asked for is of a version that the API server keeps no more: list anew."""
+
+
 class NotLeader(Transient):
     """This process lost, or never had, the right to write."""
 
@@ -34,6 +38,22 @@ class Refused(TandemError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Forbidden(Refused):
+    """A right is missing. Others may be there: nothing but what needs this one stops."""
+
+    reason = "RightMissing"
+
+    def __init__(self, user: str, verb: str, resource: str, group: str, namespace: str | None) -> None:
+        self.verb = verb
+        self.resource = f"{resource}.{group}" if group else resource
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        super().__init__(
+            403,
+            f"{user} may not {verb} {self.resource} {where}: run helm upgrade, which renews the rights of Tandem's"
+            " chart, or grant it by RBAC",
+        )
 
 
 class KindMissing(Refused):

@@ -1,9 +1,9 @@
-"""kopf: events in, keys out. Nothing is decided, written or remembered here.
+"""kopf: events of services in, keys out. Nothing is decided, written or remembered here.
 
 kopf runs in a thread and an event loop of its own (`EventSource`), because it ends, or falls silent, when its
 watches fail (API errors 403, 404 and 410 end the whole operator), and because on its way out it cancels every
 task of the loop that it lives in. Here that cannot matter: it is started again, and `tandem.resync` compares
-what it said with what the API server lists.
+what it reported with what the API server lists. Children are watched by `tandem.watches`.
 """
 
 import asyncio
@@ -14,32 +14,21 @@ import logging
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import kopf
 from kopf._cogs.structs.references import Insights  # an argument of kopf.operator(), exported nowhere else
 
-from tandem import names
-from tandem.cluster.kinds import (
-    CHILDREN,
-    HORIZONTAL_POD_AUTOSCALER,
-    OPTIONAL,
-    POD,
-    SCALED_OBJECT,
-    SERVICES_KIND,
-    WATCHED,
-    Kind,
-)
-from tandem.digest import digest
+from tandem.cluster.kinds import SERVICES_KIND
 from tandem.reconcile import Key
+from tandem.watches import Sighting, sight
 
 log = logging.getLogger(__name__)
 
-Seen = dict[tuple[str, str], tuple[str, Key | None]]
-"""(kind, uid) to the resourceVersion of the last event, and the key of the service concerned."""
-Said = dict[tuple[str, str], str]
-"""(kind, uid) of autoscalers to the digest of what we act on."""
+LIST_SILENT_SECONDS = 30.0
+"""kopf does not report the end of its list: it has ended when a change was reported, or nothing for so long."""
 
 
 class Backoffs:
@@ -51,10 +40,13 @@ class Backoffs:
 
 
 class EventSource:
-    """Watches our kind and its children, and calls `on_event` with the key of the service concerned.
+    """Watches services, and calls `on_event` with their keys.
 
-    Make and use it in the event loop that is to be told; `on_event` is called there.
+    Make and use it in one event loop; `on_event` is called there.
     """
+
+    kind = SERVICES_KIND
+    namespace: str | None = None
 
     def __init__(self, on_event: Callable[[Key], None]) -> None:
         self._on_event = on_event
@@ -63,12 +55,13 @@ class EventSource:
         self._ended = asyncio.Event()
         self._ended.set()
         self._insights = Insights()
-        self._kinds: tuple[Kind, ...] = WATCHED
         self.scopes: Sequence[str | None] = ()
         """Namespaces that are watched; None stands for all."""
-        self.seen: Seen = {}
+        self.seen: dict[str, Sighting] = {}
         """Written by kopf's thread alone; reading one entry from another is atomic."""
-        self._said: Said = {}
+        self.heard_at = 0.0
+        """Monotonic time of the last event, or of the start."""
+        self._streams = False
 
     @property
     def alive(self) -> bool:
@@ -77,21 +70,33 @@ class EventSource:
 
     @property
     def watching(self) -> bool:
-        """Whether kopf logged in, found every kind that is watched, and has started their watches."""
+        """Whether kopf logged in, found services among the kinds, and has started their watches."""
         found = {resource.plural for resource in self._insights.watched_resources}
-        return self.alive and found >= {kind.plural for kind in self._kinds}
+        return self.alive and SERVICES_KIND.plural in found
 
-    async def run(self, scopes: Sequence[str | None], optional: Sequence[Kind] = ()) -> None:
-        """Start kopf's thread for `scopes`, and return when it ended or was given up by `stop()`.
+    @property
+    def lists(self) -> bool:
+        """Whether kopf is on its way to the end of its first list, as far as can be told."""
+        silent = time.monotonic() - self.heard_at >= LIST_SILENT_SECONDS
+        return self.alive and not (self._streams or silent)
 
-        `optional`: kinds to watch beside those that every cluster has; kopf ends where one is missing.
-        """
-        self.seen, self._said = {}, {}
-        self._kinds, self.scopes = (*WATCHED, *optional), scopes
+    @property
+    def follows(self) -> bool:
+        """Whether the first list has ended and the watch goes on."""
+        return self.watching and not self.lists
+
+    async def run(self, scopes: Sequence[str | None]) -> None:
+        """Start kopf's thread for `scopes`, and return when it ended or was given up by `stop()`."""
+        self.seen, self.scopes = {}, scopes
+        self.heard_at, self._streams = time.monotonic(), False
         self._stop, self._ended, self._insights = threading.Event(), asyncio.Event(), Insights()
-        arguments = (self._stop, self._ended, (self.seen, self._said), self._insights)
+        arguments = (self._stop, self._ended, self.seen, self._insights)
         threading.Thread(target=self._run, args=arguments, name="kopf", daemon=True).start()
         await self._ended.wait()
+
+    async def restart(self) -> None:
+        """Have kopf end; whoever runs it starts it again."""
+        await self.stop()
 
     async def stop(self, timeout_seconds: float = 10) -> None:
         """Ask kopf to end and wait for it; one that does not is left behind, its events ignored."""
@@ -102,11 +107,13 @@ class EventSource:
             log.error("kopf does not end: its thread is left behind")
             self._ended.set()
 
-    def _run(self, stop: threading.Event, ended: asyncio.Event, told: tuple[Seen, Said], insights: Insights) -> None:
+    def _run(
+        self, stop: threading.Event, ended: asyncio.Event, seen: dict[str, Sighting], insights: Insights
+    ) -> None:
         try:
             asyncio.run(
                 kopf.operator(
-                    registry=self._registry(stop, *told),
+                    registry=self._registry(stop, seen),
                     settings=_settings(),
                     insights=insights,
                     clusterwide=None in self.scopes,
@@ -121,56 +128,30 @@ class EventSource:
             with contextlib.suppress(RuntimeError):  # the operator's loop may be closed already
                 self._loop.call_soon_threadsafe(ended.set)
 
-    def _registry(self, stop: threading.Event, seen: Seen, said: Said) -> kopf.OperatorRegistry:
+    def _registry(self, stop: threading.Event, seen: dict[str, Sighting]) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(_login)
 
-        def handler(kind: Kind) -> Callable[..., Any]:
-            async def on_event(event: kopf.RawEvent, **_: Any) -> None:
-                if stop.is_set():
-                    return
-                if key := note(seen, said, kind, event):
-                    self._loop.call_soon_threadsafe(self._on_event, key)
+        async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+            if stop.is_set():
+                return
+            key = note(seen, event)
+            self.heard_at, self._streams = time.monotonic(), self._streams or event["type"] is not None
+            self._loop.call_soon_threadsafe(self._on_event, key)
 
-            on_event.__name__ = f"on_{kind.plural}"
-            return on_event
-
-        for kind in self._kinds:
-            kopf.on.event(*kind.group_version, kind.plural, registry=registry)(handler(kind))
+        kopf.on.event(*SERVICES_KIND.group_version, SERVICES_KIND.plural, registry=registry)(on_event)
         return registry
 
 
-def note(seen: Seen, said: Said, kind: Kind, event: Mapping[str, Any]) -> Key | None:
-    """Remember an event in `seen` and `said`; the key of the service concerned, None when there is none.
-
-    Autoscalers write the figure that they read into their status, every 15 s: that alone concerns nobody.
-    """
-    meta = event["object"]["metadata"]
-    entry = (kind.kind, str(meta["uid"]))
+def note(seen: dict[str, Sighting], event: Mapping[str, Any]) -> Key:
+    """Remember an event in `seen`; the key of the service concerned."""
+    uid, sighting = str(event["object"]["metadata"]["uid"]), sight(SERVICES_KIND, event["object"])
     if event["type"] == "DELETED":
-        seen.pop(entry, None)
-        said.pop(entry, None)
-        return service_key(kind, meta)
-    seen[entry] = str(meta["resourceVersion"]), service_key(kind, meta)
-    if kind in (HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT):
-        before, said[entry] = said.get(entry), _said(event["object"])
-        if before == said[entry]:
-            return None
-    return service_key(kind, meta)
-
-
-def _said(autoscaler: Mapping[str, Any]) -> str:
-    """Digest of an autoscaler's spec, its owner and labels, and how its conditions stand."""
-    meta, status = autoscaler["metadata"], autoscaler.get("status", {})
-    stands = [[c.get(field) for field in ("type", "status", "reason")] for c in status.get("conditions", [])]
-    ours = [meta.get(field) for field in ("labels", "ownerReferences", "deletionTimestamp")]
-    return digest({"spec": autoscaler.get("spec"), "metadata": ours, "conditions": stands})
-
-
-def service_key(kind: Kind, meta: Mapping[str, Any]) -> Key | None:
-    """Key of the service that an object is, or belongs to; None when it belongs to none."""
-    name = meta["name"] if kind is SERVICES_KIND else meta.get("labels", {}).get(names.LABEL_SERVICE)
-    return Key(meta["namespace"], name) if name else None
+        seen.pop(uid, None)
+    else:
+        seen[uid] = sighting
+    assert sighting.key  # every service has one
+    return sighting.key
 
 
 def _settings() -> kopf.OperatorSettings:
@@ -182,9 +163,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = Backoffs()
     settings.watching.connect_timeout = 10
     settings.watching.server_timeout = 290
-    settings.watching.chunk_size = 500
-    for kind in (*CHILDREN, *OPTIONAL, POD):
-        settings.watching.label_selectors[(*kind.group_version, kind.plural)] = names.watch_selector()
+    settings.watching.chunk_size = 100  # whole services, of up to 20 KB each
+    settings.queueing.idle_timeout = 1.0  # for which each that was seen keeps a task, and its whole object
     return settings
 
 

@@ -61,14 +61,15 @@ class Health:
         now = time.monotonic()
         if now - (self.api.answered_at or self.started_at) > API_SILENT_SECONDS:
             return ""
-        stuck = now - (self.resync.compared_at or self.started_at)
+        stuck = now - (self.resync.moved_at or self.started_at)
         if stuck > 3 * self.resync_seconds + 60 and not self.resync.problem:
             return f"no comparison of the watches for {stuck:.0f} s"
         return ""
 
     def ready(self) -> str:
-        """Whether it is the one that writes."""
-        return f"ok: {'leader' if self.leadership.acquired.is_set() else 'standby'}"
+        """Whether it is the one that writes, and what it may not do."""
+        role = f"ok: {'leader' if self.leadership.acquired.is_set() else 'standby'}"
+        return f"{role}, but {self.resync.forbidden}" if self.resync.forbidden else role
 
 
 async def serve(health: Probes, host: str, port: int) -> Listener:

@@ -39,8 +39,18 @@ async def kubectl(*arguments: str, otherwise: str = "", stdin: str = "") -> str:
 
 async def get(*arguments: str, otherwise: str = "") -> dict[str, Any]:
     """What `kubectl get <arguments>` finds. Raises ClusterError."""
-    text = await kubectl("get", *arguments, "--output=json", "--request-timeout=15s", otherwise=otherwise)
-    found: dict[str, Any] = json.loads(text)
+    return parsed(await kubectl("get", *arguments, "--output=json", "--request-timeout=15s", otherwise=otherwise))
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The JSON object that kubectl wrote. Raises ClusterError: it is none, such as a proxy's login page."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        beginning = " ".join(text[:120].split())
+        raise ClusterError(f"what answers is no Kubernetes API server, but perhaps a proxy before it: {beginning!r}")
     return found
 
 

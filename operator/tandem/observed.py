@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tandem import names
+from tandem.errors import Forbidden
 from tandem.termination import engine_failure
 
 MOST_LAST_WORDS = 600
@@ -33,6 +34,8 @@ class Observed:
     """The PersistentVolumeClaim of models and engines; nobody's child."""
     progress: Mapping[str, str] = field(default_factory=dict)
     """What pods that download said of their progress, by pod."""
+    unread: Mapping[str, Forbidden] = field(default_factory=dict)
+    """Kinds that may not be read, and why: nothing is known of theirs."""
 
     def children(self) -> list[Object]:
         """All that Tandem applies or deletes: everything but pods."""

@@ -6,11 +6,12 @@ and Kubernetes starts it again.
 
 import asyncio
 import logging
+import random
 import time
 
 from tandem import metrics
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import OPTIONAL, SERVICES_KIND, Kind
+from tandem.cluster.kinds import SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.reports import ReportReader
 from tandem.errors import Refused, Transient
@@ -18,15 +19,20 @@ from tandem.handlers import EventSource
 from tandem.health import Health, serve
 from tandem.identity import identity
 from tandem.reconcile import Key, Next, Reconciler
-from tandem.resync import Resync, list_known, listable
+from tandem.resync import Restarts, Resync, listable
 from tandem.settings import Settings
+from tandem.watches import ChildWatches
 from tandem.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 AFTER_SECONDS = {Next.SOON: 15.0, Next.LATER: 30.0}
 """When to look again at what tells no events."""
-RESTART_SECONDS, CRD_POLL_SECONDS = 2.0, 2.0
+RESTART_SECONDS, LAST_RESTART_SECONDS, CRD_POLL_SECONDS = 1.0, 60.0, 2.0
+COMPARED_SHARE = 0.1
+"""Share of the time that comparisons may take: where services are many they come more rarely, at twice the settings'
+interval at most."""
+SAMPLE_SECONDS = 0.1
 
 
 class Operator:
@@ -40,7 +46,9 @@ class Operator:
         self._reports = ReportReader(settings.reports, lambda *key: self._queue.add(Key(*key)))
         self._reconciler = Reconciler(api, settings, self._leadership, self._reports)
         self._source = EventSource(self._queue.add)
-        self._resync = Resync(api, self._source, settings.scopes)
+        self._children = ChildWatches(api, settings.scopes, self._queue.add)
+        self._resync = Resync(api, self._source, self._children.all, settings.scopes)
+        self._restarts = Restarts()
 
     async def run(self, host: str, port: int) -> None:
         """Run until cancelled."""
@@ -57,10 +65,13 @@ class Operator:
         metrics.LEADER.set_function(lambda: float(self._leadership.acquired.is_set()))
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(_sample_lag())
                 group.create_task(self._leadership.run())
+                group.create_task(self._children.run())
+                group.create_task(self._reports.run())
+                await self._children.first_lists()
                 group.create_task(self._watch())
                 group.create_task(self._compare())
-                group.create_task(self._reports.run())
                 for _ in range(self._settings.workers):
                     group.create_task(self._queue.work(self._handle))
         finally:
@@ -92,40 +103,52 @@ class Operator:
         metrics.RECONCILE_SECONDS.labels(result).observe(time.monotonic() - started)
 
     async def _watch(self) -> None:
-        """Keep the event source running: wait for our CRD, start it, start it again when it ends."""
+        """Keep the watch of services running: wait for our CRD, start it, start it again when it ends."""
+        delay = RESTART_SECONDS
         while True:
-            await self._source.run(*await self._wait_for_crd())
-            log.warning("the watches ended: starting them again in %.0f s", RESTART_SECONDS)
+            scopes, began = await self._wait_for_crd(), time.monotonic()
+            await self._source.run(scopes)
             metrics.WATCH_RESTARTS.inc()
-            await asyncio.sleep(RESTART_SECONDS)
+            delay = RESTART_SECONDS if time.monotonic() - began > LAST_RESTART_SECONDS else delay
+            log.warning("the watch of services ended: starting it again in %.0f s", delay)
+            await asyncio.sleep(delay * random.uniform(0.75, 1.25))
+            delay = min(2 * delay, LAST_RESTART_SECONDS)
 
-    async def _wait_for_crd(self) -> tuple[list[str | None], list[Kind]]:
-        """Returns the scopes that can be watched, and the optional kinds that this cluster has."""
+    async def _wait_for_crd(self) -> list[str | None]:
+        """Returns the scopes that can be watched."""
         said = ""
         while True:
             try:
-                scopes = await listable(self._api, self._settings.scopes)
-                optional = [kind for kind in OPTIONAL if await list_known(self._api, kind, scopes[0]) is not None]
+                return await listable(self._api, self._settings.scopes)
             except (Transient, Refused) as error:
                 if str(error) != said:
                     log.warning("cannot list %s yet: %s", SERVICES_KIND.plural, error)
                     said = str(error)
                 await asyncio.sleep(CRD_POLL_SECONDS)
-            else:
-                return scopes, optional
 
     async def _compare(self) -> None:
-        """Compare soon after the start, then at the settings' interval, sooner while something is untold."""
+        """Compare soon after the start, then at the settings' interval, sooner while something is missed."""
         delay = 2.0
         while True:
             await asyncio.sleep(delay)
             keys, dead = await self._resync.compare()
             for key in keys:
                 self._queue.add(key)
-            if dead:
-                log.error("a watch is dead: twice in a row it was missing or silent; starting the watches again")
-                await self._source.stop()
-            soon = keys or self._resync.blind
-            delay = min(10.0, self._settings.resync_seconds) if soon else self._settings.resync_seconds
+            for picture in dead:
+                if self._restarts.allowed((picture.kind, picture.namespace), time.monotonic()):
+                    log.error("the watch of %s is dead: starting it again", picture.kind.plural)
+                    await picture.restart()
+            delay = self._settings.resync_seconds
+            if keys or self._resync.blind:
+                delay = min(10.0, delay)
             if self._resync.problem:
                 delay = min(5.0, delay)
+            delay = max(delay, min(self._resync.took / COMPARED_SHARE, 2 * self._settings.resync_seconds))
+
+
+async def _sample_lag() -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + SAMPLE_SECONDS
+        await asyncio.sleep(SAMPLE_SECONDS)
+        metrics.LOOP_LAG_SECONDS.observe(max(0.0, loop.time() - due))

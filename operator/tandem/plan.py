@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tandem import names
 from tandem.decide import Decision, Step, newest_first, records
+from tandem.errors import Forbidden
 from tandem.observed import Object, Observed, label, pod_ready
 from tandem.render import render
 from tandem.settings import Settings
@@ -38,6 +39,24 @@ Matches = Callable[[Object, Object], bool]
 """Whether a manifest and a live object agree in all that we own; see `tandem.cluster.apply`."""
 
 
+DECISIVE = ("ConfigMap", "Deployment", "Job", "PersistentVolumeClaim", "Pod")
+"""Kinds by which a service's way is decided: without a look at them it would begin anew."""
+AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
+
+
+def cannot_decide(decision: Decision, observed: Observed) -> bool:
+    """Whether something may not be read that has a say in what to do: then nothing is done."""
+    groups = {child["kind"] for child in decision.children} & {"LeaderWorkerSet"}
+    return not observed.unread.keys().isdisjoint({*DECISIVE, *groups})
+
+
+def missing_rights(decision: Decision, observed: Observed) -> list[Forbidden]:
+    """Why kinds may not be read that this service has a use for."""
+    wanted = {*DECISIVE, *(child["kind"] for child in decision.children)}
+    wanted |= {*AUTOSCALERS} if decision.autoscaler else set()
+    return [why for kind, why in sorted(observed.unread.items()) if kind in wanted]
+
+
 def plan(decision: Decision, observed: Observed, settings: Settings, matches: Matches) -> list[Action]:
     """The requests that make `observed` what `decision` wants; empty when it is."""
     applies = [action for child in decision.children if (action := _apply(child, observed, matches))]
@@ -51,9 +70,9 @@ def autoscaling(decision: Decision, observed: Observed, matches: Matches) -> lis
 
     What is not wanted goes before its successor comes: two would fight over the replicas, and KEDA's webhook refuses
     to be the second. Replicas stay as they are throughout. Of a spec that is refused nothing is taken, and what is
-    there stays.
+    there stays. So it is while one of the two kinds may not be read.
     """
-    if decision.refusal:
+    if decision.refusal or not observed.unread.keys().isdisjoint(AUTOSCALERS):
         return []
     wanted = decision.autoscaler
     kept = (wanted["kind"], wanted["metadata"]["name"]) if wanted else None

@@ -4,6 +4,7 @@ It reads everything it needs at each call, so that a lost, late or doubled event
 half-way all come to the same end.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,15 +25,15 @@ from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.cluster.reports import ReportReader
-from tandem.decide import decide
+from tandem.decide import Decision, decide
 from tandem.engine_health import engine_health, failures, shows_failure
-from tandem.errors import Refused
+from tandem.errors import Forbidden, Refused
 from tandem.news import load
 from tandem.observed import Observed
-from tandem.plan import Action, autoscaling, plan
+from tandem.plan import AUTOSCALERS, Action, autoscaling, cannot_decide, missing_rights, plan
 from tandem.settings import Settings
-from tandem.status import rolls_out, status
-from tandem.verdicts import verdicts
+from tandem.status import held, rolls_out, status
+from tandem.verdicts import rights, verdicts
 from tandem.volumes import claim_name, uses_cache
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class Reconciler:
         self._leadership = leadership
         self._reports = reports
         self._failure_events = FailureEvents(api, leadership)
+        self._turn = asyncio.Lock()
+        """To decide and plan, milliseconds of computing: between two services all else has its turn."""
 
     async def reconcile(self, key: Key) -> Next:
         """Do what there is to do for one service; nothing when all is as it should be.
@@ -88,40 +91,64 @@ class Reconciler:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
             log.error("%s cannot be read, apply it again to see why: %s", key, error)
             return Next.EVENT
-        if claim := self._claim(service):
-            observed = replace(observed, cache=await self._api.get(CACHE_CLAIM, key.namespace, claim))
-        decision = decide(service, self._settings, observed)
-        refused = await self._execute(plan(decision, observed, self._settings, matches))
-        scaling_refused = await self._execute(autoscaling(decision, observed, matches))
-        news = self._reports.news(*key, service.uid)
-        measured = benchmark(service, observed, load(news))
+        observed = await self._with_claim(service, observed)
+        async with self._turn:
+            decision = decide(service, self._settings, observed)
+            actions = plan(decision, observed, self._settings, matches)
+            await asyncio.sleep(0)  # before the next one
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if cannot_decide(decision, observed):
+            missing = rights(missing_rights(decision, observed))
+            await self._write_status(service, observed, held(service, observed, missing, now))
+            # Of the kinds that are watched, `tandem.resync` sees when they may be read again.
+            return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
+        return await self._bring_about(service, observed, decision, actions, now)
+
+    async def _bring_about(
+        self,
+        service: SpeculativeInferenceService,
+        observed: Observed,
+        decision: Decision,
+        actions: Sequence[Action],
+        now: str,
+    ) -> Next:
+        missing = missing_rights(decision, observed)
+        refused = await self._execute(actions)
+        scaling_refused = await self._execute(autoscaling(decision, observed, matches))
+        missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
+        unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
+        news = self._reports.news(service.namespace, service.name, service.uid)
+        measured = benchmark(service, observed, load(news))
+        beside = verdicts(service, decision, observed, news, next(iter((*scaling_refused, *unseen)), None), measured)
         failed = failures(observed)
-        beside = verdicts(service, decision, observed, news, scaling_refused, measured)
-        beside += engine_health(service, failed, now)
-        shown = status(service, decision, observed, refused, now, news, beside, measured)
+        beside += [*rights(missing), *engine_health(service, failed, now)]
+        shown = status(service, decision, observed, next(iter(refused), None), now, news, beside, measured)
         await self._write_status(service, observed, shown)
         await self._failure_events.record(service, failed, now)
         if refused or scaling_refused:
             return Next.RETRY
         if observed.progress:
             return Next.SOON
-        waits = rolls_out(shown) or shows_failure(shown) or _claim_changes(claim, observed)
+        waits = rolls_out(shown) or shows_failure(shown) or _claim_changes(self._claim(service), observed)
         return Next.LATER if waits else Next.EVENT
+
+    async def _with_claim(self, service: SpeculativeInferenceService, observed: Observed) -> Observed:
+        claim = self._claim(service)
+        if not claim:
+            return observed
+        try:
+            return replace(observed, cache=await self._api.get(CACHE_CLAIM, service.namespace, claim))
+        except Forbidden as error:
+            return replace(observed, unread={**observed.unread, CACHE_CLAIM.kind: error})
 
     def _claim(self, service: SpeculativeInferenceService) -> str | None:
         """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""
         profile = self._settings.profile(service.spec.runtime.profile)
         return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else None
 
-    async def _execute(self, actions: Sequence[Action]) -> Refused | None:
-        """Carry out a plan; what the API server said no to, None when it did not."""
-        try:
-            await execute(self._api, actions, self._leadership.check)
-        except Refused as error:
-            log.warning("%s", error)
-            return error
-        return None
+    async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
+        """Carry out a plan; what the API server said no to."""
+        return await execute(self._api, actions, self._leadership.check)
 
     async def _write_status(
         self, service: SpeculativeInferenceService, observed: Observed, wanted: dict[str, Any]

@@ -97,6 +97,21 @@ def status(
     }
 
 
+def held(
+    service: SpeculativeInferenceService, observed: Observed, missing: Sequence[Finding], now: str
+) -> dict[str, Any]:
+    """The status of a service of which what matters may not be read: as it was, but for what is `missing`."""
+    stalled = [Finding("Stalled", "True", found.reason, found.message) for found in missing]
+    gone = {"Reconciling", *(found.type for found in (*missing, *stalled))}
+    before = observed.service.get("status", {})
+    stays = [condition for condition in before.get("conditions", []) if condition["type"] not in gone]
+    return {
+        **before,
+        "observedGeneration": service.generation,
+        "conditions": [*stays, *(_condition(service, finding, now) for finding in (*stalled, *missing))],
+    }
+
+
 def _figures(service: SpeculativeInferenceService, news: News | None, benchmark: Benchmark | None) -> dict[str, Any]:
     """What was speculated and decided: the newest that is told, unless what stands there says the same."""
     report = news.report if news else None

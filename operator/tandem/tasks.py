@@ -202,7 +202,7 @@ def _to_try_again(check: Check, job: str) -> Check:
 def _parse(text: str, name: str) -> Outcome:
     try:
         message = _Message.model_validate(json.loads(text))
-    except (json.JSONDecodeError, ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         detail = f"{name} gave no verdict that this operator can read ({error}): delete it to try again"
         return Outcome(Stage.BROKEN, detail=detail)
     return Outcome(Stage.DONE, verdict=text, checks=tuple(message.checks), data=message.model_extra or {})

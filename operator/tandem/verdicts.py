@@ -4,13 +4,13 @@ A condition that nothing new is known of stays as it was: a restart of the opera
 no news about the service.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tandem.accept.llmapi import switches_off
 from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, Speculation, SpeculativeInferenceService
 from tandem.benchmarked import Benchmark
 from tandem.decide import Decision
-from tandem.errors import Refused
+from tandem.errors import Forbidden, Refused
 from tandem.finding import Finding
 from tandem.news import News, drafting, speculation_moved, speculation_status, tokens
 from tandem.observed import Object, Observed, condition
@@ -47,6 +47,12 @@ def verdicts(
     if (news or benchmark) and speculates:
         found.append(_beneficial(service, news or News(), benchmark))
     return [*found, *(_unreachable(service, news) if news else ())]
+
+
+def rights(missing: Iterable[Forbidden]) -> list[Finding]:
+    """The condition that says which rights the operator lacks for a service; none while it lacks none."""
+    told = sorted({str(each) for each in missing})
+    return [Finding("RightsGranted", "False", Forbidden.reason, "; ".join(told))] if told else []
 
 
 # --- the autoscaler's own view ----------------------------------------------------------------------

@@ -246,6 +246,8 @@ class OperatorProcess:
         self.log = folder / f"operator-{self.port}.log"
         self.settings = folder / f"settings-{self.port}.yaml"
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+        """For its next start, over the usual one."""
         self.add_settings(resyncSeconds=5, lease={"durationSeconds": 15, "renewSeconds": 1})
 
     def add_settings(self, **settings: Any) -> None:
@@ -258,6 +260,7 @@ class OperatorProcess:
         command = [sys.executable, "-m", "tandem", "operator", "run", "--log-format", "text"]
         command += ["--bind", f"127.0.0.1:{self.port}", "--settings", str(self.settings)]
         environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "POD_NAME": pod_name}
+        environment |= self.environment
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         return self

@@ -83,6 +83,6 @@ async def _refuse_others(name: str, namespace: str, uid: str) -> None:
     text = await kubectl.kubectl(
         "get", "configmap", name, "--namespace", namespace, "--ignore-not-found", "--output=json"
     )
-    owners = json.loads(text)["metadata"].get("ownerReferences", []) if text.strip() else [{"uid": uid}]
+    owners = kubectl.parsed(text)["metadata"].get("ownerReferences", []) if text.strip() else [{"uid": uid}]
     if not any(owner["uid"] == uid for owner in owners):
         raise ClusterError(f"not recorded: ConfigMap {namespace}/{name} belongs to somebody else: remove it")

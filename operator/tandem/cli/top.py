@@ -1,12 +1,10 @@
 """`tandem top`: a table of services, the busiest first."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import compress
-from typing import Any
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -66,7 +64,7 @@ async def _metric(gate: asyncio.Semaphore, namespace: str, name: str) -> dict[Ke
     """A metric of a namespace's services. Raises kubectl.ClusterError, also where none of them is known."""
     path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/{PLURAL}.{GROUP}/*/{name}"
     async with gate:
-        reply: dict[str, Any] = json.loads(await kubectl.kubectl("get", "--raw", path, "--request-timeout=15s"))
+        reply = kubectl.parsed(await kubectl.kubectl("get", "--raw", path, "--request-timeout=15s"))
     return {(namespace, item["describedObject"]["name"]): quantity(item["value"]) for item in reply["items"]}
 
 

@@ -10,7 +10,7 @@ from kubernetes.utils.quantity import parse_quantity
 from tandem import names
 from tandem.cluster.client import Api
 from tandem.cluster.keys import new_key_pair
-from tandem.cluster.kinds import BY_KIND, OPTIONAL, SECRET
+from tandem.cluster.kinds import BY_KIND, DISRUPTION_BUDGET, OPTIONAL, SECRET, SERVICE
 from tandem.cluster.observe import owner_uid
 from tandem.errors import KindMissing, NameTaken, Refused
 from tandem.observed import Object, label
@@ -26,6 +26,9 @@ INSTALL = {
 """What to do where a kind is missing."""
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")
 """How the API server says so; it also answers 404 when the namespace is gone."""
+
+LEAVES = (SERVICE.kind, DISRUPTION_BUDGET.kind)
+"""What no other child rests on: without them pods still come up as they should. Not so a NetworkPolicy, say."""
 
 QUANTITIES = {"limits", "requests", "sizeLimit", "tolerance"}
 """Fields whose values the API server writes in another way: `cpu: 2` as "2", `1024Mi` as `1Gi`, `0.05` as `50m`."""
@@ -91,23 +94,40 @@ def _item(items: list[Any], key: str) -> Any:
     return next((item for item in items if name.items() <= {**name, **item}.items()), None)
 
 
-async def execute(api: Api, actions: Sequence[Action], may_write: Callable[[], None]) -> None:
-    """Carry out a plan, in order. `may_write` is asked before each request, and raises when it may not.
+async def execute(api: Api, actions: Sequence[Action], may_write: Callable[[], None]) -> list[Refused]:
+    """Carry out a plan, in order; what the API server refused of it, which keeps back only what may rest on it.
+
+    `may_write` is asked before each request, and raises when it may not. Of what is refused `KindMissing` says that
+    the cluster does not know a child's kind, and `NameTaken` that somebody else has its name, whose object is left
+    alone.
 
     Raises:
-        KindMissing: the cluster does not know a child's kind.
-        NameTaken: a child's name belongs to somebody else's object, which is left alone.
-        NotLeader, Transient, Refused: as the requests do.
+        NotLeader, Transient: as the requests do.
     """
+    refused = list[Refused]()
+    kept_back = False
     for action in actions:
-        if isinstance(action, Delete):
-            may_write()
-            await api.delete(BY_KIND[action.live["kind"]], action.live)
-        elif isinstance(action, CreateKeys):
-            may_write()
-            await api.create_once(SECRET, {**action.manifest, "data": new_key_pair()})
-        else:
-            await _apply(api, action, may_write)
+        kind = str((action.live if isinstance(action, Delete) else action.manifest)["kind"])
+        if kept_back and kind not in LEAVES:
+            continue
+        try:
+            await _carry_out(api, action, may_write)
+        except Refused as error:
+            log.warning("%s", error)
+            refused.append(error)
+            kept_back |= kind not in LEAVES
+    return refused
+
+
+async def _carry_out(api: Api, action: Action, may_write: Callable[[], None]) -> None:
+    if isinstance(action, Delete):
+        may_write()
+        await api.delete(BY_KIND[action.live["kind"]], action.live)
+    elif isinstance(action, CreateKeys):
+        may_write()
+        await api.create_once(SECRET, {**action.manifest, "data": new_key_pair()})
+    else:
+        await _apply(api, action, may_write)
 
 
 async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None:
@@ -124,6 +144,8 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
         owner = meta["ownerReferences"][0]["uid"]
         if owner_uid(live) != owner and not _let_go(live, manifest):
             raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "nobody that Tandem knows")
+        if action.live is None and matches(manifest, live):
+            return  # made a moment ago, or of a kind that may be read by name alone
         manifest = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
     may_write()
     try:

@@ -1,9 +1,12 @@
 """A thin asynchronous client of raw JSON objects over `kubernetes.aio`, and the one place of API errors."""
 
+import contextlib
 import json
+import random
+import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, TypedDict, Unpack
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 import aiohttp
 import yaml
@@ -16,7 +19,7 @@ from kubernetes.aio.config.kube_config import (
 import tandem
 from tandem import metrics
 from tandem.cluster.kinds import Kind
-from tandem.errors import AlreadyExists, Refused, SettingsError, Transient
+from tandem.errors import AlreadyExists, Expired, Forbidden, Refused, SettingsError, Transient
 from tandem.names import FIELD_MANAGER
 from tandem.observed import Object
 
@@ -32,6 +35,19 @@ IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 UNUSABLE = (ConfigException, OSError, yaml.YAMLError, TypeError, ValueError)
 """What the client raises of a kubeconfig: it stumbles over one that is empty, or holds something else."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+METADATA_EVENTS = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+PAGE = 500
+"""Objects in a page of a list: about a megabyte of metadata, which takes some 10 ms to parse. Nothing else runs
+meanwhile, in a thread of its own neither: the parser keeps the interpreter's lock."""
+LIST_TRIES = 3
+"""Lists from the start, where the API server gives up their version before the last page was read."""
+RIGHT_MISSING = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+"""How the API server answers 403 where RBAC grants no right; quotas and admission answer 403 in other words."""
+
+T = TypeVar("T")
 
 
 class _Sent(TypedDict, total=False):
@@ -68,7 +84,7 @@ class Api:
     def __init__(self, api_client: Any) -> None:
         self._client = api_client
         self.answered_at = 0.0
-        """Monotonic time of the last answer, whatever it said; 0 before the first."""
+        """Monotonic time of the last answer, whatever it was, but a page of somebody else's; 0 before the first."""
 
     @classmethod
     async def connect(cls) -> "Api":
@@ -101,8 +117,9 @@ class Api:
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object, or None when there is none."""
+        path = kind.path(namespace, name)
         try:
-            return await self._request("GET", kind.path(namespace, name))
+            return await self._object("GET", path)
         except Refused as error:
             if error.status == 404:
                 return None
@@ -110,42 +127,60 @@ class Api:
 
     async def list_objects(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
         """The objects of a kind by label selector, whole, with `apiVersion` and `kind` set."""
-        return (await self.list_at(kind, namespace, selector))[0]
+        named = {"apiVersion": kind.api_version, "kind": kind.kind}
+        return (await self.list_at(kind, namespace, selector, lambda item: {**named, **item}))[0]
 
-    async def list_at(self, kind: Kind, namespace: str | None, selector: str = "") -> tuple[list[Object], str]:
-        """The same, and the resourceVersion that they are of: to watch from."""
-        reply = await self._request("GET", kind.path(namespace), query={"labelSelector": selector})
-        items: list[Object] = reply.get("items") or []
-        whole = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
-        return whole, reply["metadata"]["resourceVersion"]
+    async def list_at(
+        self, kind: Kind, namespace: str | None, selector: str, take: Callable[[Object], T], accept: str = JSON
+    ) -> tuple[list[T], str]:
+        """What `take` makes of each object, and the resourceVersion that they are of: to watch from.
 
-    async def list_metadata(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Object]:
-        """The objects of a kind with nothing but their metadata."""
-        query = {"labelSelector": selector}
-        reply = await self._request("GET", kind.path(namespace), query=query, accept=METADATA_ONLY)
-        items: list[Object] = reply.get("items") or []
-        return items
+        The list comes in pages, of which one at a time is held: so `take` decides what a list of thousands costs.
+        Where the API server forgets the list's version before the last page was read, it begins anew.
+        """
+        for _ in range(LIST_TRIES - 1):
+            with contextlib.suppress(Expired):
+                return await self._list(kind.path(namespace), selector, take, accept)
+        return await self._list(kind.path(namespace), selector, take, accept)
+
+    async def exists(self, kind: Kind, namespace: str | None) -> None:
+        """Ask for one object of a kind. Raises what a list of them would."""
+        await self._request("GET", kind.path(namespace), query={"limit": "1"}, accept=METADATA_ONLY)
+
+    async def _list(self, path: str, selector: str, take: Callable[[Object], T], accept: str) -> tuple[list[T], str]:
+        taken, token = list[T](), ""
+        while True:
+            query = {"labelSelector": selector, "limit": str(PAGE), "continue": token}
+            reply = await self._request("GET", path, query=query, accept=accept)
+            items, version, token = _page(path, reply)
+            taken += map(take, items)
+            if not token:
+                return taken, version
 
     async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:
         """Server-side apply as field manager `tandem`, taking over fields that others wrote."""
         meta = manifest["metadata"]
         path = kind.path(meta.get("namespace"), meta["name"], subresource)
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        return await self._request("PATCH", path, query=query, body=manifest, content_type=APPLY)
+        return await self._object("PATCH", path, query=query, body=manifest, content_type=APPLY)
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
         """Create an object that must not exist yet."""
         path = kind.path(manifest["metadata"]["namespace"])
-        return await self._request("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
+        return await self._object("POST", path, query={"fieldManager": FIELD_MANAGER}, body=manifest)
 
     async def review(self, kind: Kind, spec: Object) -> Object:
         """Ask the API server for a judgement (TokenReview, SubjectAccessReview); its `status`."""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
         reply = await self._request("POST", kind.path(None), body=body)
         status: Object = reply.get("status") or {}
+        if not isinstance(status, dict):
+            raise _no_answer("POST", kind.path(None), json.dumps(reply).encode())
         return status
 
-    async def watch(self, kind: Kind, namespace: str | None, selector: str, version: str) -> AsyncIterator[Object]:
+    async def watch(
+        self, kind: Kind, namespace: str | None, selector: str, version: str, accept: str = JSON
+    ) -> AsyncIterator[Object]:
         """Events after resourceVersion `version`, `{"type": ..., "object": ...}`, until the API server ends it.
 
         Bookmarks, about one a minute, are passed on: a watch that is silent for longer than
@@ -155,19 +190,19 @@ class Api:
             Transient, Refused: as the other requests do; also when the watch is cut, or the version is too old.
         """
         query = {"watch": "true", "labelSelector": selector, "resourceVersion": version}
-        query |= {"allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS)}
+        query |= {
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(round(WATCH_SECONDS * random.uniform(0.8, 1.0))),
+        }
         path = kind.path(namespace)
         limits = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENT_SECONDS)
-        response = await self._send("GET", path, limits, query=query)
+        response = await self._send("GET", path, limits, query=query, accept=accept)
         try:
             if response.status >= 400:
-                raise _error("GET", path, response.status, await response.read())
+                _fail("GET", path, response.status, await response.read())
             async for line in _lines(response.response.content):
-                event: Object = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise Transient(f"watch {path}: {event['object'].get('message', 'ended')}")
-                yield event
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+                yield _event(path, line)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Transient(f"watch {path}: {error or type(error).__name__}") from error
         finally:
             response.response.close()
@@ -183,7 +218,7 @@ class Api:
     async def replace(self, kind: Kind, obj: Object) -> Object:
         """Replace an object; refused when its resourceVersion is not the newest."""
         path = kind.path(obj["metadata"]["namespace"], obj["metadata"]["name"])
-        return await self._request("PUT", path, query={"fieldManager": FIELD_MANAGER}, body=obj)
+        return await self._object("PUT", path, query={"fieldManager": FIELD_MANAGER}, body=obj)
 
     async def delete(self, kind: Kind, live: Object) -> None:
         """Delete exactly the object that was seen; one that is gone, or is another by now, is left alone."""
@@ -195,6 +230,12 @@ class Api:
             if error.status != 404:
                 raise
 
+    async def _object(self, method: str, path: str, **sent: Unpack[_Sent]) -> Object:
+        reply = await self._request(method, path, **sent)
+        if not _is_object(reply, "name"):
+            raise _no_answer(method, path, json.dumps(reply).encode())
+        return reply
+
     async def _request(self, method: str, path: str, **sent: Unpack[_Sent]) -> Object:
         response = await self._send(method, path, REQUEST_TIMEOUT_SECONDS, **sent)
         try:
@@ -202,10 +243,11 @@ class Api:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Transient(f"{method} {path}: {error or type(error).__name__}") from error
         metrics.API_REQUESTS.labels(method, str(response.status)).inc()
-        self.answered_at = time.monotonic()
         if response.status >= 400:
-            raise _error(method, path, response.status, data)
-        reply: Object = json.loads(data)
+            self.answered_at = time.monotonic()
+            _fail(method, path, response.status, data)
+        reply = _parsed(method, path, data)
+        self.answered_at = time.monotonic()
         return reply
 
     async def _send(
@@ -237,17 +279,76 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             yield line
 
 
+def _parsed(method: str, path: str, data: bytes) -> Object:
+    """An answer's JSON object. Anything else comes from a proxy, or was cut off: Transient."""
+    try:
+        reply = json.loads(data)
+    except (ValueError, RecursionError):
+        reply = None
+    if not isinstance(reply, dict):
+        raise _no_answer(method, path, data)
+    return reply
+
+
+def _no_answer(method: str, path: str, data: bytes) -> Transient:
+    beginning = " ".join(data[:120].decode("utf-8", "replace").split())
+    return Transient(
+        f"{method} {path}: what came is no answer of a Kubernetes API server, and begins with {beginning!r}:"
+        " is there a proxy, such as one with a login page, before it?"
+    )
+
+
+def _is_object(found: object, field: str) -> bool:
+    """Whether it is an object whose metadata has `field`, as whatever the API server sends of one has."""
+    meta = found.get("metadata") if isinstance(found, dict) else None
+    return isinstance(meta, dict) and isinstance(meta.get(field), str)
+
+
+def _page(path: str, reply: Object) -> tuple[list[Object], str, str]:
+    """Objects of a page, the list's resourceVersion, and the token of the next page; empty at the last one."""
+    items = reply.get("items") or []
+    whole = isinstance(items, list) and all(_is_object(item, "uid") for item in items)
+    if not (whole and _is_object(reply, "resourceVersion")):
+        raise _no_answer("GET", path, json.dumps(reply).encode())
+    meta = reply["metadata"]
+    return items, meta["resourceVersion"], str(meta.get("continue") or "")
+
+
+def _event(path: str, line: bytes) -> Object:
+    """An event of a watch. Raises Transient where it is none, or tells that the watch is over."""
+    event = _parsed("watch", path, line)
+    kind, obj = event.get("type"), event.get("object")
+    if kind == "ERROR" and isinstance(obj, dict):
+        raise Transient(f"watch {path}: {obj.get('message', 'ended')}")
+    if not isinstance(kind, str) or not _is_object(obj, "resourceVersion" if kind == "BOOKMARK" else "uid"):
+        raise _no_answer("watch", path, line)
+    return event
+
+
+def _fail(method: str, path: str, status: int, data: bytes) -> NoReturn:
+    """Raise the error that an answer is."""
+    error = _error(method, path, status, data)
+    if isinstance(error, Forbidden):
+        metrics.FORBIDDEN.labels(error.verb, error.resource).inc()
+    raise error
+
+
 def _error(method: str, path: str, status: int, data: bytes) -> Exception:
     """4xx are for people (`Refused`), except those that only say: not now (`Transient`); 5xx the other way round."""
     reason = ""
     try:
         reply = json.loads(data)
         message, reason = reply.get("message") or "", reply.get("reason", "")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         message = data[:200].decode("utf-8", "replace")
+    message, reason = str(message), str(reason)
     text = f"{method} {path}: {status}: {message}"
     if reason == "AlreadyExists":
         return AlreadyExists(text)
+    if status == 410:
+        return Expired(text)
+    if status == 403 and (right := RIGHT_MISSING.search(message)):
+        return Forbidden(**right.groupdict())
     later = status in (401, 408, 409, 410, 429) or status >= 500
     if later and not (status == 500 and any(said in message for said in FOR_PEOPLE)):
         return Transient(text)

@@ -19,7 +19,7 @@ from tandem.verdicts import AS_ASKED
 log = logging.getLogger(__name__)
 
 WATCHED_CONDITIONS = ("Ready", "Stalled")
-WARNED_CONDITIONS = ("SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
+WARNED_CONDITIONS = ("SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable", "RightsGranted")
 """Those that are told when they become False."""
 NEW_SECONDS = 1800.0
 """An engine's failure that is older is no news to an operator that starts. Shorter than the hour for which an API

@@ -22,7 +22,7 @@ from tandem.cluster.kinds import (
     Kind,
 )
 from tandem.cluster.progress import progress
-from tandem.errors import Refused
+from tandem.errors import Forbidden, Refused
 from tandem.observed import Object, Observed
 
 
@@ -37,10 +37,11 @@ async def observe(api: Api, namespace: str, name: str) -> Observed | None:
     selector = f"{names.LABEL_SERVICE}={name},{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
     kinds = (*CHILDREN, *OPTIONAL, POD)
     lists = await asyncio.gather(*(_list(api, kind, namespace, selector) for kind in kinds))
+    answers = dict(zip(kinds, lists, strict=True))
     uid = service["metadata"]["uid"]
     found = {
-        kind: [obj for obj in objects if kind is POD or owner_uid(obj) == uid]
-        for kind, objects in zip(kinds, lists, strict=True)
+        kind: [] if isinstance(answer, Forbidden) else [o for o in answer if kind is POD or owner_uid(o) == uid]
+        for kind, answer in answers.items()
     }
     return Observed(
         service,
@@ -55,13 +56,16 @@ async def observe(api: Api, namespace: str, name: str) -> Observed | None:
         autoscalers=[*found[HORIZONTAL_POD_AUTOSCALER], *found[SCALED_OBJECT]],
         pods=found[POD],
         progress=await progress(found[POD]),
+        unread={kind.kind: answer for kind, answer in answers.items() if isinstance(answer, Forbidden)},
     )
 
 
-async def _list(api: Api, kind: Kind, namespace: str, selector: str) -> list[Object]:
-    """The objects of a kind; none where an optional one is not installed."""
+async def _list(api: Api, kind: Kind, namespace: str, selector: str) -> list[Object] | Forbidden:
+    """The objects of a kind; none where an optional one is not installed. Why, where it may not be read."""
     try:
         return await api.list_objects(kind, namespace, selector)
+    except Forbidden as error:
+        return error
     except Refused as error:
         if kind in OPTIONAL and error.status == 404:
             return []

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 
 import aiohttp
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from tandem import names
 from tandem.observed import Object, label
@@ -53,7 +53,7 @@ def describe(answer: bytes) -> str:
     """The answer of a pod in words; empty when it is none: a pod may say anything."""
     try:
         told = _Progress.model_validate(json.loads(answer))
-    except (ValueError, ValidationError):
+    except (ValueError, RecursionError):
         return ""
     if not told.total:
         return f"{told.phase}: {BEFORE_BYTES[told.phase]}" if told.phase in BEFORE_BYTES else told.phase

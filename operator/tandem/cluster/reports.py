@@ -117,7 +117,7 @@ class ReportReader:
             raise ReportsError("401: it wants to know who asks: write reports.tokenFile into the operator's settings")
         if reply.status != 200:
             raise ReportsError(f"{reply.status}: {body[:200].decode('utf-8', 'replace').strip()}")
-        return _read(body)
+        return await asyncio.to_thread(_read, body)  # of thousands of services it takes a second
 
     def _trust(self) -> ssl.SSLContext | bool:
         # Read anew each time: the authority may be renewed.

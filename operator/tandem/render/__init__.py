@@ -5,8 +5,10 @@ renderer is a version of its own (`v1`, ...), and a revision that is already in 
 by the version, and with the images, that its `Record` names, until the user changes the spec.
 """
 
+import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +22,8 @@ from tandem.sources import Role, folders
 
 RENDERERS: dict[str, Callable[[Inputs], Rendered]] = {"v1": v1.render}
 LATEST = "v1"
+KEPT = 32
+"""Revisions that are kept, of some 100 KB each."""
 RECORD_FILE = "record.json"
 
 
@@ -98,12 +102,26 @@ def shaping(spec: ServiceSpec) -> ServiceSpec:
     )
 
 
+@dataclass(frozen=True)
+class _Keyed:
+    text: str
+    record: Record = field(compare=False)
+
+
 def render(record: Record) -> Revision:
     """Render as `record` says. Pure: equal records give equal bytes.
+
+    The last ones are kept, since a reconcile asks twice for the same one, and that takes most of its time.
 
     Raises:
         KeyError: `record.renderer` is not known (made by a newer operator).
     """
+    return copy.deepcopy(_render(_Keyed(record.model_dump_json(), record)))
+
+
+@lru_cache(maxsize=KEPT)
+def _render(keyed: _Keyed) -> Revision:
+    record = keyed.record
     rendered = RENDERERS[record.renderer](
         Inputs(
             spec=record.spec,

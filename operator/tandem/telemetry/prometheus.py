@@ -103,7 +103,7 @@ def by_pod(answer: bytes | bytearray) -> Pods:
         if missing.args[0] in {"namespace", "pod"}:
             raise PageError("gives samples without the labels namespace and pod: a PodMonitor sets them") from None
         raise PageError(f"gives no answer of its API: there is no {missing}") from None
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, RecursionError) as error:
         raise PageError(f"gives no answer of its API: {error}") from None
     if others:
         raise PageError("gives no answer of its API: what it found are no series")

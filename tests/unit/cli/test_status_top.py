@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import app, status, top, words
-from tandem.kubectl import ClusterError
+from tandem.kubectl import ClusterError, parsed
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SERVICE = """
@@ -259,6 +259,12 @@ echo 'Error from server (NotFound): things "x" not found' >&2; exit 1
 
 def answer(folder: Path, words_of_it: str, reply: Any) -> None:
     (folder / f"{words_of_it}.json").write_text(json.dumps(reply), encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["<!doctype html>", "[]", "[" * 20_000], ids=["a page", "a list", "without end"])
+def test_what_is_no_answer_of_a_cluster_is_said_to_be_none(page: str) -> None:
+    with pytest.raises(ClusterError, match="no Kubernetes API server, but perhaps a proxy"):
+        parsed(page)
 
 
 def test_the_commands_read_through_kubectl(kubectl: Path) -> None:

@@ -1,7 +1,7 @@
 """The picture of a kind's objects, against a stand-in that tells lists and events as the test says."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -25,11 +25,13 @@ class FakeApi:
         self.lists = 0
         self.down = False
 
-    async def list_at(self, *_: object) -> tuple[list[dict[str, Any]], str]:
+    async def list_at(
+        self, kind: object, namespace: object, selector: object, take: Callable[[dict[str, Any]], Any], *_: object
+    ) -> tuple[list[Any], str]:
         if self.down:
             raise Transient("away")
         self.lists += 1
-        return list(self.objects), str(self.lists)
+        return list(map(take, self.objects)), str(self.lists)
 
     async def watch(self, *_: object) -> AsyncIterator[dict[str, Any]]:
         while True:

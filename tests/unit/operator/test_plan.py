@@ -321,8 +321,8 @@ def test_a_lost_verdict_is_asked_for_again(world: World, service: SpeculativeInf
 
 @pytest.mark.parametrize(
     "message",
-    ["Killed", "{}", GOOD.replace('"True"', '"Perhaps"'), GOOD.replace("FilesFound", "")],
-    ids=["no JSON", "no checks", "no such status", "no reason"],
+    ["Killed", "{}", GOOD.replace('"True"', '"Perhaps"'), GOOD.replace("FilesFound", ""), "[" * 4096],
+    ids=["no JSON", "no checks", "no such status", "no reason", "nested without end"],
 )
 def test_a_verdict_that_is_no_verdict_stalls_and_is_not_repeated(
     world: World, service: SpeculativeInferenceService, message: str

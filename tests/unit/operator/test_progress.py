@@ -20,6 +20,6 @@ def test_in_words(phase: str, done: int, total: int, words: str, reason: str) ->
     assert describe(json.dumps({"phase": phase, "bytes": done, "total": total}).encode()) == words, reason
 
 
-@pytest.mark.parametrize("answer", [b"", b"[]", b"{", b"<html>", b'{"phase": "Fetching"}', b"\xff"])
+@pytest.mark.parametrize("answer", [b"", b"[]", b"{", b"<html>", b'{"phase": "Fetching"}', b"\xff", b"[" * 4096])
 def test_what_is_no_answer_says_nothing(answer: bytes) -> None:
     assert describe(answer) == ""

@@ -15,7 +15,8 @@ from tritonclient.grpc import model_config_pb2
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.manifests import ManifestError, accepted_all, read_text
 from tandem.cli.render import Dumper, render_manifests
-from tandem.render import LATEST, Record, inputs_hash, render
+from tandem.render import LATEST, RENDERERS, Record, inputs_hash, render, v1
+from tandem.render.inputs import Inputs, Rendered
 from tandem.render.v1.bls import FRONTS
 from tandem.settings import Settings
 
@@ -219,3 +220,25 @@ def test_a_digest_that_looks_like_a_number_is_quoted(digest: str) -> None:
     """PyYAML itself reads all but the second as strings; kubectl, as YAML 1.2 says, as numbers."""
     text = yaml.dump({"label": digest, "name": f"svc-{digest}"}, Dumper=Dumper)
     assert text.splitlines() == [f"label: '{digest}'", f"name: svc-{digest}"]
+
+
+def test_a_revision_is_rendered_once_and_is_its_callers_own(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reconcile asks twice; what one changes in it must not be in the next one's."""
+    profile = settings.profile("reference")
+    assert profile
+    record = Record(renderer=LATEST, serving_image="kept", profile=profile, spec=parse(QUICKSTART).spec)
+    renderings: list[object] = []
+
+    def counted(inputs: Inputs) -> Rendered:
+        renderings.append(inputs)
+        return v1.render(inputs)
+
+    monkeypatch.setitem(RENDERERS, LATEST, counted)
+    first, text = render(record), json.dumps(dict(render(record).pod))
+    first.pod["containers"].clear()
+    assert json.dumps(dict(render(record.model_copy()).pod)) == text
+    assert len(renderings) == 1
+    assert render(record.model_copy(update={"serving_image": "other"})) != render(record)
+    assert len(renderings) == 2

@@ -182,6 +182,14 @@ def test_a_pods_own_labels_are_no_part_of_the_answer(labels: dict[str, str]) -> 
 
 
 def test_no_answer_is_a_reason_and_no_crash() -> None:
-    for body in (b"", b"[]", b"null", b'{"data": 1}', b'{"data": {"result": [1]}}', b'{"data": {"result": [[]]}}'):
+    for body in (
+        b"[" * 20_000,
+        b"",
+        b"[]",
+        b"null",
+        b'{"data": 1}',
+        b'{"data": {"result": [1]}}',
+        b'{"data": {"result": [[]]}}',
+    ):
         with pytest.raises(PageError, match="gives no answer of its API"):
             by_pod(body)

@@ -99,8 +99,8 @@ class ServiceStatus(Model):
     ] = Field(default_factory=list)
     """Ready and the reasons behind it: SpecAccepted, ModelsReady, EnginesReady, PairCompatible, Available;
     Reconciling and Stalled only while they are True. Beside them, and without a say in Ready: ScalingActive,
-    MetricsAvailable, SpeculationActive, SpeculationBeneficial; ObjectivesReachable and EngineHealthy only while they
-    are False."""
+    MetricsAvailable, SpeculationActive, SpeculationBeneficial; ObjectivesReachable, EngineHealthy and RightsGranted
+    only while they are False."""
     replicas: int | None = None
     """Server pods that exist, at most spec.replicas: what a rollout has beside is no replica, for /scale. Where a
     replica is a group of pods, groups."""
