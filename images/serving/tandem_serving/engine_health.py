@@ -26,11 +26,11 @@ Reason = Literal["EngineFailing", "EngineHung"]
 CANARY = "canary"
 """The canary, among calls, and its kind."""
 IDLE = 3.0
-"""Seconds without an answer after which the canary is sent: an engine that hangs is found in less than 15 s."""
+"""Seconds without an answer after which the canary is sent: with SILENCE, an engine that hangs is found within 12 s."""
 AGAIN = 0.5
 """Seconds between canaries where calls fail."""
 CANARIES = 4
-SILENCE, NEW = 10.0, 60.0
+SILENCE, NEW = 8.0, 60.0
 TIMES, TIMES_LONG = 20.0, 3.0
 PROMPT = 64
 """Tokens of a prompt that are about as much work as a step."""

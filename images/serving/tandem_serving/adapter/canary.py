@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from tandem_serving import inner_calls
 from tandem_serving.adapter.engine import EngineModel, bind
 from tandem_serving.engine_watch import AskAgainError
 from tandem_serving.errors import EngineError
@@ -31,6 +32,8 @@ class Canary:
         """Return when it is answered. Raises EngineError, AskAgainError where the server ends or loads the engine."""
         try:
             self._engine.ask(self._tensors)
+        except inner_calls.ServerEndsError:  # nobody may call Triton any more, to ask whether it is ready neither
+            raise AskAgainError from None
         except EngineError:
             if not _ready(self._engine.name):
                 raise AskAgainError from None
