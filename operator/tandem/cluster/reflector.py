@@ -106,7 +106,9 @@ class Reflector(Generic[T]):
         return version
 
     def _hold(self, held: dict[str, T]) -> None:
-        before, self._held = self._held, held
+        before = self._held
+        # What is the same stays the same object: thousands of new ones would be garbage collection's work for long.
+        self._held = {uid: before[uid] if before.get(uid) == item else item for uid, item in held.items()}
         for uid in before.keys() | held.keys():
             self._tell(before.get(uid), held.get(uid))
 

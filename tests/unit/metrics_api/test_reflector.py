@@ -95,6 +95,24 @@ async def test_every_end_of_a_watch_is_followed_by_a_list(api: FakeApi, monkeypa
     task.cancel()
 
 
+async def test_what_is_the_same_in_a_new_list_stays_the_same_object(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of new ones at each list would be garbage collection's work."""
+    monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 0.0)
+    api.objects = [obj("a", 1), obj("b", 3)]
+    seen = Reflector(api, POD, None, "", lambda item: (item["value"],))  # type: ignore[arg-type]
+    task = asyncio.create_task(seen.run())
+    await seen.listed.wait()
+    first = dict(seen.seen)
+    api.objects = [obj("a", 1), obj("b", 5)]
+    api.events.put_nowait(None)
+    await settle()
+    assert seen.seen == {"a": (1,), "b": (5,)}
+    assert seen.seen["a"] is first["a"]
+    task.cancel()
+
+
 async def test_what_was_seen_stays_while_the_api_server_is_away(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
