@@ -26,7 +26,7 @@ Reason = Literal["EngineFailing", "EngineHung"]
 CANARY = "canary"
 """The canary, among calls, and its kind."""
 IDLE = 3.0
-"""Seconds without an answer after which the canary is sent: with SILENCE, an engine that hangs is found within 12 s."""
+"""Seconds without an answer after which the canary is sent. With SILENCE, a hang is found within 12 s."""
 AGAIN = 0.5
 """Seconds between canaries where calls fail."""
 CANARIES = 4
