@@ -109,7 +109,7 @@ def prune_job(
     """
     place = {"namespace": namespace} if namespace else {}
     container: dict[str, Any] = {
-        "name": "prune",
+        "name": names.PRUNE,
         "image": image,
         "command": _prune(keep, young, dry_run),
         "securityContext": CONTAINER_SECURITY,

@@ -32,7 +32,8 @@ PREFLIGHT = "preflight"
 BENCHMARK = "benchmark"
 """Values of `LABEL_COMPONENT`; FETCH, BUILD and PREFLIGHT are kinds of tasks. A group's leader is its server."""
 TASKS = (FETCH, BUILD, PREFLIGHT)
-CONTAINERS = (CONTAINER, FETCH)
+PRUNE = "prune"
+CONTAINERS = (CONTAINER, FETCH, PRUNE)
 """Names of the containers that do a pod's work, one a pod; a download's is named as its component."""
 
 CACHE_CLAIM = "tandem-cache"

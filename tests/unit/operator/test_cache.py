@@ -160,7 +160,7 @@ async def test_without_a_claim_no_job_waits_for_it(kubectl: Path) -> None:
 async def test_it_is_the_user_of_kubectl_who_prunes(kubectl: Path, namespace: str | None, place: list[str]) -> None:
     service = yaml.safe_load(QUICKSTART)
     service["spec"]["target"]["model"]["uri"] = f"pvc://cache/models/{KEY}"
-    done = {"state": {"terminated": {"message": '{"removed": [], "folders": 0, "bytes": 0}'}}}
+    done = {"name": "prune", "state": {"terminated": {"message": '{"removed": [], "folders": 0, "bytes": 0}'}}}
     answers = {
         "persistentvolumeclaim": {"metadata": {"name": "cache"}},
         "speculativeinferenceservices.serving.tandem.dev": {"items": [service]},

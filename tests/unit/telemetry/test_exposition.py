@@ -149,7 +149,8 @@ def test_all_families_are_those_that_the_models_publish() -> None:
     read = dict.fromkeys((*families.COUNTERS, families.ACCEPTED_PER_POSITION), "counter")
     read |= dict.fromkeys((family for family, _ in families.OWN_GAUGES), "gauge")
     read |= dict.fromkeys(families.HISTOGRAMS, "histogram")
-    for_people = {"tandem_draft_length": "gauge", "tandem_engine_call_failures_total": "counter"}
+    for_people = {"tandem_draft_length": "gauge"}
+    for_people |= dict.fromkeys(("tandem_engine_call_failures_total", "tandem_faults_total"), "counter")
     assert read | for_people == published
 
 
