@@ -66,8 +66,7 @@ async def prune(namespace: str | None, claim: str, image: str, *, young: int, dr
 async def _find(*arguments: str) -> Object | None:
     """One object; None where there is none."""
     text = await kubectl.kubectl("get", *arguments, "--ignore-not-found", "--output=json", "--request-timeout=15s")
-    found: Object | None = json.loads(text) if text.strip() else None
-    return found
+    return kubectl.parsed(text) if text.strip() else None
 
 
 async def _result(name: str, *place: str) -> dict[str, Any]:
