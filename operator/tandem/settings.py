@@ -9,9 +9,9 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from tandem.api.types import DecodingType, Mode
+from tandem.api.wire import StrictWire
 from tandem.errors import SettingsError
-from tandem.telemetry.credentials import Credentials, HeaderName
-from tandem.wire import StrictWire
+from tandem.http.credentials import Credentials, HeaderName
 
 
 class Profile(StrictWire):

@@ -27,12 +27,12 @@ import aiohttp
 import typer
 from rich.console import Console
 
-from tandem.telemetry.exposition import parse
-from tandem.telemetry.families import ENGINE_LABELS, NAMES
-from tandem.telemetry.prometheus import by_pod
-from tandem.telemetry.scrape import Limits, Scraper
-from tandem.telemetry.source import Target
-from tandem.telemetry.windows import Store
+from tandem.metrics.telemetry.exposition import parse
+from tandem.metrics.telemetry.families import ENGINE_LABELS, NAMES
+from tandem.metrics.telemetry.prometheus import by_pod
+from tandem.metrics.telemetry.scrape import Limits, Scraper
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.windows import Store
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 console = Console(width=200 if not sys.stdout.isatty() else None)

@@ -37,8 +37,8 @@ from cluster.ports import free_port
 from integration.metrics_server import telling_cluster
 from integration.pages import PORT
 from tandem import names
-from tandem.metrics_api.authentication import AUDIENCE
-from tandem.telemetry.source import Target
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics_server.authentication import AUDIENCE
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE, SYSTEM = "default", "tandem-system"

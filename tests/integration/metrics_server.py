@@ -17,7 +17,7 @@ from typing import Any
 from cluster import binaries
 from cluster.core import Cluster
 from cluster.ports import free_port
-from tandem.metrics_api.authentication import AUDIENCE
+from tandem.metrics_server.authentication import AUDIENCE
 
 from .conftest import PATIENCE, STAGES, Namespace, wait_for
 from .pages import host_address, loopback_stage

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cluster.core import Cluster
-from tandem import build
+from tandem import children
 from tandem.settings import Settings
 from unit.operator.conftest import parse
 from unit.operator.test_autoscaler import CASES
@@ -133,6 +133,6 @@ def test_every_autoscaler_is_as_its_definition_says(case: dict[str, Any], untouc
     raw = yaml.safe_load(SERVICE)
     raw["metadata"] |= {"namespace": untouched.name}
     service = parse(json.dumps(raw), autoscaling=case["autoscaling"])
-    made = build.autoscaler(service, Settings.model_validate(case.get("settings", {})))
+    made = children.autoscaler(service, Settings.model_validate(case.get("settings", {})))
     assert made is not None
     dry_run(untouched, made)

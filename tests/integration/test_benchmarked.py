@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cluster.core import Cluster
-from tandem.benchmark.figures import Level, Side, Window
-from tandem.benchmark.record import Serving, keep, serving
-from tandem.kubectl import ClusterError
+from tandem.client.bench.figures import Level, Side, Window
+from tandem.client.bench.record import Serving, keep, serving
+from tandem.client.kubectl import ClusterError
 
 from .conftest import AuditLog, Namespace, OperatorProcess, wait_for
 

@@ -18,7 +18,7 @@ from cluster import binaries
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 from cluster.ports import free_port
-from tandem import build
+from tandem import children
 from tandem.api.types import SpeculativeInferenceService
 
 from .conftest import (
@@ -368,7 +368,7 @@ def test_the_commands_of_the_notes_remove_all(everywhere: Release, one_team: Rel
     for team in (Namespace(cluster, "team-a"), Namespace(cluster, "team-b")):
         team.apply()
         service = SpeculativeInferenceService.model_validate(team.get("sis", "svc"))
-        team.run("apply", "-f", "-", stdin=json.dumps(build.cache_claim(service)))
+        team.run("apply", "-f", "-", stdin=json.dumps(children.cache_claim(service)))
     for release in (one_team, everywhere):
         for program, *arguments in removal(release):
             release.helm(*arguments) if program == "helm" else cluster.kubectl.run(*arguments)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tandem.metrics_api.board import Board
-from tandem.metrics_api.judgements import JudgementSeries
-from tandem.metrics_api.series import ReportSeries
-from tandem.report import ServiceReport
+from tandem.metrics.report import ServiceReport
+from tandem.metrics_server.board import Board
+from tandem.metrics_server.judgements import JudgementSeries
+from tandem.metrics_server.series import ReportSeries
 from unit.chart.conftest import CHART
 from unit.telemetry.hostile_pods import fixed, serve
 

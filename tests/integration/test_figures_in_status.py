@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.ports import free_port
-from tandem.news import TELL_SECONDS
+from tandem.conditions.writes import TELL_SECONDS
 
 from .conftest import PATIENCE, AuditLog, Namespace, OperatorProcess, wait_for
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ClusterError
-from tandem.metrics_api.authentication import AUDIENCE
+from tandem.metrics_server.authentication import AUDIENCE
 
 from .at_once import created_at_once
 from .conftest import AuditLog, Namespace, wait_for

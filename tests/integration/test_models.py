@@ -13,7 +13,7 @@ import yaml
 
 from cluster.core import Cluster
 from tandem.cli.cache import prune
-from tandem.kubectl import ClusterError
+from tandem.client.kubectl import ClusterError
 
 from .conftest import AuditLog, Namespace, OperatorProcess, offer_volume, wait_for
 

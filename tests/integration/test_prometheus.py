@@ -15,12 +15,12 @@ import yaml
 
 from cluster.pki import Identity, issue, load_authority
 from cluster.ports import free_port
-from tandem.telemetry.credentials import Credentials
-from tandem.telemetry.figures import Figures
-from tandem.telemetry.prometheus import Prometheus
-from tandem.telemetry.scrape import Limits, Scraper
-from tandem.telemetry.source import Source, Target
-from tandem.telemetry.windows import Store
+from tandem.http.credentials import Credentials
+from tandem.metrics.telemetry.figures import Figures
+from tandem.metrics.telemetry.prometheus import Prometheus
+from tandem.metrics.telemetry.scrape import Limits, Scraper
+from tandem.metrics.telemetry.source import Source, Target
+from tandem.metrics.telemetry.windows import Store
 from tandem_serving import metrics as m
 from unit.telemetry.hostile_pods import Pod, fixed, serve
 from unit.telemetry.metrics_pages import PageSink

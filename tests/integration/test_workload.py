@@ -11,9 +11,10 @@ import yaml
 
 from cluster.core import Cluster
 from cluster.errors import ClusterError
-from tandem import build, names
+from tandem import children as build
+from tandem import names
 from tandem.api.types import SpeculativeInferenceService
-from tandem.build.metadata import pod_template
+from tandem.children.metadata import pod_template
 from tandem.render import Revision
 from tandem.render.inputs import JobPod
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod

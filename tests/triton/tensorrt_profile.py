@@ -14,8 +14,8 @@ import yaml
 from tandem.accept import Accepted, accept
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import LATEST, Record, Revision, render
+from tandem.render.v1.sources import downloads
 from tandem.settings import load_settings
-from tandem.sources import downloads
 from triton import backends
 from triton.bls_client import PAIR
 from triton.repository import SERVING

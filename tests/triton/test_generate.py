@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tandem.generate.client import Server
-from tandem.generate.request import Request, Sampling
+from tandem.client.generate.client import Server
+from tandem.client.generate.request import Request, Sampling
 from triton.harness import TritonServer
 from triton.repository import assemble, variables
 

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tandem.capacity.kv_cache import measure
-from tandem.telemetry.figures import Figures, PodFigures
-from tandem.telemetry.scrape import Limits, Scraper
-from tandem.telemetry.source import Target
-from tandem.telemetry.windows import Store
+from tandem.metrics.capacity.kv_cache import measure
+from tandem.metrics.telemetry.figures import Figures, PodFigures
+from tandem.metrics.telemetry.scrape import Limits, Scraper
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.windows import Store
 from triton import bls_client as bls
 from triton import llmapi_client as llmapi
 from triton.bls_client import Response

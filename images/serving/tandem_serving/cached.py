@@ -1,6 +1,6 @@
 """Is what a revision was made for still in the cache volume? Asked before anything starts with it.
 
-The operator reads the message where a pod ends with it (`tandem.lost`), and has the folder filled again.
+The operator reads the message where a pod ends with it (`tandem.rollout.lost`), and has the folder filled again.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Build:
-    """A part of launch.json's `builds`; see `tandem.engines.Build`."""
+    """A part of launch.json's `builds`; see `tandem.render.v1.engines.Build`."""
 
     model: Path
     folder: Path

@@ -2,9 +2,9 @@
 
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import Draft, ServiceSpec, Target
-from tandem.engines import DECIDED, needs_engines
+from tandem.render.v1.engines import DECIDED, needs_engines
+from tandem.render.v1.sources import ENGINES, Role, references
 from tandem.settings import Profile
-from tandem.sources import ENGINES, Role, references
 
 FIELDS = {
     **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),

@@ -2,10 +2,10 @@
 
 from tandem.accept.rule import Refusal, Rule
 from tandem.api.types import KvCache, Mode, ServiceSpec
-from tandem.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
-from tandem.gpus import gpu_plan, is_mig, model_ranks
+from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
+from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
+from tandem.render.v1.sources import Role
 from tandem.settings import Profile
-from tandem.sources import Role
 
 SLICE = "-MIG-"
 """Part of the product label of nodes whose GPUs are all cut alike (the device plugin's MIG strategy `single`): their

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.types import DecodingType, Mode, ServiceSpec
-from tandem.llm_args import NOT_CUSTOM, conflict, decided
+from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided
+from tandem.render.v1.sources import references
 from tandem.settings import Profile
-from tandem.sources import references
 
 # `decoding_type` of TensorRT-LLM, as any of its releases writes it, to what the resource has for it.
 _RESERVED = {

@@ -6,8 +6,8 @@ from pydantic import ValidationError
 
 from tandem.accept.rule import Refusal, Rule
 from tandem.api.types import ServiceSpec
+from tandem.api.wire import Wire
 from tandem.settings import Profile
-from tandem.wire import Wire
 
 
 class _Term(Wire):

@@ -8,8 +8,8 @@ from tandem.accept.rule import Refusal, Rule
 from tandem.api import GROUP
 from tandem.api.types import ServiceSpec
 from tandem.api.types.placement import ContainerTemplate, PodTemplate
+from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
 from tandem.settings import Profile
-from tandem.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
 
 VOLUME_KINDS = (
     "configMap",

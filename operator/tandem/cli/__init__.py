@@ -1,4 +1,7 @@
-"""The console script `tandem`."""
+"""The console script `tandem`: each command is a thin shell over one package.
+
+Nothing imports it.
+"""
 
 from tandem.cli.main import app
 

@@ -63,10 +63,10 @@ def bench(
         raise typer.BadParameter("--record needs the service's name: its status is to tell the result")
     if prompts is None:
         raise typer.BadParameter("give --prompts FILE with text like your users': acceptance depends on it")
-    from tandem.benchmark.app import Plan, bench  # loads gRPC and numpy: for this command alone
-    from tandem.generate.app import Target
-    from tandem.generate.prompts import read_prompts
-    from tandem.generate.request import Sampling
+    from tandem.client.bench.app import Plan, bench  # loads gRPC and numpy: for this command alone
+    from tandem.client.generate.app import Target
+    from tandem.client.generate.prompts import read_prompts
+    from tandem.client.generate.request import Sampling
 
     other = Target(against, namespace, against_url, wait) if against or against_url else None
     sampling = Sampling(max_tokens, temperature)

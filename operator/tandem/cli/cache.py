@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from tandem import kubectl, names
+from tandem import names
 from tandem.api import GROUP, PLURAL
-from tandem.cache import kept, prune_job, pull_secrets
 from tandem.cli import live
+from tandem.client import kubectl
 from tandem.errors import TandemError
-from tandem.observed import Object, is_true, pod_problem, termination_message
+from tandem.rollout.observed import Object, is_true, pod_problem, termination_message
+from tandem.rollout.prune import kept, prune_job, pull_secrets
 from tandem.settings import Settings
 
 POLL_SECONDS = 1.0

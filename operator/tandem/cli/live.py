@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tandem.api.types import SpeculativeInferenceService
-from tandem.kubectl import ClusterError
+from tandem.client.kubectl import ClusterError
 
 
 def parse(found: dict[str, Any]) -> SpeculativeInferenceService:

@@ -222,7 +222,7 @@ def _address(text: str, option: str) -> tuple[str, int]:
 async def _run_operator(settings: Settings, host: str, port: int) -> None:
     # Not at the top: the clients take half a second to import, which the other commands need not wait for.
     from tandem.cluster.client import Api
-    from tandem.operator import Operator
+    from tandem.process.operator import Operator
 
     async with await Api.connect() as api:
         await _until_told_to_end(Operator(api, settings).run(host, port))
@@ -230,7 +230,7 @@ async def _run_operator(settings: Settings, host: str, port: int) -> None:
 
 async def _run_metrics(settings: Settings, http: tuple[str, int], https: tuple[str, int]) -> None:
     from tandem.cluster.client import Api
-    from tandem.metrics_api.process import MetricsServer
+    from tandem.metrics_server.process import MetricsServer
 
     async with await Api.connect() as api:
         await _until_told_to_end(MetricsServer(api, settings).run(http, https))

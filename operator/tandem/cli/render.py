@@ -7,15 +7,15 @@ from typing import Any
 
 import yaml
 
-from tandem import build
+from tandem import children
 from tandem.accept import Accepted
 from tandem.api.types import DecodingType, Mode, SpeculativeInferenceService
 from tandem.cli.manifests import ManifestError
-from tandem.llm_args import llm_args, to_yaml
 from tandem.render import LATEST, Record, render
+from tandem.render.v1.llm_args import llm_args, to_yaml
+from tandem.render.v1.sources import CACHE, folders, references
+from tandem.rollout.pipeline import build_tasks, fetch_tasks, makes_cache, preflight_task
 from tandem.settings import Settings
-from tandem.sources import CACHE, folders, references
-from tandem.stages import build_tasks, fetch_tasks, makes_cache, preflight_task
 
 Service = tuple[SpeculativeInferenceService, Accepted]
 
@@ -61,18 +61,18 @@ def _children(service: SpeculativeInferenceService, accepted: Accepted, settings
     )
     revision = render(record)
     tasks = {task.digest: task for task in [*fetches.values(), *build_tasks(service, revision).values()]}
-    policy = build.network_policy(service, revision.nodes, settings.metrics_peers)
-    autoscaler = build.autoscaler(service, settings)
+    policy = children.network_policy(service, revision.nodes, settings.metrics_peers)
+    autoscaler = children.autoscaler(service, settings)
     preflight = preflight_task(service, accepted.profile, revision)
     return [
-        build.service_account(service),
-        build.disruption_budget(service),
+        children.service_account(service),
+        children.disruption_budget(service),
         *([policy] if policy else []),
-        *([build.cache_claim(service)] if makes_cache(service.spec, accepted.profile) else []),
-        build.revision_configmap(service, revision),
-        build.endpoint(service),
-        *(build.task_job(service, task) for task in [*tasks.values(), preflight]),
-        build.workload(service, revision),
+        *([children.cache_claim(service)] if makes_cache(service.spec, accepted.profile) else []),
+        children.revision_configmap(service, revision),
+        children.endpoint(service),
+        *(children.task_job(service, task) for task in [*tasks.values(), preflight]),
+        children.workload(service, revision),
         *([autoscaler] if autoscaler else []),
     ]
 

@@ -7,13 +7,14 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from tandem import kubectl, names
+from tandem import names
 from tandem.api import GROUP, PLURAL
 from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
 from tandem.cli.live import parse
 from tandem.cli.words import age, factor, number, percent, quantity
-from tandem.generate.format import printable
-from tandem.observed import Object, label, pod_problem, pod_ready
+from tandem.client import kubectl
+from tandem.client.generate.format import printable
+from tandem.rollout.observed import Object, label, pod_problem, pod_ready
 
 ANSWERS = "answers"
 LABEL = 14

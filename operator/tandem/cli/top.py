@@ -13,11 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tandem import kubectl
 from tandem.api import GROUP, PLURAL
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.live import parse
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
+from tandem.client import kubectl
 
 RUNNING, WAITING, TOKENS = "tandem_requests_running", "tandem_requests_waiting", "tandem_tokens_per_second"
 Key = tuple[str, str]

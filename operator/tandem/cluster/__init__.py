@@ -1,1 +1,4 @@
-"""The only place that speaks with the Kubernetes API; it turns API errors into `tandem.errors`."""
+"""The Kubernetes API: requests, observing, applying, events, the Lease. API errors become `tandem.errors` here.
+
+No other package speaks with the API server; the processes and commands import it.
+"""

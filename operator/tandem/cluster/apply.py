@@ -13,8 +13,8 @@ from tandem.cluster.keys import new_key_pair
 from tandem.cluster.kinds import BY_KIND, DISRUPTION_BUDGET, OPTIONAL, SECRET, SERVICE
 from tandem.cluster.observe import owner_uid
 from tandem.errors import KindMissing, NameTaken, Refused
-from tandem.observed import Object, label
-from tandem.plan import Action, Apply, CreateKeys, Delete
+from tandem.rollout.observed import Object, label
+from tandem.rollout.plan import Action, Apply, CreateKeys, Delete
 
 log = logging.getLogger(__name__)
 

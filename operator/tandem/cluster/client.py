@@ -17,11 +17,11 @@ from kubernetes.aio.config.kube_config import (
 )  # which user it takes: no other way
 
 import tandem
-from tandem import metrics
+from tandem import counters
 from tandem.cluster.kinds import Kind
 from tandem.errors import AlreadyExists, Expired, Forbidden, Refused, SettingsError, Transient
 from tandem.names import FIELD_MANAGER
-from tandem.observed import Object
+from tandem.rollout.observed import Object
 
 REQUEST_TIMEOUT_SECONDS = 30
 JSON = "application/json"
@@ -242,7 +242,7 @@ class Api:
             data = await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Transient(f"{method} {path}: {error or type(error).__name__}") from error
-        metrics.API_REQUESTS.labels(method, str(response.status)).inc()
+        counters.API_REQUESTS.labels(method, str(response.status)).inc()
         if response.status >= 400:
             self.answered_at = time.monotonic()
             _fail(method, path, response.status, data)
@@ -329,7 +329,7 @@ def _fail(method: str, path: str, status: int, data: bytes) -> NoReturn:
     """Raise the error that an answer is."""
     error = _error(method, path, status, data)
     if isinstance(error, Forbidden):
-        metrics.FORBIDDEN.labels(error.verb, error.resource).inc()
+        counters.FORBIDDEN.labels(error.verb, error.resource).inc()
     raise error
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tandem import metrics
+from tandem import counters
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import EVENT
 from tandem.cluster.lease import Leadership
-from tandem.engine_health import Failure, seconds
+from tandem.conditions.engine_health import Failure, seconds
+from tandem.conditions.speculation import AS_ASKED
 from tandem.errors import Refused, Transient
-from tandem.verdicts import AS_ASKED
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class FailureEvents:
                 and seconds(failure.at, now) < NEW_SECONDS
                 and await self._is_first(service, failure)
             ):
-                metrics.ENGINE_FAILURES.labels(*key, failure.engine.reason).inc()
+                counters.ENGINE_FAILURES.labels(*key, failure.engine.reason).inc()
         self._known[key] = frozenset(failure.run for failure in found)
         if not found:
             del self._known[key]

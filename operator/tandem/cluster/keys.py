@@ -5,7 +5,7 @@ import base64
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tandem.build.secret import PRIVATE_KEY, PUBLIC_KEY
+from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
 
 
 def new_key_pair() -> dict[str, str]:

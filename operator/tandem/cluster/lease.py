@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import LEASE
 from tandem.errors import NotLeader, Refused, Transient
-from tandem.observed import Object
+from tandem.rollout.observed import Object
 from tandem.settings import LeaseSettings
 
 log = logging.getLogger(__name__)

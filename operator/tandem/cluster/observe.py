@@ -23,7 +23,7 @@ from tandem.cluster.kinds import (
 )
 from tandem.cluster.progress import progress
 from tandem.errors import Forbidden, Refused
-from tandem.observed import Object, Observed
+from tandem.rollout.observed import Object, Observed
 
 
 async def observe(api: Api, namespace: str, name: str) -> Observed | None:

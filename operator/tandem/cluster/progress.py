@@ -8,8 +8,8 @@ import aiohttp
 from pydantic import BaseModel, Field
 
 from tandem import names
-from tandem.observed import Object, label
-from tandem.stages import FETCH_PORT
+from tandem.rollout.observed import Object, label
+from tandem.rollout.pipeline import FETCH_PORT
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 MOST_BYTES = 4096

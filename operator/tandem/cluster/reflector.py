@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from tandem import metrics
+from tandem import counters
 from tandem.cluster.client import JSON, Api
 from tandem.cluster.kinds import OPTIONAL, Kind
 from tandem.errors import Refused, Transient
-from tandem.observed import Object
+from tandem.rollout.observed import Object
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Reflector(Generic[T]):
                 async with asyncio.timeout(None) as self._current:
                     await self._watch(await self._list())
             except TimeoutError:
-                metrics.WATCH_RESTARTS.inc()
+                counters.WATCH_RESTARTS.inc()
                 log.warning("%s are listed anew: their watch missed something", self.kind.plural)
             except (Transient, Refused) as error:
                 self._set_problem(error)

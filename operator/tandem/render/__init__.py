@@ -17,8 +17,8 @@ from tandem.api.types import Access, Cache, Rollout, ServiceSpec, Storage
 from tandem.digest import digest
 from tandem.render import v1
 from tandem.render.inputs import Inputs, JobPod, Rendered
+from tandem.render.v1.sources import Role, folders
 from tandem.settings import Profile
-from tandem.sources import Role, folders
 
 RENDERERS: dict[str, Callable[[Inputs], Rendered]] = {"v1": v1.render}
 LATEST = "v1"

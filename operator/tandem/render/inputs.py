@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tandem.api.types import ServiceSpec
+from tandem.render.v1.sources import Role
 from tandem.settings import Profile
-from tandem.sources import Role
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Source: Kubernetes' pkg/controller/podautoscaler, replica_calculator.go (GetObjectPerPodMetricReplicas) and
 horizontal.go (stabilizeRecommendationWithBehaviors, calculateScaleUpLimitWithScalingRules). The behaviour is that of
-Tandem's own (`tandem.build.autoscaler`).
+Tandem's own (`tandem.children.autoscaler`).
 """
 
 import math

@@ -8,9 +8,9 @@ import numpy as np
 from bench.autoscale import costs
 from bench.autoscale.traces import OUTPUT_TOKENS, PROMPT_TOKENS, Trace
 from tandem.api.types import ServiceSpec
-from tandem.capacity.model import Curve
-from tandem.capacity.planner import Planner
-from tandem.telemetry.figures import Figures, Replicas
+from tandem.metrics.capacity.model import Curve
+from tandem.metrics.capacity.planner import Planner
+from tandem.metrics.telemetry.figures import Figures, Replicas
 
 TTFT, ITL, QUEUE = 1.0, 0.05, 4
 LOW_ACCEPTANCE = 0.6

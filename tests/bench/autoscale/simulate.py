@@ -11,7 +11,7 @@ from bench.autoscale.costs import MAX_DRAFT_LEN
 from bench.autoscale.hpa import SYNC, Hpa
 from bench.autoscale.replica import BOUNDS, Counters, Replica, Request
 from bench.autoscale.traces import Moment, Requests, Trace
-from tandem.telemetry.figures import Figures, Histogram, PodFigures, Replicas
+from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures, Replicas
 
 SCRAPE = 15.0
 WINDOW = 60.0

@@ -12,7 +12,7 @@ from bench.autoscale.replica import Replica, Request
 from bench.autoscale.simulate import WARM_UP, Course, Service, Setting
 from bench.autoscale.traces import Moment, Requests, Trace
 from bench.bls.in_flight import Costs
-from tandem.telemetry.figures import Figures, Replicas
+from tandem.metrics.telemetry.figures import Figures, Replicas
 
 
 @pytest.mark.parametrize(

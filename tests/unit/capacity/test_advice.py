@@ -3,9 +3,9 @@
 import pytest
 
 from tandem.api.types import DraftLenStep, ServiceSpec
-from tandem.capacity.advice import DWELL, Advisor, Loads, Proposal, propose
-from tandem.capacity.lengths import Lengths, lengths
-from tandem.capacity.model import Model, Steps
+from tandem.metrics.capacity.advice import DWELL, Advisor, Loads, Proposal, propose
+from tandem.metrics.capacity.lengths import Lengths, lengths
+from tandem.metrics.capacity.model import Model, Steps
 from unit.capacity.truth import Truth, figures, spec
 
 ADAPTIVE = Lengths(0, 4, adaptive=True)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.capacity.demand import DRAIN, Demand, History, Past, measure
-from tandem.telemetry.figures import PodFigures, Replicas
+from tandem.metrics.capacity.demand import DRAIN, Demand, History, Past, measure
+from tandem.metrics.telemetry.figures import PodFigures, Replicas
 from unit.capacity.truth import Truth, figures
 
 POD = Truth().pod(10, 4)

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from tandem.capacity.floor import Floors
-from tandem.capacity.lengths import draft_share, lengths
-from tandem.capacity.model import Model
-from tandem.capacity.policy import Bounds
+from tandem.metrics.capacity.floor import Floors
+from tandem.metrics.capacity.lengths import draft_share, lengths
+from tandem.metrics.capacity.model import Model
+from tandem.metrics.capacity.policy import Bounds
 from unit.capacity.truth import Truth, figures, spec
 
 LIMITS = Bounds(least=1, most=10, ttft=1.0, itl=0.05, queue=4, places=32)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.capacity.kv_cache import KvCache, measure
-from tandem.telemetry.figures import PodFigures
+from tandem.metrics.capacity.kv_cache import KvCache, measure
+from tandem.metrics.telemetry.figures import PodFigures
 from unit.capacity.truth import Truth, figures
 
 

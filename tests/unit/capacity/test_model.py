@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.capacity.acceptance import Acceptance, Drafts
-from tandem.capacity.lengths import Lengths, lengths
-from tandem.capacity.model import EXTRAPOLATE, Curve, Model, steps_of
-from tandem.capacity.step_time import StepTime
+from tandem.metrics.capacity.acceptance import Acceptance, Drafts
+from tandem.metrics.capacity.lengths import Lengths, lengths
+from tandem.metrics.capacity.model import EXTRAPOLATE, Curve, Model, steps_of
+from tandem.metrics.capacity.step_time import StepTime
 from unit.capacity.truth import Truth, figures, spec, tau
 
 ADAPTIVE = Lengths(0, 6, adaptive=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tandem.capacity.demand import Demand
-from tandem.capacity.outlook import STEEPEST, Outlook, Trend, lead
+from tandem.metrics.capacity.demand import Demand
+from tandem.metrics.capacity.outlook import STEEPEST, Outlook, Trend, lead
 
 
 def test_a_trend_follows_a_line_and_forgets_a_step() -> None:

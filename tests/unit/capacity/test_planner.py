@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tandem.api.types import ServiceSpec
-from tandem.capacity.planner import Planner, PlannerOutput
-from tandem.report import Decision
-from tandem.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, HISTOGRAMS
-from tandem.telemetry.figures import Figures, Replicas
-from tandem.telemetry.page import Page, Series
-from tandem.telemetry.windows import Store
+from tandem.metrics.capacity.planner import Planner, PlannerOutput
+from tandem.metrics.report import Decision
+from tandem.metrics.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, HISTOGRAMS
+from tandem.metrics.telemetry.figures import Figures, Replicas
+from tandem.metrics.telemetry.page import Page, Series
+from tandem.metrics.telemetry.windows import Store
 from unit.capacity.truth import Truth, figures, spec
 
 

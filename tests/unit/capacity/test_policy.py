@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from bench.autoscale.hpa import Hpa
 from tandem.api.types.autoscaling import Keda
-from tandem.capacity.demand import Demand
-from tandem.capacity.model import Curve
-from tandem.capacity.policy import Bounds, Situation, bounds, decide, utilization
-from tandem.report import Decision
-from tandem.telemetry.figures import Figures, Replicas
+from tandem.metrics.capacity.demand import Demand
+from tandem.metrics.capacity.model import Curve
+from tandem.metrics.capacity.policy import Bounds, Situation, bounds, decide, utilization
+from tandem.metrics.report import Decision
+from tandem.metrics.telemetry.figures import Figures, Replicas
 from unit.capacity.truth import Truth, figures, spec
 
 LIMITS = Bounds(least=1, most=10, ttft=1.0, itl=0.05, queue=4, places=32)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tandem.capacity.lengths import Lengths, lengths
-from tandem.capacity.model import Model
-from tandem.capacity.worth import LEAST_PROBES, Probes, of_model
-from tandem.report import Worth
-from tandem.telemetry.figures import PodFigures
+from tandem.metrics.capacity.lengths import Lengths, lengths
+from tandem.metrics.capacity.model import Model
+from tandem.metrics.capacity.worth import LEAST_PROBES, Probes, of_model
+from tandem.metrics.report import Worth
+from tandem.metrics.telemetry.figures import PodFigures
 from unit.capacity.truth import Truth, figures, spec, tau
 
 ADAPTIVE = Lengths(0, 6, adaptive=True)

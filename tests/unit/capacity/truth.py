@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.api.types import ServiceSpec
-from tandem.telemetry.figures import Figures, Histogram, PodFigures
+from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, float("inf"))
 

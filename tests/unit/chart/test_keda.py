@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem import build
-from tandem.metrics_api.authentication import AUDIENCE
+from tandem import children
+from tandem.metrics_server.authentication import AUDIENCE
 from tandem.settings import load_settings
 from unit.operator.conftest import QUICKSTART, parse
 
@@ -89,7 +89,7 @@ def test_services_use_them(helm: Helm, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(only(objects, "ConfigMap")["data"]["settings.yaml"], encoding="utf-8")
     service = parse(QUICKSTART, autoscaling={"maxReplicas": 4, "source": "KEDA"})
-    scaled = build.autoscaler(service, load_settings(file))
+    scaled = children.autoscaler(service, load_settings(file))
     assert scaled is not None
     (trigger,) = scaled["spec"]["triggers"]
     assert trigger["metadata"]["authModes"] == "basic"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tandem.metrics_api.custom_metrics import METRICS, METRICS_GROUP, METRICS_VERSION, RESOURCE
+from tandem.metrics_server.custom_metrics import METRICS, METRICS_GROUP, METRICS_VERSION, RESOURCE
 from tandem.settings import MetricsServerSettings
 
 from .conftest import CHART, Helm, Object, Values, kinds, only

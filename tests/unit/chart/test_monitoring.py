@@ -13,12 +13,12 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from tandem import build, names
+from tandem import children, names
 from tandem.api import GROUP, KIND
-from tandem.build.autoscaler import REPLICAS_NEEDED
-from tandem.metrics import ENGINE_FAILURES, ROUND_SECONDS
-from tandem.metrics_api.judgements import FAMILIES
-from tandem.telemetry.page import MAX_SERIES
+from tandem.children.autoscaler import REPLICAS_NEEDED
+from tandem.counters import ENGINE_FAILURES, ROUND_SECONDS
+from tandem.metrics.telemetry.page import MAX_SERIES
+from tandem.metrics_server.judgements import FAMILIES
 from tandem_serving import metrics
 from unit.operator.conftest import QUICKSTART, parse
 
@@ -89,7 +89,7 @@ def test_the_monitor_finds_the_serving_pods_and_names_their_service(helm: Helm) 
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
     assert monitor["spec"]["sampleLimit"] >= 10 * MAX_SERIES, "docs/collector.md: a hostile pod fills no answer"
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {port["name"] for port in build.endpoint(parse(QUICKSTART))["spec"]["ports"]}
+    assert endpoint["port"] in {port["name"] for port in children.endpoint(parse(QUICKSTART))["spec"]["ports"]}
     (relabeling,) = endpoint["relabelings"]
     assert relabeling == {
         "sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"[^a-z]", "_", names.LABEL_SERVICE)],

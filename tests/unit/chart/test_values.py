@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import tandem
+from tandem.http.credentials import Credentials
 from tandem.settings import (
     KedaPrometheus,
     KedaSettings,
@@ -20,7 +21,6 @@ from tandem.settings import (
     load_settings,
     shipped_profiles,
 )
-from tandem.telemetry.credentials import Credentials
 
 from .conftest import CHART, Helm, Values, only
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tandem.benchmark import app, load, record
-from tandem.benchmark.figures import Level, Side, Window, refused, verdict
-from tandem.benchmark.load import Load, play
-from tandem.generate.app import Target
-from tandem.generate.errors import RequestRefusedError
-from tandem.generate.figures import Chunk, Completion, Totals
-from tandem.generate.request import Request, Sampling
-from tandem.kubectl import ClusterError
+from tandem.client.bench import app, load, record
+from tandem.client.bench.figures import Level, Side, Window, refused, verdict
+from tandem.client.bench.load import Load, play
+from tandem.client.generate.app import Target
+from tandem.client.generate.errors import RequestRefusedError
+from tandem.client.generate.figures import Chunk, Completion, Totals
+from tandem.client.generate.request import Request, Sampling
+from tandem.client.kubectl import ClusterError
 
 
 def completion(tokens: int, seconds: float, first: float, drafted: int = 0, accepted: int = 0) -> Completion:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tandem.generate import cluster
-from tandem.generate.cluster import Found, find_ready, port_forward, read_service
-from tandem.kubectl import ClusterError, explain
-from tandem.metrics_api.trust import OWN_API_SERVICE
+from tandem.client.generate import cluster
+from tandem.client.generate.cluster import Found, find_ready, port_forward, read_service
+from tandem.client.kubectl import ClusterError, explain
+from tandem.metrics_server.trust import OWN_API_SERVICE
 
 
 def resource(
@@ -173,7 +173,7 @@ async def test_port_forward_ends_with_the_block(kubectl: FakeKubectl) -> None:
 async def test_a_forward_that_ignores_the_signal_is_killed(
     kubectl: FakeKubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tandem.kubectl.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tandem.client.kubectl.STOP_SECONDS", 0.1)
     kubectl.script("trap '' TERM; echo $$ > pid; echo 'Forwarding from 127.0.0.1:1 -> 8001'; exec sleep 600")
     async with port_forward(Found("quick", "demo", "")):
         pass

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from tandem.generate.figures import Arrival, Chunk, Comparison, Completion, Outcome, Recorder, Totals, median_of
+from tandem.client.generate.figures import (
+    Arrival,
+    Chunk,
+    Comparison,
+    Completion,
+    Outcome,
+    Recorder,
+    Totals,
+    median_of,
+)
 
 
 def finished(*arrivals: tuple[float, Chunk]) -> Completion:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tandem.generate.figures import Comparison, Completion, Outcome, Totals
-from tandem.generate.format import comparison_line, completion_line, outcome_json, printable, summary_table
+from tandem.client.generate.figures import Comparison, Completion, Outcome, Totals
+from tandem.client.generate.format import comparison_line, completion_line, outcome_json, printable, summary_table
 
 FAST = Completion("ab", (1, 2, 3, 4), 2.0, 0.25, 2, 2, "length", Totals(8, 2, 5))
 ALONE = Completion("ab", (1, 2, 3, 4), 4.0, 0.5, 4, 0, "length", Totals(0, 0, 5))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.generate.errors import PromptError
-from tandem.generate.prompts import STDIN, parse_jsonl, read_prompts
+from tandem.client.generate.errors import PromptError
+from tandem.client.generate.prompts import STDIN, parse_jsonl, read_prompts
 
 REPOSITORY = Path(__file__).parents[3]
 

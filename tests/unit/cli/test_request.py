@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem.generate.request import BLS, LLM_API, Api, Request, Sampling, infer_inputs
+from tandem.client.generate.request import BLS, LLM_API, Api, Request, Sampling, infer_inputs
 
 
 def sent(request: Request, api: Api = BLS) -> dict[str, tuple[str, list[Any]]]:

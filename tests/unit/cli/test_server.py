@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 from tritonclient.grpc import service_pb2
 
-from tandem.generate import app
-from tandem.generate.client import Server
-from tandem.generate.cluster import Found
-from tandem.generate.errors import ServerError, UnreachableError
-from tandem.generate.view import Progress
+from tandem.client.generate import app
+from tandem.client.generate.client import Server
+from tandem.client.generate.cluster import Found
+from tandem.client.generate.errors import ServerError, UnreachableError
+from tandem.client.generate.view import Progress
 
 OPERATOR = Path(__file__).parents[3] / "operator"
 
@@ -87,7 +87,7 @@ import asyncio, signal, sys
 if not sys.argv[1:]:  # the tests themselves may run under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-from tandem.generate.app import until_signal
+from tandem.client.generate.app import until_signal
 
 async def work():
     print("runs", flush=True)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli import app, status, top, words
-from tandem.kubectl import ClusterError, parsed
+from tandem.client.kubectl import ClusterError, parsed
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SERVICE = """

@@ -6,8 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from tandem.generate.figures import Chunk, Completion, Outcome, Totals
-from tandem.generate.view import JsonView, Progress, TextView, stdout_console
+from tandem.client.generate.figures import Chunk, Completion, Outcome, Totals
+from tandem.client.generate.view import JsonView, Progress, TextView, stdout_console
 
 CHUNKS = [Chunk("acc-own", (1, 2), 1, draft_text_length=3), Chunk("[b]\x1b", (3,), finish_reason="length")]
 COMPLETION = Completion("acc-own[b]\x1b", (1, 2, 3), 1.0, 0.5, 2, 1, "length", Totals(4, 1, 1))

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tandem.errors import Transient
-from tandem.metrics_api.authentication import AUDIENCE
-from tandem.report import Decision, ServiceReport, Speculation
+from tandem.metrics.report import Decision, ServiceReport, Speculation
+from tandem.metrics_server.authentication import AUDIENCE
 
 TOKENS = {
     "hpa-token": {"username": "system:serviceaccount:kube-system:horizontal-pod-autoscaler", "groups": ["hpas"]},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from tandem.metrics_api.authentication import AUDIENCE, Authenticator, RequestHeader, User
+from tandem.metrics_server.authentication import AUDIENCE, Authenticator, RequestHeader, User
 
 from .conftest import KEDA, FakeReviews
 

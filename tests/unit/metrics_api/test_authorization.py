@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tandem.cluster.kinds import SUBJECT_ACCESS_REVIEW, Kind
-from tandem.metrics_api.authentication import User
-from tandem.metrics_api.authorization import Authorizer, MetricRequest, PathRequest
+from tandem.metrics_server.authentication import User
+from tandem.metrics_server.authorization import Authorizer, MetricRequest, PathRequest
 
 ASKS = User("ann", "uid-1", ("team-a",), (("scopes", ("read", "list")),))
 METRIC = MetricRequest("ns", "services.example", "llama", "tandem_replicas_needed")

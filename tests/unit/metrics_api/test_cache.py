@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tandem.metrics_api.cache import Cache
+from tandem.metrics_server.cache import Cache
 
 
 class Clock:

@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from tandem.metrics_api.certificates import (
+from tandem.metrics_server.certificates import (
     AUTHORITY_DAYS,
     CERTIFICATE_DAYS,
     Certificate,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem.metrics_api.custom_metrics import METRICS, failure, quantity, resources, values
+from tandem.metrics_server.custom_metrics import METRICS, failure, quantity, resources, values
 
 from .conftest import report
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem.metrics_api.inventory import join, pod, service
-from tandem.telemetry.figures import Replicas
-from tandem.telemetry.source import Target
+from tandem.metrics.telemetry.figures import Replicas
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics_server.inventory import join, pod, service
 
 SERVICE = """
 apiVersion: serving.tandem.dev/v1alpha1

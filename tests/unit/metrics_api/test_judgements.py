@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tandem.metrics_api.judgements import JudgementSeries
-from tandem.metrics_api.reports import report
-from tandem.report import ServiceReport
-from tandem.telemetry.figures import Figures, PodFigures
+from tandem.metrics.report import ServiceReport
+from tandem.metrics.telemetry.figures import Figures, PodFigures
+from tandem.metrics_server.judgements import JudgementSeries
+from tandem.metrics_server.reports import report
 from unit.operator.conftest import QUICKSTART, parse
 
 LABELS = 'namespace="team-a",speculativeinferenceservice="llama"'

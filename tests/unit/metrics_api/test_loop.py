@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.api.types import SpeculativeInferenceService
-from tandem.capacity.planner import Planner
-from tandem.metrics_api.board import Board
-from tandem.metrics_api.inventory import Known
-from tandem.metrics_api.loop import Loop
-from tandem.report import Reports
+from tandem.metrics.capacity.planner import Planner
+from tandem.metrics.report import Reports
+from tandem.metrics.telemetry.exposition import parse
+from tandem.metrics.telemetry.figures import Replicas
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.windows import Store
+from tandem.metrics_server.board import Board
+from tandem.metrics_server.inventory import Known
+from tandem.metrics_server.loop import Loop
 from tandem.settings import MetricsServerSettings
-from tandem.telemetry.exposition import parse
-from tandem.telemetry.figures import Replicas
-from tandem.telemetry.source import Target
-from tandem.telemetry.windows import Store
 
 PAGE = """\
 # TYPE tandem_requests_running gauge

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster.reports import SILENT_SECONDS, ReportReader
-from tandem.listening import Listener
-from tandem.metrics_api.authentication import Authenticator
-from tandem.metrics_api.authorization import Authorizer
-from tandem.metrics_api.board import Board
-from tandem.metrics_api.certificates import renewed, utc_now
-from tandem.metrics_api.server import application
+from tandem.http.listener import Listener
+from tandem.metrics_server.authentication import Authenticator
+from tandem.metrics_server.authorization import Authorizer
+from tandem.metrics_server.board import Board
+from tandem.metrics_server.certificates import renewed, utc_now
+from tandem.metrics_server.server import application
+from tandem.process.reports import SILENT_SECONDS, ReportReader
 from tandem.settings import ReportsSettings
 
 from .conftest import FakeReviews, report

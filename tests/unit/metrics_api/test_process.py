@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from tandem.listening import Listener
-from tandem.metrics_api import process
-from tandem.metrics_api.authentication import RequestHeader
-from tandem.metrics_api.certificates import Certificate, renewed, utc_now
-from tandem.metrics_api.process import MetricsServer, source
-from tandem.metrics_api.trust import Trust
+from tandem.http.listener import Listener
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.windows import Store
+from tandem.metrics_server import process
+from tandem.metrics_server.authentication import RequestHeader
+from tandem.metrics_server.certificates import Certificate, renewed, utc_now
+from tandem.metrics_server.process import MetricsServer, source
+from tandem.metrics_server.trust import Trust
 from tandem.settings import MetricsServerSettings, Settings
-from tandem.telemetry.source import Target
-from tandem.telemetry.windows import Store
 from unit.telemetry.hostile_pods import fixed, serve
 
 TOKENS = "tandem_generation_tokens_total"

@@ -6,10 +6,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
-from tandem import metrics
-from tandem.metrics_api import judgements
-from tandem.metrics_api.board import Board
-from tandem.metrics_api.series import HELP, ReportSeries
+from tandem import counters
+from tandem.metrics_server import judgements
+from tandem.metrics_server.board import Board
+from tandem.metrics_server.series import HELP, ReportSeries
 
 from .conftest import report
 
@@ -41,7 +41,7 @@ def test_old_reports_have_no_series() -> None:
 
 
 def test_the_documentation_names_every_series() -> None:
-    own = [each for each in vars(metrics).values() if isinstance(each, MetricWrapperBase)]
+    own = [each for each in vars(counters).values() if isinstance(each, MetricWrapperBase)]
     families = [family for each in own for family in each.collect()]
     made = {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in families}
     rows = re.findall(r"^\| (`tandem_.*?) \|", SCALING.read_text(encoding="utf-8"), re.MULTILINE)

@@ -13,12 +13,12 @@ import aiohttp
 import pytest
 
 from cluster import pki
-from tandem.listening import Listener
-from tandem.metrics_api.authentication import Authenticator, RequestHeader
-from tandem.metrics_api.authorization import Authorizer
-from tandem.metrics_api.board import Board
-from tandem.metrics_api.certificates import Certificate, renewed, utc_now
-from tandem.metrics_api.server import application
+from tandem.http.listener import Listener
+from tandem.metrics_server.authentication import Authenticator, RequestHeader
+from tandem.metrics_server.authorization import Authorizer
+from tandem.metrics_server.board import Board
+from tandem.metrics_server.certificates import Certificate, renewed, utc_now
+from tandem.metrics_server.server import application
 
 from .conftest import FakeReviews, report
 
@@ -169,7 +169,7 @@ async def test_an_api_server_that_never_answers_is_not_waited_for(
     async def never(kind: Any, spec: dict[str, Any]) -> dict[str, Any]:
         return await asyncio.Future()
 
-    monkeypatch.setattr("tandem.metrics_api.server.REVIEW_SECONDS", 0.05)
+    monkeypatch.setattr("tandem.metrics_server.server.REVIEW_SECONDS", 0.05)
     monkeypatch.setattr(server.reviews, "review", never)
     async with asyncio.timeout(60):
         assert (await server.get(metric(), HPA_TOKEN))[0] == 503

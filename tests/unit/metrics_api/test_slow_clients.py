@@ -10,13 +10,13 @@ import aiohttp
 import psutil
 import pytest
 
-from tandem.health import LIMITS, serve
-from tandem.listening import Limits, Listener
-from tandem.metrics_api.authentication import Authenticator
-from tandem.metrics_api.authorization import Authorizer
-from tandem.metrics_api.board import Board
-from tandem.metrics_api.certificates import renewed, utc_now
-from tandem.metrics_api.server import application
+from tandem.http.listener import Limits, Listener
+from tandem.http.probes import LIMITS, serve
+from tandem.metrics_server.authentication import Authenticator
+from tandem.metrics_server.authorization import Authorizer
+from tandem.metrics_server.board import Board
+from tandem.metrics_server.certificates import renewed, utc_now
+from tandem.metrics_server.server import application
 
 from .conftest import FakeReviews, report
 

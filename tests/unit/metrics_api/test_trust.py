@@ -8,8 +8,8 @@ import pytest
 
 from tandem.cluster.kinds import Kind
 from tandem.errors import AlreadyExists, Refused, Transient
-from tandem.metrics_api.certificates import Certificate, CertificateError, renewed, secret, utc_now
-from tandem.metrics_api.trust import Trust, TrustKeeper
+from tandem.metrics_server.certificates import Certificate, CertificateError, renewed, secret, utc_now
+from tandem.metrics_server.trust import Trust, TrustKeeper
 from tandem.settings import MetricsServerSettings
 
 OURS = {"namespace": "tandem-system", "name": "tandem-metrics"}

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tandem import metrics
+from tandem import counters
 from tandem.cluster import client
 from tandem.cluster.client import METADATA_ONLY, Api
 from tandem.cluster.kinds import CONFIGMAP, LEASE, POD, TOKEN_REVIEW
@@ -201,7 +201,7 @@ async def test_one_object_says_whether_a_kind_can_be_listed(server: Server, api:
 
 
 def forbidden_count() -> float:
-    samples = [sample for family in metrics.FORBIDDEN.collect() for sample in family.samples]
+    samples = [sample for family in counters.FORBIDDEN.collect() for sample in family.samples]
     return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem import build
+from tandem import children
 from tandem.accept import Refusal
 from tandem.cli.render import Dumper
-from tandem.decide import Decision, decide
-from tandem.observed import Object, Observed
-from tandem.plan import Apply, Delete, autoscaling
+from tandem.rollout.decide import Decision, decide
+from tandem.rollout.observed import Object, Observed
+from tandem.rollout.plan import Apply, Delete, autoscaling
 from tandem.settings import ReportsSettings, Settings
 
 from .conftest import DATA, QUICKSTART, parse
@@ -26,7 +26,7 @@ WITH_SERVER = Settings(reports=ReportsSettings(url="https://tandem-metrics.tande
 
 def built(case: dict[str, Any]) -> Object | None:
     service = parse(QUICKSTART, autoscaling=case["autoscaling"])
-    return build.autoscaler(service, Settings.model_validate(case.get("settings", {})))
+    return children.autoscaler(service, Settings.model_validate(case.get("settings", {})))
 
 
 def test_golden_autoscalers() -> None:
@@ -42,13 +42,13 @@ def test_golden_autoscalers() -> None:
 
 
 def test_keda_without_anybody_to_ask_makes_nothing() -> None:
-    assert build.autoscaler(parse(QUICKSTART, autoscaling=KEDA), Settings()) is None
+    assert children.autoscaler(parse(QUICKSTART, autoscaling=KEDA), Settings()) is None
 
 
 def test_keda_without_a_metrics_server_goes_by_the_users_own_triggers() -> None:
     own = {"type": "cron", "metadata": {"timezone": "Etc/UTC", "start": "0 7 * * *", "end": "0 19 * * *"}}
     asked = {**KEDA, "minReplicas": 0, "keda": {"triggers": [own]}}
-    made = build.autoscaler(parse(QUICKSTART, autoscaling=asked), Settings())
+    made = children.autoscaler(parse(QUICKSTART, autoscaling=asked), Settings())
     assert made is not None
     assert made["spec"]["triggers"] == [own]
 
@@ -61,7 +61,7 @@ def test_what_is_no_mapping_in_behavior_is_left_to_the_api_server() -> None:
 
 
 def live(service_autoscaling: dict[str, Any]) -> Object:
-    made = build.autoscaler(parse(QUICKSTART, autoscaling=service_autoscaling), WITH_SERVER)
+    made = children.autoscaler(parse(QUICKSTART, autoscaling=service_autoscaling), WITH_SERVER)
     assert made is not None
     return made
 
@@ -85,7 +85,7 @@ STEPS: list[tuple[str, dict[str, Any] | None, list[Object], list[str]]] = [
 @pytest.mark.parametrize(("reason", "asked", "there", "wanted"), STEPS, ids=[row[0] for row in STEPS])
 def test_one_autoscaler(reason: str, asked: dict[str, Any] | None, there: list[Object], wanted: list[str]) -> None:
     service = parse(QUICKSTART, autoscaling=asked)
-    decision = Decision(autoscaler=build.autoscaler(service, WITH_SERVER))
+    decision = Decision(autoscaler=children.autoscaler(service, WITH_SERVER))
     actions = autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen)
     assert [World.describe(action) for action in actions] == wanted, reason
     assert all(isinstance(action, Apply | Delete) for action in actions)
@@ -105,7 +105,7 @@ def test_it_comes_with_the_servers_and_stays_while_a_spec_is_refused(settings: S
 
 @pytest.mark.parametrize("there", [[], [live(EMBEDDED)], [live(KEDA)]], ids=["none", "this one", "another"])
 def test_of_a_spec_that_is_refused_no_autoscaler_is_made_changed_or_removed(there: list[Object]) -> None:
-    wanted = build.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
+    wanted = children.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
     decision = Decision(refusal=Refusal("CacheNotShareable", "write maxReplicas: 1"), autoscaler=wanted)
     assert autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen) == []
 

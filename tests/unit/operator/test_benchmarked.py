@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tandem.api.types import SpeculativeInferenceService
-from tandem.benchmark.figures import Level, Side, Window
-from tandem.benchmark.record import recorded
-from tandem.benchmarked import KEY, MOST_BYTES, Benchmark, Record, benchmark, config_map
-from tandem.decide import decide
-from tandem.metrics_api import reports
-from tandem.news import News
-from tandem.observed import Object, Observed
+from tandem.client.bench.figures import Level, Side, Window
+from tandem.client.bench.record import recorded
+from tandem.conditions.benchmark import KEY, MOST_BYTES, Benchmark, Record, benchmark, config_map
+from tandem.conditions.ready import status
+from tandem.conditions.speculation import verdicts
+from tandem.conditions.writes import News
+from tandem.metrics.telemetry.figures import Figures
+from tandem.metrics_server import reports
+from tandem.rollout.decide import decide
+from tandem.rollout.observed import Object, Observed
 from tandem.settings import Settings
-from tandem.status import status
-from tandem.telemetry.figures import Figures
-from tandem.verdicts import verdicts
 
 from .conftest import QUICKSTART, parse
 from .test_news import quiet, report, sure

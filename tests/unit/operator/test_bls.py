@@ -21,8 +21,8 @@ from tandem.accept import Accepted, accept
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import LATEST, Record, Revision, render
 from tandem.render.v1.bls import CLIENT_MODELS
+from tandem.render.v1.sources import Role, downloads
 from tandem.settings import Profile, Settings
-from tandem.sources import Role, downloads
 
 from .conftest import DATA
 

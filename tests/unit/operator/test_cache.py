@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from tandem import names
-from tandem.cache import UnknownReferences, kept, prune_job, pull_secrets
 from tandem.cli.cache import PruneFailed, prune, report
 from tandem.cluster.client import Api
+from tandem.rollout.prune import UnknownReferences, kept, prune_job, pull_secrets
 from tandem.settings import Settings
 
 from .conftest import QUICKSTART, parse

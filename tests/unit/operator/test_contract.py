@@ -12,8 +12,8 @@ from tritonclient.grpc import model_config_pb2
 
 from tandem.render.inputs import Inputs
 from tandem.render.v1.bls import bls
+from tandem.render.v1.sources import folders
 from tandem.settings import Settings
-from tandem.sources import folders
 
 from .conftest import QUICKSTART, parse
 from .test_bls import PROFILE as TENSORRT

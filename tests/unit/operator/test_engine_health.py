@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from tandem import metrics, names
+from tandem import counters, names
 from tandem.api import KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.events import FailureEvents
-from tandem.engine_health import Failure, engine_health, failures
+from tandem.conditions.engine_health import Failure, engine_health, failures
 from tandem.errors import AlreadyExists, Refused, Transient
-from tandem.observed import Object, Observed, pod_problem, termination_message
-from tandem.termination import MOST_MESSAGE, EngineFailure, engine_failure
+from tandem.rollout.observed import Object, Observed, pod_problem, termination_message
+from tandem.rollout.termination import MOST_MESSAGE, EngineFailure, engine_failure
 
 from .conftest import QUICKSTART, parse
 
@@ -246,7 +246,7 @@ class Recorder:
     @staticmethod
     def count(reason: str = "EngineFailing") -> float:
         labels = {"namespace": "default", KIND.lower(): "quickstart", "reason": reason}
-        (family,) = metrics.ENGINE_FAILURES.collect()
+        (family,) = counters.ENGINE_FAILURES.collect()
         found = [s.value for s in family.samples if s.labels == labels and s.name.endswith("_total")]
         return sum(found)
 

@@ -7,9 +7,9 @@ import pytest
 
 from tandem.accept import engines as rules
 from tandem.api.types import Lookahead
-from tandem.engines import Build, builds, engine_folders, lookahead_max_draft_len
+from tandem.render.v1.engines import Build, builds, engine_folders, lookahead_max_draft_len
+from tandem.render.v1.sources import Role, folders
 from tandem.settings import Profile
-from tandem.sources import Role, folders
 
 from .conftest import parse
 from .test_gpus import ALONE, CPU, FAST, PAIR, PROFILE, sizes

@@ -13,10 +13,10 @@ from tritonclient.grpc import model_config_pb2
 from tandem.api.types import DecodingType
 from tandem.cli.manifests import accepted_all
 from tandem.cli.render import render_manifests
-from tandem.gpus import gpu_plan
+from tandem.render.v1.gpus import gpu_plan
+from tandem.render.v1.sources import downloads
+from tandem.rollout.pipeline import makes_cache
 from tandem.settings import Settings
-from tandem.sources import downloads
-from tandem.stages import makes_cache
 
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))

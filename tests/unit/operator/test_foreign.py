@@ -8,7 +8,7 @@ from tandem import names
 from tandem.cluster.apply import execute
 from tandem.cluster.kinds import Kind
 from tandem.errors import NameTaken
-from tandem.plan import Apply
+from tandem.rollout.plan import Apply
 from tandem.settings import Settings
 
 from .conftest import QUICKSTART, parse

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tandem.accept import gpus as rules
-from tandem.gpu_products import least_memory_gib
-from tandem.gpus import GpuPlan, Launch, gpu_plan
+from tandem.render.v1.gpu_products import least_memory_gib
+from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
+from tandem.render.v1.sources import Role
 from tandem.settings import Profile
-from tandem.sources import Role
 
 from .conftest import parse
 

@@ -10,20 +10,21 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
 
-from tandem import build, names
+from tandem import children as build
+from tandem import names
 from tandem.api.types import SpeculativeInferenceService
-from tandem.build.secret import PRIVATE_KEY, PUBLIC_KEY
+from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
 from tandem.cluster.keys import new_key_pair
-from tandem.decide import Decision
-from tandem.observed import Observed
-from tandem.plan import CreateKeys, Delete, plan
+from tandem.conditions.ready import Rollout, status
 from tandem.render import Revision
 from tandem.render.inputs import Inputs, JobPod
 from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
+from tandem.render.v1.sources import folders
+from tandem.rollout.decide import Decision
+from tandem.rollout.observed import Observed
+from tandem.rollout.plan import CreateKeys, Delete, plan
 from tandem.settings import Settings
-from tandem.sources import folders
-from tandem.status import Rollout, status
 
 from .conftest import DATA, parse
 from .test_pod import PROFILE

@@ -3,11 +3,11 @@
 import pytest
 
 from tandem.errors import Refused
-from tandem.handlers import LIST_SILENT_SECONDS, Backoffs, EventSource, note
-from tandem.operator import Operator
-from tandem.reconcile import Key
+from tandem.process.events import LIST_SILENT_SECONDS, Backoffs, EventSource, note
+from tandem.process.operator import Operator
+from tandem.process.reconcile import Key
+from tandem.process.watches import Sighting
 from tandem.settings import LeaseSettings, Settings
-from tandem.watches import Sighting
 
 from .test_watches import meta
 
@@ -33,7 +33,7 @@ async def test_kopfs_list_has_ended_when_a_change_came_or_nothing_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = 1000.0
-    monkeypatch.setattr("tandem.handlers.time.monotonic", lambda: clock)
+    monkeypatch.setattr("tandem.process.events.time.monotonic", lambda: clock)
     monkeypatch.setattr(EventSource, "alive", True)
     monkeypatch.setattr(EventSource, "watching", True)
     source = EventSource(lambda _: None)
@@ -62,5 +62,7 @@ async def test_a_service_that_may_not_be_read_is_no_defect(
     operator = Operator(ForbiddingApi(), alone)  # type: ignore[arg-type]  # a fake of the part that is used
     operator._leadership.acquired.set()
     await operator._handle(Key("gone", "svc"))
-    assert [(r.levelname, r.exc_info) for r in caplog.records if r.name == "tandem.operator"] == [("WARNING", None)]
+    assert [(r.levelname, r.exc_info) for r in caplog.records if r.name == "tandem.process.operator"] == [
+        ("WARNING", None)
+    ]
     assert "gone/svc again in" in caplog.text

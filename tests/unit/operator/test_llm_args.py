@@ -11,8 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from tandem.api.types import DecodingType, ServiceSpec
-from tandem.llm_args import DIALECTS, conflict, decided, llm_args, to_yaml
-from tandem.sources import Role
+from tandem.render.v1.llm_args import DIALECTS, conflict, decided, llm_args, to_yaml
+from tandem.render.v1.sources import Role
 
 FOLDERS = {Role.TARGET: "/models/t", Role.DRAFT: "/models/d"}
 ALONE = {Role.TARGET: "/models/t"}

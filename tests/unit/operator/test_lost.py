@@ -7,11 +7,11 @@ import pytest
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
-from tandem.decide import Decision
-from tandem.observed import Observed
-from tandem.reconcile import _claim_changes
+from tandem.conditions.ready import status
+from tandem.process.reconcile import _claim_changes
+from tandem.rollout.decide import Decision
+from tandem.rollout.observed import Observed
 from tandem.settings import Settings
-from tandem.status import status
 from tandem_serving.cached import Gone
 
 from .conftest import QUICKSTART, parse

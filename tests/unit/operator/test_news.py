@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tandem.news import (
+from tandem.conditions.writes import (
     IDLE_SECONDS,
     TELL_SECONDS,
     Telling,
@@ -15,7 +15,7 @@ from tandem.news import (
     speculation_status,
     tell,
 )
-from tandem.report import ServiceReport
+from tandem.metrics.report import ServiceReport
 
 BUSY: dict[str, Any] = {
     "namespace": "team-a",

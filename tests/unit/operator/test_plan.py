@@ -11,12 +11,12 @@ import pytest
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
-from tandem.decide import Decision, decide
-from tandem.observed import Observed
-from tandem.plan import Action, Apply, CreateKeys, Delete, plan
+from tandem.conditions.ready import status
+from tandem.rollout.decide import Decision, decide
+from tandem.rollout.observed import Observed
+from tandem.rollout.plan import Action, Apply, CreateKeys, Delete, plan
+from tandem.rollout.tasks import Stage
 from tandem.settings import Settings
-from tandem.status import status
-from tandem.tasks import Stage
 
 from .conftest import QUICKSTART, parse
 

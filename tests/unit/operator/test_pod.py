@@ -8,9 +8,9 @@ import yaml
 from tandem.api.types import ServiceSpec
 from tandem.render.inputs import Inputs
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
+from tandem.render.v1.sources import Role, folders
+from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache, volumes
 from tandem.settings import Profile
-from tandem.sources import Role, folders
-from tandem.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache, volumes
 
 BASE = """
 apiVersion: serving.tandem.dev/v1alpha1

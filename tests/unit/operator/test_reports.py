@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tandem.cluster import reports
-from tandem.cluster.reports import SILENT_SECONDS, ReportReader
-from tandem.metrics_api.certificates import renewed, utc_now
-from tandem.news import News
-from tandem.reconcile import Key, Next, Reconciler
+from tandem.conditions.writes import News
+from tandem.metrics_server.certificates import renewed, utc_now
+from tandem.process import reports
+from tandem.process.reconcile import Key, Next, Reconciler
+from tandem.process.reports import SILENT_SECONDS, ReportReader
 from tandem.settings import ReportsSettings, Settings
 
 from .test_news import report

@@ -8,9 +8,9 @@ import pytest
 
 from tandem.cluster.kinds import DISRUPTION_BUDGET, POD, SERVICES_KIND, Kind
 from tandem.errors import Forbidden, Refused, Transient
-from tandem.health import Health
-from tandem.reconcile import Key
-from tandem.resync import (
+from tandem.process.health import Health
+from tandem.process.reconcile import Key
+from tandem.process.resync import (
     FIRST_RESTART_SECONDS,
     LAST_RESTART_SECONDS,
     OVERDUE_SECONDS,
@@ -19,7 +19,7 @@ from tandem.resync import (
     Resync,
     listable,
 )
-from tandem.watches import Sighting
+from tandem.process.watches import Sighting
 
 from .test_watches import OWNED, meta
 
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("tandem.resync.time.monotonic", made)
+    monkeypatch.setattr("tandem.process.resync.time.monotonic", made)
     return made
 
 

@@ -14,13 +14,13 @@ from aiohttp import web
 from bench.scale.__main__ import NAME, NAMESPACE, SERVICE
 from bench.scale.apiserver import FakeApiServer
 from bench.scale.store import Stored
-from tandem import metrics
+from tandem import counters
 from tandem.api import PLURAL
 from tandem.cluster.client import Api
 from tandem.cluster.lease import Leadership
-from tandem.cluster.reports import ReportReader
-from tandem.operator import Operator
-from tandem.reconcile import Key, Next, Reconciler
+from tandem.process.operator import Operator
+from tandem.process.reconcile import Key, Next, Reconciler
+from tandem.process.reports import ReportReader
 from tandem.settings import LeaseSettings, ReportsSettings, Settings
 
 from .test_answers import KUBECONFIG, PAGE
@@ -243,7 +243,7 @@ async def test_a_revoked_right_is_told_by_services_that_nothing_happens_to(clust
     await until("the condition", lambda: cluster.conditions().get("RightsGranted") == "False/RightMissing")
     cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
     await until("the repair of another kind", lambda: cluster.has("services", ENDPOINT))
-    samples = [s for f in metrics.FORBIDDEN.collect() for s in f.samples if s.name.endswith("_total")]
+    samples = [s for f in counters.FORBIDDEN.collect() for s in f.samples if s.name.endswith("_total")]
     counted = {s.labels["resource"] for s in samples if s.labels["verb"] == "list" and s.value}
     assert "poddisruptionbudgets.policy" in counted
     cluster.server.revoked = set()

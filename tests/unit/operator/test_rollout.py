@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tandem import build, names
+from tandem import children, names
 from tandem.api.types import ServiceStatus, SpeculativeInferenceService
-from tandem.decide import Decision
-from tandem.observed import Observed
-from tandem.rollout import overdue
+from tandem.conditions.ready import rolls_out, status
+from tandem.rollout.deadline import overdue
+from tandem.rollout.decide import Decision
+from tandem.rollout.observed import Observed
 from tandem.settings import Settings
-from tandem.status import rolls_out, status
 
 from .conftest import QUICKSTART, parse
 from .test_groups import GROUPS, revision
@@ -22,11 +22,11 @@ REPLACE: dict[str, Any] = {"strategy": "Replace", "progressDeadlineSeconds": 600
 
 def test_what_a_deployment_is_told() -> None:
     service = parse(QUICKSTART)
-    spec = build.deployment(service, revision(service))["spec"]
+    spec = children.deployment(service, revision(service))["spec"]
     assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     assert spec["progressDeadlineSeconds"] == 3900
     service = parse(QUICKSTART, rollout=REPLACE)
-    spec = build.deployment(service, revision(service))["spec"]
+    spec = children.deployment(service, revision(service))["spec"]
     assert (spec["strategy"], spec["progressDeadlineSeconds"]) == ({"type": "Recreate"}, 600)
 
 
@@ -40,7 +40,7 @@ def test_what_a_deployment_is_told() -> None:
 )
 def test_what_groups_are_told(strategy: str, replicas: int, wanted: tuple[int, int], reason: str) -> None:
     service = parse(GROUPS, rollout={"strategy": strategy}, replicas=replicas)
-    workload = build.workload(service, revision(service))
+    workload = children.workload(service, revision(service))
     update = workload["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]
     assert (update["maxSurge"], update["maxUnavailable"]) == wanted, reason
 
@@ -78,7 +78,7 @@ def test_when_a_rollout_is_overdue(
 ) -> None:
     service = parse(base, rollout={"progressDeadlineSeconds": 600}, replicas=2)
     service = service.model_copy(update={"status": ServiceStatus.model_validate(shown)})
-    workload = applied(build.workload(service, revision(service, "new")))
+    workload = applied(children.workload(service, revision(service, "new")))
     grouped = workload["kind"] == "LeaderWorkerSet"
     deployments, groups = ([], [workload]) if grouped else ([workload], [])
     observed = Observed(service={}, pods=pods, deployments=deployments, leader_worker_sets=groups)

@@ -12,10 +12,10 @@ from prometheus_client import generate_latest
 from bench.scale.__main__ import NAMESPACE, copy, own_name, total
 from tandem.cluster.client import Api
 from tandem.cluster.observe import observe
-from tandem.decide import Decision, decide
-from tandem.observed import Observed
-from tandem.operator import Operator
-from tandem.reconcile import Key, Next
+from tandem.process.operator import Operator
+from tandem.process.reconcile import Key, Next
+from tandem.rollout.decide import Decision, decide
+from tandem.rollout.observed import Observed
 
 from .test_rights import Cluster, cluster
 
@@ -90,8 +90,8 @@ async def test_services_that_are_decided_at_once_leave_the_loop_its_turns(
             await asyncio.sleep(0)
             lags.append(time.monotonic() - began)
 
-    monkeypatch.setattr("tandem.reconcile.decide", slow)
-    monkeypatch.setattr("tandem.reconcile.observe", observed)
+    monkeypatch.setattr("tandem.process.reconcile.decide", slow)
+    monkeypatch.setattr("tandem.process.reconcile.observe", observed)
     keys = [Key(NAMESPACE, own_name(number)) for number in range(SERVICES)]
     done = asyncio.gather(*map(cluster.reconciler.reconcile, keys))
     await asyncio.sleep(3)

@@ -7,11 +7,11 @@ import pytest
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
+from tandem.conditions.ready import status
 from tandem.render import LATEST, Record, render
+from tandem.render.v1.sources import Role
+from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
 from tandem.settings import Settings
-from tandem.sources import Role
-from tandem.stages import build_tasks, fetch_tasks, preflight_task
-from tandem.status import status
 
 from .conftest import QUICKSTART, parse
 from .test_plan import BAD, GOOD, World, findings, job_pod

@@ -7,12 +7,12 @@ import pytest
 
 from tandem import names
 from tandem.api.types import ConditionStatus, SpeculativeInferenceService
-from tandem.decide import Step, decide
+from tandem.conditions.ready import Rollout, status
 from tandem.errors import Refused
-from tandem.observed import Observed, pod_problem
+from tandem.rollout.decide import Step, decide
+from tandem.rollout.observed import Observed, pod_problem
+from tandem.rollout.tasks import MOST_CHARACTERS, Check, Outcome, Stage
 from tandem.settings import Settings
-from tandem.status import Rollout, status
-from tandem.tasks import MOST_CHARACTERS, Check, Outcome, Stage
 
 from .conftest import QUICKSTART, parse
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tandem.strategic_merge import merge
+from tandem.render.v1.strategic_merge import merge
 
 from .strategic_merge_rows import ROWS
 

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from tandem import build
+from tandem import children
 from tandem.api.types import SpeculativeInferenceService
-from tandem.capacity.planner import Planner
-from tandem.decide import Decision, decide
+from tandem.conditions.ready import status
+from tandem.conditions.speculation import verdicts
+from tandem.conditions.writes import IDLE_SECONDS, News, Telling, tell
 from tandem.errors import KindMissing, Refused
-from tandem.metrics_api import reports
-from tandem.news import IDLE_SECONDS, News, Telling, tell
-from tandem.observed import Object, Observed
-from tandem.report import ServiceReport
+from tandem.metrics.capacity.planner import Planner
+from tandem.metrics.report import ServiceReport
+from tandem.metrics.telemetry.figures import Replicas
+from tandem.metrics_server import reports
+from tandem.rollout.decide import Decision, decide
+from tandem.rollout.observed import Object, Observed
 from tandem.settings import ReportsSettings, Settings
-from tandem.status import status
-from tandem.telemetry.figures import Replicas
-from tandem.verdicts import verdicts
 from unit.capacity.truth import Truth, figures
 
 from .conftest import QUICKSTART, parse
@@ -241,7 +241,7 @@ def test_from_figures_to_the_condition(wanted: dict[str, str], floor: str | None
 
 
 def live(asked: dict[str, Any], **conditions: tuple[str, str, str]) -> Object:
-    made = build.autoscaler(parse(QUICKSTART, autoscaling=asked), SERVER)
+    made = children.autoscaler(parse(QUICKSTART, autoscaling=asked), SERVER)
     assert made is not None
     listed = [dict(zip(("status", "reason", "message"), c, strict=True), type=t) for t, c in conditions.items()]
     return {**made, "status": {"conditions": listed}}
@@ -313,7 +313,7 @@ def test_scaling_active(
     wanted: tuple[str, str] | None,
 ) -> None:
     service = parse(QUICKSTART, autoscaling=asked)
-    decision = Decision(autoscaler=build.autoscaler(service, SERVER))
+    decision = Decision(autoscaler=children.autoscaler(service, SERVER))
     found = verdicts(service, decision, Observed({}, autoscalers=there), None, refused)
     if wanted is None:
         assert found == [], reason

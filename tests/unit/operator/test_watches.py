@@ -18,8 +18,8 @@ from tandem.cluster.kinds import (
     Kind,
 )
 from tandem.errors import Refused, Transient
-from tandem.reconcile import Key
-from tandem.watches import ChildWatches, Sighting, concerns, service_key, sight
+from tandem.process.reconcile import Key
+from tandem.process.watches import ChildWatches, Sighting, concerns, service_key, sight
 
 OWNED = {names.LABEL_SERVICE: "svc"}
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tandem import workqueue
-from tandem.workqueue import WorkQueue
+from tandem.process import workqueue
+from tandem.process.workqueue import WorkQueue
 
 
 async def drain(queue: "Recorder", workers: int, seconds: float = 0.05) -> None:

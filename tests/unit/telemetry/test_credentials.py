@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from cluster.pki import Identity, issue, load_authority
-from tandem.telemetry.credentials import Credentials
-from tandem.telemetry.prometheus import Prometheus
-from tandem.telemetry.source import Target
-from tandem.telemetry.windows import Store
+from tandem.http.credentials import Credentials
+from tandem.metrics.telemetry.prometheus import Prometheus
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.windows import Store
 from unit.telemetry.hostile_pods import fixed, serve
 
 BASIC = "Basic " + base64.b64encode("jörg:open sesame".encode()).decode()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tandem.telemetry import families
-from tandem.telemetry.exposition import parse
-from tandem.telemetry.page import MAX_SERIES, Page, PageError, Series
+from tandem.metrics.telemetry import families
+from tandem.metrics.telemetry.exposition import parse
+from tandem.metrics.telemetry.page import MAX_SERIES, Page, PageError, Series
 from tandem_serving import metrics as m
 from unit.telemetry.metrics_pages import TRITON, PageSink
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem.telemetry.families import COUNTERS, HISTOGRAMS
-from tandem.telemetry.page import MAX_SERIES, PageError
-from tandem.telemetry.prometheus import MAX_BYTES, Prometheus, add, by_pod
-from tandem.telemetry.source import Target
-from tandem.telemetry.windows import Store
+from tandem.metrics.telemetry.families import COUNTERS, HISTOGRAMS
+from tandem.metrics.telemetry.page import MAX_SERIES, PageError
+from tandem.metrics.telemetry.prometheus import MAX_BYTES, Prometheus, add, by_pod
+from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.windows import Store
 from unit.chart.conftest import CHART
 from unit.telemetry.hostile_pods import Answer, fixed, serve
 
@@ -140,7 +140,7 @@ async def test_without_an_answer_all_pods_are_unknown_and_told_why(reply: Answer
 
 
 async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tandem.telemetry.prometheus.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("tandem.metrics.telemetry.prometheus.MAX_BYTES", 1 << 20)
     target = Target("uid", "ns", "pod-a", "10.0.0.1")
     async with serve(fixed(bytes(5 << 20))) as server, Prometheus(f"http://127.0.0.1:{server.port}") as prometheus:
         problems = await prometheus.collect([target], Store(300))

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
-from tandem.telemetry.page import Page
-from tandem.telemetry.scrape import Limits, Scraper
-from tandem.telemetry.source import MAX_PROBLEM, Target, problem
-from tandem.telemetry.windows import Store
+from tandem.metrics.telemetry.page import Page
+from tandem.metrics.telemetry.scrape import Limits, Scraper
+from tandem.metrics.telemetry.source import MAX_PROBLEM, Target, problem
+from tandem.metrics.telemetry.windows import Store
 from unit.telemetry.hostile_pods import OK, Answer, Pod, bomb, endless, fixed, leaves, serve, silent
 from unit.telemetry.metrics_pages import TRITON
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.telemetry.exposition import parse
-from tandem.telemetry.figures import Figures, Histogram, PodFigures
-from tandem.telemetry.page import MAX_SERIES, Page, Series
-from tandem.telemetry.windows import MAX_SAMPLES, Store
+from tandem.metrics.telemetry.exposition import parse
+from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures
+from tandem.metrics.telemetry.page import MAX_SERIES, Page, Series
+from tandem.metrics.telemetry.windows import MAX_SAMPLES, Store
 from tandem_serving import metrics as m
 from unit.telemetry.metrics_pages import PageSink
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from tandem.wire import Wire
+from tandem.api.wire import Wire
 
 
 @dataclass(frozen=True)

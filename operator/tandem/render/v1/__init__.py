@@ -5,16 +5,16 @@ from typing import Any
 
 from tandem.api.types import Mode
 from tandem.digest import digest
-from tandem.engines import builds
-from tandem.gpus import gpu_plan
 from tandem.render.inputs import Inputs, JobPod, Rendered
 from tandem.render.v1.bls import bls
+from tandem.render.v1.engines import builds
+from tandem.render.v1.gpus import gpu_plan
 from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.llmapi import llmapi
 from tandem.render.v1.pod import build_pod, preflight_pod, server_pod, template_metadata, worker_pod
+from tandem.render.v1.sources import Role
 from tandem.render.v1.stack import Stack, preflight_checks
-from tandem.sources import Role
-from tandem.volumes import mounted, own_claim
+from tandem.render.v1.volumes import mounted, own_claim
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem.api.types import BLS_SEQUENCES, KvCache, Lookahead
-from tandem.engines import engine_folders, max_draft_len, needs_engines
-from tandem.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.inputs import Inputs
+from tandem.render.v1.engines import engine_folders, max_draft_len, needs_engines
+from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
+from tandem.render.v1.sources import Role, tokenizer_folder
 from tandem.render.v1.stack import Stack, config, model_check
-from tandem.sources import Role, tokenizer_folder
-from tandem.volumes import TANDEM
+from tandem.render.v1.volumes import TANDEM
 
 CLIENT_MODELS = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
 """What clients that run the loop themselves call."""

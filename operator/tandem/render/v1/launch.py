@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from tandem.api.types import BLS_SEQUENCES
-from tandem.engines import builds
 from tandem.render.inputs import Inputs
+from tandem.render.v1.engines import builds
 from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.ranks import environment, processes
 from tandem.render.v1.stack import Stack, preflight_checks
-from tandem.volumes import MODELS
+from tandem.render.v1.volumes import MODELS
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 CONNECTION_AGE_SECONDS = 300

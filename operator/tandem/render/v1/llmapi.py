@@ -3,11 +3,11 @@
 from typing import Any
 
 from tandem.digest import digest
-from tandem.llm_args import llm_args, to_yaml
 from tandem.render.inputs import Inputs
+from tandem.render.v1.llm_args import llm_args, to_yaml
+from tandem.render.v1.sources import Role, drafts_by_heads
 from tandem.render.v1.stack import Stack, config, model_check
-from tandem.sources import Role, drafts_by_heads
-from tandem.volumes import DRAFTER, REVISION, TANDEM
+from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 
 LLM_ARGS = "llm_args.yaml"
 SOURCES = {"tensorrt_llm": "tensorrt_llm_llmapi", "tensorrt_llm_unary": "tensorrt_llm_unary"}

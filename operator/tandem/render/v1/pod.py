@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from tandem import names
-from tandem.gpus import gpu_plan
 from tandem.render.inputs import Inputs
 from tandem.render.v1 import placement
+from tandem.render.v1.gpus import gpu_plan
 from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
-from tandem.security import CONTAINER_SECURITY, POD_SECURITY
-from tandem.sources import Role
-from tandem.strategic_merge import merge
-from tandem.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
+from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
+from tandem.render.v1.sources import Role
+from tandem.render.v1.strategic_merge import merge
+from tandem.render.v1.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 SSH_PORT = 2222

@@ -1,0 +1,43 @@
+"""NetworkPolicy: who reaches the serving ports, and that ranks of a group reach each other alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tandem import names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.children.metadata import metadata
+from tandem.children.service import PORTS
+
+
+def network_policy(
+    service: SpeculativeInferenceService, nodes: int, metrics_peers: Sequence[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Ingress of the server pods; None where nothing is to be kept out.
+
+    The peers of `serving.access.from` reach HTTP, gRPC and metrics; without any, everybody does. Where they are
+    named, `metrics_peers` (the administrator's choice) reach the metrics beside them: figures, no prompts.
+    Between the pods of groups (`nodes` > 1) all ports are open, for MPI and NCCL choose theirs as they run; ssh is
+    open to nobody else. A selector cannot tell one group of a service from another.
+    """
+    peers = list(service.spec.serving.access.sources)
+    if not peers and nodes == 1:
+        return None
+    rules: list[dict[str, Any]] = [{**({"from": peers} if peers else {}), "ports": _ports(*PORTS)}]
+    if peers and metrics_peers:
+        rules.append({"from": [dict(peer) for peer in metrics_peers], "ports": _ports("metrics")})
+    if nodes > 1:
+        rules.append({"from": [{"podSelector": names.replica_selector(service.name)}]})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(service, names.server(service.name), names.SERVER),
+        "spec": {
+            "podSelector": names.replica_selector(service.name),
+            "policyTypes": ["Ingress"],
+            "ingress": rules,
+        },
+    }
+
+
+def _ports(*ports: str) -> list[dict[str, Any]]:
+    return [{"port": PORTS[name], "protocol": "TCP"} for name in ports]

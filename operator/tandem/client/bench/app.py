@@ -1,0 +1,184 @@
+"""`tandem bench` without its command line: both sides in turn at each load, then the table."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tandem.client.bench.figures import Level, Side, Window, refused, verdict
+from tandem.client.bench.load import Load, play
+from tandem.client.bench.record import Serving, keep, serving
+from tandem.client.generate.app import Target, connect, until_signal
+from tandem.client.generate.client import Server
+from tandem.client.generate.request import Sampling
+from tandem.client.generate.view import Progress, stdout_console
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Loads (requests at once), and how long each window of each side lasts, seconds; `repeats` pairs of them.
+
+    Without `against` the same service also runs the target alone (mode BLS); else that other service does, which
+    should differ in speculation only. `record`: keep the result beside the service (`tandem.client.bench.record`).
+    """
+
+    prompts: Sequence[str]
+    sampling: Sampling
+    streams: Sequence[int]
+    warm_up: float
+    seconds: float
+    repeats: int
+    against: Target | None = None
+    record: bool = False
+
+
+def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
+    """Run a plan and print it, as far as it came; returns the exit code. Signals end it.
+
+    Raises:
+        GenerateError: a service or its server cannot be reached, or refuses the requests.
+        ClusterError: the result cannot be recorded; it is printed nevertheless.
+    """
+    progress = Progress(Console(stderr=True, soft_wrap=True))
+    levels: list[Level] = []
+    measured: list[Serving] = []
+    try:
+        code = asyncio.run(until_signal(_run(target, plan, progress, levels, measured)))
+    finally:
+        progress.close()
+        if levels:  # also where a later one could not be measured
+            _show(plan, levels, stdout_console(no_color), as_json)
+    for before in measured if code == 0 else ():
+        against = plan.against.name or plan.against.url if plan.against else ""
+        said = asyncio.run(keep(before, levels, against))
+        Console(stderr=True, soft_wrap=True).print(said, highlight=False, markup=False)
+    return code
+
+
+def _show(plan: Plan, levels: Sequence[Level], console: Console, as_json: bool) -> None:
+    if as_json:
+        console.out(json.dumps(as_dict(plan, levels)), highlight=False)
+        return
+    console.print(table(levels))
+    console.print(verdict(levels), highlight=False, soft_wrap=True)
+    if said := refused(levels):
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
+
+
+async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Level], measured: list[Serving]) -> int:
+    async with _servers(target, plan, progress) as (speculative, alone):
+        if plan.record:
+            measured.append(await serving(target.name, target.namespace))
+        for streams in plan.streams:
+            levels.append(await _level(speculative, alone, plan, streams, progress))
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _servers(target: Target, plan: Plan, progress: Progress) -> AsyncIterator[tuple[Server, Server]]:
+    async with connect(target, progress) as server:
+        await server.check(drafts_by_request=plan.against is None)
+        if plan.against is None:
+            yield server, server
+            return
+        async with connect(plan.against, progress) as other:
+            await other.check()
+            yield server, other
+
+
+async def _level(speculative: Server, alone: Server, plan: Plan, streams: int, progress: Progress) -> Level:
+    """Pairs of windows, the sides in turn: what changes on the machine meanwhile meets both."""
+    load = Load(plan.prompts, plan.sampling, streams)
+    without = replace(load, num_draft_tokens=0) if plan.against is None else load
+    pairs: list[tuple[Window, Window]] = []
+    for number in range(1, plan.repeats + 1):
+        of = f"{streams} streams, {number} of {plan.repeats}"
+        progress(f"{of}: with speculation")
+        first = await play(speculative, load, plan.warm_up, plan.seconds)
+        progress(f"{of}: the target alone")
+        pairs.append((first, await play(alone, without, plan.warm_up, plan.seconds)))
+    progress("")
+    with_speculation, target_alone = zip(*pairs, strict=True)
+    return Level(streams, Side(with_speculation), Side(target_alone))
+
+
+def table(levels: Sequence[Level]) -> Table:
+    """One row a load."""
+    columns = [
+        "streams",
+        "tokens/s",
+        "alone",
+        "speed-up",
+        "accepted",
+        "length",
+        "TTFT ms",
+        "alone",
+        "ITL ms",
+        "alone",
+    ]
+    found = Table(box=None, pad_edge=False)
+    for column in columns:
+        found.add_column(column, justify="right")
+    for level in levels:
+        ours, alone = level.speculative, level.alone
+        found.add_row(
+            str(level.streams),
+            f"{ours.tokens_per_second:.1f}",
+            f"{alone.tokens_per_second:.1f}",
+            _spread(level),
+            _figure(ours.acceptance_rate, 100, "%"),
+            _figure(ours.mean_accepted_length, digits=2),
+            _figure(ours.first_token, 1000),
+            _figure(alone.first_token, 1000),
+            _figure(ours.inter_token, 1000, digits=1),
+            _figure(alone.inter_token, 1000, digits=1),
+        )
+    return found
+
+
+def _spread(level: Level) -> str:
+    if level.speedup is None:
+        return "-"
+    low, high = min(level.speedups), max(level.speedups)
+    return f"{level.speedup:.2f} ({low:.2f} to {high:.2f})" if len(level.speedups) > 1 else f"{level.speedup:.2f}"
+
+
+def _figure(value: float | None, scale: float = 1, unit: str = "", digits: int = 0) -> str:
+    return "-" if value is None else f"{value * scale:.{digits}f}{unit}"
+
+
+def as_dict(plan: Plan, levels: Sequence[Level]) -> dict[str, Any]:
+    """The same for programs: plain numbers in seconds and tokens; what is not known is null."""
+    return {
+        "maxTokens": plan.sampling.max_tokens,
+        "prompts": len(plan.prompts),
+        "seconds": plan.seconds,
+        "levels": [
+            {
+                "streams": level.streams,
+                "speedup": level.speedup,
+                "speedups": level.speedups,
+                "speculative": _side(level.speculative),
+                "alone": _side(level.alone),
+            }
+            for level in levels
+        ],
+        "verdict": verdict(levels),
+    }
+
+
+def _side(side: Side) -> dict[str, float | int | None]:
+    return {
+        "tokensPerSecond": side.tokens_per_second,
+        "timeToFirstToken": side.first_token,
+        "interTokenLatency": side.inter_token,
+        "acceptanceRate": side.acceptance_rate,
+        "meanAcceptedLength": side.mean_accepted_length,
+        "requests": sum(len(window.completions) for window in side.windows),
+        "refused": len(side.refusals),
+    }

@@ -1,0 +1,89 @@
+"""`tandem bench --record`: a result kept beside the service; `tandem.conditions.benchmark` reads it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tandem import names
+from tandem.api import GROUP, PLURAL
+from tandem.client import kubectl
+from tandem.client.bench.figures import Level, problem
+from tandem.client.generate.cluster import read_service
+from tandem.client.kubectl import ClusterError
+from tandem.conditions.benchmark import Record, RecordedLevel, config_map
+from tandem.rollout.observed import Object
+
+FIELD_MANAGER = "tandem-bench"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A service whose pods are all of one revision."""
+
+    service: Object
+    revision: str
+
+    @property
+    def uid(self) -> str:
+        """The service's."""
+        return str(self.service["metadata"]["uid"])
+
+
+async def serving(name: str, namespace: str | None) -> Serving:
+    """The service as it serves now. Raises ClusterError where it is not Ready."""
+    place = ["--namespace", namespace] if namespace else []
+    found = await kubectl.get(f"{PLURAL}.{GROUP}", name, *place)
+    if problem := read_service(found).problem:
+        raise ClusterError(f"{name} is not Ready: {problem}; a benchmark is recorded of a service that is")
+    return Serving(found, str(found["status"]["currentRevision"]))
+
+
+async def keep(measured: Serving, levels: Sequence[Level], against: str) -> str:
+    """Write the ConfigMap; returns what was done, in a line.
+
+    Raises:
+        ClusterError: the service changed meanwhile, or the ConfigMap cannot be written.
+    """
+    meta = measured.service["metadata"]
+    now = await serving(meta["name"], meta["namespace"])
+    if (now.uid, now.revision) != (measured.uid, measured.revision):
+        raise ClusterError(
+            f"not recorded: meanwhile it went from revision {measured.revision} to {now.revision}: measure again"
+        )
+    if said := problem(levels):
+        raise ClusterError(f"not recorded: {said}")
+    at = datetime.now(UTC).replace(microsecond=0)
+    record = Record(revision=now.revision, at=at, against=against, levels=recorded(levels))
+    name = names.benchmark(meta["name"])
+    await _refuse_others(name, meta["namespace"], measured.uid)
+    manifest = json.dumps(config_map(measured.service, record))
+    arguments = ("--server-side", f"--field-manager={FIELD_MANAGER}", "--force-conflicts", "--filename=-")
+    await kubectl.kubectl("apply", *arguments, stdin=manifest)
+    return f"recorded of revision {now.revision}: ConfigMap {meta['namespace']}/{name}"
+
+
+def recorded(levels: Sequence[Level]) -> tuple[RecordedLevel, ...]:
+    """The levels that have a speed-up. Pure."""
+    return tuple(
+        RecordedLevel(
+            streams=level.streams,
+            speedup=round(level.speedup, 4),
+            low=round(min(level.speedups), 4),
+            high=round(max(level.speedups), 4),
+            pairs=len(level.speedups),
+            requests=sum(len(w.completions) for side in (level.speculative, level.alone) for w in side.windows),
+        )
+        for level in levels
+        if level.speedup is not None
+    )
+
+
+async def _refuse_others(name: str, namespace: str, uid: str) -> None:
+    """Raises ClusterError where a ConfigMap of that name is not the service's own."""
+    text = await kubectl.kubectl(
+        "get", "configmap", name, "--namespace", namespace, "--ignore-not-found", "--output=json"
+    )
+    owners = kubectl.parsed(text)["metadata"].get("ownerReferences", []) if text.strip() else [{"uid": uid}]
+    if not any(owner["uid"] == uid for owner in owners):
+        raise ClusterError(f"not recorded: ConfigMap {namespace}/{name} belongs to somebody else: remove it")

@@ -1,0 +1,112 @@
+"""A service in a cluster, by `kubectl`: found, waited for, and reached through a port-forward.
+
+`kubectl` does all three, so that they agree on the kubeconfig, its context, namespace and credentials.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tandem import names
+from tandem.api import GROUP, PLURAL
+from tandem.client import kubectl
+from tandem.client.kubectl import ClusterError
+
+GRPC_PORT = 8001
+POLL_SECONDS = 2
+OTHERWISE = ", or give --url HOST:PORT of the gRPC port"
+"""What to do without kubectl."""
+_FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ->")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A service as the cluster shows it; `problem` is empty when it is Ready."""
+
+    name: str
+    namespace: str
+    problem: str
+
+
+def read_service(resource: dict[str, Any]) -> Found:
+    """What a SpeculativeInferenceService object says of itself. Pure."""
+    meta, status = resource["metadata"], resource.get("status", {})
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    ready = conditions.get("Ready")
+    if ready is None or status.get("observedGeneration", 0) < meta.get("generation", 0):
+        problem = "the operator has not acted on it yet: is it running?"
+    elif ready["status"] != "True":
+        problem = f"{ready['reason']}: {ready['message']}"
+    else:
+        problem = ""
+    return Found(meta["name"], meta["namespace"], problem)
+
+
+async def find_ready(name: str, namespace: str | None, wait: float, progress: Callable[[str], None]) -> Found:
+    """The service, once it is Ready; tells `progress` what it waits for, up to `wait` seconds.
+
+    Raises:
+        ClusterError: it does not exist, or is not Ready in time; no kubectl; no cluster.
+    """
+    deadline = time.monotonic() + wait
+    place = ["--namespace", namespace] if namespace else []
+    command = [f"{PLURAL}.{GROUP}", name, *place]
+    while True:
+        found = read_service(await kubectl.get(*command, otherwise=OTHERWISE))
+        if not found.problem:
+            return found
+        if time.monotonic() >= deadline:
+            hint = "" if wait else " (--wait SECONDS waits for it)"
+            raise ClusterError(f"{found.namespace}/{name} is not Ready: {found.problem}{hint}")
+        progress(f"waiting for {found.namespace}/{name}: {found.problem}")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def port_forward(service: Found) -> AsyncIterator[str]:
+    """HOST:PORT on this machine that leads to the gRPC port of one of the service's pods.
+
+    Raises:
+        ClusterError: kubectl is missing or cannot forward.
+    """
+    # A process group of its own: Ctrl-C in a terminal must not end the forward before the streams.
+    process = await asyncio.create_subprocess_exec(
+        *(kubectl.executable(OTHERWISE), "port-forward", "--namespace", service.namespace),
+        *(f"service/{names.endpoint(service.name)}", f":{GRPC_PORT}"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+        start_new_session=True,
+    )
+    drain = None
+    try:
+        address = await _forwarded(process)
+        drain = asyncio.ensure_future(_drain(process))
+        yield address
+    finally:
+        await kubectl.stop(process)
+        if drain:
+            await drain
+
+
+async def _forwarded(process: Process) -> str:
+    assert process.stdout
+    said = ""
+    async for raw in process.stdout:
+        line = raw.decode("utf-8", "replace").strip()
+        if match := _FORWARDING.search(line):
+            return match.group(1)
+        said = line or said
+    raise ClusterError(f"kubectl cannot forward a port to the service: {said or 'it ended without a word'}")
+
+
+async def _drain(process: Process) -> None:
+    # A full pipe would block kubectl, which writes a line for each connection.
+    assert process.stdout
+    async for _ in process.stdout:
+        pass

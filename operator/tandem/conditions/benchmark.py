@@ -1,0 +1,169 @@
+"""What `tandem bench --record` measured of a service, in its ConfigMap `NAME-benchmark`. Pure.
+
+Whoever may edit ConfigMaps in the namespace writes it: it is read as what a stranger wrote. A result is of one
+revision: of another it says nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from tandem import names
+from tandem.api import API_VERSION, KIND
+from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Wire
+from tandem.metrics.report import Worth
+from tandem.rollout.observed import Object, Observed
+
+KEY = "result.json"
+"""Key of the ConfigMap's data."""
+MOST_BYTES = 16 << 10
+LEAST_PAIRS = 3
+"""Pairs of windows below which nothing is said."""
+
+# A window may be without a token on one side, and have a single one on the other.
+Speedup = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
+def _as_in_status(at: datetime) -> datetime:
+    """A time as status spells it, or the API server takes no status with it: in UTC, its year of four digits."""
+    if not 1000 < at.year < 9999:
+        raise ValueError("no benchmark is of that year")
+    return at.astimezone(UTC)
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_as_in_status)]
+
+
+class RecordedLevel(Wire):
+    """One load."""
+
+    streams: Annotated[int, Field(ge=1, le=100_000)]
+    """Requests at once."""
+    speedup: Speedup
+    """Tokens a second beside those of the target alone: the median over pairs of windows."""
+    low: Speedup
+    """The pairs lie between `low` ..."""
+    high: Speedup
+    """... and `high`."""
+    pairs: Annotated[int, Field(ge=1, le=10_000)]
+    """Windows with speculation that have one without beside them."""
+    requests: Count
+    """Requests that ended, of both sides."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low <= self.speedup <= self.high:
+            raise ValueError("speedup must lie between low and high")
+        return self
+
+
+class Record(Wire):
+    """A benchmark of one revision."""
+
+    revision: Annotated[str, Field(pattern=r"^[0-9a-z]{1,63}$")]
+    """Revision that was measured (status.currentRevision)."""
+    at: Time
+    """When it ended."""
+    against: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/%\[\]-]{0,253}$")] = ""
+    """What ran the target alone: a service's name, or a server's address; empty: the service itself."""
+    levels: Annotated[tuple[RecordedLevel, ...], Field(min_length=1, max_length=64)]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What the recorded benchmark says of what serves: its worth, or why it says nothing."""
+
+    worth: Worth
+    at: str = ""
+    """When it was measured, RFC 3339."""
+    reason: str = ""
+    """CamelCase; empty where the worth is known."""
+
+
+def benchmark(service: SpeculativeInferenceService, observed: Observed, load: float | None) -> Benchmark | None:
+    """What is recorded of the revision that serves (status.currentRevision); None where nothing is recorded.
+
+    `load`: requests at once in a replica, if known: the level that is nearest to it counts, else the lowest.
+    """
+    found, revision = observed.child("ConfigMap", names.benchmark(service.name)), service.status.current_revision
+    if found is None:
+        return None
+    try:
+        record = _read(found)
+    except ValueError as error:
+        said = f"ConfigMap {found['metadata']['name']} holds no result of tandem bench: {error}"
+        return Benchmark(Worth(message=f"{said}; run it again with --record"), reason="BenchmarkUnreadable")
+    at = record.at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if record.revision != revision:
+        said = f"tandem bench measured revision {record.revision} at {at}, and {revision or 'none'} serves"
+        return Benchmark(Worth(message=f"{said}: run it again with --record"), at, "BenchmarkOutdated")
+    level = _nearest(record.levels, load)
+    if level.pairs < LEAST_PAIRS:
+        said = f"tandem bench measured {level.pairs} pairs of windows at {level.streams} streams"
+        message = f"{said}, too few to tell: run it again with --record --repeats {LEAST_PAIRS}"
+        return Benchmark(Worth(samples=level.requests, message=message), at, "BenchmarkTooShort")
+    return Benchmark(_worth(level, at, record.against), at)
+
+
+def _read(configmap: Object) -> Record:
+    """Raises ValueError, with one line that is fit for a status."""
+    text = (configmap.get("data") or {}).get(KEY)
+    if text is None:
+        raise ValueError(f"there is no {KEY}")
+    if len(text.encode()) > MOST_BYTES:
+        raise ValueError(f"{KEY} is longer than {MOST_BYTES >> 10} KiB")
+    try:
+        return Record.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part in _FIELDS)
+        raise ValueError(f"{where or KEY}: {first['msg']}"[:200]) from None
+
+
+_FIELDS = {to_camel(name) for model in (Record, RecordedLevel) for name in model.model_fields}
+
+
+def _nearest(levels: Sequence[RecordedLevel], load: float | None) -> RecordedLevel:
+    """Loads are compared by their ratio."""
+    at = max(load or 0.0, 1.0)
+    return min(levels, key=lambda level: (abs(math.log(level.streams / at)), level.streams))
+
+
+def _worth(level: RecordedLevel, at: str, against: str) -> Worth:
+    return Worth(
+        speedup=level.speedup,
+        low=level.low,
+        high=level.high,
+        source="Benchmark",
+        samples=level.requests,
+        message=(
+            f"{level.speedup:.2f} times the target alone ({level.low:.2f} to {level.high:.2f}) with {level.streams}"
+            f" streams, by tandem bench at {at}{f' against {against}' if against else ''}:"
+            f" {level.pairs} pairs of windows, {level.requests} requests"
+        ),
+    )
+
+
+def config_map(service: Object, record: Record) -> Object:
+    """The ConfigMap with a record; it goes with the service, as its other children do."""
+    meta = service["metadata"]
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": meta["name"], "uid": meta["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.benchmark(meta["name"]),
+            "namespace": meta["namespace"],
+            "labels": names.labels(meta["name"], names.BENCHMARK),
+            # Whoever measures need not be allowed to hold up the service's deletion.
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
+        },
+        "data": {KEY: record.model_dump_json(by_alias=True, indent=2)},
+    }

@@ -1,0 +1,70 @@
+"""Who may ask what: each request is reviewed by the API server (SubjectAccessReview), so that RBAC decides."""
+
+from dataclasses import dataclass
+
+from tandem.cluster.kinds import SUBJECT_ACCESS_REVIEW
+from tandem.metrics_server.authentication import CACHE_SECONDS, CACHE_SIZE, Reviewer, User
+from tandem.metrics_server.cache import Cache
+from tandem.metrics_server.custom_metrics import METRICS_GROUP, METRICS_VERSION
+from tandem.rollout.observed import Object
+
+
+@dataclass(frozen=True)
+class MetricRequest:
+    """A metric of one object, or (`*`) of all in a namespace: as Kubernetes' RequestInfo has it, the metric is a
+    subresource."""
+
+    namespace: str
+    resource: str
+    name: str
+    metric: str
+
+    def attributes(self) -> Object:
+        """The part of a SubjectAccessReview's spec that says what is asked for."""
+        resource = {"group": METRICS_GROUP, "version": METRICS_VERSION, "resource": self.resource}
+        asked = {"namespace": self.namespace, "name": self.name, "subresource": self.metric}
+        return {"resourceAttributes": {"verb": "get", **resource, **asked}}
+
+    def __str__(self) -> str:
+        """For messages."""
+        what = f'resource "{self.resource}/{self.metric}" in API group "{METRICS_GROUP}"'
+        return f'{what}, object "{self.name}" in namespace "{self.namespace}"'
+
+
+@dataclass(frozen=True)
+class PathRequest:
+    """Anything that is no resource, by its path."""
+
+    path: str
+
+    def attributes(self) -> Object:
+        """The part of a SubjectAccessReview's spec that says what is asked for."""
+        return {"nonResourceAttributes": {"verb": "get", "path": self.path}}
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f'path "{self.path}"'
+
+
+class Authorizer:
+    """Asks the API server; answers are kept for seconds."""
+
+    def __init__(self, api: Reviewer) -> None:
+        self._api = api
+        self._answers: Cache[bool] = Cache(CACHE_SECONDS, CACHE_SIZE)
+
+    async def allows(self, user: User, request: MetricRequest | PathRequest) -> bool:
+        """Whether `user` may ask it.
+
+        Raises:
+            Transient, Refused: the API server cannot be asked.
+        """
+
+        async def ask() -> bool:
+            who = {"user": user.name, "uid": user.uid, "groups": list(user.groups)}
+            extra = {key: list(values) for key, values in user.extra}
+            spec = {**who, "extra": extra, **request.attributes()}
+            status = await self._api.review(SUBJECT_ACCESS_REVIEW, spec)
+            return bool(status.get("allowed")) and not status.get("denied")
+
+        return await self._answers.get((user, request), ask)

@@ -1,0 +1,179 @@
+"""TensorRT engines of the BLS mode: where each lies, and the commands that build those not brought along. Pure.
+
+An engine is built once for its content: folder, image, GPU and arguments are its key, and the key names its folder
+in the cache volume. Commands as TensorRT-LLM's guides give them (examples/draft_target_model, examples/medusa,
+examples/lookahead of release 1.2).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tandem.api.types import DecodingType, Draft, EngineBuild, Lookahead, Mode, ServiceSpec, Target
+from tandem.digest import digest
+from tandem.render.v1.gpus import model_ranks
+from tandem.render.v1.sources import CACHE, ENGINES, Role, references
+from tandem.settings import Profile
+
+MEDUSA_SCRIPT = "/app/examples/medusa/convert_checkpoint.py"
+DECIDED = frozenset(
+    {
+        *("checkpoint_dir", "output_dir", "model_config", "build_config", "model_cls_file", "model_cls_name"),
+        *("max_batch_size", "max_input_len", "max_seq_len", "max_decoder_seq_len", "max_num_tokens"),
+        *("max_beam_width", "speculative_decoding_mode", "max_draft_len", "logits_dtype", "kv_cache_type"),
+        *("gather_generation_logits", "gather_all_token_logits", "gather_context_logits", "paged_kv_cache"),
+        *("use_paged_context_fmha", "remove_input_padding", "context_fmha", "workers", "auto_parallel", "dry_run"),
+    }
+)
+"""Flags of trtllm-build that the resource decides: refused in `extraArgs`."""
+DEFAULT_NUM_TOKENS = 8192
+"""trtllm-build's own `max_num_tokens`."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """How an engine is built: both steps as argument lists, run by the entry point's `build`."""
+
+    model: str
+    """Folder of the checkpoint."""
+    folder: str
+    """Where the engine will be; while it is built, beside it."""
+    script: str
+    """Script that converts the checkpoint; empty: the image's own for the model's architecture."""
+    convert: tuple[str, ...]
+    """Arguments of the script."""
+    build: tuple[str, ...]
+    """Arguments of trtllm-build."""
+
+
+def needs_engines(spec: ServiceSpec, profile: Profile) -> bool:
+    """Whether the models run as TensorRT engines."""
+    return spec.runtime.mode is Mode.BLS and profile.engine_backend == "tensorrtllm"
+
+
+def engine_folders(spec: ServiceSpec, profile: Profile, image: str, folders: Mapping[Role, str]) -> dict[Role, str]:
+    """Folder of each model's engine, built or brought along; `folders`: those of the models."""
+    built = {role: build.folder for role, build in builds(spec, profile, image, folders).items()}
+    brought = {role: folders[engine] for role, engine in ENGINES.items() if engine in folders}
+    return {**built, **brought}
+
+
+def builds(spec: ServiceSpec, profile: Profile, image: str, folders: Mapping[Role, str]) -> dict[Role, Build]:
+    """Engines to build, by the role of the model."""
+    return {role: _build(spec, image, folders, role) for role in built_roles(spec, profile)}
+
+
+def built_roles(spec: ServiceSpec, profile: Profile) -> list[Role]:
+    """Models whose engine nobody brought along."""
+    brought = references(spec)
+    return [role for role in model_ranks(spec) if needs_engines(spec, profile) and ENGINES[role] not in brought]
+
+
+def lookahead_max_draft_len(sizes: Lookahead) -> int:
+    """Draft tokens of a step, which the engine must be built for (formula: examples/lookahead/README.md)."""
+    window, ngram, verification = sizes.window_size, sizes.ngram_size, sizes.verification_set_size
+    return (0 if ngram == 1 else ngram - 2) + (window - 1 + verification) * (ngram - 1)
+
+
+def max_draft_len(spec: ServiceSpec) -> int:
+    """Draft tokens that the target's engine must verify at once; 0 without speculation."""
+    speculation = spec.speculation
+    if speculation.decoding_type is DecodingType.LOOKAHEAD:
+        return lookahead_max_draft_len(speculation.lookahead or Lookahead())
+    if speculation.medusa:
+        return len(speculation.medusa.choices)
+    return speculation.max_draft_len if spec.draft else 0
+
+
+def _build(spec: ServiceSpec, image: str, folders: Mapping[Role, str], role: Role) -> Build:
+    script = MEDUSA_SCRIPT if spec.speculation.medusa else ""
+    convert = [*_mapping(spec, role), *_dtype(spec, role), *_medusa(spec, folders[role])]
+    build = _trtllm_build(spec, role)
+    model = references(spec)[role]
+    gpu = spec.placement.gpu
+    key = digest(
+        {
+            "uri": model.uri,  # the folder of a claim is named by its role alone
+            "folder": folders[role],
+            "image": image,
+            "gpu": [gpu.resource_name, *sorted(gpu.product)],
+            "commands": [script, convert, build],
+        },
+        length=32,
+    )
+    folder = f"{CACHE}/engines/{key}"
+    checkpoint, partial = f"{folder}/.partial/checkpoint", f"{folder}/.partial/engine"
+    return Build(
+        model=folders[role],
+        folder=f"{folder}/engine",
+        script=script,
+        convert=(f"--model_dir={folders[role]}", f"--output_dir={checkpoint}", *convert),
+        build=(f"--checkpoint_dir={checkpoint}", f"--output_dir={partial}", *build),
+    )
+
+
+def _model(spec: ServiceSpec, role: Role) -> Target | Draft:
+    model = spec.draft if role is Role.DRAFT else spec.target
+    if model is None:
+        raise ValueError(f"the spec has no {role}")
+    return model
+
+
+def _mapping(spec: ServiceSpec, role: Role) -> list[str]:
+    pipeline = spec.target.pipeline_parallel_size if role is Role.TARGET else 1
+    return [
+        f"--tp_size={_model(spec, role).tensor_parallel_size}",
+        f"--pp_size={pipeline}",
+        f"--workers={model_ranks(spec)[role]}",
+    ]
+
+
+def _dtype(spec: ServiceSpec, role: Role) -> list[str]:
+    dtype = _model(spec, role).dtype
+    # The script for Medusa does not know auto; its own default is float16.
+    return [] if spec.speculation.medusa and dtype == "auto" else [f"--dtype={dtype}"]
+
+
+def _medusa(spec: ServiceSpec, folder: str) -> list[str]:
+    if spec.speculation.medusa is None:
+        return []
+    return [
+        f"--medusa_model_dir={folder}",
+        f"--num_medusa_heads={spec.speculation.medusa.num_heads}",
+        f"--max_medusa_token_len={max_draft_len(spec)}",
+    ]
+
+
+def _trtllm_build(spec: ServiceSpec, role: Role) -> list[str]:
+    engine = _model(spec, role).engine
+    options = (engine and engine.build) or EngineBuild()
+    longest = options.max_input_len or (options.max_seq_len and options.max_seq_len - 1)
+    # Each step of the BLS brings the whole text so far, in one piece: it has to fit into a batch.
+    whole = options.max_seq_len if (options.max_seq_len or 0) > DEFAULT_NUM_TOKENS else None
+    sizes = {
+        "max_batch_size": options.max_batch_size or spec.serving.max_batch_size,
+        "max_input_len": longest,
+        "max_seq_len": options.max_seq_len,
+        "max_num_tokens": options.max_num_tokens or whole,
+        "max_beam_width": 1,
+    }
+    extra = {"gemm_plugin": "auto", **options.extra_args}
+    return [
+        *(f"--{name}={value}" for name, value in sizes.items() if value is not None),
+        # Each step of the BLS brings the whole text so far: its keys and values are reused from paged blocks.
+        "--use_paged_context_fmha=enable",
+        *_speculation(spec, role),
+        f"--workers={model_ranks(spec)[role]}",
+        *(f"--{name}={value}" if value else f"--{name}" for name, value in sorted(extra.items())),
+    ]
+
+
+def _speculation(spec: ServiceSpec, role: Role) -> list[str]:
+    logits = ["--gather_generation_logits"] if spec.speculation.acceptance.method == "Logits" else []
+    mode = {
+        DecodingType.DRAFT_TARGET: "draft_tokens_external",
+        DecodingType.MEDUSA: "medusa",
+        DecodingType.LOOKAHEAD: "lookahead_decoding",
+    }.get(spec.speculation.decoding_type)
+    if role is Role.DRAFT or mode is None:
+        return logits
+    return [f"--speculative_decoding_mode={mode}", f"--max_draft_len={max_draft_len(spec)}", *logits]

@@ -1,0 +1,75 @@
+"""The dialect of TensorRT-LLM 1.3, as read in its main branch after the removal of the engines (July 2026) and in
+the reference pages of 1.3.0rc27, 1.3.0rc29 and 1.4.0rc1."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import PositiveInt
+
+from tandem.api.types import DecodingType, DraftLenStep, Eagle3
+from tandem.render.v1.llm_args.base import CustomConfig, Dialect, MtpConfig, NGramConfig, SpeculativeConfig
+
+
+class DraftTargetConfig(SpeculativeConfig):
+    """A draft model."""
+
+    decoding_type: Literal["Draft_Target"] = "Draft_Target"
+    max_draft_len: PositiveInt
+    speculative_model: str
+
+
+class Eagle3Config(SpeculativeConfig):
+    """EAGLE-3 heads, drafting a chain or a tree."""
+
+    decoding_type: Literal["Eagle3"] = "Eagle3"
+    max_draft_len: PositiveInt
+    speculative_model: str
+    eagle3_model_arch: Literal["llama3", "mistral_large3"] | None = None
+    use_dynamic_tree: Literal[True] | None = None
+    dynamic_tree_max_topK: PositiveInt | None = None  # noqa: N815 - upstream's spelling
+    max_total_draft_tokens: PositiveInt | None = None
+
+
+class MtpLengthConfig(MtpConfig):
+    """Here the draft length has the name that it has elsewhere."""
+
+    max_draft_len: PositiveInt
+
+
+class UserProvidedConfig(SpeculativeConfig):
+    """A drafter in Python, which the server adds."""
+
+    decoding_type: Literal["User_Provided"] = "User_Provided"
+    max_draft_len: PositiveInt
+    speculative_model: str | None = None
+
+
+def _schedule(steps: Sequence[DraftLenStep]) -> dict[int, int]:
+    """The draft length up to so many requests; above the last key it is 0."""
+    return {step.max_batch_size: step.draft_len for step in steps}
+
+
+def _eagle3(details: Eagle3) -> dict[str, Any]:
+    return {
+        "eagle3_model_arch": details.model_arch,
+        "use_dynamic_tree": True if details.dynamic_tree_max_top_k else None,
+        "dynamic_tree_max_topK": details.dynamic_tree_max_top_k,
+        "max_total_draft_tokens": details.max_total_draft_tokens,
+    }
+
+
+DIALECT = Dialect(
+    configs={
+        DecodingType.DRAFT_TARGET: DraftTargetConfig,
+        DecodingType.EAGLE3: Eagle3Config,
+        DecodingType.EAGLE: Eagle3Config,
+        DecodingType.MTP: MtpLengthConfig,
+        DecodingType.NGRAM: NGramConfig,
+        DecodingType.USER_PROVIDED: UserProvidedConfig,
+        DecodingType.CUSTOM: CustomConfig,
+    },
+    draft_model="speculative_model",
+    mtp_length="max_draft_len",
+    schedule=_schedule,
+    eagle3=_eagle3,
+)

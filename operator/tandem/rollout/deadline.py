@@ -1,0 +1,66 @@
+"""Whether the rollout of a revision goes on, and what serves when it was given up. Pure: the clock is an argument.
+
+As a Deployment's progressDeadlineSeconds, and the same for a LeaderWorkerSet, which has none: a rollout makes
+progress when the workload changes and whenever one more of its servers answers. Once it was complete there is no
+deadline: servers that fail later are started again.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from tandem import names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.rollout.observed import Object, Observed, condition, label, pod_ready
+
+
+def overdue(service: SpeculativeInferenceService, digest: str, observed: Observed, now: str) -> bool:
+    """Whether the revision `digest` is being rolled out, and no further server has answered for too long.
+
+    `now`: RFC 3339, as all times of Kubernetes.
+    """
+    if service.status.current_revision == digest or observed.live_revision() != digest:
+        return False
+    pods = [pod for pod in observed.server_pods() if label(pod, names.LABEL_REVISION) == digest and pod_ready(pod)]
+    if len(pods) >= service.spec.replicas:
+        return False
+    times = [_applied(observed.workloads[-1]), *(_answered(pod) for pod in pods)]
+    progress = max((_time(text) for text in times if text), default=None)
+    if progress is None:
+        return False
+    return (_time(now) - progress).total_seconds() >= service.spec.rollout.progress_deadline_seconds
+
+
+def gave_way(service: SpeculativeInferenceService, digest: str, known: Mapping[str, object]) -> str | None:
+    """Revision that serves instead of `digest`, which was given up; None where that serves as asked.
+
+    `known`: the revisions that can be rendered. The status remembers what was given up: the deadline is told there
+    before anything is done about it, so that an operator that dies in between comes to the same end.
+    """
+    status = service.status
+    if status.failed_revision != digest or not can_give_way(service, digest, known):
+        return None
+    return status.current_revision
+
+
+def can_give_way(service: SpeculativeInferenceService, digest: str, known: Mapping[str, object]) -> bool:
+    """Whether there is a revision to go back to, and the user wants that."""
+    current = service.status.current_revision
+    return service.spec.rollout.strategy == "Replace" and current != digest and current in known
+
+
+def _applied(workload: Object) -> str | None:
+    """When we changed the workload last."""
+    for entry in workload["metadata"].get("managedFields", []):
+        ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
+        if ours and not entry.get("subresource"):
+            return str(entry["time"])
+    return None
+
+
+def _answered(pod: Object) -> str | None:
+    ready = condition(pod, "Ready") or {}
+    return str(ready["lastTransitionTime"]) if "lastTransitionTime" in ready else None
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
