@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -23,26 +23,16 @@ LEFT = {
     " no service downloads or builds",
 }
 """Why a folder stays that no service refers to; the keys are the fetcher's."""
-DEFAULT_IMAGE = Settings().fetcher_image
-
-app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
-
-Namespace = Annotated[
-    str | None,
-    typer.Option("-n", "--namespace", help="Namespace of the services and the claim; the context's by default."),
-]
-Claim = Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")]
-Young = Annotated[int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")]
-Image = Annotated[str, typer.Option(help="Image of the fetcher: what the chart has as fetcherImage.")]
 
 
 class PruneFailed(TandemError):
     """The Job did not do it; the message says why."""
 
 
-async def prune(namespace: str | None, claim: str, image: str, *, young: int, dry_run: bool) -> dict[str, Any]:
+async def prune(namespace: str | None, claim: str, image: str | None, *, young: int, dry_run: bool) -> dict[str, Any]:
     """Remove what no service of the namespace (None: the context's) refers to; returns what the Job tells.
+
+    `image` None: this version's fetcher.
 
     Raises:
         PruneFailed, UnknownReferences, ClusterError: each says what to do.
@@ -59,6 +49,7 @@ async def prune(namespace: str | None, claim: str, image: str, *, young: int, dr
     services = (await kubectl.get(f"{PLURAL}.{GROUP}", *place))["items"]
     keep = kept(configmaps, [live.parse(service).spec for service in services], claim)
     name = f"tandem-prune-{secrets.token_hex(4)}"
+    image = image or Settings().fetcher_image
     job = prune_job(namespace, name, claim, image, keep, pull_secrets(configmaps), young=young, dry_run=dry_run)
     await kubectl.kubectl("create", "--filename=-", *place, stdin=json.dumps(job))
     return await _result(name, *place)

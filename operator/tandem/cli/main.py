@@ -1,4 +1,7 @@
-"""The commands, each a thin shell over one module."""
+"""The commands, each a thin shell over one module.
+
+Each imports what it needs when it runs: `tandem --help` waits for none of it.
+"""
 
 import asyncio
 import contextlib
@@ -6,23 +9,18 @@ import logging
 import signal
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-import yaml
-from pythonjsonlogger.json import JsonFormatter
 
 import tandem
 from tandem import names
-from tandem.api.crd import crd as make_crd
-from tandem.api.reference import api_reference
 from tandem.cli import benchmark as bench_command
-from tandem.cli import cache as cache_command
 from tandem.cli import generate as generate_command
-from tandem.cli.manifests import accepted_all, judge_all, read_text
-from tandem.cli.render import render_manifests, trtllm_config
 from tandem.errors import TandemError
-from tandem.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from tandem.settings import Settings
 
 app = typer.Typer(
     help="Speculative decoding on NVIDIA Triton and TensorRT-LLM, operated on Kubernetes.",
@@ -34,7 +32,8 @@ operator_app = typer.Typer(help="The Kubernetes operator.", no_args_is_help=True
 app.add_typer(operator_app, name="operator")
 metrics_app = typer.Typer(help="The metrics server, for autoscaling and status.", no_args_is_help=True)
 app.add_typer(metrics_app, name="metrics")
-app.add_typer(cache_command.app, name="cache")
+cache_app = typer.Typer(help="The volume of downloaded models and built engines.", no_args_is_help=True)
+app.add_typer(cache_app, name="cache")
 
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="Settings file (YAML); defaults when not given.")
@@ -73,8 +72,14 @@ def crd(
 ) -> None:
     """Print the CustomResourceDefinition, made from the API types."""
     if markdown:
+        from tandem.api.reference import api_reference
+
         typer.echo(api_reference(), nl=False)
         return
+    import yaml
+
+    from tandem.api.crd import crd as make_crd
+
     typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
 
 
@@ -90,6 +95,10 @@ def render(
     ] = False,
 ) -> None:
     """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
+    from tandem.cli.manifests import accepted_all, read_text
+    from tandem.cli.render import render_manifests, trtllm_config
+    from tandem.settings import load_settings
+
     with user_errors():
         loaded = load_settings(settings)
         services = accepted_all(read_text(file), loaded)
@@ -109,6 +118,9 @@ def validate(file: ResourceFile, settings: SettingsFile = None) -> None:
 
     Exit code 0 when all in the file would be. Models, nodes and the rest of the cluster are not looked at.
     """
+    from tandem.cli.manifests import judge_all, read_text
+    from tandem.settings import load_settings
+
     with user_errors():
         judged = judge_all(read_text(file), load_settings(settings))
     for one in judged:
@@ -130,18 +142,30 @@ app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(user_error
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
 
 
-@cache_command.app.command("prune")
+CacheNamespace = Annotated[
+    str | None,
+    typer.Option("-n", "--namespace", help="Namespace of the services and the claim; the context's by default."),
+]
+
+
+@cache_app.command("prune")
 def cache_prune(
-    namespace: cache_command.Namespace = None,
-    claim: cache_command.Claim = names.CACHE_CLAIM,
-    image: cache_command.Image = cache_command.DEFAULT_IMAGE,
-    young: cache_command.Young = 3600,
-    dry_run: cache_command.DryRun = False,
+    namespace: CacheNamespace = None,
+    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim to clear up.")] = names.CACHE_CLAIM,
+    image: Annotated[
+        str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. This version's by default.")
+    ] = None,
+    young: Annotated[
+        int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")
+    ] = 3600,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
 ) -> None:
     """Remove models and engines that no service of the namespace refers to."""
+    from tandem.cli import cache
+
     with user_errors():
-        found = asyncio.run(cache_command.prune(namespace, claim, image, young=young, dry_run=dry_run))
-    typer.echo(cache_command.report(found, dry_run=dry_run))
+        found = asyncio.run(cache.prune(namespace, claim, image, young=young, dry_run=dry_run))
+    typer.echo(cache.report(found, dry_run=dry_run))
 
 
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Its namespace; the context's by default.")]
@@ -153,7 +177,7 @@ def show_status(
     namespace: Namespace = None,
 ) -> None:
     """Show one service: conditions, pods, what speculation is worth, and why it has that many replicas."""
-    from tandem.cli import status, words  # the terminal's library, which the other commands do without
+    from tandem.cli import status, words
 
     with user_errors():
         found = asyncio.run(status.read(name, namespace))
@@ -193,6 +217,8 @@ def operator_run(
     """Run the operator with the pod's service account, or the current kubeconfig."""
     host, port = _address(bind, "--bind")
     _configure_logging(log_format, log_level)
+    from tandem.settings import load_settings
+
     with user_errors():
         asyncio.run(_run_operator(load_settings(settings), host, port))
 
@@ -208,6 +234,8 @@ def metrics_run(
     """Read the services' metrics, and serve what autoscalers, the operator and KEDA ask for."""
     http, https = _address(bind, "--bind"), _address(secure_bind, "--secure-bind")
     _configure_logging(log_format, log_level)
+    from tandem.settings import load_settings
+
     with user_errors():
         asyncio.run(_run_metrics(load_settings(settings), http, https))
 
@@ -219,8 +247,7 @@ def _address(text: str, option: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def _run_operator(settings: Settings, host: str, port: int) -> None:
-    # Not at the top: the clients take half a second to import, which the other commands need not wait for.
+async def _run_operator(settings: "Settings", host: str, port: int) -> None:
     from tandem.cluster.client import Api
     from tandem.process.operator import Operator
 
@@ -228,7 +255,7 @@ async def _run_operator(settings: Settings, host: str, port: int) -> None:
         await _until_told_to_end(Operator(api, settings).run(host, port))
 
 
-async def _run_metrics(settings: Settings, http: tuple[str, int], https: tuple[str, int]) -> None:
+async def _run_metrics(settings: "Settings", http: tuple[str, int], https: tuple[str, int]) -> None:
     from tandem.cluster.client import Api
     from tandem.metrics_server.process import MetricsServer
 
@@ -248,6 +275,8 @@ async def _until_told_to_end(work: Coroutine[Any, Any, None]) -> None:
 def _configure_logging(log_format: str, log_level: str) -> None:
     handler = logging.StreamHandler()
     if log_format == "json":
+        from pythonjsonlogger.json import JsonFormatter
+
         fields = "%(asctime)s %(levelname)s %(name)s %(message)s"
         handler.setFormatter(JsonFormatter(fields, rename_fields={"asctime": "time", "levelname": "level"}))
     else:
