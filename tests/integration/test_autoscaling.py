@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from cluster.core import Cluster
+from support.services import parse
 from tandem import children
 from tandem.settings import Settings
-from unit.operator.conftest import parse
-from unit.operator.test_autoscaler import CASES
+from unit.rollout.test_autoscaler import CASES
 
 from .conftest import KEDA_CRD, SERVICE, AuditLog, Namespace, OperatorProcess, install_scaled_objects, wait_for
 from .test_workload import dry_run

@@ -17,7 +17,7 @@ from tandem.metrics_server.board import Board
 from tandem.metrics_server.judgements import JudgementSeries
 from tandem.metrics_server.series import ReportSeries
 from unit.chart.conftest import CHART
-from unit.telemetry.hostile_pods import fixed, serve
+from unit.metrics.telemetry.hostile_pods import fixed, serve
 
 from .test_prometheus import PROMETHEUS, Served, prometheus, served
 

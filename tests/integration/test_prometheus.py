@@ -22,8 +22,8 @@ from tandem.metrics.telemetry.scrape import Limits, Scraper
 from tandem.metrics.telemetry.source import Source, Target
 from tandem.metrics.telemetry.windows import Store
 from tandem_serving import metrics as m
-from unit.telemetry.hostile_pods import Pod, fixed, serve
-from unit.telemetry.metrics_pages import PageSink
+from unit.metrics.telemetry.hostile_pods import Pod, fixed, serve
+from unit.metrics.telemetry.metrics_pages import PageSink
 
 PROMETHEUS = shutil.which("prometheus")
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")

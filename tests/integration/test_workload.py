@@ -18,10 +18,10 @@ from tandem.children.metadata import pod_template
 from tandem.render import Revision
 from tandem.render.inputs import JobPod
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
-from unit.operator.strategic_merge_rows import ROWS as MERGES
-from unit.operator.test_groups import GROUPS
-from unit.operator.test_groups import revision as group_revision
-from unit.operator.test_pod import BASE, ROWS, rendered
+from unit.render.strategic_merge_rows import ROWS as MERGES
+from unit.render.test_pod import BASE, ROWS, rendered
+from unit.rollout.test_groups import GROUPS
+from unit.rollout.test_groups import revision as group_revision
 
 from .conftest import LWS_CRD, AuditLog, Namespace, OperatorProcess, install_groups, new_namespace, wait_for
 from .groups import leaders

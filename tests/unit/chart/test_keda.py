@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from support.services import QUICKSTART, parse
 from tandem import children
 from tandem.metrics_server.authentication import AUDIENCE
 from tandem.settings import load_settings
-from unit.operator.conftest import QUICKSTART, parse
 
 from .conftest import Helm, Values, kinds, only
 from .test_objects import notes

@@ -13,6 +13,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from support.services import QUICKSTART, parse
 from tandem import children, names
 from tandem.api import GROUP, KIND
 from tandem.children.autoscaler import REPLICAS_NEEDED
@@ -20,7 +21,6 @@ from tandem.counters import ENGINE_FAILURES, ROUND_SECONDS
 from tandem.metrics.telemetry.page import MAX_SERIES
 from tandem.metrics_server.judgements import FAMILIES
 from tandem_serving import metrics
-from unit.operator.conftest import QUICKSTART, parse
 
 from .conftest import CHART, Helm, Object, only
 

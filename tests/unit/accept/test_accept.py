@@ -1,0 +1,163 @@
+"""Specs that need the operator's settings to judge, and the settings themselves."""
+
+from pathlib import Path
+
+import pytest
+
+from support.services import QUICKSTART, parse
+from tandem.accept import Accepted, Refusal, accept
+from tandem.errors import SettingsError
+from tandem.settings import Settings, load_settings
+
+ROWS = [
+    (
+        {"runtime__profile": "nope"},
+        "UnknownProfile",
+        "runtime.profile 'nope' is not in the operator's settings: write one of: reference, trtllm-1.3, trtllm-26.07;"
+        " or add it to the Helm value `profiles`",
+    ),
+    (
+        {"runtime__profile": "trtllm-1.3"},
+        "ModeNotInProfile",
+        "profile 'trtllm-1.3' cannot run mode BLS: write runtime.mode: LLMAPI, or another profile",
+    ),
+    (
+        {"target__tensorParallelSize": 2},
+        "TensorParallelNotInProfile",
+        "target.tensorParallelSize is 2, and profile 'reference' runs a model on at most 1: write a smaller one, or"
+        " another profile",
+    ),
+    (
+        {"draft__tensorParallelSize": 2},
+        "TensorParallelNotInProfile",
+        "draft.tensorParallelSize is 2, and profile 'reference' runs a model on at most 1: write a smaller one, or"
+        " another profile",
+    ),
+    (
+        {"runtime__mode": "LLMAPI", "draft": None, "speculation": {"decodingType": "MTP"}},
+        "DecodingTypeNotInProfile",
+        "profile 'reference' cannot run decodingType MTP in mode LLMAPI: write speculation.decodingType: DraftTarget"
+        " or NGram or None, or another profile",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "reason", "message"), ROWS, ids=[f"{row[1]} {row[0]}" for row in ROWS])
+def test_refused(change: dict[str, object], reason: str, message: str, settings: Settings) -> None:
+    assert accept(parse(QUICKSTART, **change).spec, settings) == Refusal(reason, message)
+
+
+def keda(*triggers: dict[str, object]) -> dict[str, object]:
+    return {"maxReplicas": 2, "source": "KEDA", "keda": {"triggers": list(triggers)}}
+
+
+OWN: dict[str, object] = {"type": "cron", "authenticationRef": {"name": "mine", "kind": "TriggerAuthentication"}}
+THEIRS: dict[str, object] = {
+    "type": "metrics-api",
+    "metadata": {"url": "http://mine", "authMode": "basic"},
+    "authenticationRef": {"name": "tandem-metrics-prometheus", "kind": "ClusterTriggerAuthentication"},
+}
+
+
+@pytest.mark.parametrize(
+    ("triggers", "refused"),
+    [
+        ([OWN], None),
+        ([{"type": "cron", "authenticationRef": {"name": "mine"}}], None),
+        ([{"type": "cron", "authenticationRef": "mine"}], None),
+        ([OWN, THEIRS], "triggers[1].authenticationRef is a ClusterTriggerAuthentication"),
+    ],
+    ids=["the namespace's", "by KEDA's default", "not of its form: the API server's to refuse", "of all namespaces"],
+)
+def test_credentials_of_a_trigger(triggers: list[dict[str, object]], refused: str | None, settings: Settings) -> None:
+    found = accept(parse(QUICKSTART, autoscaling=keda(*triggers)).spec, settings)
+    assert isinstance(found, Refusal) is (refused is not None)
+    if isinstance(found, Refusal):
+        assert found.reason == "TriggerAuthenticationOfCluster"
+        assert f"autoscaling.keda.{refused}" in found.message
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERMS = f"nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+
+
+@pytest.mark.parametrize(
+    ("node", "path"),
+    [
+        ("zone-a", "nodeAffinity"),
+        ({REQUIRED: []}, f"nodeAffinity.{REQUIRED}"),
+        ({REQUIRED: {"nodeSelectorTerms": "zone-a"}}, TERMS),
+        ({REQUIRED: {"nodeSelectorTerms": [None]}}, f"{TERMS}.0"),
+        ({REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": ["zone-a"]}]}}, f"{TERMS}.0.matchExpressions.0"),
+    ],
+)
+def test_an_affinity_that_is_none_is_refused(node: object, path: str, settings: Settings) -> None:
+    found = accept(parse(QUICKSTART, placement={"affinity": {"nodeAffinity": node}}).spec, settings)
+    assert isinstance(found, Refusal)
+    assert found.reason == "AffinityMalformed"
+    assert found.message.startswith(f"placement.affinity.{path} is not of the form that a PodSpec has: ")
+
+
+OLD_TRITON = (
+    "profile 'reference' has Triton 24.10: releases before 26.07 have known vulnerabilities; write a newer profile or"
+    " image, or let trusted clients alone connect (serving.access.from)"
+)
+
+
+@pytest.mark.parametrize(("strategy", "warned"), [("Surge", False), ("Replace", True)])
+def test_downtime_is_warned_of(strategy: str, warned: bool, settings: Settings) -> None:
+    accepted = accept(parse(QUICKSTART, rollout={"strategy": strategy}).spec, settings)
+    text = (
+        "rollout.strategy Replace stops the old servers before new ones start: at each change of the revision nothing"
+        " answers until the new ones do"
+    )
+    assert isinstance(accepted, Accepted)
+    assert accepted.warnings == (OLD_TRITON, *((text,) if warned else ()))
+
+
+def test_accepted(settings: Settings) -> None:
+    profile = settings.profile("reference")
+    assert profile is not None
+    assert accept(parse(QUICKSTART).spec, settings) == Accepted(profile, (OLD_TRITON,))
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "settings.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "profiles: [{name: reference, image: own/reference:1}]")
+    profile = load_settings(path).profile("reference")
+    shipped = load_settings().profile("reference")
+    assert profile is not None
+    assert shipped is not None
+    assert profile == shipped.model_copy(update={"image": "own/reference:1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "cannot read settings"),
+        ("- 1", "expected a mapping"),
+        ("workres: 3", "workres: Extra inputs"),
+        ("workers: 0", "workers: Input should be greater"),
+        ("profiles: [{name: own}]", "profiles.3.modes: Field required"),
+        ("profiles: [3]", "profiles.3"),
+        ("profiles: [{name: [a]}]", "profiles.3.name: Input should be a valid string"),
+        ("profiles: 5", "profiles: Input should be a valid list"),
+        ("profiles: {name: own}", "profiles: Input should be a valid list"),
+        ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),
+        ("keda: {prometheus: {authModes: [bearer]}}", "authentication and authModes go together"),
+        ("keda: {prometheus: {authentication: a, authModes: [bearer, basic]}}", "must not hold basic and bearer"),
+    ],
+)
+def test_wrong_settings_say_what_is_wrong(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_settings(write(tmp_path, text))
+
+
+def test_missing_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot read settings"):
+        load_settings(tmp_path / "none.yaml")

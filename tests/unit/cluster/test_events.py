@@ -1,0 +1,70 @@
+"""Events: what a user must know when it changes, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from support.services import QUICKSTART, parse
+from tandem.cluster.events import record_transitions
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+class FakeApi:
+    """Keeps what is created."""
+
+    def __init__(self) -> None:
+        self.created: list[dict[str, Any]] = []
+
+    async def create(self, _: object, manifest: dict[str, Any]) -> None:
+        self.created.append(manifest)
+
+
+class Leader:
+    """May always write."""
+
+    def check(self) -> None:
+        pass
+
+
+def condition(kind: str, state: str, reason: str) -> dict[str, Any]:
+    return {"type": kind, "status": state, "reason": reason, "message": "m", "lastTransitionTime": NOW}
+
+
+ROWS: list[tuple[str, list[tuple[str, str, str]], tuple[str, str, str], list[str]]] = [
+    # reason, before, after, events as `Type/Reason`
+    ("ready", [], ("Ready", "True", "ServersAnswer"), ["Normal/ServersAnswer"]),
+    ("not yet", [], ("Ready", "False", "RollingOut"), []),
+    ("no more", [("Ready", "True", "ServersAnswer")], ("Ready", "False", "RollingOut"), ["Warning/NotReady"]),
+    ("stalled", [], ("Stalled", "True", "NoImage"), ["Warning/NoImage"]),
+    ("speculation harms", [], ("SpeculationBeneficial", "False", "Slower"), ["Warning/Slower"]),
+    ("still", [("SpeculationBeneficial", "False", "Slower")], ("SpeculationBeneficial", "False", "Slower"), []),
+    ("it helps", [], ("SpeculationBeneficial", "True", "Faster"), []),
+    (
+        "the engine switched it off",
+        [("SpeculationActive", "True", "DraftTokensSeen")],
+        ("SpeculationActive", "False", "SwitchedOff"),
+        ["Warning/SwitchedOff"],
+    ),
+    (
+        "a schedule, or the adaptive length, drafts nothing",
+        [("SpeculationActive", "True", "DraftTokensSeen")],
+        ("SpeculationActive", "False", "AboveSchedule"),
+        [],
+    ),
+    ("a pause", [], ("SpeculationActive", "Unknown", "NoTraffic"), []),
+    ("an objective out of reach", [], ("ObjectivesReachable", "False", "BelowFloor"), ["Warning/BelowFloor"]),
+    ("the autoscaler tells its own", [], ("ScalingActive", "False", "FailedGetObjectMetric"), []),
+]
+
+
+@pytest.mark.parametrize(("reason", "before", "after", "wanted"), ROWS, ids=[row[0] for row in ROWS])
+async def test_events(
+    reason: str, before: list[tuple[str, str, str]], after: tuple[str, str, str], wanted: list[str]
+) -> None:
+    service = parse(QUICKSTART)
+    known = type(service.status).model_validate({"conditions": [condition(*one) for one in before]})
+    service = service.model_copy(update={"status": known})
+    api = FakeApi()
+    await record_transitions(api, Leader(), service, {"conditions": [condition(*after)]})  # type: ignore[arg-type]
+    assert [f"{event['type']}/{event['reason']}" for event in api.created] == wanted, reason

@@ -1,0 +1,200 @@
+"""Status: truthful counts, transition times, and the words of the kubelet in front of the user."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.services import QUICKSTART, parse
+from tandem import names
+from tandem.api.types import ConditionStatus, SpeculativeInferenceService
+from tandem.conditions.ready import Rollout, status
+from tandem.errors import Refused
+from tandem.rollout.decide import Step, decide
+from tandem.rollout.observed import Observed, pod_problem
+from tandem.rollout.tasks import MOST_CHARACTERS, Check, Outcome, Stage
+from tandem.settings import Settings
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+
+
+def pod(revision: str = "r1", ready: bool = True, **status_fields: Any) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": "p",
+            "labels": {names.LABEL_COMPONENT: names.SERVER, names.LABEL_REVISION: revision},
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}], **status_fields},
+    }
+
+
+def terminating(**kwargs: Any) -> dict[str, Any]:
+    made = pod(**kwargs)
+    made["metadata"]["deletionTimestamp"] = NOW
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pods", "counts", "reason"),
+    [
+        ([], (0, 0, 0, 0), "nothing runs"),
+        ([pod()], (1, 1, 1, 1), "one server of the wanted revision"),
+        ([pod(ready=False)], (1, 0, 1, 0), "it does not answer yet"),
+        ([pod("r0"), pod()], (2, 2, 1, 1), "an old one still serves beside it"),
+        ([terminating(), pod()], (1, 1, 1, 1), "one that stops does not count"),
+        ([pod(phase="Failed"), pod()], (1, 1, 1, 1), "nor one that was evicted"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rollout_counts(pods: list[dict[str, Any]], counts: tuple[int, ...], reason: str) -> None:
+    rollout = Rollout.of(Observed(service={}, pods=pods), "r1")
+    assert (rollout.replicas, rollout.ready, rollout.updated, rollout.updated_ready) == counts, reason
+
+
+def waiting(reason: str, message: str = "", last: str = "", killed: str = "Error") -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "triton", "state": {"waiting": {"reason": reason, "message": message}}}
+    if last or killed != "Error":
+        container["lastState"] = {"terminated": {"reason": killed, "message": last}}
+    return pod(ready=False, containerStatuses=[container])
+
+
+KILLED = {"exitCode": 137, "reason": "OOMKilled", "message": "line 7\n"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "problem"),
+    [
+        (waiting("ContainerCreating"), None),
+        (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff: no such image"),
+        (waiting("CrashLoopBackOff", "back-off", last="model not found"), "CrashLoopBackOff: model not found"),
+        (waiting("CrashLoopBackOff", "back-off"), "CrashLoopBackOff: back-off"),
+        (waiting("CrashLoopBackOff", "back-off", killed="OOMKilled"), "CrashLoopBackOff: OOMKilled"),
+        # 2 KiB of its log, and a condition has half of it.
+        (
+            waiting("CrashLoopBackOff", last="Loading.\n" * 200 + "cannot serve: no config"),
+            "\ncannot serve: no config",
+        ),
+        (
+            pod(ready=False, conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]),
+            "pod p cannot be scheduled: 0/1 nodes",
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_running_is_said(seen: dict[str, Any], problem: str | None) -> None:
+    found = Rollout.of(Observed(service={}, pods=[seen]), "r1").problem
+    assert (found or "").endswith(problem or "")
+    assert bool(found) == bool(problem)
+    assert len(found or "") < MOST_CHARACTERS
+
+
+def test_what_ended_a_job_s_container_is_said() -> None:
+    container = {"name": "t", "state": {"terminated": KILLED}}
+    told = pod_problem(pod(phase="Failed", containerStatuses=[container]))
+    assert told == "pod p, container t: exit code 137: OOMKilled: line 7"
+
+
+QUOTA = 'pods "quickstart-server-5d-" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=4'
+
+
+@pytest.mark.parametrize(
+    ("pods", "failure", "problem", "available"),
+    [
+        ([], "True", QUOTA, f"there are no server pods: {QUOTA}"),
+        ([pod("r0")], "True", QUOTA, "1 of 1 server pods answer"),
+        ([waiting("ErrImagePull", "gone")], "True", "gone", "gone"),
+        ([], "False", None, "there are no server pods"),
+    ],
+    ids=["none can be made", "none of the new revision", "one that was made says more", "they are being made"],
+)
+def test_why_pods_are_not_made_is_said(
+    pods: list[dict[str, Any]],
+    failure: str,
+    problem: str | None,
+    available: str,
+    service: SpeculativeInferenceService,
+    settings: Settings,
+) -> None:
+    told = {"type": "ReplicaFailure", "status": failure, "message": QUOTA}
+    deployment = {"kind": "Deployment", "metadata": {"generation": 1}, "status": {"conditions": [told]}}
+    found = Rollout.of(Observed(service={}, pods=pods, deployments=[deployment]), "r1").problem
+    assert (found or "").endswith(problem or "")
+    assert bool(found) == bool(problem)
+    observed = Observed(service={}, pods=pods)
+    decision = decide(service, settings, observed)
+    shown = status(service, decision, replace(observed, deployments=[deployment]), None, NOW)
+    assert conditions(shown)["Available"]["message"].endswith(available)
+
+
+def conditions(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {c["type"]: c for c in found["conditions"]}
+
+
+def test_the_transition_time_moves_only_when_the_status_flips(
+    service: SpeculativeInferenceService, settings: Settings
+) -> None:
+    observed = Observed(service={})
+    first = status(service, decide(service, settings, observed), observed, None, NOW)
+    again = service.model_copy(update={"status": type(service.status).model_validate(first)})
+    second = status(again, decide(again, settings, observed), observed, None, LATER)
+    assert second == first, "an unchanged status is the same to the byte, so that nothing is written"
+    refused = parse(QUICKSTART, runtime__profile="nope").model_copy(update={"status": again.status})
+    third = conditions(status(refused, decide(refused, settings, observed), observed, None, LATER))
+    assert third["SpecAccepted"]["lastTransitionTime"] == LATER
+    assert third["Ready"]["lastTransitionTime"] == NOW, "it was False and is False, for another reason"
+    assert third["Ready"]["reason"] == "UnknownProfile"
+
+
+def test_a_refusal_of_the_api_server_stalls_with_its_words(
+    service: SpeculativeInferenceService, settings: Settings
+) -> None:
+    observed = Observed(service={})
+    decision = decide(service, settings, observed)
+    found = conditions(status(service, decision, observed, Refused(422, "name taken by X"), NOW))
+    assert found["Stalled"]["message"] == found["Ready"]["message"] == "name taken by X"
+
+
+def test_scaled_to_zero_is_neither_ready_nor_a_problem(settings: Settings) -> None:
+    service = parse(QUICKSTART, replicas=0)
+    observed = Observed(service={})
+    decision = decide(service, settings, observed)
+    found = conditions(status(service, decision, observed, None, NOW))
+    assert found["Ready"]["reason"] == "PreflightRunning", "its models are checked all the same"
+
+
+def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceService, settings: Settings) -> None:
+    observed = Observed(service={})
+    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    assert found["selector"] == "serving.tandem.dev/service=quickstart,serving.tandem.dev/component=server"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pods", "told"),
+    [(1, [pod("r0"), pod(ready=False)], 1), (2, [pod()], 1), (2, [pod()] * 3, 2), (0, [pod()], 0)],
+    ids=["a rollout's extra pod", "one is not made yet", "scaled down", "scaled to zero"],
+)
+def test_an_autoscaler_is_told_of_no_more_replicas_than_are_wanted(
+    settings: Settings, wanted: int, pods: list[dict[str, Any]], told: int
+) -> None:
+    """Kubernetes' own asks for those of the status where the metric is near them: one too many would stay."""
+    service, observed = parse(QUICKSTART, replicas=wanted), Observed(service={}, pods=pods)
+    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    assert found["replicas"] == told
+    assert f"of {len(pods)} server pods" in conditions(found)["Available"]["message"], "all are counted here"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [("Unknown", "RollingOut"), ("False", "PreflightFailed")],
+    ids=["what a check could not find out holds nothing up", "what it found wrong does"],
+)
+def test_a_check_that_is_unknown(
+    service: SpeculativeInferenceService, settings: Settings, verdict: ConditionStatus, reason: str
+) -> None:
+    observed = Observed(service={})
+    before = decide(service, settings, observed)
+    check = Check(type="PairCompatible", status=verdict, reason="Odd", message="")
+    steps = [Step(step.task, Outcome(Stage.DONE, checks=(check,))) for step in before.steps]
+    found = conditions(status(service, replace(before, steps=tuple(steps)), observed, None, NOW))
+    assert found["PairCompatible"]["status"] == verdict
+    assert found["Ready"]["reason"] == reason

@@ -1,0 +1,421 @@
+"""Conditions on speculation and autoscaling: which figures make which, and that none has a say in Ready."""
+
+from typing import Any
+
+import pytest
+
+from support.services import QUICKSTART, parse
+from tandem import children
+from tandem.api.types import SpeculativeInferenceService
+from tandem.conditions.ready import status
+from tandem.conditions.speculation import verdicts
+from tandem.conditions.writes import IDLE_SECONDS, News, Telling, tell
+from tandem.errors import KindMissing, Refused
+from tandem.metrics.capacity.planner import Planner
+from tandem.metrics.report import ServiceReport
+from tandem.metrics.telemetry.figures import Replicas
+from tandem.metrics_server import reports
+from tandem.rollout.decide import Decision, decide
+from tandem.rollout.observed import Object, Observed
+from tandem.settings import ReportsSettings, Settings
+from unit.metrics.capacity.truth import Truth, figures
+
+from .test_writes import quiet, report, sure
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+EMBEDDED, KEDA = {"maxReplicas": 4}, {"maxReplicas": 4, "source": "KEDA"}
+SERVER = Settings(reports=ReportsSettings(url="https://tandem-metrics.tandem-system.svc"))
+
+LLMAPI = {
+    "runtime": {"mode": "LLMAPI", "profile": "trtllm-1.3", "image": "own"},
+    "target": {"model": {"uri": "hf://org/target"}},
+    "draft": None,
+    "speculation": {"decodingType": "NGram"},
+}
+UNCOUNTED = {**LLMAPI, "runtime": {"mode": "LLMAPI", "profile": "trtllm-26.07"}}
+FIXED = {"speculation": {"decodingType": "DraftTarget", "adaptive": {"enabled": False}}}
+NO_FIGURES = {"acceptanceRate": None, "meanAcceptedLength": None, "samples": 0}
+NOTHING_DRAFTED = {"speculation": {"drafted": False, **NO_FIGURES}}
+NOT_TOLD = {"speculation": {"drafted": None, **NO_FIGURES}}
+LENGTH_ONLY = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcceptedLength": 2.5}}
+ONE_A_STEP = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcceptedLength": 1.0}}
+
+
+def shown(service: SpeculativeInferenceService, kind: str, news: News | None, settings: Settings) -> str | None:
+    """`Status/Reason` of a condition."""
+    decision = decide(service, settings, Observed({}))
+    found = {f.type: f"{f.status}/{f.reason}" for f in verdicts(service, decision, Observed({}), news, None)}
+    return found.get(kind)
+
+
+def with_condition(service: SpeculativeInferenceService, kind: str, before: str) -> SpeculativeInferenceService:
+    """The service as its status says `before`, a `Status/Reason`."""
+    state, reason = before.split("/")
+    condition = {"type": kind, "status": state, "reason": reason, "message": "m", "lastTransitionTime": NOW}
+    conditions = type(service.status).model_validate({"conditions": [condition]})
+    return service.model_copy(update={"status": conditions})
+
+
+SCHEDULED = {**LLMAPI, "speculation": {"decodingType": "NGram", "maxConcurrency": 4}}
+THRESHOLD = {
+    **LLMAPI,
+    "runtime": {**LLMAPI["runtime"], "extraLlmArgs": {"speculative_config": {"acceptance_rate_threshold": 0.3}}},  # type: ignore[dict-item]
+}
+
+
+def asked(length: float) -> dict[str, Any]:
+    """Nothing drafted, at a load at which the specification asks for that many tokens a step."""
+    return {"speculation": {"drafted": False, **NO_FIGURES, "askedLength": length}}
+
+
+DRAFT_FAILS = {"speculation": {"drafted": False, **NO_FIGURES, "draftFailures": 12}}
+
+ACTIVE: list[tuple[str, dict[str, Any], News | None, str, str | None]] = [
+    # reason, spec, news, before, wanted
+    ("no metrics server is set up", {}, None, "", None),
+    ("nothing is asked for", {"draft": None, "speculation": {"decodingType": "None"}}, News(report()), "", None),
+    ("nothing is known yet", {}, News(), "", "Unknown/NoTraffic"),
+    ("after a restart nothing is known anew", {}, News(asked=False), "True/DraftTokensSeen", "True/DraftTokensSeen"),
+    ("tokens are drafted", {}, News(report()), "", "True/DraftTokensSeen"),
+    ("no traffic was ever seen", {}, News(quiet()), "", "Unknown/NoTraffic"),
+    ("a pause", {}, News(quiet()), "True/DraftTokensSeen", "True/DraftTokensSeen"),
+    ("a long pause", {}, News(report(), idle=True), "True/DraftTokensSeen", "Unknown/NoTraffic"),
+    ("nothing is drafted, and nothing fails", FIXED, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
+    ("the adaptive length is 0", {}, News(report(**NOTHING_DRAFTED)), "", "False/AdaptedToZero"),
+    (
+        "the first tokens",
+        FIXED,
+        News(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)),
+        "Unknown/NoTraffic",
+        "Unknown/TooFewTokens",
+    ),
+    ("few tokens", FIXED, News(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)), "", "Unknown/TooFewTokens"),
+    ("the image does not speculate", LLMAPI, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
+    ("it did before: for good", LLMAPI, News(report(**NOTHING_DRAFTED)), "True/DraftTokensSeen", "False/SwitchedOff"),
+    ("and still", LLMAPI, News(report(**NOTHING_DRAFTED)), "False/SwitchedOff", "False/SwitchedOff"),
+    (
+        "more requests than are let draft",
+        SCHEDULED,
+        News(report(**asked(0))),
+        "True/DraftTokensSeen",
+        "False/AboveSchedule",
+    ),
+    (
+        "perhaps: how many there are is not told",
+        SCHEDULED,
+        News(report(**NOTHING_DRAFTED)),
+        "True/DraftTokensSeen",
+        "False/AboveSchedule",
+    ),
+    (
+        "few enough to draft: it stopped for good",
+        SCHEDULED,
+        News(report(**asked(4))),
+        "True/DraftTokensSeen",
+        "False/SwitchedOff",
+    ),
+    ("a threshold is written, whatever was before", THRESHOLD, News(report(**asked(4))), "", "False/SwitchedOff"),
+    ("the draft engine fails", {}, News(report(**DRAFT_FAILS)), "", "False/DraftFails"),
+    ("a profile without counts", UNCOUNTED, News(report(**NOT_TOLD)), "", "Unknown/NotReported"),
+    ("whose steps give more than a token", UNCOUNTED, News(report(**LENGTH_ONLY)), "", "True/DraftTokensSeen"),
+    ("or one: perhaps a bad draft", UNCOUNTED, News(report(**ONE_A_STEP)), "", "Unknown/NotReported"),
+    (
+        "or one by now: for good",
+        UNCOUNTED,
+        News(report(**ONE_A_STEP)),
+        "True/DraftTokensSeen",
+        "False/SwitchedOff",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reason", "spec", "news", "before", "wanted"), ACTIVE, ids=[row[0] for row in ACTIVE])
+def test_speculation_active(
+    reason: str, spec: dict[str, Any], news: News | None, before: str, wanted: str | None, settings: Settings
+) -> None:
+    service = parse(QUICKSTART, **spec)
+    if before:
+        service = with_condition(service, "SpeculationActive", before)
+    assert shown(service, "SpeculationActive", news, settings) == wanted, reason
+
+
+def worth(low: float, high: float) -> News:
+    """The traffic shows a speed-up in the middle of these."""
+    return News(report(worth={"speedup": (low + high) / 2, "low": low, "high": high}))
+
+
+WORTH: list[tuple[str, News, str, str]] = [
+    ("faster", News(report()), "", "True/Faster"),
+    ("slower", worth(0.9, 0.97), "", "False/Slower"),
+    ("around 1", worth(0.97, 1.2), "", "Unknown/TooCloseToTell"),
+    ("around 1, and more was not seen before", worth(0.97, 1.2), "Unknown/TooFewSamples", "Unknown/TooCloseToTell"),
+    ("it was faster, and may be slower by now", worth(0.9, 1.06), "True/Faster", "True/Faster"),
+    ("and rather is", worth(0.8, 1.04), "True/Faster", "Unknown/TooCloseToTell"),
+    ("and is", worth(0.8, 0.96), "True/Faster", "False/Slower"),
+    ("it was slower, and may be faster by now", worth(0.94, 1.1), "False/Slower", "False/Slower"),
+    ("and rather is", worth(0.98, 1.2), "False/Slower", "Unknown/TooCloseToTell"),
+    ("too little was seen", News(report(worth={"speedup": None})), "", "Unknown/TooFewSamples"),
+    ("too little was seen anew", News(report(worth={"speedup": None})), "False/Slower", "False/Slower"),
+    (
+        "the first traffic, too little",
+        News(report(worth={"speedup": None})),
+        "Unknown/NoTraffic",
+        "Unknown/TooFewSamples",
+    ),
+    ("a pause before anything was known", News(quiet()), "Unknown/NoTraffic", "Unknown/NoTraffic"),
+    ("nothing is known", News(), "", "Unknown/NoTraffic"),
+]
+
+
+@pytest.mark.parametrize(("reason", "news", "before", "wanted"), WORTH, ids=[row[0] for row in WORTH])
+def test_speculation_beneficial(reason: str, news: News, before: str, wanted: str, settings: Settings) -> None:
+    service = parse(QUICKSTART)
+    if before:
+        service = with_condition(service, "SpeculationBeneficial", before)
+    assert shown(service, "SpeculationBeneficial", news, settings) == wanted, reason
+
+
+METRICS: list[tuple[str, News, str]] = [
+    ("read", News(report()), "True/Reported"),
+    ("not asked yet", News(asked=False), "Unknown/NotAsked"),
+    ("a service that the server does not know", News(), "Unknown/NoReport"),
+    ("the server is away", News(report(), problem="does not answer"), "False/MetricsServerUnreachable"),
+    ("no pod tells", News(report(pods=0, unknown=2)), "False/NoPodTellsFigures"),
+    ("one of three does not", News(report(unknown=1)), "True/Reported"),
+    ("there are no pods", News(report(pods=0)), "True/Reported"),
+]
+
+
+@pytest.mark.parametrize(("reason", "news", "wanted"), METRICS, ids=[row[0] for row in METRICS])
+def test_metrics_available(reason: str, news: News, wanted: str, settings: Settings) -> None:
+    assert shown(parse(QUICKSTART), "MetricsAvailable", news, settings) == wanted, reason
+
+
+FLOOR = {"decision": {"unreachable": "interTokenLatency 5 ms is below the floor of 12 ms"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "change", "wanted"),
+    [
+        (EMBEDDED, FLOOR, "False/BelowFloor"),
+        (EMBEDDED, {}, None),
+        (None, FLOOR, None),
+    ],
+    ids=["no number of replicas helps", "said only while it is so", "no autoscaling any more"],
+)
+def test_objectives_below_the_floor(
+    asked: Any, change: dict[str, Any], wanted: str | None, settings: Settings
+) -> None:
+    service = parse(QUICKSTART, autoscaling=asked)
+    assert shown(service, "ObjectivesReachable", News(report(**change)), settings) == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "floor"),
+    [
+        ({"timeToFirstToken": "5ms"}, "timeToFirstToken 5ms is below what a step of the target takes, "),
+        (
+            {"interTokenLatency": "5ms"},
+            "interTokenLatency 5ms is below what a replica with a single sequence takes, ",
+        ),
+        ({"timeToFirstToken": "1s", "interTokenLatency": "50ms"}, None),
+    ],
+    ids=["first token", "between tokens", "both are kept"],
+)
+def test_from_figures_to_the_condition(wanted: dict[str, str], floor: str | None, settings: Settings) -> None:
+    """What pods count, what the policy makes of it, the report on the wire, status."""
+    service = parse(QUICKSTART, autoscaling={**EMBEDDED, "objectives": wanted})
+    planner = Planner(service.spec)
+    for at in range(0, 600, 15):
+        seen = figures(at, Truth().pod(1, 3))
+        told = reports.report(service, seen, planner.update(seen, Replicas(1), service.spec), 60, ())
+    news = News(type(told).model_validate_json(told.model_dump_json(by_alias=True)))
+    observed = Observed({})
+    decision = decide(service, settings, observed)
+    conditions = status(
+        service, decision, observed, None, NOW, news, verdicts(service, decision, observed, news, None)
+    )["conditions"]
+    found = [(c["status"], c["reason"], c["message"]) for c in conditions if c["type"] == "ObjectivesReachable"]
+    assert [(state, reason) for state, reason, _ in found] == ([("False", "BelowFloor")] if floor else [])
+    assert all(message.startswith(floor) for _, _, message in found)
+
+
+def live(asked: dict[str, Any], **conditions: tuple[str, str, str]) -> Object:
+    made = children.autoscaler(parse(QUICKSTART, autoscaling=asked), SERVER)
+    assert made is not None
+    listed = [dict(zip(("status", "reason", "message"), c, strict=True), type=t) for t, c in conditions.items()]
+    return {**made, "status": {"conditions": listed}}
+
+
+ABLE = ("True", "ReadyForNewScale", "recommended size matches current size")
+NO_METRIC = ("False", "FailedGetObjectMetric", "unable to get metric tandem_replicas_needed")
+SCALING: list[tuple[str, dict[str, Any] | None, list[Object], Refused | None, tuple[str, str] | None]] = [
+    ("nobody asks for it", None, [], None, None),
+    ("being made", EMBEDDED, [], None, ("Unknown/Starting", "being made")),
+    ("not looked at", EMBEDDED, [live(EMBEDDED)], None, ("Unknown/Starting", "not been looked at")),
+    (
+        "it scales",
+        EMBEDDED,
+        [live(EMBEDDED, AbleToScale=ABLE, ScalingActive=("True", "ValidMetricFound", "replicas from 1.4"))],
+        None,
+        ("True/ValidMetricFound", "replicas from 1.4"),
+    ),
+    (
+        "no figures: it holds",
+        EMBEDDED,
+        [live(EMBEDDED, AbleToScale=ABLE, ScalingActive=NO_METRIC)],
+        None,
+        ("False/FailedGetObjectMetric", "replicas stay as they are: unable to get metric"),
+    ),
+    (
+        "it cannot read our scale",
+        EMBEDDED,
+        [live(EMBEDDED, AbleToScale=("False", "FailedGetScale", "forbidden"))],
+        None,
+        ("False/FailedGetScale", "forbidden"),
+    ),
+    (
+        "KEDA is not installed",
+        KEDA,
+        [],
+        KindMissing("ScaledObject", "install https://keda.sh"),
+        ("False/ScaledObjectMissing", "install https://keda.sh"),
+    ),
+    (
+        "KEDA's trigger fails",
+        KEDA,
+        [live(KEDA, Ready=("False", "TriggerError", "triggers are not working"))],
+        None,
+        ("False/TriggerError", "not working"),
+    ),
+    (
+        "KEDA's own autoscaler fails",
+        KEDA,
+        [
+            live(
+                KEDA,
+                Ready=("True", "Ready", "ok"),
+                HPAActive=("False", "FailedGetExternalMetric", "gone"),
+            )
+        ],
+        None,
+        ("False/FailedGetExternalMetric", "gone"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("reason", "asked", "there", "refused", "wanted"), SCALING, ids=[row[0] for row in SCALING])
+def test_scaling_active(
+    reason: str,
+    asked: dict[str, Any] | None,
+    there: list[Object],
+    refused: Refused | None,
+    wanted: tuple[str, str] | None,
+) -> None:
+    service = parse(QUICKSTART, autoscaling=asked)
+    decision = Decision(autoscaler=children.autoscaler(service, SERVER))
+    found = verdicts(service, decision, Observed({}, autoscalers=there), None, refused)
+    if wanted is None:
+        assert found == [], reason
+        return
+    (scaling,) = found
+    assert f"{scaling.status}/{scaling.reason}" == wanted[0], reason
+    assert wanted[1] in scaling.message
+
+
+def test_keda_without_anybody_to_ask_says_so(settings: Settings) -> None:
+    service = parse(QUICKSTART, autoscaling=KEDA)
+    servers = Observed({}, deployments=[{"kind": "Deployment", "metadata": {"name": "s"}, "spec": {}}])
+    (scaling,) = verdicts(service, Decision(), servers, None, None)
+    assert (scaling.status, scaling.reason) == ("False", "NoMetricsServer")
+    assert "or write autoscaling.keda.triggers" in scaling.message, "Embedded asks the metrics server, too"
+
+
+def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision = decide(service, settings, observed)
+    worst = News(report(**NOTHING_DRAFTED, worth=sure(0.5), **FLOOR), problem="away")
+    beside = verdicts(service, decision, observed, worst, Refused(403, "forbidden"))
+    assert {f.type for f in beside if f.status == "False"} == {
+        *("ScalingActive", "MetricsAvailable", "SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
+    }
+    plain = status(service, decision, observed, None, NOW)["conditions"]
+    full = status(service, decision, observed, None, NOW, worst, beside)["conditions"]
+    assert full[: len(plain)] == plain
+
+
+def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings) -> None:
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision = decide(service, settings, observed)
+    first = status(service, decision, observed, None, NOW, News(report()))
+    assert first["speculation"] == {
+        **{"acceptanceRate": 0.75, "meanAcceptedLength": 3.9, "draftLength": 4.0, "speedup": 1.5},
+        **{"speedupSource": "Model"},
+        **{"samples": 900, "observedAt": NOW},
+    }
+    assert first["autoscaling"] == {"desiredReplicas": 2, "signal": "Demand", "message": "two", "observedAt": NOW}
+    again = service.model_copy(update={"status": type(service.status).model_validate(first)})
+    near = News(report(observedAt=LATER, speculation={"acceptanceRate": 0.752}))
+    for news in (near, News(quiet(observedAt=LATER)), News(asked=False), None):
+        found = status(again, decision, observed, None, LATER, news)
+        assert (found["speculation"], found["autoscaling"]) == (first["speculation"], first["autoscaling"])
+    moved = status(again, decision, observed, None, LATER, News(report(observedAt=LATER, worth=sure(0.8))))
+    assert (moved["speculation"]["speedup"], moved["speculation"]["observedAt"]) == (0.8, LATER)
+    off = again.model_copy(update={"spec": parse(QUICKSTART).spec})
+    assert "autoscaling" not in status(off, decision, observed, None, LATER, near)
+
+
+def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(settings: Settings) -> None:
+    """What is told of it goes on to come every 15 s, and what was asked for fades."""
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision, writes = decide(service, settings, seen), []
+    told: Telling | None = None
+    for at in range(0, 4 * int(IDLE_SECONDS), 15):
+        moment = f"2026-01-01T00:{at // 60:02}:{at % 60:02}Z"
+        asked = {"value": 1400.0 if at < 120 else 0.5, "target": 1000.0}
+        told = tell(told, (report if at < 120 else quiet)(observedAt=moment, decision=asked), float(at))
+        news = News(told.report, told.idle)
+        shown = status(service, decision, seen, None, moment, news, verdicts(service, decision, seen, news, None))
+        if service.status != (now := type(service.status).model_validate(shown)):
+            writes.append(at)
+        service = service.model_copy(update={"status": now})
+    assert writes == [0, 105 + IDLE_SECONDS]
+    assert service.status.autoscaling is not None
+    assert service.status.autoscaling.value == 0.5, "and not what was asked for an hour ago"
+
+
+@pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "old pods", "no draft"])
+def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: News | None, settings: Settings) -> None:
+    """Nothing would ever take them away: windows without a draft say nothing of drafts."""
+    before = parse(QUICKSTART)
+    shown = status(before, decide(before, settings, Observed({})), Observed({}), None, NOW, News(report()))
+    alone = parse(QUICKSTART, draft=None, speculation={"decodingType": "None"})
+    alone = alone.model_copy(update={"status": type(before.status).model_validate(shown)})
+    assert "speculation" not in status(alone, decide(alone, settings, Observed({})), Observed({}), None, LATER, told)
+
+
+@pytest.mark.parametrize(
+    ("change", "written"),
+    [
+        ({"speculation": {"acceptanceRate": 0.752, "samples": 901}, "worth": sure(1.52)}, False),
+        ({"speculation": {"acceptanceRate": 0.77, "samples": 901}}, True),
+        ({"worth": sure(1.7)}, True),
+        ({"worth": sure(0.8)}, True),
+    ],
+    ids=["as the last told", "acceptance moved", "the speed-up moved", "another verdict"],
+)
+def test_an_operator_that_starts_anew_writes_only_what_moved(
+    change: dict[str, Any], written: bool, settings: Settings
+) -> None:
+    """What it told before it does not remember; all services at once would be written for numbers in words."""
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    decision, said = decide(service, settings, seen), {"message": "1.50 times the target alone"}
+
+    def told(now: ServiceReport) -> dict[str, Any]:
+        news = News(now)
+        return status(service, decision, seen, None, NOW, news, verdicts(service, decision, seen, news, None))
+
+    first = told(report(worth={**sure(1.5), **said}))
+    service = service.model_copy(update={"status": type(service.status).model_validate(first)})
+    later = report(observedAt=LATER, **{"worth": {**sure(1.5), "message": "1.50 times, later"}, **change})
+    assert (told(later) != first) is written

@@ -1,0 +1,252 @@
+"""A right that is missing stops what needs it and nothing else, says so, and heals when it is back.
+
+The operator's own client and reconciler, against the fake API server of tests/bench/scale.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bench.scale.__main__ import NAME, NAMESPACE, SERVICE
+from bench.scale.apiserver import FakeApiServer
+from bench.scale.store import Stored
+from tandem import counters
+from tandem.api import PLURAL
+from tandem.cluster.client import Api
+from tandem.cluster.lease import Leadership
+from tandem.process.operator import Operator
+from tandem.process.reconcile import Key, Next, Reconciler
+from tandem.process.reports import ReportReader
+from tandem.settings import LeaseSettings, ReportsSettings, Settings
+from unit.cluster.test_answers import KUBECONFIG, PAGE
+
+KEY = Key(NAMESPACE, NAME)
+ENDPOINT, BUDGET, DEPLOYMENT = f"{NAME}-triton", f"{NAME}-server", f"{NAME}-server"
+
+
+class Cluster:
+    """The fake API server, and what stands in it."""
+
+    def __init__(self, server: FakeApiServer, api: Api, settings: Settings) -> None:
+        self.server, self.api = server, api
+        self.settings = settings.model_copy(update={"lease": LeaseSettings(enabled=False), "resync_seconds": 1})
+        leadership = Leadership(api, self.settings.lease, "default", "me")
+        reports = ReportReader(ReportsSettings(), lambda *_: None)
+        self.reconciler = Reconciler(api, self.settings, leadership, reports)
+
+    async def reconcile(self) -> Next:
+        return await self.reconciler.reconcile(KEY)
+
+    async def bring_up(self) -> None:
+        self.server.store.put(PLURAL, {**SERVICE, "metadata": dict(SERVICE["metadata"])})
+        for _ in range(5):
+            await self.reconcile()
+        assert self.conditions()["Ready"] == "True/ServersAnswer"
+        self.server.requests.clear()
+
+    def edit(self, **spec: Any) -> None:
+        service = self.server.store.get(PLURAL, *KEY)
+        assert service
+        service["spec"] |= spec
+        service["metadata"]["generation"] += 1
+        self.server.store.put(PLURAL, service)
+
+    def has(self, plural: str, name: str) -> bool:
+        return self.server.store.get(plural, NAMESPACE, name) is not None
+
+    def conditions(self) -> dict[str, str]:
+        return {c["type"]: f"{c['status']}/{c['reason']}" for c in self._conditions()}
+
+    def message(self, condition: str) -> str:
+        return next(str(c["message"]) for c in self._conditions() if c["type"] == condition)
+
+    def _conditions(self) -> list[dict[str, Any]]:
+        service = self.server.store.get(PLURAL, *KEY) or {}
+        return list(service.get("status", {}).get("conditions", []))
+
+    def others(self) -> set[tuple[str, Stored]]:
+        """All but the service and its Events."""
+        return {(plural, one) for plural, one in self.server.store.all() if plural not in (PLURAL, "events")}
+
+    def writes(self) -> set[str]:
+        """Resources that were written since they were asked for last, but Events."""
+        made = {what for verb, what in self.server.requests if verb in ("patch", "create", "delete", "update")}
+        self.server.requests.clear()
+        return made - {"events"}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> AsyncIterator[Cluster]:
+    server, kubeconfig = FakeApiServer(), tmp_path / "kubeconfig"
+    await server.start()
+    kubeconfig.write_text(KUBECONFIG % f"http://127.0.0.1:{server.port}")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
+    async with await Api.connect() as api:
+        yield Cluster(server, api, settings)
+    await server.stop()
+
+
+async def test_with_all_rights_nothing_is_said_of_them(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    assert await cluster.reconcile() is Next.EVENT
+    assert cluster.writes() == set()
+    assert "RightsGranted" not in cluster.conditions()
+
+
+@pytest.mark.parametrize("plural", ["poddisruptionbudgets", "services", "serviceaccounts"])
+async def test_a_kind_that_may_be_read_by_name_alone_is_kept_as_it_should_be(cluster: Cluster, plural: str) -> None:
+    await cluster.bring_up()
+    cluster.server.revoked = {("list", plural)}
+    assert await cluster.reconcile() is Next.EVENT
+    assert cluster.conditions()["Ready"] == "True/ServersAnswer"
+    assert cluster.conditions()["RightsGranted"] == "False/RightMissing"
+    assert f"may not list {plural}" in cluster.message("RightsGranted")
+    assert f"in namespace {NAMESPACE}: run helm upgrade" in cluster.message("RightsGranted")
+    assert cluster.writes() == {f"{PLURAL}/status"}
+    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
+    cluster.server.store.remove("poddisruptionbudgets", NAMESPACE, BUDGET)
+    await cluster.reconcile()
+    assert cluster.has("services", ENDPOINT)
+    assert cluster.has("poddisruptionbudgets", BUDGET)
+    cluster.writes()
+    await cluster.reconcile()
+    assert cluster.writes() == set(), "nothing again and again"
+    cluster.server.revoked = set()
+    await cluster.reconcile()
+    assert "RightsGranted" not in cluster.conditions()
+
+
+async def test_a_child_that_may_not_be_written_leaves_the_others_repaired(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    cluster.server.revoked = {("patch", "services")}
+    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
+    cluster.server.store.remove("poddisruptionbudgets", NAMESPACE, BUDGET)
+    cluster.edit(replicas=2)
+    assert await cluster.reconcile() is Next.RETRY
+    assert cluster.has("poddisruptionbudgets", BUDGET)
+    deployment = cluster.server.store.get("deployments", NAMESPACE, DEPLOYMENT)
+    assert deployment
+    assert deployment["spec"]["replicas"] == 2
+    assert cluster.conditions()["Ready"] == cluster.conditions()["RightsGranted"] == "False/RightMissing"
+    assert cluster.conditions()["Stalled"] == "True/RightMissing"
+    assert "may not patch services in namespace" in cluster.message("RightsGranted")
+    cluster.server.revoked = set()
+    await cluster.reconcile()
+    await cluster.reconcile()
+    assert cluster.has("services", ENDPOINT)
+    assert cluster.conditions()["Ready"] == "True/ServersAnswer"
+    assert "RightsGranted" not in cluster.conditions()
+
+
+@pytest.mark.parametrize("plural", ["configmaps", "jobs", "deployments", "pods"])
+async def test_without_a_look_at_what_decides_nothing_is_begun_anew(cluster: Cluster, plural: str) -> None:
+    await cluster.bring_up()
+    before = cluster.others()
+    cluster.server.revoked = {("list", plural)}
+    cluster.edit(speculation={"decodingType": "DraftTarget", "maxDraftLen": 2})
+    assert await cluster.reconcile() is Next.EVENT
+    assert cluster.writes() == {f"{PLURAL}/status"}
+    assert cluster.conditions()["Stalled"] == "True/RightMissing"
+    assert f"may not list {plural}" in cluster.message("Stalled")
+    assert cluster.conditions()["Ready"] == "True/ServersAnswer", "as it was: its servers answer, or not, unseen"
+    await cluster.reconcile()
+    assert cluster.writes() == set()
+    assert cluster.others() == before
+    cluster.server.revoked = set()
+    for _ in range(4):
+        await cluster.reconcile()
+    assert cluster.conditions()["Ready"] == "True/ServersAnswer"
+    assert "Stalled" not in cluster.conditions()
+
+
+async def test_what_is_refused_keeps_back_what_rests_on_it(cluster: Cluster) -> None:
+    """Servers whose ConfigMap could not be made would wait for it, and the old ones be gone."""
+    await cluster.bring_up()
+    cluster.server.revoked = {("patch", "configmaps")}
+    cluster.edit(speculation={"decodingType": "DraftTarget", "maxDraftLen": 2})
+    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
+    await cluster.reconcile()
+    assert cluster.writes() == {f"{PLURAL}/status", "configmaps", "services"}
+    assert "may not patch configmaps" in cluster.message("Ready")
+
+
+async def test_kinds_that_are_not_asked_for_are_not_missed(cluster: Cluster) -> None:
+    """The rights of an older chart do not name them, and the service wants none."""
+    await cluster.bring_up()
+    cluster.server.revoked = {("list", "networkpolicies"), ("list", "horizontalpodautoscalers")}
+    assert await cluster.reconcile() is Next.EVENT
+    assert cluster.writes() == set()
+
+
+async def test_autoscalers_that_may_not_be_listed_are_left_alone(cluster: Cluster) -> None:
+    """There may be one of the other kind, and two would fight over the replicas."""
+    await cluster.bring_up()
+    cluster.edit(autoscaling={"maxReplicas": 2})
+    await cluster.reconcile()
+    assert cluster.has("horizontalpodautoscalers", f"{NAME}-server")
+    cluster.server.store.remove("horizontalpodautoscalers", NAMESPACE, f"{NAME}-server")
+    cluster.writes()
+    cluster.server.revoked = {("list", "horizontalpodautoscalers")}
+    await cluster.reconcile()
+    assert cluster.writes() == {f"{PLURAL}/status"}
+    assert cluster.conditions()["ScalingActive"] == "False/RightMissing"
+    assert "may not list horizontalpodautoscalers.autoscaling" in cluster.message("RightsGranted")
+    assert cluster.conditions()["Ready"] == "True/ServersAnswer"
+    cluster.server.revoked = set()
+    await cluster.reconcile()
+    assert cluster.has("horizontalpodautoscalers", f"{NAME}-server")
+
+
+async def running(cluster: Cluster) -> asyncio.Task[None]:
+    return asyncio.create_task(Operator(cluster.api, cluster.settings).run("127.0.0.1", 0))
+
+
+async def until(what: str, check: Any) -> None:
+    for _ in range(200):
+        if check():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(what)
+
+
+async def test_a_proxys_login_page_ends_nothing(cluster: Cluster) -> None:
+    """Before the start, and while all is well; afterwards work goes on."""
+    page = web.Response
+    cluster.server.instead = lambda _: page(body=PAGE, content_type="text/html")
+    task = await running(cluster)
+    await asyncio.sleep(3)
+    assert not task.done()
+    cluster.server.instead = lambda _: None
+    cluster.server.store.put(PLURAL, dict(SERVICE))
+    await until("it to come up", lambda: cluster.conditions().get("Ready") == "True/ServersAnswer")
+    cluster.server.instead = lambda _: page(body=PAGE, content_type="text/html")
+    await asyncio.sleep(5)
+    assert not task.done()
+    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
+    cluster.server.instead = lambda _: None
+    await until("the repair", lambda: cluster.has("services", ENDPOINT))
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_revoked_right_is_told_by_services_that_nothing_happens_to(cluster: Cluster) -> None:
+    cluster.server.store.put(PLURAL, dict(SERVICE))
+    task = await running(cluster)
+    await until("it to come up", lambda: cluster.conditions().get("Ready") == "True/ServersAnswer")
+    cluster.server.revoked = {("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")}
+    await until("the condition", lambda: cluster.conditions().get("RightsGranted") == "False/RightMissing")
+    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
+    await until("the repair of another kind", lambda: cluster.has("services", ENDPOINT))
+    samples = [s for f in counters.FORBIDDEN.collect() for s in f.samples if s.name.endswith("_total")]
+    counted = {s.labels["resource"] for s in samples if s.labels["verb"] == "list" and s.value}
+    assert "poddisruptionbudgets.policy" in counted
+    cluster.server.revoked = set()
+    await until("it to heal", lambda: "RightsGranted" not in cluster.conditions())
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])

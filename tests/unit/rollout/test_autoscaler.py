@@ -1,0 +1,132 @@
+"""The autoscaler of a service: HorizontalPodAutoscaler or ScaledObject as golden, and when which is there."""
+
+import os
+from typing import Any
+
+import pytest
+import yaml
+
+from support.services import DATA, QUICKSTART, parse
+from tandem import children
+from tandem.accept import Refusal
+from tandem.cli.render import Dumper
+from tandem.rollout.decide import Decision, decide
+from tandem.rollout.observed import Object, Observed
+from tandem.rollout.plan import Apply, Delete, autoscaling
+from tandem.settings import ReportsSettings, Settings
+
+from .test_plan import GOOD, World
+
+CASES = list(yaml.safe_load_all((DATA / "input/autoscaling/cases.yaml").read_text(encoding="utf-8")))
+GOLDEN = DATA / "output/autoscaling/cases.yaml"
+EMBEDDED = {"maxReplicas": 8}
+KEDA = {"maxReplicas": 8, "source": "KEDA"}
+WITH_SERVER = Settings(reports=ReportsSettings(url="https://tandem-metrics.tandem-system.svc"))
+
+
+def built(case: dict[str, Any]) -> Object | None:
+    service = parse(QUICKSTART, autoscaling=case["autoscaling"])
+    return children.autoscaler(service, Settings.model_validate(case.get("settings", {})))
+
+
+def test_golden_autoscalers() -> None:
+    documents = []
+    for case in CASES:
+        made = built(case)
+        assert made is not None
+        documents.append({"case": case["case"], "kind": made["kind"], "spec": made["spec"]})
+    text = yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=110)
+    if os.environ.get("UPDATE_GOLDENS"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+
+
+def test_keda_without_anybody_to_ask_makes_nothing() -> None:
+    assert children.autoscaler(parse(QUICKSTART, autoscaling=KEDA), Settings()) is None
+
+
+def test_keda_without_a_metrics_server_goes_by_the_users_own_triggers() -> None:
+    own = {"type": "cron", "metadata": {"timezone": "Etc/UTC", "start": "0 7 * * *", "end": "0 19 * * *"}}
+    asked = {**KEDA, "minReplicas": 0, "keda": {"triggers": [own]}}
+    made = children.autoscaler(parse(QUICKSTART, autoscaling=asked), Settings())
+    assert made is not None
+    assert made["spec"]["triggers"] == [own]
+
+
+def test_what_is_no_mapping_in_behavior_is_left_to_the_api_server() -> None:
+    made = built({"autoscaling": {**EMBEDDED, "behavior": {"scaleUp": None, "sideways": 1}}})
+    assert made is not None
+    assert made["spec"]["behavior"]["scaleUp"] is None
+    assert made["spec"]["behavior"]["sideways"] == 1
+
+
+def live(service_autoscaling: dict[str, Any]) -> Object:
+    made = children.autoscaler(parse(QUICKSTART, autoscaling=service_autoscaling), WITH_SERVER)
+    assert made is not None
+    return made
+
+
+STEPS: list[tuple[str, dict[str, Any] | None, list[Object], list[str]]] = [
+    ("nobody asks for one", None, [], []),
+    ("switched on", EMBEDDED, [], ["+HorizontalPodAutoscaler"]),
+    ("as it should be", EMBEDDED, [live(EMBEDDED)], []),
+    ("other bounds", {"maxReplicas": 9}, [live(EMBEDDED)], ["~HorizontalPodAutoscaler"]),
+    ("switched off", None, [live(EMBEDDED)], ["-HorizontalPodAutoscaler"]),
+    (
+        "one writer of /scale at a time: the old one goes first",
+        KEDA,
+        [live(EMBEDDED)],
+        ["-HorizontalPodAutoscaler", "+ScaledObject"],
+    ),
+    ("and back", EMBEDDED, [live(KEDA)], ["-ScaledObject", "+HorizontalPodAutoscaler"]),
+]
+
+
+@pytest.mark.parametrize(("reason", "asked", "there", "wanted"), STEPS, ids=[row[0] for row in STEPS])
+def test_one_autoscaler(reason: str, asked: dict[str, Any] | None, there: list[Object], wanted: list[str]) -> None:
+    service = parse(QUICKSTART, autoscaling=asked)
+    decision = Decision(autoscaler=children.autoscaler(service, WITH_SERVER))
+    actions = autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen)
+    assert [World.describe(action) for action in actions] == wanted, reason
+    assert all(isinstance(action, Apply | Delete) for action in actions)
+
+
+def test_it_comes_with_the_servers_and_stays_while_a_spec_is_refused(settings: Settings) -> None:
+    world, service = World(settings), parse(QUICKSTART, autoscaling=EMBEDDED, replicas=8)
+    assert world.step(service)[0].autoscaler is None, "there is nothing to scale yet"
+    world.finish_preflight(GOOD)
+    decision, _ = world.step(service)
+    assert decision.autoscaler is not None
+    assert world.objects["Deployment", "quickstart-server"]["spec"]["replicas"] == 8, "not the autoscaler's minimum"
+    refused = decide(parse(QUICKSTART, autoscaling=EMBEDDED, runtime__profile="nope"), settings, world.observed())
+    assert refused.refusal
+    assert refused.autoscaler == decision.autoscaler
+
+
+@pytest.mark.parametrize("there", [[], [live(EMBEDDED)], [live(KEDA)]], ids=["none", "this one", "another"])
+def test_of_a_spec_that_is_refused_no_autoscaler_is_made_changed_or_removed(there: list[Object]) -> None:
+    wanted = children.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
+    decision = Decision(refusal=Refusal("CacheNotShareable", "write maxReplicas: 1"), autoscaler=wanted)
+    assert autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen) == []
+
+
+ONE_NODE = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: big, namespace: default, uid: uid-1, generation: 1}
+spec:
+  runtime: {mode: LLMAPI, profile: trtllm-26.07}
+  target: {model: {uri: hf://org/model}}
+  speculation: {decodingType: None}
+  storage: {cache: {accessModes: [ReadWriteOnce]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    [(None, False), ({"maxReplicas": 1}, False), ({"maxReplicas": 2}, True)],
+    ids=["one replica", "never more than one", "a second could not mount the volume"],
+)
+def test_a_volume_of_one_node_bounds_the_replicas(settings: Settings, asked: Any, refused: bool) -> None:
+    decision = decide(parse(ONE_NODE, autoscaling=asked), settings, Observed({}))
+    assert (decision.refusal is not None and decision.refusal.reason == "CacheNotShareable") is refused

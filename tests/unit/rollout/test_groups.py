@@ -1,0 +1,249 @@
+"""Replicas of several nodes: LeaderWorkerSet, keys, budget and NetworkPolicy as golden, and how one takes a
+Deployment's place."""
+
+import base64
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives import serialization
+
+from support.services import DATA, parse
+from tandem import children as build
+from tandem import names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
+from tandem.cluster.keys import new_key_pair
+from tandem.conditions.ready import Rollout, status
+from tandem.render import Revision
+from tandem.render.inputs import Inputs, JobPod
+from tandem.render.v1.group import group, over_the_group
+from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
+from tandem.render.v1.sources import folders
+from tandem.rollout.decide import Decision
+from tandem.rollout.observed import Observed
+from tandem.rollout.plan import CreateKeys, Delete, plan
+from tandem.settings import Settings
+from unit.render.test_pod import PROFILE
+
+GROUPS = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: deepseek, namespace: team-a, uid: uid-1, generation: 1}
+spec:
+  runtime: {mode: LLMAPI, profile: own}
+  target: {model: {uri: pvc://models/deepseek-r1}, tensorParallelSize: 16}
+  speculation: {decodingType: MTP, maxDraftLen: 3}
+  placement:
+    topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+  serving: {access: {from: [{podSelector: {matchLabels: {app: chat}}}]}}
+  podTemplate: {metadata: {labels: {team: a}, annotations: {note: b}}}
+  replicas: 2
+"""
+METRICS: list[dict[str, Any]] = [{"namespaceSelector": {}}]
+
+
+def revision(service: SpeculativeInferenceService, digest: str = "0123456789") -> Revision:
+    """What the renderer makes of the pods; files and Jobs are not looked at here."""
+    inputs = Inputs(service.spec, PROFILE, "serving:1", folders(service.spec, {}))
+    worker = worker_pod(inputs)
+    return Revision(
+        digest=digest,
+        files={},
+        pod=server_pod(inputs),
+        worker=worker,
+        nodes=2 if worker else 1,
+        metadata=template_metadata(inputs),
+        preflight=JobPod({}, "p"),
+        builds={},
+    )
+
+
+def test_golden_children_of_a_group() -> None:
+    service = parse(GROUPS)
+    children = [
+        build.workload(service, revision(service)),
+        build.ssh_secret(service),
+        build.disruption_budget(service),
+        build.network_policy(service, 2, METRICS),
+    ]
+    text = yaml.safe_dump_all(children, sort_keys=False, width=110)
+    golden = DATA / "output" / "group.yaml"
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+
+
+ACCESS: list[tuple[str, list[Any], int, list[Any], list[tuple[Any, Any]] | None]] = [
+    ("nobody is named: no policy", [], 1, METRICS, None),
+    (
+        "groups without named clients: ssh and MPI are theirs alone, serving is open",
+        [],
+        2,
+        METRICS,
+        [({}, [8000, 8001, 8002]), ("pods of the service", None)],
+    ),
+    (
+        "named clients, and figures for the cluster",
+        [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        1,
+        METRICS,
+        [([{"ipBlock": {"cidr": "10.0.0.0/8"}}], [8000, 8001, 8002]), (METRICS, [8002])],
+    ),
+    (
+        "named clients alone",
+        [{"podSelector": {}}],
+        1,
+        [],
+        [([{"podSelector": {}}], [8000, 8001, 8002])],
+    ),
+]
+
+
+@pytest.mark.parametrize(("reason", "peers", "nodes", "metrics", "wanted"), ACCESS, ids=[row[0] for row in ACCESS])
+def test_who_may_connect(
+    reason: str, peers: list[Any], nodes: int, metrics: list[Any], wanted: list[tuple[Any, Any]] | None
+) -> None:
+    policy = build.network_policy(parse(GROUPS, serving={"access": {"from": peers}}), nodes, metrics)
+    if wanted is None:
+        assert policy is None, reason
+        return
+    assert policy is not None
+    own = [{"podSelector": names.replica_selector("deepseek")}]
+    expected = []
+    for source, ports in wanted:
+        rule: dict[str, Any] = {"from": own if source == "pods of the service" else source} if source else {}
+        expected.append({**rule, **({"ports": [{"port": p, "protocol": "TCP"} for p in ports]} if ports else {})})
+    assert policy["spec"]["ingress"] == expected, reason
+    assert policy["spec"]["policyTypes"] == ["Ingress"], "ports that are not named are closed"
+
+
+def test_the_pods_mount_the_key_pair_of_their_own_service_alone() -> None:
+    """Nobody's Secret by chance, nor that of an earlier service of the same name: no right allows to look."""
+    mounted = []
+    for uid in ("uid-1", "uid-2"):
+        service = parse(GROUPS.replace("uid-1", uid))
+        (secret,) = (name for name in [build.ssh_secret(service)["metadata"]["name"]])
+        templates = build.workload(service, revision(service))["spec"]["leaderWorkerTemplate"]
+        for template in (templates["leaderTemplate"], templates["workerTemplate"]):
+            volumes = [each["secret"]["secretName"] for each in template["spec"]["volumes"] if "secret" in each]
+            assert volumes == [secret]
+        mounted.append(secret)
+    assert len({*mounted, "deepseek-ssh"}) == 3
+
+
+def test_a_key_pair_is_one_pair_in_openssh_formats() -> None:
+    first, second = new_key_pair(), new_key_pair()
+    assert first != second
+    private, public = (base64.b64decode(first[name]) for name in (PRIVATE_KEY, PUBLIC_KEY))
+    key = serialization.load_ssh_private_key(private, None)
+    assert key.public_key() == serialization.load_ssh_public_key(public)
+    assert public.startswith(b"ssh-ed25519 ")
+
+
+def leader(name: str, component: str = names.SERVER, *, ready: bool = True, digest: str = "0123456789") -> Any:
+    labels = {names.LABEL_COMPONENT: component, names.LABEL_REVISION: digest}
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"conditions": [condition]}}
+
+
+def live(manifest: dict[str, Any], created: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
+    return {**manifest, "metadata": {**manifest["metadata"], "creationTimestamp": created, "generation": 1}}
+
+
+def decision(service: SpeculativeInferenceService) -> Decision:
+    wanted = revision(service)
+    keys = build.ssh_secret(service) if wanted.worker else None
+    return Decision(revision=wanted, children=(build.workload(service, wanted),), keys=keys)
+
+
+def kinds(actions: list[Any]) -> list[str]:
+    signs = {CreateKeys: "keys", Delete: "-"}
+    return [
+        signs.get(type(a), "+") + (a.live["kind"] if isinstance(a, Delete) else a.manifest["kind"]) for a in actions
+    ]
+
+
+STEPS = [
+    ("nothing is there", [], ["keysSecret", "+LeaderWorkerSet"]),
+    ("a group is starting", [leader("a"), leader("b", ready=False)], ["keysSecret"]),
+    ("a worker is no group", [leader("a"), leader("b", names.WORKER)], ["keysSecret"]),
+    ("a group of another revision is not ours yet", [leader("a"), leader("b", digest="old")], ["keysSecret"]),
+    ("all groups answer: what they took is there", [leader("a"), leader("b")], []),
+]
+
+
+@pytest.mark.parametrize(("reason", "pods", "wanted"), STEPS, ids=[row[0] for row in STEPS])
+def test_keys_are_made_until_all_groups_answer(
+    reason: str, pods: list[Any], wanted: list[str], settings: Settings
+) -> None:
+    service = parse(GROUPS)
+    asked = decision(service)
+    sets = [live(asked.children[0])] if pods else []
+    observed = Observed(service={}, leader_worker_sets=sets, pods=pods)
+    assert kinds(plan(asked, observed, settings, lambda *_: True)) == wanted, reason
+
+
+def test_a_deployment_goes_when_the_groups_answer(settings: Settings) -> None:
+    service, small = parse(GROUPS), parse(GROUPS, target__tensorParallelSize=8)
+    deployment = live(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
+    assert deployment["kind"] == "Deployment"
+    asked = decision(service)
+    both: dict[str, Any] = {"deployments": [deployment], "leader_worker_sets": [live(asked.children[0])]}
+    starting = Observed(service={}, pods=[leader("old", digest="old"), leader("a")], **both)
+    assert kinds(plan(asked, starting, settings, lambda *_: True)) == ["keysSecret"]
+    answering = Observed(service={}, pods=[leader("old", digest="old"), leader("a"), leader("b")], **both)
+    assert kinds(plan(asked, answering, settings, lambda *_: True)) == ["-Deployment"]
+    assert answering.live_revision() == "0123456789", "the newer one"
+
+
+def test_to_replace_a_deployment_goes_before_the_groups_answer(settings: Settings) -> None:
+    """The groups need its GPUs."""
+    service, small = parse(GROUPS, rollout={"strategy": "Replace"}), parse(GROUPS, target__tensorParallelSize=8)
+    deployment = live(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
+    asked = replace(decision(service), rollout=service.spec.rollout)
+    observed = Observed(service={}, pods=[leader("old", digest="old")], deployments=[deployment])
+    steps = kinds(plan(asked, observed, settings, lambda *_: True))
+    assert steps == ["keysSecret", "+LeaderWorkerSet", "-Deployment"]
+
+
+def test_a_policy_goes_when_nobody_asks_for_it(settings: Settings) -> None:
+    service = parse(GROUPS)
+    policy = build.network_policy(service, 2, METRICS)
+    assert policy is not None
+    asked = decision(service)
+    observed = Observed(service={}, leader_worker_sets=[live(asked.children[0])], network_policies=[live(policy)])
+    assert "-NetworkPolicy" in kinds(plan(asked, observed, settings, lambda *_: True))
+
+
+def test_status_counts_groups_and_shows_what_keeps_a_worker_from_running() -> None:
+    waiting = {"name": "triton", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    worker = leader("w", names.WORKER, ready=False)
+    worker["status"]["containerStatuses"] = [waiting]
+    service = parse(GROUPS)
+    observed = Observed(service={}, pods=[leader("a"), leader("b", ready=False), worker])
+    rollout = Rollout.of(observed, "0123456789")
+    assert (rollout.replicas, rollout.ready) == (2, 1)
+    assert rollout.problem == "pod w, container triton: ImagePullBackOff: no such image"
+    shown = status(service, Decision(), observed, None, "now")
+    assert shown["selector"] == "serving.tandem.dev/service=deepseek,serving.tandem.dev/component=server"
+
+
+def test_the_leader_starts_all_ranks() -> None:
+    spec = parse(GROUPS).spec
+    inputs = Inputs(spec, PROFILE, "serving:1", folders(spec, {}))
+    assert group(inputs) == {"hosts": 2, "slots": 8}
+    command = over_the_group(inputs, ["tritonserver", "--model-repository=/models"], ["B", "A"])
+    assert command == [
+        *("mpirun", "--hostfile", "/tmp/tandem-group/hostfile", "-n", "16", "--map-by", "ppr:8:node"),
+        *("--bind-to", "none", "-x", "A", "-x", "B", "--mca", "orte_keep_fqdn_hostnames", "1"),
+        *("trtllm-llmapi-launch", "tritonserver", "--model-repository=/models"),
+    ]
+
+
+def test_a_replica_of_one_pod_starts_its_server_alone() -> None:
+    spec = parse(GROUPS, target__tensorParallelSize=8).spec
+    inputs = Inputs(spec, PROFILE, "serving:1", folders(spec, {}))
+    assert group(inputs) == {}

@@ -1,0 +1,179 @@
+"""What services keep in the cache volume, and the Job that removes the rest."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.services import QUICKSTART, parse
+from tandem import names
+from tandem.cli.cache import PruneFailed, prune, report
+from tandem.cluster.client import Api
+from tandem.rollout.prune import UnknownReferences, kept, prune_job, pull_secrets
+from tandem.settings import Settings
+
+from .test_pipeline import HUB, fetched
+from .test_plan import GOOD, World
+
+
+def configmaps(world: World) -> list[dict[str, Any]]:
+    return [obj for (kind, _), obj in world.objects.items() if kind == "ConfigMap"]
+
+
+def test_every_revision_and_every_download_counts(settings: Settings) -> None:
+    world = World(settings)
+    hub = parse(QUICKSTART, **HUB)
+    world.step(hub)
+    keys = ["a" * 32, "b" * 32]
+    for name, key in zip(world.jobs(), keys, strict=True):
+        world.finish(name, fetched(f"models/{key}"))
+    world.step(hub)
+    assert kept(configmaps(world)) == {f"models/{key}" for key in keys}
+    world.pods = []
+    world.finish_preflight(GOOD)
+    world.step(hub)
+    downloads = [name for kind, name in world.objects if kind == "ConfigMap" and f"-{names.FETCH}-" in name]
+    for name in downloads:
+        del world.objects["ConfigMap", name]
+    assert kept(configmaps(world)) == {f"models/{key}" for key in keys}, "the revision alone remembers"
+
+
+def test_models_in_images_and_claims_are_not_in_the_cache(settings: Settings) -> None:
+    world = World(settings)
+    world.step(parse(QUICKSTART))
+    assert kept(configmaps(world)) == set()
+
+
+def test_a_revision_that_cannot_be_read_stops_everything() -> None:
+    labels = {names.LABEL_COMPONENT: names.REVISION}
+    strange = {"metadata": {"name": "svc-1", "labels": labels}, "data": {"record.json": '{"renderer": "v9"}'}}
+    with pytest.raises(UnknownReferences, match="ConfigMap svc-1 is of another version"):
+        kept([strange])
+
+
+def test_the_image_is_pulled_as_the_services_are(settings: Settings) -> None:
+    assert pull_secrets([]) == []
+    world = World(settings)
+    for names_of_secrets in (["b", "a"], ["a"], []):
+        pulls = [{"name": name} for name in names_of_secrets]
+        world.step(parse(QUICKSTART, podTemplate={"spec": {"imagePullSecrets": pulls}}))
+    found = pull_secrets(configmaps(world))
+    assert found == [{"name": "a"}, {"name": "b"}]
+    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", [], found, young=60, dry_run=False)
+    assert job["spec"]["template"]["spec"]["imagePullSecrets"] == found
+
+
+def test_the_job() -> None:
+    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", {"models/b", "models/a"}, young=60, dry_run=True)
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["command"] == [
+        *("python3", "-m", "tandem_fetcher", "prune", "--cache", "/cache"),
+        *(
+            "--young",
+            "60",
+            "--termination-log",
+            "/dev/termination-log",
+            "--dry-run",
+            "--keep",
+            "models/a",
+            "--keep",
+            "models/b",
+        ),
+    ]
+    assert pod["volumes"] == [{"name": "cache", "persistentVolumeClaim": {"claimName": "claim"}}]
+    assert "imagePullSecrets" not in pod
+
+
+def test_the_report() -> None:
+    found = json.loads('{"removed": ["models/a"], "folders": 1, "bytes": 1500000000}')
+    assert report(found, dry_run=False) == "models/a\nremoved 1.50 GB in 1 folders"
+    assert report(found, dry_run=True).endswith("would remove 1.50 GB in 1 folders")
+
+    left = {"models/theirs": "Unmarked", f"models/{KEY}": "NoLocks"}
+    lines = report({**found, "left": left, "leftFolders": 5}, dry_run=False).splitlines()
+    assert lines[1].startswith("models/theirs: not removed: not marked by Tandem")
+    assert "has no locks" in lines[2]
+    assert lines[3].startswith("3 more folders: not removed")
+
+
+KEY = "0123456789abcdef" * 2
+# What the spec names, the claim that is pruned, and what stays of it.
+CLAIMS: list[tuple[str, str, set[str]]] = [
+    (f"pvc://tandem-cache/models/{KEY}", "tandem-cache", {f"models/{KEY}"}),
+    (f"pvc://tandem-cache/models/{KEY}/original", "tandem-cache", {f"models/{KEY}"}),
+    (f"pvc://tandem-cache//models//{KEY}/", "tandem-cache", {f"models/{KEY}"}),
+    ("pvc://tandem-cache/models", "tandem-cache", {"models"}),
+    ("pvc://tandem-cache", "tandem-cache", {"."}),
+    (f"pvc://tandem-cache/models/{KEY}", "mine", set()),
+    (f"file:///models/{KEY}", "tandem-cache", set()),
+]
+
+
+@pytest.mark.parametrize(("uri", "claim", "wanted"), CLAIMS, ids=[row[0] + " of " + row[1] for row in CLAIMS])
+def test_what_a_service_mounts_of_the_claim_is_referred_to(
+    settings: Settings, uri: str, claim: str, wanted: set[str]
+) -> None:
+    service = parse(QUICKSTART, target__model={"uri": uri})
+    assert kept([], [service.spec], claim) == wanted
+    world = World(settings)
+    world.step(service)
+    assert kept(configmaps(world), [], claim) == wanted, "a revision that may come back"
+
+
+KUBECTL = """#!/bin/bash
+cd {folder}
+echo "$@" >> calls
+case $1 in
+create) cat > created; cat created;;
+get) cat "$2" 2>/dev/null || echo '{{"items": []}}';;
+*) exit 1;;
+esac
+"""
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what `kubectl get KIND` answers, what was created, and the calls; nothing else is in PATH."""
+    (tmp_path / "kubectl").write_text(KUBECTL.format(folder=tmp_path))
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("tandem.cli.cache.POLL_SECONDS", 0.01)
+
+    async def connect() -> Api:
+        raise AssertionError("kubectl alone knows as whom")
+
+    monkeypatch.setattr(Api, "connect", connect)
+    return tmp_path
+
+
+async def test_without_a_claim_no_job_waits_for_it(kubectl: Path) -> None:
+    (kubectl / "persistentvolumeclaim").write_text("")
+    with pytest.raises(PruneFailed, match="no PersistentVolumeClaim cache in namespace team-a"):
+        await prune("team-a", "cache", "image", young=0, dry_run=True)
+    assert not (kubectl / "created").exists()
+
+
+@pytest.mark.parametrize(("namespace", "place"), [("team-a", ["--namespace", "team-a"]), (None, [])])
+async def test_it_is_the_user_of_kubectl_who_prunes(kubectl: Path, namespace: str | None, place: list[str]) -> None:
+    service = yaml.safe_load(QUICKSTART)
+    service["spec"]["target"]["model"]["uri"] = f"pvc://cache/models/{KEY}"
+    done = {"name": "prune", "state": {"terminated": {"message": '{"removed": [], "folders": 0, "bytes": 0}'}}}
+    answers = {
+        "persistentvolumeclaim": {"metadata": {"name": "cache"}},
+        "speculativeinferenceservices.serving.tandem.dev": {"items": [service]},
+        "job": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+        "pods": {"items": [{"status": {"containerStatuses": [done]}}]},
+    }
+    for name, answer in answers.items():
+        (kubectl / name).write_text(json.dumps(answer))
+    found = await prune(namespace, "cache", "image", young=0, dry_run=True)
+    assert found["folders"] == 0
+    job = json.loads((kubectl / "created").read_text())
+    assert job["metadata"].get("namespace") == namespace
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"][-2:] == ["--keep", f"models/{KEY}"]
+    for call in (kubectl / "calls").read_text().splitlines():
+        words = call.split()
+        assert [*itertools.pairwise(words)].count(("--namespace", "team-a")) == bool(place), call
