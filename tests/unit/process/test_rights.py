@@ -207,7 +207,7 @@ async def running(cluster: Cluster) -> asyncio.Task[None]:
 
 
 async def until(what: str, check: Any) -> None:
-    for _ in range(200):
+    for _ in range(900):  # a right that is back is seen within a minute
         if check():
             return
         await asyncio.sleep(0.1)

@@ -12,7 +12,8 @@ from tandem.metrics_server.certificates import renewed, utc_now
 from tandem.metrics_server.server import application
 from tandem.process.reports import SILENT_SECONDS, ReportReader
 from tandem.settings import ReportsSettings
-from unit.metrics_server.conftest import FakeReviews, report
+
+from .conftest import FakeReviews, report
 
 
 @pytest.mark.parametrize(
