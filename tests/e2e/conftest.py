@@ -175,7 +175,8 @@ def profiles(images: list[Built]) -> list[dict[str, Any]]:
     """The reference profile with the image that was built, and one whose engines are decoupled as TensorRT-LLM's."""
     reference = next(profile for profile in shipped_profiles() if profile["name"] == "reference")
     reference["image"] = next(image.ref for image in images if image.name == "reference")
-    return [reference, reference | {"name": DECOUPLED, "engineCalls": "Collected"}]
+    # Its Triton is older than collected calls need (25.04), where a sequence fails: none does in these tests.
+    return [reference, reference | {"name": DECOUPLED, "engineCalls": "Collected", "tritonVersion": ""}]
 
 
 @pytest.fixture(scope="session")
