@@ -59,7 +59,7 @@ lint: venv ## ruff, mypy strict, import layers
 	$(VENV)/bin/mypy
 	@# Every Triton model is a model.py: one by one, or the names clash.
 	for model in images/*/models/*/1/model.py tests/bench/bls/*/model.py examples/demo.py; do $(VENV)/bin/mypy --no-error-summary $$model; done
-	PYTHONPATH=images/serving $(VENV)/bin/lint-imports
+	PYTHONPATH=operator:images/serving $(VENV)/bin/lint-imports
 
 .PHONY: unit
 unit: venv ## Unit tests (minutes)
