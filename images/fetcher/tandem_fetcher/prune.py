@@ -1,4 +1,4 @@
-"""Removing from the cache volume what nobody refers to: folders that Tandem made, by their name and marker."""
+"""Removing unreferenced folders from the cache volume: those that Tandem made, by their name and marker."""
 
 from __future__ import annotations
 

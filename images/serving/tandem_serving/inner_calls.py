@@ -53,7 +53,7 @@ def execute(call: Any, **how: Any) -> Any:
     SERVER.check()
     try:
         return call.exec(**how)
-    except Exception as error:
+    except Exception as error:  # of any class: it goes on to the caller, and is only read here
         SERVER.answered(str(error))
         raise
 

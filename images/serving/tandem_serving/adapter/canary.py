@@ -32,7 +32,7 @@ class Canary:
         """Return when it is answered. Raises EngineError, AskAgainError where the server ends or loads the engine."""
         try:
             self._engine.ask(self._tensors)
-        except inner_calls.ServerEndsError:  # nobody may call Triton any more, to ask whether it is ready neither
+        except inner_calls.ServerEndsError:  # Triton takes no call any more, nor the question whether it is ready
             raise AskAgainError from None
         except EngineError:
             if not _ready(self._engine.name):
