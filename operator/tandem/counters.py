@@ -37,10 +37,10 @@ ENGINE_FAILURES = Counter(
 SERVED = Counter("tandem_metrics_requests_total", "Requests that the metrics server answered", ["code"])
 ROUND_SECONDS = Histogram(
     "tandem_metrics_round_seconds",
-    "Time to read all pods once and to judge what they told",
+    "Time to read all pods once and to judge their figures",
     buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16),
 )
-PODS = Gauge("tandem_metrics_pods", "Ready server pods, by whether they told figures", ["told"])
+PODS = Gauge("tandem_metrics_pods", "Ready server pods, by whether they report figures", ["reporting"])
 CERTIFICATE_EXPIRY = Gauge(
     "tandem_metrics_certificate_expiry_timestamp_seconds", "When the metrics server's certificate ends, Unix seconds"
 )

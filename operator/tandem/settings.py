@@ -94,12 +94,12 @@ class MetricsServerSettings(StrictWire):
     secret: str = "tandem-metrics-certificate"
     """Secret with its certificate, of type kubernetes.io/tls, with the authority in `ca.crt`."""
     manage_certificate: bool = True
-    """Whether it makes and renews that certificate, and tells its authority to the APIService. Off: somebody else
+    """Whether it makes and renews that certificate, and writes its authority into the APIService. Off: another tool
     does, such as cert-manager, and nothing is written."""
     interval_seconds: Annotated[float, Field(ge=0.1)] = 15
     """Time between readings of all pods."""
     window_seconds: Annotated[float, Field(ge=0.2)] = 60
-    """Time that figures speak of; those older than two windows are told no more."""
+    """Time that figures speak of; those older than two windows are dropped."""
     prometheus_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
     """Prometheus that reads the pods' metrics, to be asked instead of the pods; empty: the pods are read."""
     prometheus: Credentials = Field(default_factory=Credentials)
@@ -174,14 +174,14 @@ class Settings(StrictWire):
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     """Leader election."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60
-    """Time between comparisons of what the watches said with what the API server lists."""
+    """Time between comparisons of what the watches reported with what the API server lists."""
     workers: Annotated[int, Field(ge=1, le=256)] = 16
     """Services that are reconciled at once."""
     revision_history_limit: Annotated[int, Field(ge=0)] = 3
-    """Old revisions (ConfigMaps) that are kept for going back, beside those that pods still mount."""
+    """Old revisions (ConfigMaps) that are kept for going back, in addition to those that pods still mount."""
     metrics_peers: list[dict[str, Any]] = Field(default=[{"namespaceSelector": {}}])
-    """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), beside
-    these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""
+    """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), in
+    addition to these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""
     metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
     """How the metrics server works."""
     reports: ReportsSettings = Field(default_factory=ReportsSettings)

@@ -30,7 +30,7 @@ class PruneFailed(TandemError):
 
 
 async def prune(namespace: str | None, claim: str, image: str | None, *, young: int, dry_run: bool) -> dict[str, Any]:
-    """Remove what no service of the namespace (None: the context's) refers to; returns what the Job tells.
+    """Remove what no service of the namespace (None: the context's) refers to; returns the Job's verdict.
 
     `image` None: this version's fetcher.
 
@@ -62,22 +62,22 @@ async def _find(*arguments: str) -> Object | None:
 
 
 async def _result(name: str, *place: str) -> dict[str, Any]:
-    said = ""
+    shown = ""
     while True:
         await asyncio.sleep(POLL_SECONDS)
         job = await _find("job", name, *place)
         if job is None:
             raise PruneFailed(f"Job {name} is gone: somebody deleted it")
         pods = (await kubectl.get("pods", f"--selector=batch.kubernetes.io/job-name={name}", *place))["items"]
-        told = next((text for pod in pods if (text := termination_message(pod))), "")
-        if is_true(job, "Complete") and told:
-            return dict(json.loads(told))
+        verdict = next((text for pod in pods if (text := termination_message(pod))), "")
+        if is_true(job, "Complete") and verdict:
+            return dict(json.loads(verdict))
         problem = next((text for pod in pods if (text := pod_problem(pod))), "")
         if is_true(job, "Failed"):
-            raise PruneFailed(f"Job {name} failed: {told or problem}")
-        if problem and problem != said:
+            raise PruneFailed(f"Job {name} failed: {verdict or problem}")
+        if problem and problem != shown:
             typer.echo(problem, err=True)
-            said = problem
+            shown = problem
 
 
 def report(found: dict[str, Any], *, dry_run: bool) -> str:

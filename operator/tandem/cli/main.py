@@ -158,7 +158,7 @@ def cache_prune(
     young: Annotated[
         int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")
     ] = 3600,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove models and engines that no service of the namespace refers to."""
     from tandem.cli import cache

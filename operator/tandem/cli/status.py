@@ -148,11 +148,11 @@ def _autoscaler(live: Object) -> str:
     )
 
 
-def _under(heading: str, said: Iterator[str]) -> Iterator[Text]:
-    for line in said:
+def _under(heading: str, lines: Iterator[str]) -> Iterator[Text]:
+    for line in lines:
         yield _headed(heading, line)
         heading = ""
 
 
-def _headed(heading: str, said: str) -> Text:
-    return Text.assemble((f"{heading:<{LABEL}}", "dim"), printable(said))
+def _headed(heading: str, text: str) -> Text:
+    return Text.assemble((f"{heading:<{LABEL}}", "dim"), printable(text))

@@ -29,7 +29,7 @@ WORDS = ("NAMESPACE", "NAME", "TYPE", "READY", "WHY")
 LEAST = ("TYPE", "WHY", "AGE", "LENGTH", "ACCEPTED", "REPLICAS", "SPEED-UP")
 """What is left out where the terminal is too narrow, in this order: cut names and figures would say nothing."""
 AT_ONCE = 8
-"""kubectls that run beside each other: a cluster may have services in hundreds of namespaces."""
+"""kubectls that run at once: a cluster may have services in hundreds of namespaces."""
 
 
 @dataclass(frozen=True)

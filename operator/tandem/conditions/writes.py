@@ -14,7 +14,7 @@ TELL_SECONDS = 60.0
 IDLE_SECONDS = 600.0
 """Without traffic for so long, a service says so; its figures stay."""
 BLIND_SECONDS = 120.0
-"""Ready pods of which none tells figures for so long are news; before that they may have started just now."""
+"""Ready pods of which none reports figures for so long are news; before that they may have started just now."""
 UNREACHABLE_SECONDS = 600.0
 """An objective that a report says to be out of reach is so for so long, though others do not say it: readings are of
 one metrics server or another, and one that started under load has not seen what a replica does at its best."""
@@ -53,7 +53,7 @@ class Telling:
     traffic_at: float = field(compare=False)
     """When there was traffic last; the first time that we looked, when there was none since."""
     blind_since: float | None = field(default=None, compare=False)
-    """Since when there are Ready pods and none tells figures; None while that is not so."""
+    """Since when there are Ready pods and none reports figures; None while that is not so."""
     unreachable_at: float | None = field(default=None, compare=False)
     """When a report said last that an objective is out of reach; None: none did."""
 

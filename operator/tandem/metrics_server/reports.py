@@ -1,4 +1,4 @@
-"""What is told of a service, from its figures and what the policy makes of them. Pure."""
+"""The report on a service, from its figures and the policy's decision. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -52,10 +52,10 @@ def _objectives(service: SpeculativeInferenceService) -> dict[str, float]:
 
 
 def _benchmarked_speedup(status: ServiceStatus) -> float | None:
-    """A speed-up that is no other revision's, nor too close to tell: so much says the condition."""
+    """A speed-up that is no other revision's, nor too close to decide, by the condition."""
     shown = status.speculation
-    told = any(c.type == "SpeculationBeneficial" and c.status != "Unknown" for c in status.conditions)
-    return shown.speedup if shown and shown.speedup_source == "Benchmark" and told else None
+    decided = any(c.type == "SpeculationBeneficial" and c.status != "Unknown" for c in status.conditions)
+    return shown.speedup if shown and shown.speedup_source == "Benchmark" and decided else None
 
 
 def _speculation(spec: ServiceSpec, figures: Figures) -> Speculation:

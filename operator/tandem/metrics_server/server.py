@@ -140,7 +140,7 @@ def _values(board: Board, asked: MetricRequest, request: web.Request) -> dict[st
     reports = board.list(asked.namespace) if asked.name == ALL_OBJECTS else [one] if one else []
     found = values(asked.metric, reports)
     if found is None:
-        raise web.HTTPNotFound(text=f"{asked} is not known now: its pods tell nothing yet, or no more")
+        raise web.HTTPNotFound(text=f"{asked} is not known now: its pods report nothing yet, or no longer")
     return found
 
 

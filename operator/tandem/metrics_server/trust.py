@@ -86,7 +86,7 @@ class TrustKeeper:
         try:
             found = RequestHeader.parse(await self._api.get(CONFIGMAP, *AUTHENTICATION))
         except Refused as error:
-            log.warning("nobody is believed to speak for others, so autoscalers learn nothing: %s", error)
+            log.warning("no client may act for others, so autoscalers get no figures: %s", error)
             return RequestHeader()
         return found
 

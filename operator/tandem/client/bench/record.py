@@ -1,4 +1,4 @@
-"""`tandem bench --record`: a result kept beside the service; `tandem.conditions.benchmark` reads it."""
+"""`tandem bench --record`: a result kept with the service; `tandem.conditions.benchmark` reads it."""
 
 import json
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ async def keep(measured: Serving, levels: Sequence[Level], against: str) -> str:
         raise ClusterError(
             f"not recorded: meanwhile it went from revision {measured.revision} to {now.revision}: measure again"
         )
-    if said := problem(levels):
-        raise ClusterError(f"not recorded: {said}")
+    if reason := problem(levels):
+        raise ClusterError(f"not recorded: {reason}")
     at = datetime.now(UTC).replace(microsecond=0)
     record = Record(revision=now.revision, at=at, against=against, levels=recorded(levels))
     name = names.benchmark(meta["name"])

@@ -80,7 +80,7 @@ class Server:
         """Send a request and yield its chunks as they come; leaving early cancels it on the server.
 
         Raises:
-            RequestRefusedError: the server said no, or failed at this request.
+            RequestRefusedError: the server refused, or failed at this request.
             ServerError: the server went away.
         """
         responses = self._client.stream_infer(_one(request, self._api))

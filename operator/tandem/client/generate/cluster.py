@@ -48,7 +48,7 @@ def read_service(resource: dict[str, Any]) -> Found:
 
 
 async def find_ready(name: str, namespace: str | None, wait: float, progress: Callable[[str], None]) -> Found:
-    """The service, once it is Ready; tells `progress` what it waits for, up to `wait` seconds.
+    """The service, once it is Ready; reports to `progress` what it waits for, up to `wait` seconds.
 
     Raises:
         ClusterError: it does not exist, or is not Ready in time; no kubectl; no cluster.
@@ -96,13 +96,13 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
 
 async def _forwarded(process: Process) -> str:
     assert process.stdout
-    said = ""
+    last = ""
     async for raw in process.stdout:
         line = raw.decode("utf-8", "replace").strip()
         if match := _FORWARDING.search(line):
             return match.group(1)
-        said = line or said
-    raise ClusterError(f"kubectl cannot forward a port to the service: {said or 'it ended without a word'}")
+        last = line or last
+    raise ClusterError(f"kubectl cannot forward a port to the service: {last or 'it ended without a message'}")
 
 
 async def _drain(process: Process) -> None:

@@ -19,7 +19,7 @@ from tandem.metrics.capacity.lengths import Lengths
 from tandem.metrics.capacity.model import Curve, Model, Steps
 from tandem.metrics.report import ScheduleAdvice
 
-# Tokens a second beside those of today from which on a change is advised, for so many windows in a row.
+# Tokens a second, divided by those of today, from which on a change is advised, for so many windows in a row.
 GAIN = 1.1
 WINDOWS = 3
 # Seconds for which what was advised stays so.
@@ -53,7 +53,7 @@ class Loads:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A rule for the draft length beside today's."""
+    """A rule for the draft length other than today's."""
 
     lengths: Lengths
     gain: float

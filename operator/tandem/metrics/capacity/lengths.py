@@ -1,10 +1,10 @@
-"""Which draft lengths a replica may use at a load: who chooses, the BLS, a schedule, or nobody. Pure."""
+"""Which draft lengths a replica may use at a load: chosen by the BLS, a schedule, or fixed. Pure."""
 
 from dataclasses import dataclass
 
 from tandem.api.types import DecodingType, DraftLenStep, Mode, ServiceSpec
 
-# What a draft token takes beside a step of the target, before anything was seen: a small model; heads in the
+# What a draft token takes, relative to a step of the target, before anything was seen: a small model; heads in the
 # engine's own step; a look-up.
 _SHARES = {DecodingType.DRAFT_TARGET: 1 / 6, DecodingType.NGRAM: 0.01, DecodingType.LOOKAHEAD: 0.01}
 _SHARE_OF_HEADS = 0.05
@@ -51,5 +51,5 @@ def lengths(spec: ServiceSpec) -> Lengths:
 
 
 def draft_share(spec: ServiceSpec) -> float:
-    """Guess of what a draft token takes beside a step of the target."""
+    """Guess of what a draft token takes, relative to a step of the target."""
     return _SHARES.get(spec.speculation.decoding_type, _SHARE_OF_HEADS)

@@ -4,7 +4,7 @@ The largest of what these ask for, between minReplicas and maxReplicas:
 
 - Demand: tokens a second over what a replica can do within the objectives, with places kept free for chance.
   Acceptance comes in here, and only here: as a factor of a replica's capacity.
-- KvCache: blocks that sequences hold over a replica's, where the engines tell.
+- KvCache: blocks that sequences hold over a replica's, where the engines report them.
 - QueueLength, TimeToFirstToken, InterTokenLatency: guards. Where an objective is missed they ask for more in
   proportion, never for less.
 """
@@ -102,7 +102,7 @@ class Situation:
     figures: Figures
     replicas: Replicas
     demand: Demand | None
-    """None: no pod told anything."""
+    """None: no pod reported anything."""
     newcomers: int = 0
     """Replicas that became Ready within the window."""
     drains: bool = False
@@ -147,20 +147,20 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
 
 def _at_zero(bounds: Bounds) -> Decision:
     """Nothing is asked of no pods, which is a figure: KEDA would take none for a fault of the trigger, for as long as
-    nobody wants the service."""
+    no client uses the service."""
     load = bounds.within(0.0)
-    message = "at 0 replicas no pod tells of demand: keda.triggers, or a person, bring them back"
+    message = "at 0 replicas no pod reports demand: keda.triggers, or a person, bring them back"
     return Decision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
 
 
 def _hold(replicas: Replicas) -> Decision:
-    return Decision(signal="Hold", message=f"of {replicas.ready} Ready replicas none tells figures: replicas stay")
+    return Decision(signal="Hold", message=f"of {replicas.ready} Ready replicas none reports figures: replicas stay")
 
 
 def _steady(load: float, replicas: Replicas, tolerance: float) -> float:
     """The load; but a replica goes only when the others could do more than it asks for, and where there are too few,
-    so much is told that an autoscaler takes notice. It rounds that up: from 10 replicas on more than are needed come
-    where its tolerance is the usual one. Else up to a tenth too few would stay, which is most of the reserve."""
+    the metric is raised so that an autoscaler takes notice. It rounds that up: from 10 replicas on more than are
+    needed come where its tolerance is the usual one. Else up to a tenth too few would stay: most of the reserve."""
     current = replicas.current
     if load <= current:
         return min(float(current), load * (1 + RESERVE))
@@ -205,7 +205,7 @@ def _by_places(bounds: Bounds, demand: Demand) -> Ask:
 
 
 def _by_kv_cache(situation: Situation) -> Iterator[Ask]:
-    """What the KV caches ask for, where the engines tell."""
+    """What the KV caches ask for, where the engines report them."""
     cache = kv_cache.measure(situation.figures, situation.newcomers)
     if cache is not None:
         usable = KV_USED * cache.blocks

@@ -1,7 +1,7 @@
 """What speculation is worth: tokens a second with it over those without, at the same load. Pure.
 
 From the fitted model, whose step without a draft is more or less certain; or, better, from probes: sequences that ran
-without a draft beside the others.
+without a draft next to the others.
 """
 
 import math
@@ -12,10 +12,10 @@ from tandem.metrics.capacity.model import Model, Steps, steps_of
 from tandem.metrics.report import Worth
 from tandem.metrics.telemetry.figures import Figures, Histogram
 
-# Rounds in a window, and probes, below which nothing is said.
+# Rounds in a window, and probes, below which there is no result.
 LEAST_ROUNDS = 200
 LEAST_PROBES = 30
-# The model's estimate is not told when it is less certain than this (relative standard deviation).
+# The model's estimate is dropped when it is less certain than this (relative standard deviation).
 MOST_DOUBT = 0.15
 # Standard deviations of a 95% interval.
 WIDTH = 1.96
@@ -33,12 +33,12 @@ def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
         return Worth(message="the service serves the target alone")
     steps = mean_steps([each for pod in figures.pods if (each := steps_of(pod, lengths))])
     if steps is None:
-        return Worth(message="too little traffic to tell")
+        return Worth(message="too little traffic to compare")
     if steps.k < OFF:
         return Worth(message=f"the target runs alone at this load ({steps.rows:.0f} sequences a replica)")
     rounds = int(figures.sum("rounds") or 0)
     if rounds < LEAST_ROUNDS:
-        return Worth(samples=rounds, message=f"{rounds} rounds are too few to tell")
+        return Worth(samples=rounds, message=f"{rounds} rounds are too few to compare")
     doubt = model.step_time.ratio_doubt(steps.rows, steps.k, 0)
     if doubt > MOST_DOUBT:
         return Worth(
@@ -55,7 +55,7 @@ def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
 
 
 class Probes:
-    """What probes showed, each window's beside the speed of the others in it."""
+    """What probes showed, each window's with the speed of the others in it."""
 
     def __init__(self) -> None:
         self._at: float | None = None

@@ -1,4 +1,4 @@
-"""What one pod's metrics said at one moment."""
+"""One pod's metrics at one moment."""
 
 import math
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Page:
             self.counters[series] = self.counters.get(series, 0.0) + value
         return self
 
-    def told(self) -> Self:
+    def known(self) -> Self:
         """This page without its unknown families.
 
         Raises:

@@ -161,4 +161,4 @@ def _page(scrape: Scrape) -> Page:
     for labels, value in scrape:
         if found := series(labels["__name__"], labels):
             page.add(found, value)
-    return page.told()
+    return page.known()

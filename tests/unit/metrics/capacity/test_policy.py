@@ -229,7 +229,7 @@ def test_the_reserve_is_two_standard_deviations(tokens: float) -> None:
 def test_nothing_known_holds() -> None:
     made = decision(None, ready=3)
     assert (made.signal, made.load, made.desired_replicas) == ("Hold", None, None)
-    assert made.message == "of 3 Ready replicas none tells figures: replicas stay"
+    assert made.message == "of 3 Ready replicas none reports figures: replicas stay"
 
 
 AT_ZERO = [
