@@ -114,7 +114,7 @@ def test_refused_requests_are_told_of() -> None:
     assert refused(levels[:1]) == ""
     assert refused(levels) == (
         "requests that the server refused are left out (2 at 16 streams; the last: the queue is full): measure with"
-        " fewer --streams, or when nobody else uses it"
+        " fewer --streams, or when no other client uses it"
     )
 
 
