@@ -24,9 +24,9 @@ OWN_API_SERVICE = f"{METRICS_VERSION}.{METRICS_GROUP}"
 API_SERVICES = (OWN_API_SERVICE, f"v1beta1.{METRICS_GROUP}")
 """Both versions: an autoscaler takes v1beta2 for every metric where there is one, also for those that only an
 adapter of v1beta1 knows."""
-HERE = " or ".join(name for name, source in SOURCES.items() if source.needs_api_service)
-"""Autoscaling sources whose metrics come from this registration alone ..."""
-ELSEWHERE = " or ".join(name for name, source in SOURCES.items() if not source.needs_api_service)
+REGISTERED = " or ".join(name for name, source in SOURCES.items() if source.needs_api_service)
+"""Autoscaling sources that read metrics by this registration alone ..."""
+UNREGISTERED = " or ".join(name for name, source in SOURCES.items() if not source.needs_api_service)
 """... and those to write where another adapter is registered."""
 
 
@@ -107,11 +107,11 @@ class TrustKeeper:
                 if own and self._is_ours(own):
                     return (
                         f"{theirs} here for all custom metrics, and those of that adapter are lost to them. Set"
-                        f" metricsServer.register=false and write source {ELSEWHERE}, or remove that adapter"
+                        f" metricsServer.register=false and write source {UNREGISTERED}, or remove that adapter"
                     )
-                return f"{theirs} there. Write source {ELSEWHERE}, or remove that adapter"
+                return f"{theirs} there. Write source {UNREGISTERED}, or remove that adapter"
         if own is None:
-            return f"there is no APIService {OWN_API_SERVICE}: autoscalers of source {HERE} find no metrics"
+            return f"there is no APIService {OWN_API_SERVICE}: autoscalers of source {REGISTERED} find no metrics"
         bundle = base64.b64encode(certificate.authorities).decode()
         if self._settings.manage_certificate and own["spec"].get("caBundle") != bundle:
             await self._tell(own, bundle)
