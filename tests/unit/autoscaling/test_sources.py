@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from support.services import DATA, QUICKSTART, parse
+from support.services import DATA, QUICKSTART, autoscaling_cases, parse
 from tandem import children
 from tandem.api.types import AutoscalingSource
 from tandem.autoscaling import SOURCES, Source
@@ -14,7 +14,7 @@ from tandem.cli.render import Dumper
 from tandem.rollout.observed import Object
 from tandem.settings import Settings
 
-CASES = list(yaml.safe_load_all((DATA / "input/autoscaling/cases.yaml").read_text(encoding="utf-8")))
+CASES = autoscaling_cases()
 GOLDEN = DATA / "output/autoscaling/cases.yaml"
 EMBEDDED = {"maxReplicas": 8}
 KEDA = {"maxReplicas": 8, "source": "KEDA"}
