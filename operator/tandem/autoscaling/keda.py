@@ -24,8 +24,9 @@ class Keda(Source):
     conditions = ("Ready", "HPAActive")
     install = "autoscaling.source KEDA makes one; install https://keda.sh, or write source: Embedded"
     no_metrics = (
-        "source KEDA has no metrics to read: run the metrics server (Helm values: metricsServer.enabled, and no"
-        " namespaces), name a Prometheus that scrapes one (keda.prometheusUrl), or write autoscaling.keda.triggers"
+        "autoscaling.source is KEDA, and there is no metrics server for it: run one (Helm values:"
+        " metricsServer.enabled, and no namespaces), name a Prometheus that scrapes one (keda.prometheusUrl), or"
+        " write autoscaling.keda.triggers"
     )
 
     def spec(

@@ -150,7 +150,7 @@ def _at_zero(bounds: Bounds) -> Decision:
     """Nothing is asked of no pods, which is a figure: without one an autoscaler would report a fault for as long as
     nobody wants the service."""
     load = bounds.within(0.0)
-    message = "at 0 replicas no pod reports demand: a trigger that sees it, or a person, brings them back"
+    message = "at 0 replicas no pod reports demand: a trigger of yours, or kubectl scale, starts the first"
     return Decision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
 
 
