@@ -83,6 +83,15 @@ def crd(
     typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
 
 
+@app.command(hidden=True)
+def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts/tandem.")]) -> None:
+    """Write the chart's generated files, made from the types of the settings and from the autoscaling sources."""
+    from tandem.cli.chart import generated
+
+    for path, text in generated(folder).items():
+        path.write_text(text, encoding="utf-8")
+
+
 ResourceFile = Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")]
 
 
@@ -231,7 +240,7 @@ def metrics_run(
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
 ) -> None:
-    """Read the services' metrics, and serve what autoscalers, the operator and KEDA ask for."""
+    """Read the services' metrics, and serve what autoscalers and the operator ask for."""
     http, https = _address(bind, "--bind"), _address(secure_bind, "--secure-bind")
     _configure_logging(log_format, log_level)
     from tandem.settings import load_settings

@@ -26,7 +26,7 @@ Listed = list[Object] | str
 
 
 async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceService, Listed, Listed]:
-    """The service, its server pods and its autoscaler (KEDA's own, too). Raises kubectl.ClusterError."""
+    """The service, its server pods and its HorizontalPodAutoscaler, whoever made it. Raises kubectl.ClusterError."""
     place = ["--namespace", namespace] if namespace else []
     service = parse(await kubectl.get(f"{PLURAL}.{GROUP}", name, *place))
     place = ["--namespace", service.namespace]

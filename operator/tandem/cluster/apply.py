@@ -10,7 +10,7 @@ from kubernetes.utils.quantity import parse_quantity
 from tandem import names
 from tandem.cluster.client import Api
 from tandem.cluster.keys import new_key_pair
-from tandem.cluster.kinds import BY_KIND, DISRUPTION_BUDGET, OPTIONAL, SECRET, SERVICE
+from tandem.cluster.kinds import AUTOSCALERS, BY_KIND, DISRUPTION_BUDGET, OPTIONAL, SECRET, SERVICE
 from tandem.cluster.observe import owner_uid
 from tandem.errors import KindMissing, NameTaken, Refused
 from tandem.rollout.observed import Object, label
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 INSTALL = {
     "LeaderWorkerSet": "a replica that needs several nodes is one; install https://lws.sigs.k8s.io, or write parallel"
     " sizes that placement.gpu.perNode holds",
-    "ScaledObject": "autoscaling.source KEDA makes one; install https://keda.sh, or write source: Embedded",
+    **{kind.kind: install for kind, install in AUTOSCALERS.items()},
 }
 """What to do where a kind is missing."""
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")

@@ -5,17 +5,16 @@ import asyncio
 from tandem import names
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import (
+    AUTOSCALERS,
     CHILDREN,
     CONFIGMAP,
     DEPLOYMENT,
     DISRUPTION_BUDGET,
-    HORIZONTAL_POD_AUTOSCALER,
     JOB,
     LEADER_WORKER_SET,
     NETWORK_POLICY,
     OPTIONAL,
     POD,
-    SCALED_OBJECT,
     SERVICE,
     SERVICE_ACCOUNT,
     SERVICES_KIND,
@@ -53,7 +52,7 @@ async def observe(api: Api, namespace: str, name: str) -> Observed | None:
         disruption_budgets=found[DISRUPTION_BUDGET],
         network_policies=found[NETWORK_POLICY],
         leader_worker_sets=found[LEADER_WORKER_SET],
-        autoscalers=[*found[HORIZONTAL_POD_AUTOSCALER], *found[SCALED_OBJECT]],
+        autoscalers=[live for kind in AUTOSCALERS for live in found[kind]],
         pods=found[POD],
         progress=await progress(found[POD]),
         unread={kind.kind: answer for kind, answer in answers.items() if isinstance(answer, Forbidden)},

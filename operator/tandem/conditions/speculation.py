@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from tandem.accept.llmapi import switches_off
 from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, Speculation, SpeculativeInferenceService
+from tandem.autoscaling import Source, source_of
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.finding import Finding
 from tandem.conditions.writes import News, drafting, speculation_moved, speculation_status, tokens
@@ -59,33 +60,26 @@ def rights(missing: Iterable[Forbidden]) -> list[Finding]:
 def _scaling(
     service: SpeculativeInferenceService, decision: Decision, observed: Observed, refused: Refused | None
 ) -> Iterator[Finding]:
-    if service.spec.autoscaling is None:
+    scaling = service.spec.autoscaling
+    if scaling is None:
         return
     if refused:
         yield Finding("ScalingActive", "False", refused.reason, str(refused))
-    elif decision.autoscaler is None and service.spec.autoscaling.source == "KEDA" and observed.workloads:
-        yield Finding("ScalingActive", "False", "NoMetricsServer", NO_SERVER)
+    elif decision.autoscaler is None and observed.workloads:
+        yield Finding("ScalingActive", "False", "NoMetricsServer", source_of(scaling).no_metrics)
     elif decision.autoscaler is None:
         yield Finding("ScalingActive", "Unknown", "NoServers", "there is nothing to scale yet")
     else:
         meta = decision.autoscaler["metadata"]
-        yield _autoscaler(observed.child(decision.autoscaler["kind"], meta["name"]))
+        yield _autoscaler(source_of(scaling), observed.child(decision.autoscaler["kind"], meta["name"]))
 
 
-NO_SERVER = (
-    "source KEDA has nobody to ask: run the metrics server (Helm values: metricsServer.enabled, and no namespaces),"
-    " name a Prometheus that scrapes one (keda.prometheusUrl), or write autoscaling.keda.triggers"
-)
-
-
-def _autoscaler(live: Object | None) -> Finding:
+def _autoscaler(source: Source, live: Object | None) -> Finding:
     if live is None:
         return Finding("ScalingActive", "Unknown", "Starting", "the autoscaler is being made")
-    # Of a ScaledObject, Ready is what KEDA makes of it, and HPAActive what the autoscaler of its own says.
-    names = ("Ready", "HPAActive") if live["kind"] == "ScaledObject" else ("ScalingActive", "AbleToScale")
-    seen = [found for name in names if (found := condition(live, name))]
+    seen = [found for name in source.conditions if (found := condition(live, name))]
     if not seen:
-        return Finding("ScalingActive", "Unknown", "Starting", f"the {live['kind']} has not been looked at yet")
+        return Finding("ScalingActive", "Unknown", "Starting", f"the {source.kind} has not been looked at yet")
     worst = min(seen, key=lambda c: ("False", "Unknown", "True").index(_status(c)))
     held = "" if _status(worst) == "True" else "replicas stay as they are: "
     reason, message = worst.get("reason") or "NoReason", worst.get("message", "")

@@ -1,4 +1,4 @@
-"""What `tandem metrics run` says about a service: read by the operator, by KEDA and by people.
+"""What `tandem metrics run` says about a service: read by the operator, by autoscalers and by people.
 
 One JSON document a service, `GET /v1/services/{namespace}/{name}`, and all of them as `{"items": [...]}` at
 `GET /v1/services`. Fields are absent where nothing is known.

@@ -28,7 +28,7 @@ class Observed:
     network_policies: Sequence[Object] = field(default_factory=tuple)
     leader_worker_sets: Sequence[Object] = field(default_factory=tuple)
     autoscalers: Sequence[Object] = field(default_factory=tuple)
-    """HorizontalPodAutoscalers and KEDA's ScaledObjects; one of them, but while one takes the other's place."""
+    """Of the kinds of all autoscaling sources; one object, but while one takes another's place."""
     pods: Sequence[Object] = field(default_factory=tuple)
     cache: Object | None = None
     """The PersistentVolumeClaim of models and engines; nobody's child."""

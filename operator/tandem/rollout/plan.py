@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tandem import names
+from tandem.autoscaling import SOURCES
 from tandem.errors import Forbidden
 from tandem.render import render
 from tandem.rollout.decide import Decision, Step, newest_first, records
@@ -41,7 +42,7 @@ Matches = Callable[[Object, Object], bool]
 
 DECISIVE = ("ConfigMap", "Deployment", "Job", "PersistentVolumeClaim", "Pod")
 """Kinds by which a service's way is decided: without a look at them it would begin anew."""
-AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
+AUTOSCALERS = frozenset(source.kind for source in SOURCES.values())
 
 
 def cannot_decide(decision: Decision, observed: Observed) -> bool:
@@ -68,9 +69,9 @@ def plan(decision: Decision, observed: Observed, settings: Settings, matches: Ma
 def autoscaling(decision: Decision, observed: Observed, matches: Matches) -> list[Action]:
     """The requests that leave /scale to the autoscaler that `decision` wants, or to nobody but people.
 
-    What is not wanted goes before its successor comes: two would fight over the replicas, and KEDA's webhook refuses
-    to be the second. Replicas stay as they are throughout. Of a spec that is refused nothing is taken, and what is
-    there stays. So it is while one of the two kinds may not be read.
+    What is not wanted goes before its successor comes: two would fight over the replicas, and a source's webhook
+    may refuse to be the second. Replicas stay as they are throughout. Of a spec that is refused nothing is taken, and
+    what is there stays. So it is while one of their kinds may not be read.
     """
     if decision.refusal or not observed.unread.keys().isdisjoint(AUTOSCALERS):
         return []

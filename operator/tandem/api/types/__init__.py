@@ -5,7 +5,7 @@ field changes its meaning or goes away. Each field's docstring is its descriptio
 need only the object are CEL (`cel`), so that they hold at admission with the operator down.
 """
 
-from tandem.api.types.autoscaling import Autoscaling, Duration, Keda, Objectives, seconds
+from tandem.api.types.autoscaling import Autoscaling, AutoscalingSource, Duration, Objectives, seconds
 from tandem.api.types.base import LabelKey, LabelValue, Model, Name, Passthrough, Rule
 from tandem.api.types.model import (
     Draft,
@@ -62,6 +62,7 @@ __all__ = [
     "Access",
     "Adaptive",
     "Autoscaling",
+    "AutoscalingSource",
     "AutoscalingStatus",
     "Cache",
     "Condition",
@@ -76,7 +77,6 @@ __all__ = [
     "Engine",
     "EngineBuild",
     "Gpu",
-    "Keda",
     "KvCache",
     "LabelKey",
     "LabelValue",

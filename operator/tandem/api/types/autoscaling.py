@@ -24,6 +24,10 @@ def seconds(duration: Duration) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+AutoscalingSource = Literal["Embedded", "Prometheus", "KEDA"]
+"""Each has an object in `tandem.autoscaling`, with all that differs between them."""
+
+
 class Objectives(Model):
     """What a replica must keep under load. Absent ones do not bound it."""
 
@@ -107,7 +111,7 @@ class Autoscaling(Model):
     """Most replicas."""
     objectives: Objectives = Field(default_factory=Objectives, json_schema_extra={"default": {}})
     """What a replica must keep. Without any, replicas follow the load that `serving.maxBatchSize` sequences make."""
-    source: Literal["Embedded", "Prometheus", "KEDA"] = "Embedded"
+    source: AutoscalingSource = "Embedded"
     """Who brings the metric to the autoscaler. Embedded: Tandem's own metrics server (`tandem metrics run`).
     Prometheus: the Prometheus adapter, with the chart's rules. KEDA: a ScaledObject instead of an HPA."""
     keda: Keda | None = None

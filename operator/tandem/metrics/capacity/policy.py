@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tandem.api.types import BLS_SEQUENCES, Mode, ServiceSpec, seconds
+from tandem.autoscaling import source_of
 from tandem.metrics.capacity import kv_cache
 from tandem.metrics.capacity.demand import Demand
 from tandem.metrics.capacity.model import Curve
@@ -51,7 +52,7 @@ class Bounds:
     places: int
     """Sequences that a replica runs at once."""
     idle: bool = False
-    """Whether all replicas may go where nothing is asked for, though `least` is more (KEDA's idleReplicaCount)."""
+    """Whether all replicas may go where nothing is asked for, though `least` is more."""
     tolerance: float = TOLERANCE
     """The autoscaler's on the way up."""
 
@@ -78,7 +79,7 @@ def bounds(spec: ServiceSpec) -> Bounds | None:
         itl=seconds(goals.inter_token_latency) if goals.inter_token_latency else None,
         queue=goals.queue_length,
         places=min(sequences, BLS_SEQUENCES) if spec.runtime.mode is Mode.BLS else sequences,
-        idle=scaling.keda is not None and scaling.keda.idle_replica_count is not None,
+        idle=source_of(scaling).goes_idle(scaling),
         tolerance=_tolerance(scaling.behavior or {}),
     )
 
@@ -146,10 +147,10 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
 
 
 def _at_zero(bounds: Bounds) -> Decision:
-    """Nothing is asked of no pods, which is a figure: KEDA would take none for a fault of the trigger, for as long as
+    """Nothing is asked of no pods, which is a figure: without one an autoscaler would report a fault for as long as
     no client uses the service."""
     load = bounds.within(0.0)
-    message = "at 0 replicas no pod reports demand: keda.triggers, or a person, bring them back"
+    message = "at 0 replicas no pod reports demand: a trigger of yours, or kubectl scale, starts the first"
     return Decision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
 
 

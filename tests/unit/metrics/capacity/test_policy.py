@@ -316,7 +316,8 @@ def test_places_are_what_a_replica_runs(mode: str, asked: int, places: int, reas
 def test_idle_is_asked_for_at_keda(keda: dict[str, object] | None, idle: bool) -> None:
     service = spec()
     assert service.autoscaling is not None
-    scaling = service.autoscaling.model_copy(update={"keda": Keda.model_validate(keda) if keda is not None else None})
+    asked = Keda.model_validate(keda) if keda is not None else None
+    scaling = service.autoscaling.model_copy(update={"source": "KEDA", "keda": asked})
     made = bounds(service.model_copy(update={"autoscaling": scaling}))
     assert made is not None
     assert made.idle is idle
