@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from tandem.api.types import BLS_SEQUENCES
+from tandem.api.bounds import BLS_SEQUENCES
 from tandem.render.inputs import Inputs
 from tandem.render.v1.engines import builds
 from tandem.render.v1.group import group, over_the_group

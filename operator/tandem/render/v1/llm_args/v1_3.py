@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from pydantic import PositiveInt
 
-from tandem.api.types import DecodingType, DraftLenStep, Eagle3
-from tandem.render.v1.llm_args.base import CustomConfig, Dialect, MtpConfig, NGramConfig, SpeculativeConfig
+from tandem.api.decoding import DecodingType
+from tandem.api.types import DraftLenStep, Eagle3, Speculation
+from tandem.render.v1.llm_args.base import CustomConfig, MtpConfig, NGramConfig, Schema, SpeculativeConfig
 
 
 class DraftTargetConfig(SpeculativeConfig):
@@ -29,6 +30,17 @@ class Eagle3Config(SpeculativeConfig):
     dynamic_tree_max_topK: PositiveInt | None = None  # noqa: N815 - upstream's spelling
     max_total_draft_tokens: PositiveInt | None = None
 
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """The block eagle3."""
+        details = speculation.eagle3 or Eagle3()
+        return {
+            "eagle3_model_arch": details.model_arch,
+            "use_dynamic_tree": True if details.dynamic_tree_max_top_k else None,
+            "dynamic_tree_max_topK": details.dynamic_tree_max_top_k,
+            "max_total_draft_tokens": details.max_total_draft_tokens,
+        }
+
 
 class MtpLengthConfig(MtpConfig):
     """Here the draft length has the name that it has elsewhere."""
@@ -49,16 +61,7 @@ def _schedule(steps: Sequence[DraftLenStep]) -> dict[int, int]:
     return {step.max_batch_size: step.draft_len for step in steps}
 
 
-def _eagle3(details: Eagle3) -> dict[str, Any]:
-    return {
-        "eagle3_model_arch": details.model_arch,
-        "use_dynamic_tree": True if details.dynamic_tree_max_top_k else None,
-        "dynamic_tree_max_topK": details.dynamic_tree_max_top_k,
-        "max_total_draft_tokens": details.max_total_draft_tokens,
-    }
-
-
-DIALECT = Dialect(
+SCHEMA = Schema(
     configs={
         DecodingType.DRAFT_TARGET: DraftTargetConfig,
         DecodingType.EAGLE3: Eagle3Config,
@@ -69,7 +72,5 @@ DIALECT = Dialect(
         DecodingType.CUSTOM: CustomConfig,
     },
     draft_model="speculative_model",
-    mtp_length="max_draft_len",
     schedule=_schedule,
-    eagle3=_eagle3,
 )
