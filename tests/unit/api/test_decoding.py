@@ -9,7 +9,6 @@ from tandem.api.types import Speculation
 from tandem.render.v1.engines import SPECULATIVE_DECODING_MODES
 from tandem.render.v1.llm_args import SCHEMAS
 from tandem.settings import load_settings
-from tandem_serving.llmapi.arguments import USER_PROVIDED
 
 DIALECTS = set(Dialect) - {Dialect.NONE}
 
@@ -91,10 +90,6 @@ def test_names_that_upstream_gave_up_are_reserved_too() -> None:
     assert DecodingType.of_upstream("DraftTarget") is DecodingType.DRAFT_TARGET
     assert DecodingType.of_upstream("Eagle") is DecodingType.EAGLE3, "the alias gives way to its type"
     assert DecodingType.of_upstream("PARD") is None
-
-
-def test_the_serving_image_adds_a_drafter_under_the_same_names() -> None:
-    assert DecodingType.USER_PROVIDED.traits.upstream == USER_PROVIDED
 
 
 # The renderer of revisions that run reads these: a type that was released keeps them.
