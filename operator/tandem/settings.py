@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from tandem.api.bounds import PARALLEL_SIZE
 from tandem.api.decoding import DecodingType, Dialect, Mode
 from tandem.api.wire import StrictWire
 from tandem.errors import SettingsError
@@ -35,7 +36,7 @@ class Profile(StrictWire):
     """Decoding types that the image can run, by mode."""
     gpus: bool = True
     """Whether models run on GPUs; false: on the CPU, and `placement.gpu` means nothing."""
-    max_tensor_parallel_size: Annotated[int, Field(ge=1)] = 64
+    max_tensor_parallel_size: Annotated[int, Field(ge=1)] = PARALLEL_SIZE
     """Most GPUs of one model."""
     engine_backend: Literal["python", "tensorrtllm"] = "tensorrtllm"
     """BLS: Triton backend of the engines."""

@@ -7,7 +7,7 @@ import pytest
 from tandem.api.decoding import DecodingType, Dialect, DraftKind, Mode, Traits, TypeWithTraits
 from tandem.api.types import Speculation
 from tandem.render.v1.engines import SPECULATIVE_DECODING_MODES
-from tandem.render.v1.llm_args import SCHEMAS
+from tandem.render.v1.llm_args import SCHEMAS, conflict
 from tandem.settings import load_settings
 
 DIALECTS = set(Dialect) - {Dialect.NONE}
@@ -42,8 +42,12 @@ def missing(kind: TypeWithTraits) -> list[str]:
         gaps.append(f"api/types/speculation.py: the field {traits.block}")
     if traits.block and f"has(self.{traits.block})" not in rules:
         gaps.append(f"api/types/speculation.py: the rule of {traits.block}")
-    if Mode.LLMAPI in traits.modes and kind != "None" and not any(kind in s.configs for s in SCHEMAS.values()):
+    configs = [config for schema in SCHEMAS.values() for each, config in schema.configs.items() if each == kind]
+    if Mode.LLMAPI in traits.modes and kind != "None" and not configs:
         gaps.append("render/v1/llm_args: its model in a dialect")
+    for name in {name for config in configs for name in config.model_fields}:
+        if not conflict({"speculative_config": {}}, {"speculative_config": {name: 1}}):
+            gaps.append(f"render/v1/llm_args/extra.py: the field of the resource that decides {name}")
     if Mode.BLS in traits.modes and kind != "None" and kind not in SPECULATIVE_DECODING_MODES:
         gaps.append("render/v1/engines.py: its --speculative_decoding_mode")
     if not set(traits.modes) <= runs:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import REPLICAS
 from tandem.api.decoding import DecodingType, DraftKind, Mode, listed
 from tandem.api.types.autoscaling import Autoscaling
 from tandem.api.types.base import Model, Name, Passthrough, Rule
@@ -192,7 +193,7 @@ class ServiceSpec(Model):
     """Limits of each replica's server."""
     storage: Storage = Field(default_factory=Storage, json_schema_extra={"default": {}})
     """Where downloaded models and built engines are kept."""
-    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    replicas: Annotated[int, Field(ge=0, le=REPLICAS)] = 1
     """Replicas of the server. An autoscaler, or `kubectl scale`, writes it through /scale; the operator
     never decides it. In git, leave it out where `autoscaling` is set."""
     autoscaling: Autoscaling | None = None
