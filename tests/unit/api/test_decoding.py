@@ -21,8 +21,8 @@ def new_type(name: str, *traits: Traits) -> TypeWithTraits:
 
 
 def test_a_type_without_traits_is_refused_with_what_to_fill_in() -> None:
-    with pytest.raises(TypeError, match=r"decodingType PARD has no traits: write Traits\(modes=\.\.\.\) after"):
-        new_type("PARD")
+    with pytest.raises(TypeError, match=r"decodingType Unheard has no traits: write Traits\(modes=\.\.\.\) after"):
+        new_type("Unheard")
 
 
 def missing(kind: TypeWithTraits) -> list[str]:
@@ -61,11 +61,11 @@ def test_what_the_traits_ask_for_is_there(kind: DecodingType) -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    bare = Traits(modes=(Mode.LLMAPI, Mode.BLS), block="pard")
-    assert missing(new_type("PARD", bare)) == [
+    bare = Traits(modes=(Mode.LLMAPI, Mode.BLS), block="unheard")
+    assert missing(new_type("Unheard", bare)) == [
         "Traits.upstream: TensorRT-LLM's decoding_type",
-        "api/types/speculation.py: the field pard",
-        "api/types/speculation.py: the rule of pard",
+        "api/types/speculation.py: the field unheard",
+        "api/types/speculation.py: the rule of unheard",
         "render/v1/llm_args: its model in a dialect",
         "render/v1/engines.py: its --speculative_decoding_mode",
         "profiles.yaml: a profile that runs it in each mode",
@@ -93,7 +93,7 @@ def test_what_the_renderer_writes_is_reserved() -> None:
 def test_names_that_upstream_gave_up_are_reserved_too() -> None:
     assert DecodingType.of_upstream("DraftTarget") is DecodingType.DRAFT_TARGET
     assert DecodingType.of_upstream("Eagle") is DecodingType.EAGLE3, "the alias gives way to its type"
-    assert DecodingType.of_upstream("PARD") is None
+    assert DecodingType.of_upstream("Unheard") is None
 
 
 # The renderer of revisions that run reads these: a type that was released keeps them.
