@@ -128,6 +128,13 @@ def test_speculative_config(speculation: str, dialect: Dialect, expected: str) -
     assert yaml.safe_load(to_yaml(args)) == args
 
 
+@pytest.mark.parametrize("dialect", SCHEMAS)
+def test_what_a_dialect_is_known_for_its_schema_has(dialect: Dialect) -> None:
+    fields = SCHEMAS[dialect].configs[DecodingType.EAGLE3].model_fields
+    assert ("eagle3_one_model" in fields) == dialect.two_model_eagle3
+    assert ("use_dynamic_tree" in fields) == dialect.dynamic_tree
+
+
 def test_only_the_newer_dialect_has_trees_and_only_the_older_two_models() -> None:
     tree = "{decodingType: Eagle3, maxDraftLen: 6, eagle3: {dynamicTreeMaxTopK: 10, maxTotalDraftTokens: 60}}"
     assert llm_args(spec(tree), Dialect.V1_3, FOLDERS)["speculative_config"] == yaml.safe_load(
