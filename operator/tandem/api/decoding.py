@@ -1,8 +1,8 @@
 """The decoding types, each with its traits: the one table that rules, renderers, the capacity model and docs read.
 
-A trait is a fact of the type as TensorRT-LLM runs it. `modes`, `draft` and `drafts_on_host` shape revisions, whose
-renderers are frozen: they never change for a type that was released. How arguments are spelt is the renderer's own
-(`tandem.render.v1.llm_args`, `tandem.render.v1.engines`).
+A trait is a fact of the type as TensorRT-LLM runs it. `draft` and `drafts_on_host` shape revisions, whose renderers
+are frozen: they never change for a type that was released, and `modes` only grow. How arguments are spelt is the
+renderer's own (`tandem.render.v1.llm_args`, `tandem.render.v1.engines`).
 """
 
 from collections.abc import Iterable

@@ -93,14 +93,13 @@ def max_draft_len(spec: ServiceSpec) -> int:
 
 def decoding_parameters(speculation: Speculation) -> dict[str, str]:
     """Parameters of TensorRT-LLM's Triton backend for what the engine decodes by itself; none for other types."""
-    kind = speculation.decoding_type
-    details = {}
-    if kind is DecodingType.MEDUSA and speculation.medusa:
-        details = {"medusa_choices": _choices(speculation.medusa)}
-    elif kind is DecodingType.LOOKAHEAD:
-        sizes = (speculation.lookahead or Lookahead()).model_dump()
-        details = {f"lookahead_{name}": str(size) for name, size in sizes.items()}
-    return {"decoding_mode": kind.lower(), **details} if kind.traits.in_engine else {}
+    match speculation.decoding_type:
+        case DecodingType.MEDUSA if speculation.medusa:
+            return {"decoding_mode": "medusa", "medusa_choices": _choices(speculation.medusa)}
+        case DecodingType.LOOKAHEAD:
+            sizes = (speculation.lookahead or Lookahead()).model_dump()
+            return {"decoding_mode": "lookahead", **{f"lookahead_{name}": str(size) for name, size in sizes.items()}}
+    return {}
 
 
 def _choices(medusa: Medusa) -> str:
