@@ -47,7 +47,7 @@ def missing(kind: TypeWithTraits) -> list[str]:
         gaps.append("render/v1/llm_args: its model in a dialect")
     for name in {name for config in configs for name in config.model_fields}:
         if not conflict({"speculative_config": {}}, {"speculative_config": {name: 1}}):
-            gaps.append(f"render/v1/llm_args/extra.py: the field of the resource that decides {name}")
+            gaps.append(f"render/v1/llm_args: {name} in decided_by of its model")
     if Mode.BLS in traits.modes and kind != "None" and kind not in SPECULATIVE_DECODING_MODES:
         gaps.append("render/v1/engines.py: its --speculative_decoding_mode")
     if not set(traits.modes) <= runs:

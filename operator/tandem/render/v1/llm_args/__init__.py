@@ -13,15 +13,12 @@ import yaml
 
 from tandem.api.decoding import Dialect
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.llm_args import v1_2, v1_3
-from tandem.render.v1.llm_args.base import LlmArgs, Schema
+from tandem.render.v1.llm_args.base import LlmArgs
+from tandem.render.v1.llm_args.dialects import SCHEMAS
 from tandem.render.v1.llm_args.extra import NOT_CUSTOM, conflict, merge
 from tandem.render.v1.sources import Role
 
 __all__ = ["NOT_CUSTOM", "SCHEMAS", "conflict", "decided", "llm_args", "to_yaml"]
-
-SCHEMAS: Mapping[Dialect, Schema] = {Dialect.V1_2: v1_2.SCHEMA, Dialect.V1_3: v1_3.SCHEMA}
-"""By `Profile.llm_args`."""
 
 
 def decided(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) -> dict[str, Any]:

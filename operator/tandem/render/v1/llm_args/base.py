@@ -21,6 +21,8 @@ class SpeculativeConfig(Args):
 
     length: ClassVar[str] = "max_draft_len"
     """The field that takes the draft length."""
+    decided_by: ClassVar[Mapping[str, str]] = {}
+    """Its fields that the decoding type's own block decides, and the field of the resource that does."""
     decoding_type: str
     max_concurrency: PositiveInt | None = None
     draft_len_schedule: dict[PositiveInt, int] | None = None
@@ -34,6 +36,12 @@ class SpeculativeConfig(Args):
 class NGramConfig(SpeculativeConfig):
     """N-gram lookup. Every field is written: the defaults of early releases differ."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "max_matching_ngram_size": "speculation.nGram.maxMatchingNgramSize",
+        "is_keep_all": "speculation.nGram.isKeepAll",
+        "is_use_oldest": "speculation.nGram.isUseOldest",
+        "is_public_pool": "speculation.nGram.isPublicPool",
+    }
     decoding_type: Literal["NGram"] = "NGram"
     max_draft_len: PositiveInt
     max_matching_ngram_size: PositiveInt
@@ -50,6 +58,13 @@ class NGramConfig(SpeculativeConfig):
 class MtpConfig(SpeculativeConfig):
     """Multi-token prediction; each dialect adds its own name of the draft length."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "use_relaxed_acceptance_for_thinking": "speculation.mtp.relaxedAcceptance",
+        "relaxed_topk": "speculation.mtp.relaxedAcceptance.topk",
+        "relaxed_delta": "speculation.mtp.relaxedAcceptance.delta",
+        "begin_thinking_phase_token": "speculation.mtp.relaxedAcceptance.beginThinkingPhaseToken",
+        "end_thinking_phase_token": "speculation.mtp.relaxedAcceptance.endThinkingPhaseToken",
+    }
     decoding_type: Literal["MTP"] = "MTP"
     use_relaxed_acceptance_for_thinking: Literal[True] | None = None
     relaxed_topk: PositiveInt | None = None

@@ -6,7 +6,7 @@ it is A1's: `Draft_Target` and `User_Provided` (A0: `DraftTarget`, `UserProvided
 case, `eagle3_model_arch`, `draft_len_schedule`. The preflight's dry run in the image has the last word.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
@@ -27,6 +27,10 @@ class DraftTargetConfig(SpeculativeConfig):
 class EagleConfig(SpeculativeConfig):
     """EAGLE-3 heads. A1 takes `Eagle` for `Eagle3`, which A0 does not know."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "eagle3_one_model": "speculation.eagle3.oneModel",
+        "eagle3_model_arch": "speculation.eagle3.modelArch",
+    }
     decoding_type: Literal["Eagle"] = "Eagle"
     max_draft_len: PositiveInt
     speculative_model_dir: str
@@ -50,6 +54,7 @@ class MtpLayersConfig(MtpConfig):
 class UserProvidedConfig(SpeculativeConfig):
     """A drafter in Python, which the server adds."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {"drafter": "speculation.userProvided.entryPoint"}
     decoding_type: Literal["User_Provided"] = "User_Provided"
     max_draft_len: PositiveInt
     speculative_model_dir: str | None = None

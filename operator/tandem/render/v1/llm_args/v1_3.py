@@ -1,8 +1,8 @@
 """The dialect of TensorRT-LLM 1.3, as read in its main branch after the removal of the engines (July 2026) and in
 the reference pages of 1.3.0rc27, 1.3.0rc29 and 1.4.0rc1."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -22,6 +22,12 @@ class DraftTargetConfig(SpeculativeConfig):
 class Eagle3Config(SpeculativeConfig):
     """EAGLE-3 heads, drafting a chain or a tree."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "eagle3_model_arch": "speculation.eagle3.modelArch",
+        "use_dynamic_tree": "speculation.eagle3.dynamicTreeMaxTopK",
+        "dynamic_tree_max_topK": "speculation.eagle3.dynamicTreeMaxTopK",
+        "max_total_draft_tokens": "speculation.eagle3.maxTotalDraftTokens",
+    }
     decoding_type: Literal["Eagle3"] = "Eagle3"
     max_draft_len: PositiveInt
     speculative_model: str
@@ -51,6 +57,7 @@ class MtpLengthConfig(MtpConfig):
 class UserProvidedConfig(SpeculativeConfig):
     """A drafter in Python, which the server adds."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {"drafter": "speculation.userProvided.entryPoint"}
     decoding_type: Literal["User_Provided"] = "User_Provided"
     max_draft_len: PositiveInt
     speculative_model: str | None = None
