@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from tandem.api.types import DecodingType, Mode
+from tandem.api.bounds import PARALLEL_SIZE
+from tandem.api.decoding import DecodingType, Dialect, Mode
 from tandem.api.wire import StrictWire
 from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
@@ -43,7 +44,7 @@ class Profile(StrictWire):
     """Decoding types that the image can run, by mode."""
     gpus: bool = True
     """Whether models run on GPUs; false: on the CPU, and `placement.gpu` means nothing."""
-    max_tensor_parallel_size: Annotated[int, Field(ge=1, le=1024)] = 64
+    max_tensor_parallel_size: Annotated[int, Field(ge=1, le=1024)] = PARALLEL_SIZE
     """Most GPUs of one model."""
     engine_backend: Literal["python", "tensorrtllm"] = "tensorrtllm"
     """BLS: Triton backend of the engines."""
@@ -55,7 +56,7 @@ class Profile(StrictWire):
     """BLS: how the engines take the sequences that run at once. Single: each in calls of its own, which in-flight
     batching merges. Together: many in a call, answered in one response. Collected: many in a call, each answered by
     itself, as TensorRT-LLM's backend does where it is decoupled; a model of Tandem's makes one response of them."""
-    llm_args: Literal["", "1.2", "1.3"] = ""
+    llm_args: Dialect = Dialect.NONE
     """LLMAPI: dialect of tensorrt_llm.LLM's arguments, by the first release that speaks it."""
     llm_package: str = "tensorrt_llm"
     """LLMAPI: Python package in the image with `LLM` and `SamplingParams`."""

@@ -8,24 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tandem.accept.rule import Refusal, Rule, Warn
-from tandem.api.types import DecodingType, Mode, ServiceSpec
+from tandem.api.decoding import DecodingType, Mode, listed
+from tandem.api.types import ServiceSpec
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided
 from tandem.render.v1.sources import references
 from tandem.settings import Profile
-
-# `decoding_type` of TensorRT-LLM, as any of its releases writes it, to what the resource has for it.
-_RESERVED = {
-    "Draft_Target": DecodingType.DRAFT_TARGET,
-    "DraftTarget": DecodingType.DRAFT_TARGET,
-    "Eagle": DecodingType.EAGLE3,
-    "Eagle3": DecodingType.EAGLE3,
-    "MTP": DecodingType.MTP,
-    "NGram": DecodingType.NGRAM,
-    "User_Provided": DecodingType.USER_PROVIDED,
-    "UserProvided": DecodingType.USER_PROVIDED,
-}
-_ENGINE_TYPES = ("Medusa", "Lookahead")
-_FOLLOW_SCHEDULE_1_2 = (DecodingType.DRAFT_TARGET, DecodingType.NGRAM)
 
 
 def _speculates(spec: ServiceSpec) -> bool:
@@ -54,16 +41,16 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 
 def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    kind = spec.speculation.custom.type if spec.speculation.custom else None
-    if kind in _RESERVED:
-        advice = f"write speculation.decodingType: {_RESERVED[kind]}"
-    elif kind in _ENGINE_TYPES:
-        advice = f"it lives in TensorRT engines: write speculation.decodingType: {kind} and runtime.mode: BLS"
-    elif kind == "AUTO":
+    name = spec.speculation.custom.type if spec.speculation.custom else ""
+    if kind := DecodingType.of_upstream(name):
+        advice = f"write speculation.decodingType: {kind}"
+        if kind.traits.in_engine:
+            advice = f"it lives in TensorRT engines: {advice} and runtime.mode: BLS"
+    elif name == "AUTO":
         advice = "it lets the engine choose and ignores what this resource says: write the decodingType that you want"
     else:
         return None
-    return Refusal("CustomTypeReserved", f"speculation.custom.type must not be {kind}: {advice}")
+    return Refusal("CustomTypeReserved", f"speculation.custom.type must not be {name}: {advice}")
 
 
 def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -125,14 +112,14 @@ def _eagle3(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     details = spec.speculation.eagle3
     if details is None:
         return None
-    if not details.one_model and profile.llm_args != "1.2":
+    if not details.one_model and not profile.llm_args.two_model_eagle3:
         return Refusal(
             "TwoModelsNotInProfile",
             f"speculation.eagle3.oneModel false needs TensorRT-LLM 1.2, and profile {profile.name!r} has a newer one:"
             " remove it, or write another profile",
         )
     width = details.dynamic_tree_max_top_k
-    if width and profile.llm_args == "1.2":
+    if width and not profile.llm_args.dynamic_tree:
         return Refusal(
             "DynamicTreeNotInProfile",
             f"speculation.eagle3.dynamicTreeMaxTopK needs TensorRT-LLM 1.3, and profile {profile.name!r} has 1.2:"
@@ -164,11 +151,12 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
             f"the first step of speculation.draftLenSchedule drafts {steps[0].draft_len} and maxDraftLen is"
             f" {spec.speculation.max_draft_len}: TensorRT-LLM wants them equal",
         )
-    if spec.speculation.decoding_type is DecodingType.MTP and profile.llm_args == "1.2":
+    kind = spec.speculation.decoding_type
+    if profile.llm_args in kind.traits.fixed_draft_len:
         return Refusal(
             "ScheduleNotInProfile",
-            f"profile {profile.name!r} has TensorRT-LLM 1.2, whose MTP has a fixed draft length: remove"
-            " speculation.draftLenSchedule, or write another profile",
+            f"profile {profile.name!r} has TensorRT-LLM {profile.llm_args}, whose {kind} has a fixed draft length:"
+            " remove speculation.draftLenSchedule, or write another profile",
         )
     return None
 
@@ -187,18 +175,19 @@ def _warn_lora(spec: ServiceSpec, profile: Profile) -> str | None:
 
 
 def _warn_schedule(spec: ServiceSpec, profile: Profile) -> str | None:
-    followed = spec.speculation.decoding_type in _FOLLOW_SCHEDULE_1_2
-    if spec.speculation.draft_len_schedule is None or followed or profile.llm_args != "1.2":
+    dialect, kind = profile.llm_args, spec.speculation.decoding_type
+    if spec.speculation.draft_len_schedule is None or dialect in kind.traits.follows_schedule:
         return None
+    following = [each for each in DecodingType if dialect in each.traits.follows_schedule]
     return (
-        "speculation.draftLenSchedule: TensorRT-LLM 1.2 follows it for DraftTarget and NGram; with"
-        f" {spec.speculation.decoding_type} it may keep maxDraftLen at every load"
+        f"speculation.draftLenSchedule: TensorRT-LLM {dialect} follows it for {listed(following, 'and')}; with"
+        f" {kind} it may keep maxDraftLen at every load"
     )
 
 
 def _warn_stale(spec: ServiceSpec, profile: Profile) -> str | None:
-    """By https://github.com/NVIDIA/TensorRT-LLM/pull/16888; n-grams and the user's drafter have no state there."""
-    stateless = spec.speculation.decoding_type in (DecodingType.NONE, DecodingType.NGRAM, DecodingType.USER_PROVIDED)
+    """By https://github.com/NVIDIA/TensorRT-LLM/pull/16888; what the host drafts has no state there."""
+    stateless = spec.speculation.decoding_type.traits.drafts_on_host or not _speculates(spec)
     two_engines = spec.speculation.eagle3 is not None and not spec.speculation.eagle3.one_model
     if stateless or two_engines or profile.llm_package != "tensorrt_llm":
         return None

@@ -15,6 +15,7 @@ import typer
 
 import tandem
 from tandem import names
+from tandem.api import ports
 from tandem.cli import benchmark as bench_command
 from tandem.cli import generate as generate_command
 from tandem.errors import TandemError
@@ -219,7 +220,7 @@ LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option(
 @operator_app.command("run")
 def operator_run(
     settings: SettingsFile = None,
-    bind: Annotated[str, typer.Option(help="Address of probes and metrics.")] = "0.0.0.0:8080",
+    bind: Annotated[str, typer.Option(help="Address of probes and metrics.")] = f"0.0.0.0:{ports.PROBES}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
 ) -> None:
@@ -235,8 +236,10 @@ def operator_run(
 @metrics_app.command("run")
 def metrics_run(
     settings: SettingsFile = None,
-    bind: Annotated[str, typer.Option(help="Address of probes and own metrics (HTTP).")] = "0.0.0.0:8080",
-    secure_bind: Annotated[str, typer.Option(help="Address of the metrics APIs (HTTPS).")] = "0.0.0.0:8443",
+    bind: Annotated[str, typer.Option(help="Address of probes and own metrics (HTTP).")] = f"0.0.0.0:{ports.PROBES}",
+    secure_bind: Annotated[
+        str, typer.Option(help="Address of the metrics APIs (HTTPS).")
+    ] = f"0.0.0.0:{ports.METRICS_APIS}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
 ) -> None:

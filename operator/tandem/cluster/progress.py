@@ -8,8 +8,8 @@ import aiohttp
 from pydantic import BaseModel, Field
 
 from tandem import names
+from tandem.api import ports
 from tandem.rollout.observed import Object, label
-from tandem.rollout.pipeline import FETCH_PORT
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 MOST_BYTES = 4096
@@ -43,7 +43,7 @@ def _address(pod: Object) -> str:
 async def _ask(session: aiohttp.ClientSession, address: str) -> str:
     host = f"[{address}]" if ":" in address else address
     try:
-        async with session.get(f"http://{host}:{FETCH_PORT}/progress", allow_redirects=False) as reply:
+        async with session.get(f"http://{host}:{ports.FETCH}/progress", allow_redirects=False) as reply:
             return describe(await reply.content.read(MOST_BYTES))
     except (aiohttp.ClientError, TimeoutError):
         return ""

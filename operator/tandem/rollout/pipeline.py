@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem import names
+from tandem.api import ports
 from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.metadata import pod_with_revision
@@ -17,8 +18,6 @@ from tandem.rollout.observed import Observed
 from tandem.rollout.tasks import pinned
 from tandem.settings import Profile, Settings
 
-FETCH_PORT = 8080
-"""Where a pod that downloads tells its progress."""
 DAY_SECONDS = 24 * 3600
 FILES: Mapping[Role, tuple[str, ...]] = {
     **dict.fromkeys(ENGINES.values(), ("*.engine", "config.json")),
@@ -105,7 +104,7 @@ def _fetch_pod(
                     *("python3", "-m", "tandem_fetcher", "fetch", "--uri", reference.uri, "--cache", CACHE),
                     *(("--revision", reference.revision) if reference.revision else ()),
                     *(word for pattern in files for word in ("--allow", pattern)),
-                    *("--port", str(FETCH_PORT), "--termination-log", "/dev/termination-log"),
+                    *("--port", str(ports.FETCH), "--termination-log", "/dev/termination-log"),
                 ],
                 "env": [{"name": "HOME", "value": "/tmp"}],
                 **({"envFrom": secret} if secret else {}),

@@ -5,6 +5,7 @@ field changes its meaning or goes away. Each field's docstring is its descriptio
 need only the object are CEL (`cel`), so that they hold at admission with the operator down.
 """
 
+from tandem.api.decoding import DecodingType, Mode
 from tandem.api.types.autoscaling import Autoscaling, AutoscalingSource, Duration, Objectives, seconds
 from tandem.api.types.base import LabelKey, LabelValue, Model, Name, Passthrough, Rule
 from tandem.api.types.model import (
@@ -22,10 +23,8 @@ from tandem.api.types.model import (
 from tandem.api.types.placement import Gpu, Placement, PodTemplate, ResourceClaim, Toleration
 from tandem.api.types.rollout import Rollout
 from tandem.api.types.service import (
-    BLS_SEQUENCES,
     Access,
     Cache,
-    Mode,
     Runtime,
     ServiceSpec,
     Serving,
@@ -36,7 +35,6 @@ from tandem.api.types.speculation import (
     Acceptance,
     Adaptive,
     Custom,
-    DecodingType,
     DraftLenStep,
     Eagle3,
     Lookahead,
@@ -57,7 +55,6 @@ from tandem.api.types.status import (
 )
 
 __all__ = [
-    "BLS_SEQUENCES",
     "Acceptance",
     "Access",
     "Adaptive",

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import REPLICAS
 from tandem.api.types.base import Model, Passthrough, Rule
 
 Duration = Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s)$")]
@@ -75,7 +76,7 @@ class Keda(Model):
     """Seconds between KEDA's looks at the triggers while there is no pod; absent: KEDA's 30."""
     cooldown_period: Annotated[int, Field(ge=0, le=86400)] | None = None
     """Seconds without demand before the last pod goes; absent: KEDA's 300."""
-    idle_replica_count: Annotated[int, Field(ge=0, le=1000)] | None = None
+    idle_replica_count: Annotated[int, Field(ge=0, le=REPLICAS)] | None = None
     """Replicas while no trigger is active, KEDA's idleReplicaCount; absent: minReplicas."""
 
 
@@ -105,9 +106,9 @@ class Autoscaling(Model):
             "autoscaling.keda is for source KEDA: write source: KEDA, or remove keda",
         ),
     )
-    min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    min_replicas: Annotated[int, Field(ge=0, le=REPLICAS)] = 1
     """Fewest replicas. 0 needs source KEDA with a trigger that sees demand while there is no pod."""
-    max_replicas: Annotated[int, Field(ge=1, le=1000)]
+    max_replicas: Annotated[int, Field(ge=1, le=REPLICAS)]
     """Most replicas."""
     objectives: Objectives = Field(default_factory=Objectives, json_schema_extra={"default": {}})
     """What a replica must keep. Without any, replicas follow the load that `serving.maxBatchSize` sequences make."""

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import MESSAGE, SCHEDULE_STEPS
 from tandem.api.types.base import Model
 from tandem.api.types.speculation import DraftLenStep
 
@@ -34,13 +35,13 @@ Number = Annotated[float, Field(ge=0)]
 class SpeculationAdvice(Model):
     """A draft length by load that would serve better (mode LLMAPI). Nothing applies it but a person, or git."""
 
-    draft_len_schedule: Annotated[list[DraftLenStep], Field(max_length=16)] | None = None
+    draft_len_schedule: Annotated[list[DraftLenStep], Field(max_length=SCHEDULE_STEPS)] | None = None
     """What to write in speculation.draftLenSchedule."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """No longer written: above maxConcurrency nothing is drafted, and TensorRT-LLM's drafters go stale."""
     gain: Number
     """Tokens a second that are expected beside those of today: 1.12 is 12 % more."""
-    message: Annotated[str, StringConstraints(max_length=1024)] = ""
+    message: Annotated[str, StringConstraints(max_length=MESSAGE)] = ""
     """The advice in words."""
 
 
@@ -79,7 +80,7 @@ class AutoscalingStatus(Model):
     """What it is held against."""
     capacity_per_replica: Number | None = None
     """Tokens a second that a replica can do within the objectives, at the acceptance seen."""
-    message: Annotated[str, StringConstraints(max_length=1024)] = ""
+    message: Annotated[str, StringConstraints(max_length=MESSAGE)] = ""
     """The decision in words."""
     observed_at: Time
     """When it was made; it is written when the replicas or the signal change, or its numbers do materially."""

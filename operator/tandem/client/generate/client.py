@@ -10,6 +10,7 @@ import grpc
 from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
+from tandem.api import ports
 from tandem.client.generate.errors import RequestRefusedError, ServerError, UnreachableError
 from tandem.client.generate.figures import Arrival, Chunk, Totals
 from tandem.client.generate.request import APIS, BLS, Api, Request, infer_inputs
@@ -73,7 +74,7 @@ class Server:
             return "mode LLMAPI, whose engine decides itself how many tokens to draft"
         found = await self._client.get_model_config(api.model, client_timeout=CONNECT_TIMEOUT_SECONDS)
         if found.config.parameters["max_draft_len"].string_value == "0":
-            return "no draft model: its engine speculates by itself (Medusa, Lookahead), or nothing does"
+            return "no draft model: its engine speculates by itself, or nothing does"
         return ""
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
@@ -99,7 +100,7 @@ class Server:
     def _unreachable(self, details: str | None) -> UnreachableError:
         return UnreachableError(
             f"no Triton server answers at {self._url} ({details}):"
-            " check the address (the gRPC port, 8001 by default) and that the server is up"
+            f" check the address (the gRPC port, {ports.GRPC} by default) and that the server is up"
         )
 
 

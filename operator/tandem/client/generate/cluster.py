@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem import names
-from tandem.api import GROUP, PLURAL
+from tandem.api import GROUP, PLURAL, ports
 from tandem.client import kubectl
 from tandem.client.kubectl import ClusterError
 
-GRPC_PORT = 8001
 POLL_SECONDS = 2
 OTHERWISE = ", or give --url HOST:PORT of the gRPC port"
 """What to do without kubectl."""
@@ -77,7 +76,7 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
     # A process group of its own: Ctrl-C in a terminal must not end the forward before the streams.
     process = await asyncio.create_subprocess_exec(
         *(kubectl.executable(OTHERWISE), "port-forward", "--namespace", service.namespace),
-        *(f"service/{names.endpoint(service.name)}", f":{GRPC_PORT}"),
+        *(f"service/{names.endpoint(service.name)}", f":{ports.GRPC}"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.api.types import BLS_SEQUENCES, Mode, ServiceSpec, seconds
+from tandem.api.bounds import BLS_SEQUENCES
+from tandem.api.types import Mode, ServiceSpec, seconds
 from tandem.autoscaling import source_of
 from tandem.metrics.capacity import kv_cache
 from tandem.metrics.capacity.demand import Demand
