@@ -19,9 +19,11 @@ from tandem.api.types import (
 )
 from tandem.children.service import url
 from tandem.conditions.benchmark import Benchmark
+from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
+from tandem.conditions.situation import Situation
+from tandem.conditions.speculation import rights, verdicts
 from tandem.conditions.writes import News, autoscaling_status, scaling_moved, speculation_moved, speculation_status
-from tandem.errors import Refused
 from tandem.rollout.deadline import can_give_way, overdue
 from tandem.rollout.decide import Decision, Step, records
 from tandem.rollout.observed import Observed, condition, label, pod_problem, pod_ready
@@ -56,35 +58,22 @@ class Rollout:
         )
 
 
-def status(
-    service: SpeculativeInferenceService,
-    decision: Decision,
-    observed: Observed,
-    refused: Refused | None,
-    now: str,
-    news: News | None = None,
-    beside: Sequence[Finding] = (),
-    benchmark: Benchmark | None = None,
-) -> dict[str, Any]:
-    """The whole status.
-
-    `refused` is what the API server said no to; `now` is RFC 3339; `news` and `beside` are the figures, and the
-    conditions that have no say in Ready (`tandem.conditions.speculation`); `benchmark` is what is recorded of the
-    service.
-    """
+def status(situation: Situation) -> dict[str, Any]:
+    """The whole status."""
+    service, decision, observed = situation.service, situation.decision, situation.observed
     digest = decision.revision.digest if decision.revision else None
     rollout = Rollout.of(observed, digest)
     reasons = _reasons(service, decision, rollout)
-    ready = _ready(service, observed, reasons, rollout, refused, decision)
-    given_up = _given_up(service, decision, observed, ready, now)
+    ready = _ready(situation, reasons, rollout)
+    given_up = _given_up(situation, ready)
     failed = digest if given_up and given_up.reason == "RolledBack" else None
     if given_up and failed:
         ready = replace(given_up, type="Ready", status="False")
-    findings = [ready, *_progress(service, decision, ready, refused, given_up), *reasons, *beside]
+    findings = [ready, *_progress(situation, ready, given_up), *reasons, *_beside(situation)]
     current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
-        "conditions": [_condition(service, finding, now) for finding in findings],
+        "conditions": [_condition(service, finding, situation.now) for finding in findings],
         # An autoscaler that is within its tolerance of these asks for as many: a rollout's extra pod would stay.
         "replicas": min(rollout.replicas, service.spec.replicas),
         "readyReplicas": rollout.ready,
@@ -94,8 +83,14 @@ def status(
         **({"currentRevision": current} if current else {}),
         **({"updateRevision": digest} if digest else {}),
         **({"failedRevision": failed} if failed else {}),
-        **_figures(service, news, benchmark),
+        **_figures(service, situation.news, situation.benchmark),
     }
+
+
+def _beside(situation: Situation) -> list[Finding]:
+    """The conditions that have no say in Ready."""
+    health = engine_health(situation.service, failures(situation.observed), situation.now)
+    return [*verdicts(situation), *rights(situation.missing_rights), *health]
 
 
 def held(
@@ -221,15 +216,9 @@ def _available(rollout: Rollout) -> Finding:
     return Finding("Available", "False", "NoServers", f"there are no server pods{said}")
 
 
-def _ready(
-    service: SpeculativeInferenceService,
-    observed: Observed,
-    reasons: list[Finding],
-    rollout: Rollout,
-    refused: Refused | None,
-    decision: Decision,
-) -> Finding:
+def _ready(situation: Situation, reasons: list[Finding], rollout: Rollout) -> Finding:
     """True only when the pods of the current revision, all and only they, answer Triton's readiness."""
+    refused, decision = situation.refused, situation.decision
     if refused:
         return Finding("Ready", "False", refused.reason, str(refused))
     for finding in reasons:
@@ -237,10 +226,10 @@ def _ready(
         holds = finding.status == "True" or (finding.status == "Unknown" and decision.passed)
         if not holds and finding.type != "Available":
             return Finding("Ready", "False", finding.reason, finding.message)
-    wanted = service.spec.replicas
+    wanted = situation.service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:
         return Finding("Ready", "False", "ScaledToZero", "spec.replicas is 0")
-    if rollout.updated_ready == rollout.replicas == wanted and _workload_current(observed):
+    if rollout.updated_ready == rollout.replicas == wanted and _workload_current(situation.observed):
         return Finding("Ready", "True", "ServersAnswer", f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
     return Finding("Ready", "False", "RollingOut", f"{count}: {rollout.problem}" if rollout.problem else count)
@@ -256,28 +245,22 @@ def _workload_current(observed: Observed) -> bool:
     )
 
 
-def _progress(
-    service: SpeculativeInferenceService,
-    decision: Decision,
-    ready: Finding,
-    refused: Refused | None,
-    given_up: Finding | None,
-) -> list[Finding]:
+def _progress(situation: Situation, ready: Finding, given_up: Finding | None) -> list[Finding]:
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
+    decision = situation.decision
     if ready.status == "True" or ready.reason == "ScaledToZero":
         return []
     failed = any(step.outcome.failed for step in decision.steps)
-    if decision.refusal or refused or failed:
+    if decision.refusal or situation.refused or failed:
         return [Finding("Stalled", "True", ready.reason, ready.message)]
     if given_up:
         return [given_up]
     return [Finding("Reconciling", "True", ready.reason, ready.message)]
 
 
-def _given_up(
-    service: SpeculativeInferenceService, decision: Decision, observed: Observed, ready: Finding, now: str
-) -> Finding | None:
+def _given_up(situation: Situation, ready: Finding) -> Finding | None:
     """Stalled, where the rollout of the wanted revision has come to nothing."""
+    service, decision, observed = situation.service, situation.decision, situation.observed
     if not decision.passed or decision.revision is None:
         return None
     wanted, current = decision.revision.digest, service.status.current_revision
@@ -285,7 +268,7 @@ def _given_up(
     if decision.instead:
         text = f"revision {wanted} did not answer {within}, and {current} is back: ask for another revision"
         return Finding("Stalled", "True", "RolledBack", text)
-    if not overdue(service, wanted, observed, now):
+    if not overdue(service, wanted, observed, situation.now):
         return None
     text = f"{ready.message}; {within} nothing changed"
     if can_give_way(service, wanted, records(observed)):

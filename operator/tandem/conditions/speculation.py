@@ -10,12 +10,13 @@ from tandem.accept.llmapi import switches_off
 from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, Speculation, SpeculativeInferenceService
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.finding import Finding
+from tandem.conditions.situation import Situation
 from tandem.conditions.writes import News, drafting, speculation_moved, speculation_status, tokens
-from tandem.errors import Forbidden, Refused
+from tandem.errors import Forbidden
 from tandem.metrics.report import ServiceReport, Worth
 from tandem.metrics.report import Speculation as Seen
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Object, Observed, condition
+from tandem.rollout.observed import Object, condition
 
 SWITCHED_OFF = "SwitchedOff"
 ADAPTED_TO_ZERO, ABOVE_SCHEDULE = "AdaptedToZero", "AboveSchedule"
@@ -28,22 +29,15 @@ NEAR = 0.05
 go to and fro all the time."""
 
 
-def verdicts(
-    service: SpeculativeInferenceService,
-    decision: Decision,
-    observed: Observed,
-    news: News | None,
-    scaling_refused: Refused | None,
-    benchmark: Benchmark | None = None,
-) -> list[Finding]:
-    """The conditions. `news`: None where no metrics server is set up; then nothing is said of speculation but what a
-    benchmark says."""
-    found = list(_scaling(service, decision, observed, scaling_refused))
+def verdicts(situation: Situation) -> list[Finding]:
+    """The conditions. Without a metrics server nothing is said of speculation but what a benchmark says."""
+    service, news, benchmark = situation.service, situation.news, situation.benchmark
+    found = list(_scaling(situation))
     speculates = service.spec.speculation.decoding_type is not DecodingType.NONE
     if news:
         found.append(_metrics(service, news))
     if news and speculates:
-        found.append(_active(service, decision, news))
+        found.append(_active(service, situation.decision, news))
     if (news or benchmark) and speculates:
         found.append(_beneficial(service, news or News(), benchmark))
     return [*found, *(_unreachable(service, news) if news else ())]
@@ -56,9 +50,9 @@ def rights(missing: Iterable[Forbidden]) -> list[Finding]:
 
 
 # --- the autoscaler's own view ----------------------------------------------------------------------
-def _scaling(
-    service: SpeculativeInferenceService, decision: Decision, observed: Observed, refused: Refused | None
-) -> Iterator[Finding]:
+def _scaling(situation: Situation) -> Iterator[Finding]:
+    service, decision, observed = situation.service, situation.decision, situation.observed
+    refused = situation.scaling_refused
     if service.spec.autoscaling is None:
         return
     if refused:

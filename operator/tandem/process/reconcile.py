@@ -24,9 +24,10 @@ from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.conditions.benchmark import benchmark
-from tandem.conditions.engine_health import engine_health, failures, shows_failure
+from tandem.conditions.engine_health import failures, shows_failure
 from tandem.conditions.ready import held, rolls_out, status
-from tandem.conditions.speculation import rights, verdicts
+from tandem.conditions.situation import Situation
+from tandem.conditions.speculation import rights
 from tandem.conditions.writes import load
 from tandem.errors import Forbidden, Refused
 from tandem.process.reports import ReportReader
@@ -118,13 +119,20 @@ class Reconciler:
         missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
         unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
         news = self._reports.news(service.namespace, service.name, service.uid)
-        measured = benchmark(service, observed, load(news))
-        beside = verdicts(service, decision, observed, news, next(iter((*scaling_refused, *unseen)), None), measured)
-        failed = failures(observed)
-        beside += [*rights(missing), *engine_health(service, failed, now)]
-        shown = status(service, decision, observed, next(iter(refused), None), now, news, beside, measured)
+        situation = Situation(
+            service,
+            decision,
+            observed,
+            now,
+            refused=next(iter(refused), None),
+            scaling_refused=next(iter((*scaling_refused, *unseen)), None),
+            missing_rights=missing,
+            news=news,
+            benchmark=benchmark(service, observed, load(news)),
+        )
+        shown = status(situation)
         await self._write_status(service, observed, shown)
-        await self._failure_events.record(service, failed, now)
+        await self._failure_events.record(service, failures(observed), now)
         if refused or scaling_refused:
             return Next.RETRY
         if observed.progress:

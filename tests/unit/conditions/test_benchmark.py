@@ -12,6 +12,7 @@ from tandem.client.bench.figures import Level, Side, Window
 from tandem.client.bench.record import recorded
 from tandem.conditions.benchmark import KEY, MOST_BYTES, Benchmark, Record, benchmark, config_map
 from tandem.conditions.ready import status
+from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
 from tandem.conditions.writes import News
 from tandem.metrics.telemetry.figures import Figures
@@ -201,8 +202,7 @@ def told(
     """`Status/Reason` of SpeculationBeneficial, the speed-up in status, and the service with that status."""
     decision = decide(service, settings, Observed({}))
     said = benchmark(service, observed(found), None) if found else None
-    beside = verdicts(service, decision, Observed({}), news, None, said)
-    shown = status(service, decision, Observed({}), None, NOW, news, beside, said)
+    shown = status(Situation(service, decision, Observed({}), NOW, news=news, benchmark=said))
     condition = next((c for c in shown["conditions"] if c["type"] == "SpeculationBeneficial"), None)
     after = type(service.status).model_validate({**shown, "currentRevision": service.status.current_revision})
     words = f"{condition['status']}/{condition['reason']}" if condition else ""
@@ -274,7 +274,7 @@ def test_who_does_not_know_is_told_how_to_measure(settings: Settings) -> None:
     decision = decide(serving(), settings, Observed({}))
     (found,) = [
         f
-        for f in verdicts(serving(), decision, Observed({}), News(UNTOLD), None)
+        for f in verdicts(Situation(serving(), decision, Observed({}), NOW, news=News(UNTOLD)))
         if f.type == "SpeculationBeneficial"
     ]
     assert found.message == "not seen; tandem bench quickstart --against NAME --record measures it"

@@ -9,6 +9,7 @@ from support.services import QUICKSTART, parse
 from tandem import names
 from tandem.api.types import ConditionStatus, SpeculativeInferenceService
 from tandem.conditions.ready import Rollout, status
+from tandem.conditions.situation import Situation
 from tandem.errors import Refused
 from tandem.rollout.decide import Step, decide
 from tandem.rollout.observed import Observed, pod_problem
@@ -122,7 +123,7 @@ def test_why_pods_are_not_made_is_said(
     assert bool(found) == bool(problem)
     observed = Observed(service={}, pods=pods)
     decision = decide(service, settings, observed)
-    shown = status(service, decision, replace(observed, deployments=[deployment]), None, NOW)
+    shown = status(Situation(service, decision, replace(observed, deployments=[deployment]), NOW))
     assert conditions(shown)["Available"]["message"].endswith(available)
 
 
@@ -134,12 +135,12 @@ def test_the_transition_time_moves_only_when_the_status_flips(
     service: SpeculativeInferenceService, settings: Settings
 ) -> None:
     observed = Observed(service={})
-    first = status(service, decide(service, settings, observed), observed, None, NOW)
+    first = status(Situation(service, decide(service, settings, observed), observed, NOW))
     again = service.model_copy(update={"status": type(service.status).model_validate(first)})
-    second = status(again, decide(again, settings, observed), observed, None, LATER)
+    second = status(Situation(again, decide(again, settings, observed), observed, LATER))
     assert second == first, "an unchanged status is the same to the byte, so that nothing is written"
     refused = parse(QUICKSTART, runtime__profile="nope").model_copy(update={"status": again.status})
-    third = conditions(status(refused, decide(refused, settings, observed), observed, None, LATER))
+    third = conditions(status(Situation(refused, decide(refused, settings, observed), observed, LATER)))
     assert third["SpecAccepted"]["lastTransitionTime"] == LATER
     assert third["Ready"]["lastTransitionTime"] == NOW, "it was False and is False, for another reason"
     assert third["Ready"]["reason"] == "UnknownProfile"
@@ -150,7 +151,7 @@ def test_a_refusal_of_the_api_server_stalls_with_its_words(
 ) -> None:
     observed = Observed(service={})
     decision = decide(service, settings, observed)
-    found = conditions(status(service, decision, observed, Refused(422, "name taken by X"), NOW))
+    found = conditions(status(Situation(service, decision, observed, NOW, refused=Refused(422, "name taken by X"))))
     assert found["Stalled"]["message"] == found["Ready"]["message"] == "name taken by X"
 
 
@@ -158,13 +159,13 @@ def test_scaled_to_zero_is_neither_ready_nor_a_problem(settings: Settings) -> No
     service = parse(QUICKSTART, replicas=0)
     observed = Observed(service={})
     decision = decide(service, settings, observed)
-    found = conditions(status(service, decision, observed, None, NOW))
+    found = conditions(status(Situation(service, decision, observed, NOW)))
     assert found["Ready"]["reason"] == "PreflightRunning", "its models are checked all the same"
 
 
 def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceService, settings: Settings) -> None:
     observed = Observed(service={})
-    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    found = status(Situation(service, decide(service, settings, observed), observed, NOW))
     assert found["selector"] == "serving.tandem.dev/service=quickstart,serving.tandem.dev/component=server"
 
 
@@ -178,7 +179,7 @@ def test_an_autoscaler_is_told_of_no_more_replicas_than_are_wanted(
 ) -> None:
     """Kubernetes' own asks for those of the status where the metric is near them: one too many would stay."""
     service, observed = parse(QUICKSTART, replicas=wanted), Observed(service={}, pods=pods)
-    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    found = status(Situation(service, decide(service, settings, observed), observed, NOW))
     assert found["replicas"] == told
     assert f"of {len(pods)} server pods" in conditions(found)["Available"]["message"], "all are counted here"
 
@@ -195,6 +196,6 @@ def test_a_check_that_is_unknown(
     before = decide(service, settings, observed)
     check = Check(type="PairCompatible", status=verdict, reason="Odd", message="")
     steps = [Step(step.task, Outcome(Stage.DONE, checks=(check,))) for step in before.steps]
-    found = conditions(status(service, replace(before, steps=tuple(steps)), observed, None, NOW))
+    found = conditions(status(Situation(service, replace(before, steps=tuple(steps)), observed, NOW)))
     assert found["PairCompatible"]["status"] == verdict
     assert found["Ready"]["reason"] == reason

@@ -8,6 +8,7 @@ from support.services import QUICKSTART, parse
 from tandem import children, names
 from tandem.api.types import ServiceStatus, SpeculativeInferenceService
 from tandem.conditions.ready import rolls_out, status
+from tandem.conditions.situation import Situation
 from tandem.rollout.deadline import overdue
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Observed
@@ -115,7 +116,7 @@ class Told:
 
     def tell(self, now: str) -> dict[str, str]:
         """Write the status; its conditions as Status/Reason."""
-        self.status = status(self.read(), self.decision, self.world.observed(), None, now)
+        self.status = status(Situation(self.read(), self.decision, self.world.observed(), now))
         return {c["type"]: f"{c['status']}/{c['reason']}" for c in self.status["conditions"]}
 
     def roll_out(self) -> None:

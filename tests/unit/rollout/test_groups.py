@@ -17,6 +17,7 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
 from tandem.cluster.keys import new_key_pair
 from tandem.conditions.ready import Rollout, status
+from tandem.conditions.situation import Situation
 from tandem.render import Revision
 from tandem.render.inputs import Inputs, JobPod
 from tandem.render.v1.group import group, over_the_group
@@ -227,7 +228,7 @@ def test_status_counts_groups_and_shows_what_keeps_a_worker_from_running() -> No
     rollout = Rollout.of(observed, "0123456789")
     assert (rollout.replicas, rollout.ready) == (2, 1)
     assert rollout.problem == "pod w, container triton: ImagePullBackOff: no such image"
-    shown = status(service, Decision(), observed, None, "now")
+    shown = status(Situation(service, Decision(), observed, "now"))
     assert shown["selector"] == "serving.tandem.dev/service=deepseek,serving.tandem.dev/component=server"
 
 

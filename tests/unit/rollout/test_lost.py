@@ -9,6 +9,7 @@ from support.services import QUICKSTART, parse
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import status
+from tandem.conditions.situation import Situation
 from tandem.process.reconcile import _claim_changes
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Observed
@@ -68,7 +69,7 @@ def results(world: World, component: str = names.FETCH) -> list[dict[str, Any]]:
 
 
 def said(world: World, service: SpeculativeInferenceService, decision: Decision, kind: str) -> str:
-    found = status(service, decision, world.observed(), None, NOW)["conditions"]
+    found = status(Situation(service, decision, world.observed(), NOW))["conditions"]
     return str(next(c["message"] for c in found if c["type"] == kind))
 
 

@@ -9,6 +9,7 @@ from support.services import QUICKSTART, parse
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import status
+from tandem.conditions.situation import Situation
 from tandem.render import LATEST, Record, render
 from tandem.render.v1.sources import Role
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
@@ -204,7 +205,8 @@ def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
     found = findings(world, hub, decision)
     assert found["ModelsReady"] == "False/TokenNeeded"
     assert found["Stalled"] == "True/TokenNeeded"
-    told = {c["type"]: c["message"] for c in status(hub, decision, world.observed(), None, NOW)["conditions"]}
+    shown = status(Situation(hub, decision, world.observed(), NOW))
+    told = {c["type"]: c["message"] for c in shown["conditions"]}
     advice = f"7 bytes in 1 files; unless you edit this service, delete the Job {name} to try again"
     assert [told[kind] for kind in ("ModelsReady", "PairCompatible", "Ready", "Stalled")] == [advice] * 4
     del world.objects["Job", name]

@@ -13,6 +13,7 @@ from support.services import QUICKSTART, parse
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import status
+from tandem.conditions.situation import Situation
 from tandem.rollout.decide import Decision, decide
 from tandem.rollout.observed import Observed
 from tandem.rollout.plan import Action, Apply, CreateKeys, Delete, plan
@@ -145,7 +146,7 @@ def world(settings: Settings) -> World:
 
 def findings(world: World, service: SpeculativeInferenceService, decision: Decision) -> dict[str, str]:
     """Condition type to `Status/Reason`."""
-    found = status(service, decision, world.observed(), None, "2026-01-01T00:00:00Z")
+    found = status(Situation(service, decision, world.observed(), "2026-01-01T00:00:00Z"))
     return {c["type"]: f"{c['status']}/{c['reason']}" for c in found["conditions"]}
 
 
