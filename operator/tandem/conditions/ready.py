@@ -25,8 +25,9 @@ from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights, verdicts
 from tandem.conditions.writes import News, autoscaling_status, scaling_moved, speculation_moved, speculation_status
 from tandem.rollout.deadline import can_give_way, overdue
-from tandem.rollout.decide import Decision, Step, records
-from tandem.rollout.observed import Observed, condition, label, pod_problem, pod_ready
+from tandem.rollout.decide import Decision
+from tandem.rollout.observed import Observed
+from tandem.rollout.tasks import Step
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,17 @@ class Rollout:
     @classmethod
     def of(cls, observed: Observed, digest: str | None) -> "Rollout":
         """Count the server pods against the revision `digest`."""
-        pods = observed.server_pods()
-        updated = [pod for pod in pods if label(pod, names.LABEL_REVISION) == digest]
-        seen = [*updated, *pods, *observed.server_pods(names.WORKER)]
-        problems = [problem for pod in seen if (problem := pod_problem(pod))]
+        servers = observed.replicas
+        updated = [server for server in servers if server.revision == digest]
+        problems = [server.problem for server in (*updated, *servers, *observed.workers)]
         # Of pods that a quota or an admission webhook keeps from being made, their Deployment alone tells.
-        unmade = [found for each in observed.workloads if (found := condition(each, "ReplicaFailure"))]
-        problems += [str(found.get("message", "")) for found in unmade if found["status"] == "True"]
+        problems += [workload.failure for workload in observed.workloads]
         return cls(
-            replicas=len(pods),
-            ready=sum(map(pod_ready, pods)),
+            replicas=len(servers),
+            ready=sum(server.ready for server in servers),
             updated=len(updated),
-            updated_ready=sum(map(pod_ready, updated)),
-            problem=problems[0] if problems else None,
+            updated_ready=sum(server.ready for server in updated),
+            problem=next((problem for problem in problems if problem is not None), None),
         )
 
 
@@ -93,16 +92,13 @@ def _beside(situation: Situation) -> list[Finding]:
     return [*verdicts(situation), *rights(situation.missing_rights), *health]
 
 
-def held(
-    service: SpeculativeInferenceService, observed: Observed, missing: Sequence[Finding], now: str
-) -> dict[str, Any]:
+def held(service: SpeculativeInferenceService, missing: Sequence[Finding], now: str) -> dict[str, Any]:
     """The status of a service of which what matters may not be read: as it was, but for what is `missing`."""
-    stalled = [Finding("Stalled", "True", found.reason, found.message) for found in missing]
+    status, stalled = service.status, [Finding("Stalled", "True", found.reason, found.message) for found in missing]
     gone = {"Reconciling", *(found.type for found in (*missing, *stalled))}
-    before = observed.service.get("status", {})
-    stays = [condition for condition in before.get("conditions", []) if condition["type"] not in gone]
+    stays = [condition.model_dump(by_alias=True) for condition in status.conditions if condition.type not in gone]
     return {
-        **before,
+        **status.model_dump(by_alias=True, exclude_unset=True),
         "observedGeneration": service.generation,
         "conditions": [*stays, *(_condition(service, finding, now) for finding in (*stalled, *missing))],
     }
@@ -177,7 +173,7 @@ def _task_finding(kind: str, decision: Decision) -> Finding:
                 return found
     if found and decision.passed:
         return found
-    waits = next((s for s in decision.steps if not s.outcome.passed), None)
+    waits = next((s for s in decision.steps if not s.passed), None)
     if found or waits is None:
         return found or Finding(kind, "True", "Checked", "the models were checked")
     return _unfinished("Unknown", kind, waits)
@@ -187,7 +183,7 @@ def _verdict(kind: str, step: Step) -> Finding:
     check = next((c for c in step.outcome.checks if c.type == kind), None)
     if check:
         return Finding(check.type, check.status, check.reason, check.message)
-    if step.outcome.passed:
+    if step.passed:
         return Finding(kind, "True", "Checked", f"{step.task.title}: done")
     # What was there and is lost is not there; whether the pair fits is not known for sure.
     return _unfinished("False" if step.outcome.loss and kind.endswith("Ready") else "Unknown", kind, step)
@@ -236,13 +232,8 @@ def _ready(situation: Situation, reasons: list[Finding], rollout: Rollout) -> Fi
 
 
 def _workload_current(observed: Observed) -> bool:
-    """Whether the workload's controller has seen the workload as it is, and it stands alone."""
-    generations = [(w.get("status", {}).get("observedGeneration"), w) for w in observed.workloads]
-    # Before 0.9 a LeaderWorkerSet's status does not say which generation it is of.
-    return len(generations) == 1 and all(
-        seen == workload["metadata"]["generation"] or (seen is None and workload["kind"] == "LeaderWorkerSet")
-        for seen, workload in generations
-    )
+    """Whether the workload's controller has acted on the workload as it is, and it stands alone."""
+    return len(observed.workloads) == 1 and observed.workloads[0].current
 
 
 def _progress(situation: Situation, ready: Finding, given_up: Finding | None) -> list[Finding]:
@@ -271,7 +262,7 @@ def _given_up(situation: Situation, ready: Finding) -> Finding | None:
     if not overdue(service, wanted, observed, situation.now):
         return None
     text = f"{ready.message}; {within} nothing changed"
-    if can_give_way(service, wanted, records(observed)):
+    if can_give_way(service, wanted, observed.records):
         return Finding("Stalled", "True", "RolledBack", f"{text}: revision {current} comes back")
     return Finding("Stalled", "True", "ProgressDeadlineExceeded", text)
 

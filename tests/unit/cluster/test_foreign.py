@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import GOOD, HUB, World, fetched
 from tandem import names
 from tandem.cluster.apply import execute
 from tandem.cluster.kinds import Kind
 from tandem.errors import NameTaken
 from tandem.rollout.plan import Apply
 from tandem.settings import Settings
-from unit.rollout.test_pipeline import HUB, fetched
-from unit.rollout.test_plan import GOOD, World
 
 SERVICE = parse(
     QUICKSTART,
@@ -35,11 +34,12 @@ def children(settings: Settings) -> list[dict[str, Any]]:
     world, applied = World(settings), list[dict[str, Any]]()
     for message in (fetched(), GOOD, None):
         decision, _ = world.step(SERVICE)
-        applied += [*decision.children, *([decision.autoscaler] if decision.autoscaler else [])]
+        desired = decision.desired
+        applied += [*desired.in_order, *([desired.autoscaler] if desired.autoscaler else [])]
         for name in world.jobs() if message else ():
             world.finish(name, message)
         if message == fetched():
-            applied += world.step(SERVICE)[0].children
+            applied += world.step(SERVICE)[0].desired.in_order
             world.pods = []
     return [child for child in applied if "ownerReferences" in child["metadata"]]
 

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import observed_of
 from tandem import children
 from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Object
+from tandem.children.desired import Desired
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
@@ -18,7 +21,7 @@ from tandem.metrics.report import ServiceReport
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics_server import reports
 from tandem.rollout.decide import Decision, decide
-from tandem.rollout.observed import Object, Observed
+from tandem.rollout.observed import Live, Observed, Workload
 from tandem.settings import ReportsSettings, Settings
 from unit.metrics.capacity.truth import Truth, figures
 
@@ -45,7 +48,7 @@ ONE_A_STEP = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcce
 
 def shown(service: SpeculativeInferenceService, kind: str, news: News | None, settings: Settings) -> str | None:
     """`Status/Reason` of a condition."""
-    situation = Situation(service, decide(service, settings, Observed({})), Observed({}), NOW, news=news)
+    situation = Situation(service, decide(service, settings, Observed()), Observed(), NOW, news=news)
     found = {f.type: f"{f.status}/{f.reason}" for f in verdicts(situation)}
     return found.get(kind)
 
@@ -232,7 +235,7 @@ def test_from_figures_to_the_condition(wanted: dict[str, str], floor: str | None
         seen = figures(at, Truth().pod(1, 3))
         told = reports.report(service, seen, planner.update(seen, Replicas(1), service.spec), 60, ())
     news = News(type(told).model_validate_json(told.model_dump_json(by_alias=True)))
-    observed = Observed({})
+    observed = Observed()
     decision = decide(service, settings, observed)
     conditions = status(Situation(service, decision, observed, NOW, news=news))["conditions"]
     found = [(c["status"], c["reason"], c["message"]) for c in conditions if c["type"] == "ObjectivesReachable"]
@@ -313,8 +316,8 @@ def test_scaling_active(
     wanted: tuple[str, str] | None,
 ) -> None:
     service = parse(QUICKSTART, autoscaling=asked)
-    decision = Decision(autoscaler=children.autoscaler(service, SERVER))
-    found = verdicts(Situation(service, decision, Observed({}, autoscalers=there), NOW, scaling_refused=refused))
+    decision = Decision(desired=Desired(autoscaler=children.autoscaler(service, SERVER)))
+    found = verdicts(Situation(service, decision, observed_of(*there), NOW, scaling_refused=refused))
     if wanted is None:
         assert found == [], reason
         return
@@ -325,14 +328,14 @@ def test_scaling_active(
 
 def test_keda_without_anybody_to_ask_says_so(settings: Settings) -> None:
     service = parse(QUICKSTART, autoscaling=KEDA)
-    servers = Observed({}, deployments=[{"kind": "Deployment", "metadata": {"name": "s"}, "spec": {}}])
+    servers = Observed(workloads=[Workload(Live("Deployment", "s"), revision="")])
     (scaling,) = verdicts(Situation(service, Decision(), servers, NOW))
     assert (scaling.status, scaling.reason) == ("False", "NoMetricsServer")
     assert "or write autoscaling.keda.triggers" in scaling.message, "Embedded asks the metrics server, too"
 
 
 def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
-    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision = decide(service, settings, observed)
     worst = News(report(**NOTHING_DRAFTED, worth=sure(0.5), **FLOOR), problem="away")
     situation = Situation(service, decision, observed, NOW)
@@ -347,7 +350,7 @@ def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
 
 
 def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings) -> None:
-    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision = decide(service, settings, observed)
     first = status(Situation(service, decision, observed, NOW, news=News(report())))
     assert first["speculation"] == {
@@ -370,7 +373,7 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
 
 def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(settings: Settings) -> None:
     """What is told of it goes on to come every 15 s, and what was asked for fades."""
-    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision, writes = decide(service, settings, seen), []
     told: Telling | None = None
     for at in range(0, 4 * int(IDLE_SECONDS), 15):
@@ -390,7 +393,7 @@ def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(sett
 @pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "old pods", "no draft"])
 def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: News | None, settings: Settings) -> None:
     """Nothing would ever take them away: windows without a draft say nothing of drafts."""
-    before, seen = parse(QUICKSTART), Observed({})
+    before, seen = parse(QUICKSTART), Observed()
     shown = status(Situation(before, decide(before, settings, seen), seen, NOW, news=News(report())))
     alone = parse(QUICKSTART, draft=None, speculation={"decodingType": "None"})
     alone = alone.model_copy(update={"status": type(before.status).model_validate(shown)})
@@ -411,7 +414,7 @@ def test_an_operator_that_starts_anew_writes_only_what_moved(
     change: dict[str, Any], written: bool, settings: Settings
 ) -> None:
     """What it told before it does not remember; all services at once would be written for numbers in words."""
-    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision, said = decide(service, settings, seen), {"message": "1.50 times the target alone"}
 
     def told(now: ServiceReport) -> dict[str, Any]:
