@@ -2,13 +2,12 @@
 Deployment's place."""
 
 import base64
-import os
 from typing import Any
 
 import pytest
-import yaml
 from cryptography.hazmat.primitives import serialization
 
+from support import goldens
 from support.groups import GROUPS, revision
 from support.services import DATA, parse
 from support.world import applied, observed_of
@@ -39,11 +38,7 @@ def test_golden_children_of_a_group() -> None:
         build.disruption_budget(service),
         build.network_policy(service, 2, METRICS),
     ]
-    text = yaml.safe_dump_all(children, sort_keys=False, width=110)
-    golden = DATA / "output" / "group.yaml"
-    if os.environ.get("UPDATE_GOLDENS"):
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+    goldens.check(DATA / "output" / "group", goldens.manifests(children))
 
 
 ACCESS: list[tuple[str, list[Any], int, list[Any], list[tuple[Any, Any]] | None]] = [
