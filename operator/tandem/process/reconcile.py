@@ -7,6 +7,7 @@ half-way all come to the same end.
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from tandem.conditions.speculation import rights
 from tandem.conditions.writes import load
 from tandem.errors import Forbidden, Refused
 from tandem.process.reports import ReportReader
-from tandem.rollout.decide import Decision, decide
+from tandem.rollout.decide import decide
 from tandem.rollout.observed import Observed
 from tandem.rollout.plan import AUTOSCALERS, Action, autoscaling, cannot_decide, missing_rights, plan
 from tandem.settings import Settings
@@ -98,42 +99,39 @@ class Reconciler:
             await self._write_status(service, observed, held(service, missing, now))
             # Of the kinds that are watched, `tandem.process.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
-        return await self._bring_about(service, observed, decision, actions, now)
+        return await self._bring_about(Situation(service, decision, observed, now), actions)
 
-    async def _bring_about(
-        self,
-        service: SpeculativeInferenceService,
-        observed: Observed,
-        decision: Decision,
-        actions: Sequence[Action],
-        now: str,
-    ) -> Next:
-        missing = missing_rights(decision, observed)
+    async def _bring_about(self, situation: Situation, actions: Sequence[Action]) -> Next:
+        service, observed = situation.service, situation.observed
         refused = await self._execute(actions)
-        scaling_refused = await self._execute(autoscaling(decision, observed))
-        missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
-        unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
-        news = self._reports.news(service.namespace, service.name, service.uid)
-        situation = Situation(
-            service,
-            decision,
-            observed,
-            now,
-            refused=next(iter(refused), None),
-            scaling_refused=next(iter((*scaling_refused, *unseen)), None),
-            missing_rights=missing,
-            news=news,
-            benchmark=benchmark(service, observed, load(news)),
-        )
-        shown = status(situation)
+        scaling_refused = await self._execute(autoscaling(situation.decision, observed))
+        shown = status(self._after(situation, refused, scaling_refused))
         await self._write_status(service, observed, shown)
-        await self._failure_events.record(service, failures(observed), now)
+        await self._failure_events.record(service, failures(observed), situation.now)
         if refused or scaling_refused:
             return Next.RETRY
         if observed.progress:
             return Next.SOON
         waits = rolls_out(shown) or shows_failure(shown) or observed.awaits_claim
         return Next.LATER if waits else Next.EVENT
+
+    def _after(
+        self, situation: Situation, refused: Sequence[Refused], scaling_refused: Sequence[Refused]
+    ) -> Situation:
+        """The situation once the plan was carried out, with what is known from elsewhere."""
+        service, observed = situation.service, situation.observed
+        missing = missing_rights(situation.decision, observed)
+        missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
+        unread = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
+        news = self._reports.news(service.namespace, service.name, service.uid)
+        return replace(
+            situation,
+            refused=next(iter(refused), None),
+            scaling_refused=next(iter((*scaling_refused, *unread)), None),
+            missing_rights=missing,
+            news=news,
+            benchmark=benchmark(service, observed, load(news)),
+        )
 
     async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
         """Carry out a plan; what the API server said no to."""

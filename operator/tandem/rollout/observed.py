@@ -8,7 +8,7 @@ from tandem import names
 from tandem.api.types import ConditionStatus
 from tandem.api.wire import Object
 from tandem.errors import Forbidden
-from tandem.render import RENDERERS, Record
+from tandem.render import RENDERERS, Record, Revision, render
 from tandem.rollout.termination import EngineFailure
 from tandem.rollout.verdict import Verdict
 
@@ -223,6 +223,11 @@ class Observed:
         """Records of the revisions that this operator can render, the newest first, by digest."""
         known = ((each.digest, each.record) for each in self.revisions)
         return {digest: record for digest, record in known if record and record.renderer in RENDERERS}
+
+    def rendered(self, digest: str) -> Revision | None:
+        """What the record of that digest renders to; None where there is none that this operator can render."""
+        record = self.records.get(digest)
+        return render(record) if record else None
 
     @property
     def awaits_claim(self) -> bool:

@@ -1,6 +1,6 @@
 """Which requests bring about what was decided. Pure: they are values, `cluster` executes them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tandem import names
@@ -9,7 +9,7 @@ from tandem.api.wire import Object
 from tandem.children.comparison import matches
 from tandem.children.metadata import identity
 from tandem.errors import Forbidden
-from tandem.render import Record, render
+from tandem.render import render
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Live, Observed, Result
 from tandem.rollout.tasks import Stage, Step
@@ -118,8 +118,7 @@ def _obsolete(
     limit = service.spec.rollout.revision_history_limit
     if limit is None:
         limit = settings.revision_history_limit
-    records = [record for digest, record in observed.records.items() if digest in needed]
-    return [*jobs, *old[limit:], *_old_results(service, decision, observed, records, limit)]
+    return [*jobs, *old[limit:], *_old_results(service, decision, observed, needed, limit)]
 
 
 def _old_jobs(decision: Decision, observed: Observed) -> list[Live]:
@@ -156,14 +155,15 @@ def _old_results(
     service: SpeculativeInferenceService,
     decision: Decision,
     observed: Observed,
-    records: Sequence[Record],
+    needed: Collection[str | None],
     limit: int,
 ) -> list[Live]:
-    """Results that neither this spec nor the revisions that may come back (`records`) ask for, beyond the limit.
+    """Results that neither this spec nor the revisions that may come back (`needed`) ask for, beyond the limit.
 
     With its verdicts, going back to what serves asks nothing, however many edits failed in between.
     """
     wanted = {step.task.name for step in decision.steps}
+    records = [record for digest, record in observed.records.items() if digest in needed]
     for revision in map(render, records):
         wanted.add(names.task(service.name, names.PREFLIGHT, revision.preflight.digest))
         wanted.update(names.task(service.name, names.BUILD, job.digest) for job in revision.builds.values())
