@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from bench.scale.controllers import managed
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster import parse
@@ -121,14 +122,9 @@ def applied(manifest: dict[str, Any], at: str = "2026-01-01T00:00:00Z") -> dict[
     obj = copy.deepcopy(manifest)
     ours = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
     ours["metadata"] = {k: v for k, v in obj["metadata"].items() if k in ("labels", "annotations", "ownerReferences")}
-    entry = {"manager": names.FIELD_MANAGER, "operation": "Apply", "time": at, "fieldsV1": _fields(ours)}
+    entry = {**managed(names.FIELD_MANAGER, ours), "time": at}
     obj["metadata"] |= {"creationTimestamp": at, "generation": 1, "managedFields": [entry]}
     return obj
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    """FieldsV1, with all lists as atomic ones."""
-    return {f"f:{key}": _fields(inner) for key, inner in value.items()} if isinstance(value, dict) else {}
 
 
 def job_pod(job: dict[str, Any], message: str, phase: str = "Succeeded") -> dict[str, Any]:

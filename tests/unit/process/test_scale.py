@@ -10,6 +10,7 @@ from aiohttp import web
 from prometheus_client import generate_latest
 
 from bench.scale.__main__ import NAMESPACE, copy, own_name, total
+from support.api_server import Cluster
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.client import Api
 from tandem.cluster.observe import observe
@@ -18,10 +19,6 @@ from tandem.process.reconcile import Key, Next
 from tandem.rollout.decide import Decision, decide
 from tandem.rollout.observed import Observed
 from tandem.settings import Settings
-
-from .test_rights import Cluster, cluster
-
-__all__ = ["cluster"]  # a fixture
 
 SERVICES = 20
 

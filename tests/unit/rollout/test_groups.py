@@ -32,11 +32,13 @@ METRICS: list[dict[str, Any]] = [{"namespaceSelector": {}}]
 
 def test_golden_children_of_a_group() -> None:
     service = parse(GROUPS)
+    policy = build.network_policy(service, 2, METRICS)
+    assert policy
     children = [
         build.workload(service, revision(service)),
         build.ssh_secret(service),
         build.disruption_budget(service),
-        build.network_policy(service, 2, METRICS),
+        policy,
     ]
     goldens.check(DATA / "output" / "group", goldens.manifests(children))
 

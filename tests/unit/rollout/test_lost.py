@@ -12,7 +12,6 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Claim, Observed
 from tandem.settings import Settings
 from tandem_serving.cached import Gone
 
@@ -404,18 +403,3 @@ def serve_engines(world: World, service: SpeculativeInferenceService) -> Decisio
     settle(world, service)
     world.run_servers(1)
     return world.step(service)[0]
-
-
-# The claim that a service uses, and whether time alone may change it: claims are not watched.
-@pytest.mark.parametrize(
-    ("name", "claim", "awaited"),
-    [
-        ("", None, False),
-        (names.CACHE_CLAIM, None, False),  # it was made this moment
-        ("mine", None, True),
-        ("mine", Claim(), False),
-        (names.CACHE_CLAIM, Claim(deleting=True), True),
-    ],
-)
-def test_a_claim_that_comes_or_goes_is_looked_at_again(name: str, claim: Claim | None, awaited: bool) -> None:
-    assert Observed(claim_name=name, claim=claim).awaits_claim is awaited
