@@ -48,7 +48,7 @@ class Task:
 
     @property
     def pod_digest(self) -> str:
-        """Value of `names.LABEL_POD`: of where and how it is worked on, beside what `digest` tells."""
+        """Value of `names.LABEL_POD`: of where and how it is worked on, which `digest` leaves out."""
         return digest(self.pod)
 
 

@@ -27,17 +27,17 @@ async def observe(
     Raises:
         pydantic.ValidationError: the service is older than the CRD, and does not fit it.
     """
-    found = await api.get(SERVICES_KIND, namespace, name)
-    if found is None or "deletionTimestamp" in found["metadata"]:
+    manifest = await api.get(SERVICES_KIND, namespace, name)
+    if manifest is None or "deletionTimestamp" in manifest["metadata"]:
         return None
-    service = SpeculativeInferenceService.model_validate(found)
+    service = SpeculativeInferenceService.model_validate(manifest)
     wanted = _claim_name(service, settings)
     (children, unread), claim = await asyncio.gather(_children(api, service), _claim(api, service, wanted))
     if isinstance(claim, Forbidden):
         unread[CACHE_CLAIM.kind] = claim
     observed = replace(
         parse.parse(name, children),
-        service=Live(SERVICES_KIND.kind, name, manifest=found),
+        service=Live(SERVICES_KIND.kind, name, manifest=manifest),
         claim=parse.claim(claim) if isinstance(claim, dict) else None,
         claim_name=wanted,
         progress=await progress(children[POD.kind]),
@@ -53,13 +53,13 @@ async def _children(
     selector = f"{names.LABEL_SERVICE}={service.name},{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
     kinds = (*CHILDREN, *OPTIONAL, POD)
     answers = await asyncio.gather(*(_list(api, kind, service.namespace, selector) for kind in kinds))
-    found, unread = dict[str, list[Object]](), dict[str, Forbidden]()
+    children, unread = dict[str, list[Object]](), dict[str, Forbidden]()
     for kind, answer in zip(kinds, answers, strict=True):
         if isinstance(answer, Forbidden):
-            found[kind.kind], unread[kind.kind] = [], answer
+            children[kind.kind], unread[kind.kind] = [], answer
         else:
-            found[kind.kind] = [each for each in answer if kind is POD or owner_uid(each) == service.uid]
-    return found, unread
+            children[kind.kind] = [each for each in answer if kind is POD or owner_uid(each) == service.uid]
+    return children, unread
 
 
 async def _list(api: Api, kind: Kind, namespace: str, selector: str) -> list[Object] | Forbidden:

@@ -35,6 +35,7 @@ from tandem.rollout.observed import (
 from tandem.rollout.verdict import parse_verdict
 
 TASK_RESULTS = {names.result(component): component for component in names.TASKS}
+SERVERS = (names.SERVER, names.WORKER)
 TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT, NETWORK_POLICY, POD)
 """Kinds that decisions look into."""
 
@@ -42,7 +43,8 @@ TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, HORIZONTAL_POD_AUTOSCALE
 def parse(service: str, objects: Mapping[str, Sequence[Object]]) -> Observed:
     """The children of the service of that name; `objects`: manifests by kind."""
     of = {kind: objects.get(kind.kind, ()) for kind in TYPED}
-    others = [each for kind, found in objects.items() if kind not in {k.kind for k in TYPED} for each in found]
+    typed = {kind.kind for kind in TYPED}
+    others = [each for kind, manifests in objects.items() if kind not in typed for each in manifests]
     return Observed(
         revisions=revisions(of[CONFIGMAP]),
         results=results(of[CONFIGMAP]),
@@ -57,9 +59,6 @@ def parse(service: str, objects: Mapping[str, Sequence[Object]]) -> Observed:
     )
 
 
-SERVERS = (names.SERVER, names.WORKER)
-
-
 def live(obj: Object) -> Live:
     """The handle of an object."""
     return Live(str(obj["kind"]), str(obj["metadata"]["name"]), created(obj), obj)
@@ -67,15 +66,15 @@ def live(obj: Object) -> Live:
 
 def revisions(configmaps: Iterable[Object]) -> list[StoredRevision]:
     """The revisions among ConfigMaps, the newest first."""
-    found = [each for each in configmaps if label(each, names.LABEL_COMPONENT) == names.REVISION]
+    stored = [each for each in configmaps if label(each, names.LABEL_COMPONENT) == names.REVISION]
     return [
-        StoredRevision(live(each), label(each, names.LABEL_REVISION), _record(each)) for each in _newest_first(found)
+        StoredRevision(live(each), label(each, names.LABEL_REVISION), _record(each)) for each in _newest_first(stored)
     ]
 
 
 def results(configmaps: Iterable[Object]) -> list[Result]:
     """The results of tasks among ConfigMaps, the newest first."""
-    found = [each for each in configmaps if label(each, names.LABEL_COMPONENT) in TASK_RESULTS]
+    kept = [each for each in configmaps if label(each, names.LABEL_COMPONENT) in TASK_RESULTS]
     return [
         Result(
             live(each),
@@ -84,7 +83,7 @@ def results(configmaps: Iterable[Object]) -> list[Result]:
             claim=label(each, names.LABEL_CLAIM),
             refill=label(each, names.LABEL_REFILL) == "true",
         )
-        for each in _newest_first(found)
+        for each in _newest_first(kept)
     ]
 
 

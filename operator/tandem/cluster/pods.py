@@ -12,7 +12,7 @@ from tandem.rollout.termination import engine_failure
 from tandem.rollout.verdict import parse_verdict
 
 MOST_LAST_WORDS = 600
-"""Characters of what a container said last: a condition has 1024, and says whose words they are."""
+"""Characters of a container's termination message: a condition has 1024, and names the container."""
 
 
 def server(pod: Object) -> Server:
@@ -47,15 +47,15 @@ def task_pod(pod: Object) -> TaskPod:
 
 def gone(pods: Iterable[Object]) -> dict[str, str]:
     """Folders of the cache volume that pods which do not serve missed, and when they last did (RFC 3339 in UTC)."""
-    found: dict[str, str] = {}
+    missed: dict[str, str] = {}
     for pod in pods:
         for status in pod.get("status", {}).get("containerStatuses", []):
             if status.get("ready"):
-                continue  # it found them in the end
+                continue  # they were there in the end
             for ended in _ends(status):
                 for folder in gone_folders(str(ended.get("message", ""))):
-                    found[folder] = max(found.get(folder, ""), str(ended.get("finishedAt", "")))
-    return found
+                    missed[folder] = max(missed.get(folder, ""), str(ended.get("finishedAt", "")))
+    return missed
 
 
 def pod_ready(pod: Object) -> bool:
@@ -73,8 +73,8 @@ def pod_problem(pod: Object) -> str | None:
         wanted = ", ".join(str(c.get("resourceClaimTemplateName") or c.get("resourceClaimName")) for c in claims)
         return f"pod {pod['metadata']['name']} waits for its resourceClaims: is there {wanted}?"
     status = pod.get("status", {})
-    # Ours before what others put beside it, such as a mesh's proxy.
-    main = sorted(status.get("containerStatuses", []), key=lambda found: found["name"] not in names.CONTAINERS)
+    # Ours before what others add, such as a mesh's proxy.
+    main = sorted(status.get("containerStatuses", []), key=lambda each: each["name"] not in names.CONTAINERS)
     problems = (_container_problem(pod, each) for each in [*status.get("initContainerStatuses", []), *main])
     return next(filter(None, problems), None)
 
@@ -99,16 +99,16 @@ def _container_problem(pod: Object, container: Object) -> str | None:
 
 
 def _last_words(terminated: Object) -> str:
-    """What ended a container, such as OOMKilled, and what it said, by its log for the most part: the end says why."""
-    reason, said = terminated.get("reason", "Error"), terminated.get("message", "").strip()
-    if failure := engine_failure(said):
+    """What ended a container, such as OOMKilled, and its termination message, whose end says why: most are a log."""
+    reason, message = terminated.get("reason", "Error"), terminated.get("message", "").strip()
+    if failure := engine_failure(message):
         return failure.words
-    tail = said if len(said) <= MOST_LAST_WORDS else f"… {said[-MOST_LAST_WORDS:]}"
+    tail = message if len(message) <= MOST_LAST_WORDS else f"… {message[-MOST_LAST_WORDS:]}"
     return ": ".join(word for word in (reason if reason != "Error" else "", tail) if word)
 
 
 def _our_container(pod: Object) -> Object:
-    """Status of the container that does the pod's work, by its name: admission webhooks put others beside it. Empty
+    """Status of the container that does the pod's work, by its name: admission webhooks add others. Empty
     before there is one."""
     statuses: list[Object] = pod.get("status", {}).get("containerStatuses", [])
     return next((status for status in statuses if status["name"] in names.CONTAINERS), {})

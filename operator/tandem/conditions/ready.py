@@ -68,7 +68,7 @@ def status(situation: Situation) -> dict[str, Any]:
     failed = digest if given_up and given_up.reason == "RolledBack" else None
     if given_up and failed:
         ready = replace(given_up, type="Ready", status="False")
-    findings = [ready, *_progress(situation, ready, given_up), *reasons, *_beside(situation)]
+    findings = [ready, *_progress(situation, ready, given_up), *reasons, *_further(situation)]
     current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
@@ -86,7 +86,7 @@ def status(situation: Situation) -> dict[str, Any]:
     }
 
 
-def _beside(situation: Situation) -> list[Finding]:
+def _further(situation: Situation) -> list[Finding]:
     """The conditions that have no say in Ready."""
     health = engine_health(situation.service, failures(situation.observed), situation.now)
     return [*verdicts(situation), *rights(situation.missing_rights), *health]

@@ -79,16 +79,16 @@ class Reconciler:
             Transient: something was in the way; call again.
         """
         try:
-            found = await observe(self._api, self._settings, *key)
+            observation = await observe(self._api, self._settings, *key)
         except ValidationError as error:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
             log.error("%s cannot be read, apply it again to see why: %s", key, error)
             return Next.EVENT
-        if found is None:
+        if observation is None:
             self._reports.forget(*key)
             self._failure_events.forget(*key)
             return Next.EVENT  # the garbage collector removes what the service owned
-        service, observed = found
+        service, observed = observation
         async with self._turn:
             decision = decide(service, self._settings, observed)
             actions = plan(service, decision, observed, self._settings)
@@ -134,7 +134,7 @@ class Reconciler:
         )
 
     async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
-        """Carry out a plan; what the API server said no to."""
+        """Carry out a plan; what the API server refused."""
         return await execute(self._api, actions, self._leadership.check)
 
     async def _write_status(

@@ -40,7 +40,7 @@ def of_claim(done: Job | Result, claim: Claim | None) -> bool:
 def loss(observed: Observed, claim: str, folder: str, result: Result | None, job: Job | None) -> Loss | None:
     """Why `result`, which says that `folder` is in the claim of that name, is not true; None where it may be.
 
-    `result` None: whether pods miss the folder, whoever said that it is there. `job`: one of the same name.
+    `result` None: whether pods miss the folder, whatever says that it is there. `job`: one of the same name.
     """
     if result and (observed.claim is None or not of_claim(result, observed.claim)):
         return Loss("CacheReplaced", _replaced(observed.claim, claim))

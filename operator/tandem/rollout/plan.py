@@ -122,7 +122,7 @@ def _obsolete(
 
 
 def _old_jobs(decision: Decision, observed: Observed) -> list[Live]:
-    # What a Job said that misses a folder stands in its pod alone: it goes when the folder is brought back.
+    # The verdict of a Job that misses a folder stands in its pod alone: it goes when the folder is brought back.
     if any(step.outcome.loss and step.outcome.loss.again for step in decision.steps):
         return []
     working = {step.task.name for step in decision.steps if _keeps_job(step)}

@@ -30,11 +30,11 @@ def kept(
     Raises:
         UnknownReferences: a revision or a result was made by another version of the operator.
     """
-    found: set[str] = {path for spec in specs for path in _of_claim(spec, claim)}
+    paths: set[str] = {path for spec in specs for path in _of_claim(spec, claim)}
     for record in map(_record, revisions):
-        found |= {*_of_revision(record), *_of_claim(record.spec, claim)}
-    found |= {_downloaded(result) for result in results if result.component == names.FETCH}
-    return {_key(path) for path in found if path}
+        paths |= {*_of_revision(record), *_of_claim(record.spec, claim)}
+    paths |= {_downloaded(result) for result in results if result.component == names.FETCH}
+    return {_key(path) for path in paths if path}
 
 
 def _of_claim(spec: ServiceSpec, claim: str) -> Iterator[str]:
@@ -54,8 +54,8 @@ def pull_secrets(revisions: Iterable[StoredRevision]) -> list[dict[str, Any]]:
     """
     records = map(_record, revisions)
     templates = [template.spec for record in records if (template := record.spec.pod_template) and template.spec]
-    found = {str(secret["name"]): secret for spec in templates for secret in spec.image_pull_secrets or ()}
-    return [found[name] for name in sorted(found)]
+    secrets = {str(secret["name"]): secret for spec in templates for secret in spec.image_pull_secrets or ()}
+    return [secrets[name] for name in sorted(secrets)]
 
 
 def _record(revision: StoredRevision) -> Record:

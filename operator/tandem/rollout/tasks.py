@@ -12,7 +12,7 @@ from tandem.rollout.verdict import Check, Verdict
 MISSES = ("ModelGone", "EngineGone")
 """Reasons of verdicts that miss a folder of the cache volume; see `cached` in images/serving."""
 MOST_CHARACTERS = 900
-"""Of a message that more is said after; a condition's has 1024."""
+"""Of a message that is followed by what to do; a condition's has 1024."""
 
 
 class Stage(Enum):
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether no check said False. What could not be found out (Unknown) holds nothing up."""
+        """Whether no check is False. One that is Unknown holds nothing up."""
         return self.stage is Stage.DONE and all(check.status != "False" for check in self.checks)
 
     @property
@@ -135,7 +135,7 @@ def _outdated(job: Job, task: Task) -> bool:
 
 def _running(observed: Observed, task: Task, pods: Sequence[TaskPod]) -> str:
     progress = [text for pod in pods if (text := observed.progress.get(pod.name))]
-    problems = [f"{said}; trying again" if (said := _said(pod)) else pod.problem for pod in pods]
+    problems = [f"{message}; trying again" if (message := _verdict_message(pod)) else pod.problem for pod in pods]
     waiting = f"Job {task.name} {task.title}" if pods else _next(task)
     return next(filter(None, [*progress, *problems]), waiting)
 
@@ -156,8 +156,8 @@ def _to_try_again(check: Check, job: str) -> Check:
     """What to do about it may be outside the spec, such as a token's rights: nothing tells us when it is done."""
     if check.status == "True":
         return check
-    said = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {job} to try again"
-    return check.model_copy(update={"message": said})
+    message = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {job} to try again"
+    return check.model_copy(update={"message": message})
 
 
 def _outcome(verdict: Verdict, name: str) -> Outcome:
@@ -168,11 +168,11 @@ def _outcome(verdict: Verdict, name: str) -> Outcome:
 
 
 def _failure(job: Job) -> str:
-    problems = [_said(pod) or pod.problem for pod in job.pods if pod.problem]
+    problems = [_verdict_message(pod) or pod.problem for pod in job.pods if pod.problem]
     return f"Job {job.live.name} failed: {problems[-1] if problems else job.failure}; delete the Job to try again"
 
 
-def _said(pod: TaskPod) -> str:
+def _verdict_message(pod: TaskPod) -> str:
     """What the verdict of a pod that failed says; empty when it left none."""
     checks = pod.verdict.checks if pod.verdict else ()
     return next((check.message for check in checks if check.status != "True"), "")
