@@ -9,7 +9,8 @@ from pydantic import BaseModel, Field
 
 from tandem import names
 from tandem.api import ports
-from tandem.rollout.observed import Object, label
+from tandem.api.wire import Object
+from tandem.cluster.manifests import label
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 MOST_BYTES = 4096

@@ -9,9 +9,9 @@ import yaml
 from support.services import DATA, QUICKSTART, autoscaling_cases, parse
 from tandem import children
 from tandem.api.types import AutoscalingSource
+from tandem.api.wire import Object
 from tandem.autoscaling import SOURCES, Source
 from tandem.cli.render import Dumper
-from tandem.rollout.observed import Object
 from tandem.settings import Settings
 
 CASES = autoscaling_cases()
