@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tandem.accept.rule import Refusal, Rule
+from tandem.api.conditions import SpecReason
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile
 
@@ -17,7 +18,7 @@ def _triggers(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         reference = trigger.get("authenticationRef")
         if isinstance(reference, Mapping) and reference.get("kind") == CLUSTER_WIDE:
             return Refusal(
-                "TriggerAuthenticationOfCluster",
+                SpecReason.CLUSTER_TRIGGER_AUTHENTICATION_REFUSED,
                 f"autoscaling.keda.triggers[{index}].authenticationRef is a {CLUSTER_WIDE}, whose credentials are not"
                 " this namespace's: write kind: TriggerAuthentication, with one of this namespace",
             )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.api.conditions import SpecReason
 from tandem.api.types import DecodingType, Mode, ServiceSpec
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided
 from tandem.render.v1.sources import references
@@ -47,7 +48,7 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if spec.target.dtype != "fp8":
         return None
     return Refusal(
-        "DtypeNotInMode",
+        SpecReason.DTYPE_NOT_IN_MODE,
         "mode LLMAPI does not quantize: write target.dtype: auto and a checkpoint in FP8"
         " (its hf_quant_config.json says so)",
     )
@@ -63,7 +64,7 @@ def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         advice = "it lets the engine choose and ignores what this resource says: write the decodingType that you want"
     else:
         return None
-    return Refusal("CustomTypeReserved", f"speculation.custom.type must not be {kind}: {advice}")
+    return Refusal(SpecReason.CUSTOM_TYPE_RESERVED, f"speculation.custom.type must not be {kind}: {advice}")
 
 
 def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -71,7 +72,7 @@ def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for name in args:
         if name in NOT_CUSTOM:
             return Refusal(
-                "CustomArgsConflict",
+                SpecReason.CUSTOM_ARGS_CONFLICT,
                 f"speculation.custom.args.{name} is decided by {NOT_CUSTOM[name]}: remove it, and write"
                 f" {NOT_CUSTOM[name]} instead",
             )
@@ -82,7 +83,7 @@ def _pipeline_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not _speculates(spec) or spec.target.pipeline_parallel_size == 1:
         return None
     return Refusal(
-        "PipelineParallelWithSpeculation",
+        SpecReason.PIPELINE_PARALLEL_WITH_SPECULATION,
         f"target.pipelineParallelSize is {spec.target.pipeline_parallel_size}, and TensorRT-LLM's LLM API does not"
         " speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize,"
         " or speculation.decodingType: None",
@@ -102,7 +103,7 @@ def _features(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for name, excluded in found.items():
         if excluded:
             return Refusal(
-                "FeatureWithSpeculation",
+                SpecReason.FEATURE_WITH_SPECULATION,
                 f"runtime.extraLlmArgs.{name} is {extra[name]}, which TensorRT-LLM cannot combine with speculation:"
                 " remove it, or write speculation.decodingType: None",
             )
@@ -114,7 +115,7 @@ def _rejection_sampling(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not guided or not _speculative_args(spec).get("use_rejection_sampling"):
         return None
     return Refusal(
-        "GuidedDecodingWithRejectionSampling",
+        SpecReason.GUIDED_DECODING_WITH_REJECTION_SAMPLING,
         "use_rejection_sampling cannot be combined with guided decoding: remove it, or"
         " runtime.extraLlmArgs.guided_decoding_backend",
     )
@@ -127,21 +128,21 @@ def _eagle3(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         return None
     if not details.one_model and profile.llm_args != "1.2":
         return Refusal(
-            "TwoModelsNotInProfile",
+            SpecReason.TWO_MODELS_NOT_IN_PROFILE,
             f"speculation.eagle3.oneModel false needs TensorRT-LLM 1.2, and profile {profile.name!r} has a newer one:"
             " remove it, or write another profile",
         )
     width = details.dynamic_tree_max_top_k
     if width and profile.llm_args == "1.2":
         return Refusal(
-            "DynamicTreeNotInProfile",
+            SpecReason.DYNAMIC_TREE_NOT_IN_PROFILE,
             f"speculation.eagle3.dynamicTreeMaxTopK needs TensorRT-LLM 1.3, and profile {profile.name!r} has 1.2:"
             " remove it, or write another profile",
         )
     least = spec.speculation.max_draft_len
     if width and details.max_total_draft_tokens and not least <= details.max_total_draft_tokens <= width * least:
         return Refusal(
-            "DynamicTreeSize",
+            SpecReason.DYNAMIC_TREE_SIZE_INVALID,
             f"speculation.eagle3.maxTotalDraftTokens is {details.max_total_draft_tokens}: write maxDraftLen ({least})"
             f" to maxDraftLen x dynamicTreeMaxTopK ({width * least}), or remove it",
         )
@@ -155,18 +156,18 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     sizes = [step.max_batch_size for step in steps]
     if sizes != sorted(set(sizes)):
         return Refusal(
-            "ScheduleNotAscending",
+            SpecReason.SCHEDULE_NOT_ASCENDING,
             f"speculation.draftLenSchedule has maxBatchSize {', '.join(map(str, sizes))}: write ascending ones",
         )
     if steps[0].draft_len != spec.speculation.max_draft_len:
         return Refusal(
-            "ScheduleStart",
+            SpecReason.SCHEDULE_START_MISMATCH,
             f"the first step of speculation.draftLenSchedule drafts {steps[0].draft_len} and maxDraftLen is"
             f" {spec.speculation.max_draft_len}: TensorRT-LLM wants them equal",
         )
     if spec.speculation.decoding_type is DecodingType.MTP and profile.llm_args == "1.2":
         return Refusal(
-            "ScheduleNotInProfile",
+            SpecReason.SCHEDULE_NOT_IN_PROFILE,
             f"profile {profile.name!r} has TensorRT-LLM 1.2, whose MTP has a fixed draft length: remove"
             " speculation.draftLenSchedule, or write another profile",
         )
@@ -176,7 +177,7 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 def _extra(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     folders = {role: str(role) for role in references(spec)}  # where models lie decides nothing here
     message = conflict(decided(spec, profile.llm_args, folders), spec.runtime.extra_llm_args)
-    return Refusal("ExtraLlmArgsConflict", message) if message else None
+    return Refusal(SpecReason.EXTRA_LLM_ARGS_CONFLICT, message) if message else None
 
 
 def _warn_lora(spec: ServiceSpec, profile: Profile) -> str | None:

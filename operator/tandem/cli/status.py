@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tandem import names
 from tandem.api import GROUP, PLURAL
+from tandem.api.conditions import ConditionType
 from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
 from tandem.cli.live import parse
 from tandem.cli.words import age, factor, number, percent, quantity
@@ -87,8 +88,10 @@ def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text
         return
     wide = [max(len(getattr(c, field)) for c in conditions) for field in ("type", "status", "reason")]
     for c in conditions:
-        good = c.status == "True" and c.type != "Stalled"
-        style = "green" if good else "yellow" if c.status == "Unknown" or c.type == "Reconciling" else "red"
+        good = c.status == "True" and c.type != ConditionType.STALLED
+        style = (
+            "green" if good else "yellow" if c.status == "Unknown" or c.type == ConditionType.RECONCILING else "red"
+        )
         yield Text.assemble(
             f"{c.type:<{wide[0]}}  ",
             (f"{c.status:<{wide[1]}}", style),

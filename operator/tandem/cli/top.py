@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tandem.api import GROUP, PLURAL
+from tandem.api.conditions import ConditionType
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.live import parse
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
@@ -91,7 +92,7 @@ def _tokens(board: Board, service: SpeculativeInferenceService) -> float:
 def _row(board: Board, service: SpeculativeInferenceService, at: datetime) -> list[str]:
     """A cell for each of `COLUMNS`."""
     key, status, seen = (service.namespace, service.name), service.status, service.status.speculation
-    ready = next((c for c in status.conditions if c.type == "Ready"), None)
+    ready = next((c for c in status.conditions if c.type == ConditionType.READY), None)
     load = [board.metrics.get(name, {}).get(key) for name in (RUNNING, WAITING, TOKENS)]
     return [
         service.namespace,

@@ -1,7 +1,7 @@
 """What `tandem bench --record` measured of a service, in its ConfigMap `NAME-benchmark`. Pure.
 
-Whoever may edit ConfigMaps in the namespace writes it: it is read as what a stranger wrote. A result is of one
-revision: of another it says nothing.
+Everybody who may edit ConfigMaps in the namespace can write it: it is not trusted. A result is of one revision, and
+not valid for another.
 """
 
 import math
@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from tandem import names
 from tandem.api import API_VERSION, KIND
+from tandem.api.conditions import ServingReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Wire
 from tandem.metrics.report import Worth
@@ -24,7 +25,7 @@ KEY = "result.json"
 """Key of the ConfigMap's data."""
 MOST_BYTES = 16 << 10
 LEAST_PAIRS = 3
-"""Pairs of windows below which nothing is said."""
+"""Pairs of windows below which there is no result."""
 
 # A window may be without a token on one side, and have a single one on the other.
 Speedup = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
@@ -47,13 +48,13 @@ class RecordedLevel(Wire):
     streams: Annotated[int, Field(ge=1, le=100_000)]
     """Requests at once."""
     speedup: Speedup
-    """Tokens a second beside those of the target alone: the median over pairs of windows."""
+    """Tokens a second relative to those of the target alone: the median over pairs of windows."""
     low: Speedup
     """The pairs lie between `low` ..."""
     high: Speedup
     """... and `high`."""
     pairs: Annotated[int, Field(ge=1, le=10_000)]
-    """Windows with speculation that have one without beside them."""
+    """Windows with speculation, each next to one without."""
     requests: Count
     """Requests that ended, of both sides."""
 
@@ -78,13 +79,13 @@ class Record(Wire):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What the recorded benchmark says of what serves: its worth, or why it says nothing."""
+    """What the recorded benchmark measured of the revision that serves: its worth, or why there is none."""
 
     worth: Worth
     at: str = ""
     """When it was measured, RFC 3339."""
-    reason: str = ""
-    """CamelCase; empty where the worth is known."""
+    reason: ServingReason | None = None
+    """None where the worth is known."""
 
 
 def benchmark(service: SpeculativeInferenceService, observed: Observed, load: float | None) -> Benchmark | None:
@@ -92,23 +93,25 @@ def benchmark(service: SpeculativeInferenceService, observed: Observed, load: fl
 
     `load`: requests at once in a replica, if known: the level that is nearest to it counts, else the lowest.
     """
-    found, revision = observed.child("ConfigMap", names.benchmark(service.name)), service.status.current_revision
-    if found is None:
+    configmap, revision = observed.child("ConfigMap", names.benchmark(service.name)), service.status.current_revision
+    if configmap is None:
         return None
     try:
-        record = _read(found)
+        record = _read(configmap)
     except ValueError as error:
-        said = f"ConfigMap {found['metadata']['name']} holds no result of tandem bench: {error}"
-        return Benchmark(Worth(message=f"{said}; run it again with --record"), reason="BenchmarkUnreadable")
+        problem = f"ConfigMap {configmap['metadata']['name']} has no result of tandem bench: {error}"
+        worth = Worth(message=f"{problem}; run it again with --record")
+        return Benchmark(worth, reason=ServingReason.BENCHMARK_UNREADABLE)
     at = record.at.strftime("%Y-%m-%dT%H:%M:%SZ")
     if record.revision != revision:
-        said = f"tandem bench measured revision {record.revision} at {at}, and {revision or 'none'} serves"
-        return Benchmark(Worth(message=f"{said}: run it again with --record"), at, "BenchmarkOutdated")
+        problem = f"tandem bench measured revision {record.revision} at {at}, and {revision or 'none'} serves"
+        worth = Worth(message=f"{problem}: run it again with --record")
+        return Benchmark(worth, at, ServingReason.BENCHMARK_OUTDATED)
     level = _nearest(record.levels, load)
     if level.pairs < LEAST_PAIRS:
-        said = f"tandem bench measured {level.pairs} pairs of windows at {level.streams} streams"
-        message = f"{said}, too few to tell: run it again with --record --repeats {LEAST_PAIRS}"
-        return Benchmark(Worth(samples=level.requests, message=message), at, "BenchmarkTooShort")
+        pairs = f"{level.pairs} pair{'' if level.pairs == 1 else 's'} of windows at {level.streams} streams"
+        message = f"tandem bench measured {pairs}, too few: run it again with --record --repeats {LEAST_PAIRS}"
+        return Benchmark(Worth(samples=level.requests, message=message), at, ServingReason.BENCHMARK_TOO_SHORT)
     return Benchmark(_worth(level, at, record.against), at)
 
 
@@ -162,7 +165,7 @@ def config_map(service: Object, record: Record) -> Object:
             "name": names.benchmark(meta["name"]),
             "namespace": meta["namespace"],
             "labels": names.labels(meta["name"], names.BENCHMARK),
-            # Whoever measures need not be allowed to hold up the service's deletion.
+            # Who measures need not have the right to block the service's deletion.
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
         },
         "data": {KEY: record.model_dump_json(by_alias=True, indent=2)},

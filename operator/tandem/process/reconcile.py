@@ -25,7 +25,7 @@ from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.conditions.benchmark import benchmark
 from tandem.conditions.engine_health import engine_health, failures, shows_failure
-from tandem.conditions.ready import held, rolls_out, status
+from tandem.conditions.ready import rolls_out, stalled_status, status
 from tandem.conditions.speculation import rights, verdicts
 from tandem.conditions.writes import load
 from tandem.errors import Forbidden, Refused
@@ -55,9 +55,9 @@ class Next(Enum):
     EVENT = "done"
     """When an event asks for it."""
     SOON = "progress"
-    """Soon: what goes on tells no events."""
+    """Soon: its progress makes no events."""
     LATER = "rollout"
-    """In a while: servers are on their way, or well again, and no event tells when time is up."""
+    """In a while: servers are on their way, or well again, and no event marks the deadline."""
     RETRY = "refused"
     """After a delay that grows: the cause of a refusal may go away unseen."""
 
@@ -89,7 +89,7 @@ class Reconciler:
             service = SpeculativeInferenceService.model_validate(observed.service)
         except ValidationError as error:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
-            log.error("%s cannot be read, apply it again to see why: %s", key, error)
+            log.error("%s cannot be parsed: apply it again, and the API server says what to change: %s", key, error)
             return Next.EVENT
         observed = await self._with_claim(service, observed)
         async with self._turn:
@@ -99,7 +99,7 @@ class Reconciler:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if cannot_decide(decision, observed):
             missing = rights(missing_rights(decision, observed))
-            await self._write_status(service, observed, held(service, observed, missing, now))
+            await self._write_status(service, observed, stalled_status(service, observed, missing, now))
             # Of the kinds that are watched, `tandem.process.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
         return await self._bring_about(service, observed, decision, actions, now)
@@ -117,12 +117,14 @@ class Reconciler:
         scaling_refused = await self._execute(autoscaling(decision, observed, matches))
         missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
         unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
-        news = self._reports.news(service.namespace, service.name, service.uid)
-        measured = benchmark(service, observed, load(news))
-        beside = verdicts(service, decision, observed, news, next(iter((*scaling_refused, *unseen)), None), measured)
+        reading = self._reports.reading(service.namespace, service.name, service.uid)
+        measured = benchmark(service, observed, load(reading))
+        independent = verdicts(
+            service, decision, observed, reading, next(iter((*scaling_refused, *unseen)), None), measured
+        )
         failed = failures(observed)
-        beside += [*rights(missing), *engine_health(service, failed, now)]
-        shown = status(service, decision, observed, next(iter(refused), None), now, news, beside, measured)
+        independent += [*rights(missing), *engine_health(service, failed, now)]
+        shown = status(service, decision, observed, next(iter(refused), None), now, reading, independent, measured)
         await self._write_status(service, observed, shown)
         await self._failure_events.record(service, failed, now)
         if refused or scaling_refused:
@@ -147,7 +149,7 @@ class Reconciler:
         return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else None
 
     async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
-        """Carry out a plan; what the API server said no to."""
+        """Carry out a plan; what the API server refused."""
         return await execute(self._api, actions, self._leadership.check)
 
     async def _write_status(

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tandem import children as build
 from tandem import names
 from tandem.accept import Accepted, Refusal, accept
+from tandem.api.conditions import ConditionType, SpecReason
 from tandem.api.types import Rollout, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.render import LATEST, RECORD_FILE, RENDERERS, Record, Revision, asks_for, render
@@ -59,7 +60,7 @@ class Decision:
     """How revisions take each other's place."""
     current: str = ""
     """Revision that was last rolled out completely; empty when there is none."""
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[ConditionType, ...] = ()
     """Types of the conditions that the tasks decide."""
     children: tuple[Object, ...] = ()
     """Manifests that should exist, in the order to apply them."""
@@ -137,7 +138,7 @@ def _instead(service: SpeculativeInferenceService, revision: Revision, observed:
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
     """A claim of ours is one that we made; and a volume that pods of one node alone can mount serves one replica."""
     if makes_cache(service.spec, profile) and observed.cache and not _made_by_us(observed.cache):
-        return Refusal("CacheNotOurs", NOT_OURS)
+        return Refusal(SpecReason.CACHE_NOT_MANAGED_BY_TANDEM, NOT_OURS)
     scaled = service.spec.autoscaling
     most = max(service.spec.replicas, scaled.max_replicas if scaled else 0)
     if most < 2 or not uses_cache(service.spec, profile):
@@ -147,7 +148,7 @@ def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, obser
     if {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
         return None
     return Refusal(
-        "CacheNotShareable",
+        SpecReason.CACHE_NOT_SHAREABLE,
         f"there may be {most} replicas, and the claim {claim_name(service.spec)} has access mode"
         f" {', '.join(modes)}: write replicas: 1 (and autoscaling.maxReplicas: 1), or a storage.cache.claimName with"
         " ReadWriteMany",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tandem import names
+from tandem.api.conditions import TaskReason
 from tandem.render.v1.sources import CACHE
 from tandem.rollout.observed import Object, Observed, label
 
@@ -22,7 +23,7 @@ _GONE = re.compile(rf"({CACHE}/(?:models|engines)/[0-9a-f]+)\S* is gone from the
 class Loss:
     """Why a result that stands counts no more; `message` says what is lost."""
 
-    reason: str
+    reason: TaskReason
     message: str
     reported: bool = False
     """Whether pods reported it."""
@@ -55,7 +56,7 @@ def loss(observed: Observed, claim: str, folder: str, result: Object | None, job
     `result` None: whether pods miss the folder, whoever said that it is there. `job`: one of the same name.
     """
     if result and (observed.cache is None or not of_claim(result, observed.cache)):
-        return Loss("CacheReplaced", _replaced(observed.cache, claim))
+        return Loss(TaskReason.CACHE_REPLACED, _replaced(observed.cache, claim))
     if not folder:
         return None
     reported, at = missed(observed, folder), created(result)
@@ -66,9 +67,11 @@ def loss(observed: Observed, claim: str, folder: str, result: Object | None, job
             and label(result or {}, names.LABEL_REFILL) == "true"
             and _seconds(at, reported) < AGAIN_SECONDS
         )
-        return Loss("GoneFromCache", message, reported=True, again=again)
+        return Loss(TaskReason.GONE_FROM_CACHE, message, reported=True, again=again)
     if result and created(job) > at:  # begun when a pod reported it, which may be gone itself by now
-        return Loss("GoneFromCache", f"{_key(folder)} was gone from the volume of claim {claim}", reported=True)
+        return Loss(
+            TaskReason.GONE_FROM_CACHE, f"{_key(folder)} was gone from the volume of claim {claim}", reported=True
+        )
     return None
 
 

@@ -130,7 +130,7 @@ def _last_words(terminated: Object) -> str:
     """What ended a container, such as OOMKilled, and what it said, by its log for the most part: the end says why."""
     reason, said = terminated.get("reason", "Error"), terminated.get("message", "").strip()
     if failure := engine_failure(said):
-        return failure.words
+        return failure.description
     tail = said if len(said) <= MOST_LAST_WORDS else f"… {said[-MOST_LAST_WORDS:]}"
     return ": ".join(word for word in (reason if reason != "Error" else "", tail) if word)
 

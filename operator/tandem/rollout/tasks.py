@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem import names
-from tandem.api.types import ConditionStatus
+from tandem.api.conditions import ConditionStatus, TaskReason
 from tandem.children.task import VERDICT_KEY, Task
 from tandem.render.v1.sources import CACHE
 from tandem.rollout.lost import Loss, created, loss, of_claim
 from tandem.rollout.observed import Object, Observed, is_true, label, pod_problem, termination_message
 
-MISSES = ("ModelGone", "EngineGone")
+MISSES: tuple[str, ...] = (TaskReason.MODEL_GONE, TaskReason.ENGINE_GONE)
 """Reasons of verdicts that miss a folder of the cache volume; see `cached` in images/serving."""
 MOST_CHARACTERS = 900
 """Of a message that more is said after; a condition's has 1024."""

@@ -44,7 +44,9 @@ ROWS = [
 
 @pytest.mark.parametrize(("change", "reason", "message"), ROWS, ids=[f"{row[1]} {row[0]}" for row in ROWS])
 def test_refused(change: dict[str, object], reason: str, message: str, settings: Settings) -> None:
-    assert accept(parse(QUICKSTART, **change).spec, settings) == Refusal(reason, message)
+    refusal = accept(parse(QUICKSTART, **change).spec, settings)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason, refusal.message) == (reason, message)
 
 
 def keda(*triggers: dict[str, object]) -> dict[str, object]:
@@ -73,7 +75,7 @@ def test_credentials_of_a_trigger(triggers: list[dict[str, object]], refused: st
     found = accept(parse(QUICKSTART, autoscaling=keda(*triggers)).spec, settings)
     assert isinstance(found, Refusal) is (refused is not None)
     if isinstance(found, Refusal):
-        assert found.reason == "TriggerAuthenticationOfCluster"
+        assert found.reason == "ClusterTriggerAuthenticationRefused"
         assert f"autoscaling.keda.{refused}" in found.message
 
 

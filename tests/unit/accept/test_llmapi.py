@@ -118,7 +118,7 @@ REFUSED = [
     ),
     (
         speculating("Eagle3", eagle3={"dynamicTreeMaxTopK": 10, "maxTotalDraftTokens": 41}) | NEWER,
-        "DynamicTreeSize",
+        "DynamicTreeSizeInvalid",
         "speculation.eagle3.maxTotalDraftTokens is 41: write maxDraftLen (4) to maxDraftLen x dynamicTreeMaxTopK"
         " (40), or remove it",
     ),
@@ -129,7 +129,7 @@ REFUSED = [
     ),
     (
         speculating("DraftTarget", draftLenSchedule=steps((8, 3))),
-        "ScheduleStart",
+        "ScheduleStartMismatch",
         "the first step of speculation.draftLenSchedule drafts 3 and maxDraftLen is 4: TensorRT-LLM wants them equal",
     ),
     (
@@ -149,7 +149,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("change", "reason", "message"), REFUSED, ids=[f"{row[1]} {row[0]}" for row in REFUSED])
 def test_refused(change: dict[str, Any], reason: str, message: str, settings: Settings) -> None:
-    assert accept(parse(BASE, **change).spec, settings) == Refusal(reason, message)
+    refusal = accept(parse(BASE, **change).spec, settings)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason, refusal.message) == (reason, message)
 
 
 TENSORRT_BLS: dict[str, Any] = {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]}

@@ -7,7 +7,8 @@ import pytest
 
 from support.services import QUICKSTART, parse
 from tandem import names
-from tandem.api.types import ConditionStatus, SpeculativeInferenceService
+from tandem.api.conditions import ConditionStatus
+from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import Rollout, status
 from tandem.errors import Refused
 from tandem.rollout.decide import Step, decide

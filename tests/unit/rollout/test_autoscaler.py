@@ -9,6 +9,7 @@ import yaml
 from support.services import DATA, QUICKSTART, parse
 from tandem import children
 from tandem.accept import Refusal
+from tandem.api.conditions import SpecReason
 from tandem.cli.render import Dumper
 from tandem.rollout.decide import Decision, decide
 from tandem.rollout.observed import Object, Observed
@@ -106,7 +107,7 @@ def test_it_comes_with_the_servers_and_stays_while_a_spec_is_refused(settings: S
 @pytest.mark.parametrize("there", [[], [live(EMBEDDED)], [live(KEDA)]], ids=["none", "this one", "another"])
 def test_of_a_spec_that_is_refused_no_autoscaler_is_made_changed_or_removed(there: list[Object]) -> None:
     wanted = children.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
-    decision = Decision(refusal=Refusal("CacheNotShareable", "write maxReplicas: 1"), autoscaler=wanted)
+    decision = Decision(refusal=Refusal(SpecReason.CACHE_NOT_SHAREABLE, "write maxReplicas: 1"), autoscaler=wanted)
     assert autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen) == []
 
 

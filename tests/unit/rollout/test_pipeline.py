@@ -351,7 +351,7 @@ def test_a_claim_of_our_name_that_somebody_else_made_is_not_used(
     world.objects["PersistentVolumeClaim", names.CACHE_CLAIM] = theirs
     decision, done = world.step(hub)
     assert done == [], "no Job mounts it"
-    assert findings(world, hub, decision)["SpecAccepted"] == "False/CacheNotOurs"
+    assert findings(world, hub, decision)["SpecAccepted"] == "False/CacheNotManagedByTandem"
     named = parse(QUICKSTART, **HUB, storage={"cache": {"claimName": names.CACHE_CLAIM}})
     assert world.step(named)[1].count("+Job") == 2, "named, it is the user's choice"
 

@@ -50,7 +50,6 @@ from tandem.api.types.speculation import (
 from tandem.api.types.status import (
     AutoscalingStatus,
     Condition,
-    ConditionStatus,
     ServiceStatus,
     SpeculationAdvice,
     SpeculationStatus,
@@ -65,7 +64,6 @@ __all__ = [
     "AutoscalingStatus",
     "Cache",
     "Condition",
-    "ConditionStatus",
     "Custom",
     "DecodingType",
     "Draft",

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.conditions import ConditionStatus
 from tandem.api.types.base import Model
 from tandem.api.types.speculation import DraftLenStep
-
-ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 class Condition(Model):

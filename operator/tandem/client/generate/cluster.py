@@ -14,6 +14,7 @@ from typing import Any
 
 from tandem import names
 from tandem.api import GROUP, PLURAL
+from tandem.api.conditions import ConditionType
 from tandem.client import kubectl
 from tandem.client.kubectl import ClusterError
 
@@ -37,7 +38,7 @@ def read_service(resource: dict[str, Any]) -> Found:
     """What a SpeculativeInferenceService object says of itself. Pure."""
     meta, status = resource["metadata"], resource.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    ready = conditions.get("Ready")
+    ready = conditions.get(ConditionType.READY)
     if ready is None or status.get("observedGeneration", 0) < meta.get("generation", 0):
         problem = "the operator has not acted on it yet: is it running?"
     elif ready["status"] != "True":
