@@ -83,6 +83,14 @@ def crd(
     typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
 
 
+@app.command()
+def conditions() -> None:
+    """Print every condition and reason, with what it means and what to do (docs/conditions.md)."""
+    from tandem.api.conditions.reference import conditions_reference
+
+    typer.echo(conditions_reference(), nl=False)
+
+
 ResourceFile = Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")]
 
 

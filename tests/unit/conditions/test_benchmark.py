@@ -107,7 +107,7 @@ UNUSABLE: dict[str, tuple[Any, str, str]] = {
         "BenchmarkOutdated",
         "revision ffff at 2026-01-01T00:00:00Z, and 0a1b",
     ),
-    "two pairs": (result(level(pairs=2)), "BenchmarkTooShort", "2 pairs of windows at 1 streams, too few to tell"),
+    "two pairs": (result(level(pairs=2)), "BenchmarkTooShort", "2 pairs of windows at 1 stream, too few"),
     "no JSON": ("<html>", "BenchmarkUnreadable", "result.json: Invalid JSON"),
     "a list": ("[]", "BenchmarkUnreadable", "result.json: Input should be an object"),
     "nothing": ("", "BenchmarkUnreadable", "result.json: Invalid JSON"),

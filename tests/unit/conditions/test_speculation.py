@@ -269,7 +269,7 @@ NO_METRIC = ("False", "FailedGetObjectMetric", "unable to get metric tandem_repl
 SCALING: list[tuple[str, dict[str, Any] | None, list[Object], Refused | None, tuple[str, str] | None]] = [
     ("nobody asks for it", None, [], None, None),
     ("being made", EMBEDDED, [], None, ("Unknown/Starting", "being made")),
-    ("not looked at", EMBEDDED, [live(EMBEDDED)], None, ("Unknown/Starting", "not been looked at")),
+    ("not looked at", EMBEDDED, [live(EMBEDDED)], None, ("Unknown/Starting", "has not set its status yet")),
     (
         "it scales",
         EMBEDDED,

@@ -176,8 +176,8 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 NO_REPORTS: list[tuple[str, Handler, str]] = [
     ("refused", says("who are you?", 401), "401: who are you?"),
-    ("no JSON", says("<html>"), "are no reports"),
-    ("something else", says({"items": [{"name": "x"}]}), "are no reports"),
+    ("no JSON", says("<html>"), "cannot be parsed"),
+    ("something else", says({"items": [{"name": "x"}]}), "cannot be parsed"),
     ("a redirect is not followed", elsewhere, "302"),
     ("without an end", endless, "longer than"),
 ]
@@ -204,7 +204,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     await reader.read(SILENT_SECONDS, items())
     reading = reader.reader.reading(*LLAMA, UID)
     assert reading is not None
-    assert "http://127.0.0.1:9 does not answer" in reading.problem
+    assert "no reports from http://127.0.0.1:9: " in reading.problem
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ class TaskReason(Reason):
     PREFLIGHT_RUNNING = (_UNKNOWN, "PreflightRunning", "The models are being checked.")
     FETCH_FAILED = (_UNKNOWN, "FetchFailed", "A download's Job failed.", _READ_THE_LOG)
     BUILD_FAILED = (
-        (*_UNKNOWN, *_ENGINES_FAIL),
+        (*on("Unknown", _MODELS, _PAIR), Shown(_ENGINES, ("Unknown", "False"))),
         "BuildFailed",
         "A build's Job, or a tool in it, failed.",
         _READ_THE_LOG,
