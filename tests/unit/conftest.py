@@ -35,7 +35,7 @@ TAKE_OVER = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALL
 
 @pytest.fixture(autouse=True, scope="session")
 def _findings_are_as_registered() -> Iterator[None]:
-    """Each condition that the operator makes in a test has type and status as the registry has them for its reason."""
+    """Each condition that the operator makes in a test has a type and a status that its reason has in the registry."""
     make = Finding.__init__
 
     def checked(self: Finding, *args: Any, **kwargs: Any) -> None:

@@ -63,7 +63,7 @@ def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if spec.placement.strategy == "Separate":
         return Refusal(
             SpecReason.MIG_NOT_SEPARATE,
-            f"placement.strategy Separate needs 2 devices, and a process sees only one MIG slice ({name}):"
+            f"placement.strategy Separate needs 2 devices, and a process can use one MIG slice alone ({name}):"
             " write placement.strategy: Shared, or take whole GPUs",
         )
     return None

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.types import DecodingType, Mode, ServiceSpec
+from tandem.plural import counted
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided
 from tandem.render.v1.sources import references
 from tandem.settings import Profile
@@ -61,7 +62,7 @@ def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     elif kind in _ENGINE_TYPES:
         advice = f"it lives in TensorRT engines: write speculation.decodingType: {kind} and runtime.mode: BLS"
     elif kind == "AUTO":
-        advice = "it lets the engine choose and ignores what this resource says: write the decodingType that you want"
+        advice = "it lets the engine choose and ignore this resource: write the decodingType that you need"
     else:
         return None
     return Refusal(SpecReason.CUSTOM_TYPE_RESERVED, f"speculation.custom.type must not be {kind}: {advice}")
@@ -163,7 +164,7 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         return Refusal(
             SpecReason.SCHEDULE_START_MISMATCH,
             f"the first step of speculation.draftLenSchedule drafts {steps[0].draft_len} and maxDraftLen is"
-            f" {spec.speculation.max_draft_len}: TensorRT-LLM wants them equal",
+            f" {spec.speculation.max_draft_len}: TensorRT-LLM requires equal numbers: write the same in both",
         )
     if spec.speculation.decoding_type is DecodingType.MTP and profile.llm_args == "1.2":
         return Refusal(
@@ -206,14 +207,14 @@ def _warn_stale(spec: ServiceSpec, profile: Profile) -> str | None:
     most, limit = spec.serving.max_batch_size, spec.speculation.max_concurrency
     steps = spec.speculation.draft_len_schedule or []
     if limit is not None and limit < most:
-        where = f"speculation.maxConcurrency {limit} drafts nothing above {limit} requests at once"
+        where = f"speculation.maxConcurrency {limit} drafts nothing above {counted(limit, 'request')} at a time"
     elif steps and (steps[-1].max_batch_size < most or any(step.draft_len == 0 for step in steps)):
         where = "speculation.draftLenSchedule drafts nothing at some loads"
     else:
         return None
     return (
-        f"{where}: a drafter in TensorRT-LLM's engine goes stale meanwhile, and requests that go on afterwards get"
-        f" hardly a token accepted until they end; draft 1 or more at every load up to serving.maxBatchSize ({most})"
+        f"{where}: meanwhile a drafter in TensorRT-LLM's engine misses tokens, and the target accepts almost none of"
+        f" its drafts until those requests end; draft 1 or more at every load up to serving.maxBatchSize ({most})"
     )
 
 

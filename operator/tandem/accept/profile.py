@@ -90,7 +90,7 @@ def _warn_security(spec: ServiceSpec, profile: Profile) -> str | None:
     version = triton_release(spec, profile)
     if version and _release(version) >= _release(_SECURITY_FLOOR):
         return None
-    has = f"has Triton {version}" if version else "does not say which release of Triton it has"
+    has = f"has Triton {version}" if version else "does not name its release of Triton"
     return (
         f"{_place(spec, profile)} {has}: releases before {_SECURITY_FLOOR} have known vulnerabilities; write a newer"
         " profile or image, or let trusted clients alone connect (serving.access.from)"

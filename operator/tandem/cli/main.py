@@ -163,10 +163,8 @@ def cache_prune(
     image: Annotated[
         str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. This version's by default.")
     ] = None,
-    young: Annotated[
-        int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")
-    ] = 3600,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within so many seconds.")] = 3600,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove models and engines that no service of the namespace refers to."""
     from tandem.cli import cache

@@ -15,6 +15,7 @@ from tandem.cli.live import parse
 from tandem.cli.words import age, factor, number, percent, quantity
 from tandem.client import kubectl
 from tandem.client.generate.format import printable
+from tandem.plural import counted
 from tandem.rollout.observed import Object, label, pod_problem, pod_ready
 
 ANSWERS = "answers"
@@ -68,7 +69,7 @@ def lines(service: SpeculativeInferenceService, pods: Listed, autoscalers: Liste
     if "deletionTimestamp" in service.metadata:
         yield Text("it is being deleted", "yellow")
     if status.observed_generation != service.generation:
-        yield Text("the operator has not acted on this spec yet: is it running?", "yellow")
+        yield Text("the operator has not acted on this spec yet: check that it runs", "yellow")
     yield Text()
     yield from _conditions(status.conditions, now)
     yield Text()
@@ -130,23 +131,23 @@ def _speculation(seen: SpeculationStatus, now: datetime) -> Iterator[str]:
         f" draft length {number(seen.draft_length, 1)}, speed-up {factor(seen.speedup)}"
         f"{' (by tandem bench)' if seen.speedup_source == 'Benchmark' else ''}"
     )
-    yield f"from {seen.samples:,} steps, {age(seen.observed_at, now)} ago; written anew when it changes"
+    yield f"from {counted(seen.samples, 'step')}, {age(seen.observed_at, now)} ago; updated when it changes"
     if seen.advice:
         yield f"advice: {seen.advice.message} (expected: {factor(seen.advice.gain)} the tokens a second)"
 
 
 def _autoscaling(decided: AutoscalingStatus, now: datetime) -> Iterator[str]:
-    wanted = "holds" if decided.desired_replicas is None else f"wants {decided.desired_replicas} replicas"
+    wanted = "holds" if decided.desired_replicas is None else f"needs {counted(decided.desired_replicas, 'replica')}"
     yield f"{wanted}, {decided.signal}: {decided.message} ({age(decided.observed_at, now)} ago)"
 
 
 def _autoscaler(live: Object) -> str:
     spec, status = live["spec"], live.get("status", {})
     metrics = [m.get("object") or m.get("external") or {} for m in status.get("currentMetrics") or []]
-    values = [found for metric in metrics if (found := metric.get("current", {}).get("averageValue"))]
+    values = [value for metric in metrics if (value := metric.get("current", {}).get("averageValue"))]
     read = f", reads {number(quantity(values[0]))} a replica" if values else ""
     return (
-        f"{live['kind']} {live['metadata']['name']}: {status.get('currentReplicas', 0)} replicas, wants"
+        f"{live['kind']} {live['metadata']['name']}: {counted(status.get('currentReplicas', 0), 'replica')}, desired"
         f" {status.get('desiredReplicas', 0)}, between {spec.get('minReplicas', 1)} and {spec['maxReplicas']}{read}"
     )
 

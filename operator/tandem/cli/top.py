@@ -141,7 +141,7 @@ async def _again(console: Console, namespace: str | None, everywhere: bool) -> T
     try:
         return await _shown(console, namespace, everywhere)
     except kubectl.ClusterError as error:
-        return Text(f"it is asked again soon: {error}", "yellow")
+        return Text(f"trying again: {error}", "yellow")
 
 
 async def _shown(console: Console, namespace: str | None, everywhere: bool) -> Table | Text:

@@ -98,7 +98,7 @@ def gone(observed: Observed) -> dict[str, str]:
 def _replaced(claim: Object | None, name: str) -> str:
     if claim is None:
         return f"the claim {name} that models and engines were in is gone"
-    return f"the claim {name} was made anew at {created(claim)}, without the models and engines of the one before"
+    return f"the claim {name} was made again at {created(claim)}, without the models and engines of the one before"
 
 
 def _key(folder: str) -> str:

@@ -132,14 +132,14 @@ def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
     older = lost and result and job and created(job) <= created(result)
     outcome = Outcome(Stage.LOST) if older else _of_job(observed, task, name, job)
     if outcome.stage is Stage.DONE and not task.refusal_is_final:
-        again = f"{name} and the ConfigMap of that name, which asks for what was lost," if result else name
+        again = f"{name} and the ConfigMap of that name, which names what was lost," if result else name
         outcome = replace(outcome, checks=tuple(_to_try_again(check, again) for check in outcome.checks))
     refill = label(job, names.LABEL_REFILL) == "true" if job else bool(result and lost and lost.reported)
     return replace(outcome, loss=lost, stale=result, refill=refill)
 
 
 def _again(result: Object) -> str:
-    return f"it was brought there for the second time at {created(result)}: find out what empties the volume"
+    return f"it was brought back at {created(result)} already: find out what empties the volume"
 
 
 def _of_job(observed: Observed, task: Task, name: str, job: Object | None) -> Outcome:
@@ -178,7 +178,7 @@ def _running(observed: Observed, name: str, task: Task, pods: list[Object]) -> s
 
 def _next(name: str, task: Task) -> str:
     """Where there is no pod yet, and where a quota or an admission webhook lets none be made, which no Job tells."""
-    return f"Job {name} {task.title} next; if it gets no pod, kubectl describe job {name} says why"
+    return f"Job {name} {task.title} next; if it gets no pod, see kubectl describe job {name}"
 
 
 def _completed(name: str, pods: list[Object]) -> Outcome:
@@ -203,7 +203,7 @@ def _parse(text: str, name: str) -> Outcome:
     try:
         message = _Message.model_validate(json.loads(text))
     except (ValueError, RecursionError) as error:
-        detail = f"{name} gave no verdict that this operator can read ({error}): delete it to try again"
+        detail = f"{name} reported no verdict that this operator can read ({error}): delete it to try again"
         return Outcome(Stage.BROKEN, detail=detail)
     return Outcome(Stage.DONE, verdict=text, checks=tuple(message.checks), data=message.model_extra or {})
 

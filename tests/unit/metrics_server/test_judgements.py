@@ -13,7 +13,7 @@ from tandem.metrics_server.reports import report
 
 LABELS = 'namespace="team-a",speculativeinferenceservice="llama"'
 PODS = {
-    f'tandem_service_pods{{{LABELS},state="told"}} 2.0',
+    f'tandem_service_pods{{{LABELS},state="reporting"}} 2.0',
     f'tandem_service_pods{{{LABELS},state="unknown"}} 1.0',
 }
 

@@ -16,7 +16,7 @@ class ServingReason(Reason):
     SERVERS_NOT_READY = (
         on("False", _AVAILABLE),
         "ServersNotReady",
-        "There are server pods, and none answers; the message says what keeps them.",
+        "There are server pods, and none answers; the message has the cause.",
         "See the pod that the message names.",
     )
     NO_SERVERS = (
@@ -28,7 +28,7 @@ class ServingReason(Reason):
     ROLLING_OUT = (
         on("False", _READY),
         "RollingOut",
-        "Not all server pods are of the wanted revision and answer; the message says what keeps them.",
+        "Not all server pods are of the wanted revision and answer; the message has the cause.",
         "Wait, or see the pod that the message names.",
     )
     SCALED_TO_ZERO = (

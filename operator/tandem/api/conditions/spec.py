@@ -150,7 +150,7 @@ class SpecReason(Reason):
         _REFUSED,
         "CustomTypeReserved",
         "`custom.type` names a decoding type that the resource has itself.",
-        "Write `speculation.decodingType` as the message says.",
+        "Write `speculation.decodingType`; see the message.",
     )
     CUSTOM_ARGS_CONFLICT = (
         _REFUSED,

@@ -124,7 +124,7 @@ class TaskReason(Reason):
         (*_MODELS_FAIL, *_ENGINES_FAIL),
         "ModelInvalid",
         "A model's files are not whole, or do not fit each other.",
-        "Correct the model, its tokenizer or its revision, as the message says.",
+        "Correct the model, its tokenizer or its revision; see the message.",
     )
     MODELS_NOT_READY = (on("Unknown", _ENGINES, _PAIR), "ModelsNotReady", "The check waits for models that load.")
     # Engine builds (images/serving)

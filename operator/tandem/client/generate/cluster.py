@@ -35,12 +35,12 @@ class Found:
 
 
 def read_service(resource: dict[str, Any]) -> Found:
-    """What a SpeculativeInferenceService object says of itself. Pure."""
+    """Whether a SpeculativeInferenceService object is Ready. Pure."""
     meta, status = resource["metadata"], resource.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     ready = conditions.get(ConditionType.READY)
     if ready is None or status.get("observedGeneration", 0) < meta.get("generation", 0):
-        problem = "the operator has not acted on it yet: is it running?"
+        problem = "the operator has not acted on it yet: check that it runs"
     elif ready["status"] != "True":
         problem = f"{ready['reason']}: {ready['message']}"
     else:
@@ -97,13 +97,13 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
 
 async def _forwarded(process: Process) -> str:
     assert process.stdout
-    said = ""
+    last = ""
     async for raw in process.stdout:
         line = raw.decode("utf-8", "replace").strip()
         if match := _FORWARDING.search(line):
             return match.group(1)
-        said = line or said
-    raise ClusterError(f"kubectl cannot forward a port to the service: {said or 'it ended without a word'}")
+        last = line or last
+    raise ClusterError(f"kubectl cannot forward a port to the service: {last or 'it ended without an error message'}")
 
 
 async def _drain(process: Process) -> None:
