@@ -104,7 +104,7 @@ def test_it_goes_with_the_service_and_is_nobody_else_s(operator: OperatorProcess
     namespace.apply(**NGRAM)
     namespace.wait("Ready", "True")
     namespace.run("create", "configmap", "svc-benchmark", "--from-literal=mine=1")
-    with pytest.raises(ClusterError, match="belongs to somebody else"):
+    with pytest.raises(ClusterError, match="belongs to another owner"):
         record(namespace, FASTER)
     namespace.run("delete", "configmap", "svc-benchmark")
     found = record(namespace, FASTER)

@@ -35,7 +35,7 @@ TAKE_OVER = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALL
 
 @pytest.fixture(autouse=True, scope="session")
 def _findings_are_as_registered() -> Iterator[None]:
-    """Each condition that the operator makes in a test has a type and a status that its reason has in the registry."""
+    """A condition that the operator makes in a test has a type and a status that the registry has for its reason."""
     make = Finding.__init__
 
     def checked(self: Finding, *args: Any, **kwargs: Any) -> None:

@@ -19,6 +19,7 @@ from tandem.api.conditions import ServingReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Wire
 from tandem.metrics.report import Worth
+from tandem.plural import counted
 from tandem.rollout.observed import Object, Observed
 
 KEY = "result.json"
@@ -109,8 +110,8 @@ def benchmark(service: SpeculativeInferenceService, observed: Observed, load: fl
         return Benchmark(worth, at, ServingReason.BENCHMARK_OUTDATED)
     level = _nearest(record.levels, load)
     if level.pairs < LEAST_PAIRS:
-        pairs = f"{level.pairs} pair{'' if level.pairs == 1 else 's'} of windows at {level.streams} streams"
-        message = f"tandem bench measured {pairs}, too few: run it again with --record --repeats {LEAST_PAIRS}"
+        measured = f"{counted(level.pairs, 'pair')} of windows at {counted(level.streams, 'stream')}"
+        message = f"tandem bench measured {measured}, too few: run it again with --record --repeats {LEAST_PAIRS}"
         return Benchmark(Worth(samples=level.requests, message=message), at, ServingReason.BENCHMARK_TOO_SHORT)
     return Benchmark(_worth(level, at, record.against), at)
 
@@ -147,9 +148,9 @@ def _worth(level: RecordedLevel, at: str, against: str) -> Worth:
         source="Benchmark",
         samples=level.requests,
         message=(
-            f"{level.speedup:.2f} times the target alone ({level.low:.2f} to {level.high:.2f}) with {level.streams}"
-            f" streams, by tandem bench at {at}{f' against {against}' if against else ''}:"
-            f" {level.pairs} pairs of windows, {level.requests} requests"
+            f"{level.speedup:.2f} times the target alone ({level.low:.2f} to {level.high:.2f}) with"
+            f" {counted(level.streams, 'stream')}, by tandem bench at {at}{f' against {against}' if against else ''}:"
+            f" {counted(level.pairs, 'pair')} of windows, {counted(level.requests, 'request')}"
         ),
     )
 

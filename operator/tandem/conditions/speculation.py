@@ -15,6 +15,7 @@ from tandem.conditions.writes import Reading, drafting, speculation_moved, specu
 from tandem.errors import Forbidden, Refused
 from tandem.metrics.report import ServiceReport, Worth
 from tandem.metrics.report import Speculation as Reported
+from tandem.plural import counted
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Object, Observed, condition
 
@@ -108,7 +109,7 @@ def _metrics(service: SpeculativeInferenceService, reading: Reading) -> Finding:
         return Finding(kind, "Unknown", ServingReason.NO_REPORT, message)
     if report.blind:
         first = f": {report.problems[0]}" if report.problems else ""
-        message = f"{_count(report.unknown, 'Ready pod')}, none with metrics that can be read{first}"
+        message = f"{counted(report.unknown, 'Ready pod')}, none with metrics that can be read{first}"
         return Finding(kind, "False", ServingReason.NO_POD_REPORTS_METRICS, message)
     return Finding(kind, "True", ServingReason.METRICS_REPORTED, "the metrics server reads the pods")
 
@@ -134,7 +135,7 @@ def _active(service: SpeculativeInferenceService, decision: Decision, reading: R
 
 def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -> tuple[Reason, str]:
     """Reason and message where tokens are generated and none is drafted."""
-    count = f"{_count(round(tokens(report)), 'token')} generated without a draft token"
+    count = f"{counted(round(tokens(report)), 'token')} generated without a draft token"
     if service.spec.runtime.mode is Mode.BLS:
         return _why_bls_inactive(service.spec.speculation, report.speculation, count)
     if _above_schedule(service.spec.speculation, report.speculation.asked_length):
@@ -161,17 +162,13 @@ def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -
 
 def _why_bls_inactive(spec: Speculation, reported: Reported, count: str) -> tuple[Reason, str]:
     if reported.draft_failures:
-        failed = f"the draft engine failed, or was too slow, at {_count(reported.draft_failures, 'sequence')}"
+        failed = f"the draft engine failed, or was too slow, at {counted(reported.draft_failures, 'sequence')}"
         return ServingReason.DRAFT_FAILS, f"{count}: {failed}; see the pods' logs"
     if spec.adaptive.enabled and spec.adaptive.min_draft_len == 0:
         message = f"{count}: at this load and acceptance the target alone is faster"
         return ServingReason.ADAPTED_TO_ZERO, message
     message = f"{count}: check whether the requests set num_draft_tokens 0, then the pods' logs"
     return ServingReason.NO_DRAFT_TOKENS, message
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _above_schedule(spec: Speculation, length: float | None) -> bool:
@@ -190,7 +187,7 @@ def _beneficial(service: SpeculativeInferenceService, reading: Reading, benchmar
     if worth.speedup is None and (report is None or not report.tokens_per_second):
         return _as_before(service, kind, ServingReason.NO_TRAFFIC, "no tokens were generated yet", stands)
     if worth.speedup is None:
-        message = worth.message or f"{worth.samples} samples are too few"
+        message = worth.message or f"{counted(worth.samples, 'sample')}, too few to judge"
         return _as_before(service, kind, ServingReason.TOO_FEW_SAMPLES, f"{message}{_how(service)}", stands)
     finding, before = _by_speedup(kind, worth), _before(service, kind)
     side = {"True": worth.speedup - 1, "False": 1 - worth.speedup}
@@ -247,7 +244,7 @@ def _figures(report: ServiceReport) -> str:
     figures = [
         f"acceptance {reported.acceptance_rate:.1%}" if reported.acceptance_rate is not None else "",
         f"mean accepted length {length:.2f}" if length is not None else "",
-        f"{reported.samples} steps in {report.window_seconds:.0f} s",
+        f"{counted(reported.samples, 'step')} in {report.window_seconds:.0f} s",
     ]
     return ", ".join(filter(None, figures))
 

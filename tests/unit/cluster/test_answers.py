@@ -97,7 +97,7 @@ async def test_what_is_no_answer_of_an_api_server_is_tried_again(
     why: str,
 ) -> None:
     server.says(body, content_type=content_type)
-    with pytest.raises(Transient, match="is no answer of a Kubernetes API server"):
+    with pytest.raises(Transient, match="the answer is not that of a Kubernetes API server"):
         await ask(api)
 
 

@@ -16,6 +16,7 @@ from tandem.conditions.speculation import verdicts
 from tandem.conditions.writes import Reading
 from tandem.metrics.telemetry.figures import Figures
 from tandem.metrics_server import reports
+from tandem.plural import counted
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Object, Observed
 from tandem.settings import Settings
@@ -97,7 +98,7 @@ LOADS = [
 @pytest.mark.parametrize(("load", "streams", "reason"), LOADS, ids=[row[2] for row in LOADS])
 def test_the_level_nearest_to_the_load_counts(load: float | None, streams: int, reason: str) -> None:
     said = read(result(level(16, 0.9), level(1, 1.8), level(4, 1.4)), load)
-    assert f"with {streams} streams" in said.worth.message, reason
+    assert f"with {counted(streams, 'stream')}" in said.worth.message, reason
 
 
 UNUSABLE: dict[str, tuple[Any, str, str]] = {

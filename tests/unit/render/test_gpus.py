@@ -204,7 +204,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "MigNotSeparate",
         {**MIG, **SEPARATE},
-        "placement.strategy Separate needs 2 devices, and a process sees only one MIG slice"
+        "placement.strategy Separate needs 2 devices, and a process can use one MIG slice alone"
         " (nvidia.com/mig-3g.40gb): write placement.strategy: Shared, or take whole GPUs",
     ),
     (

@@ -375,7 +375,7 @@ def test_a_job_that_gets_no_pod_says_where_to_look(world: World) -> None:
     made = [step.outcome.detail for step in decision.steps]
     decision, _ = world.step(service)
     (step,) = decision.steps
-    assert step.outcome.detail.endswith(f"kubectl describe job {step.task.name(service.name)} says why")
+    assert step.outcome.detail.endswith(f"if it gets no pod, see kubectl describe job {step.task.name(service.name)}")
     assert [step.outcome.detail] == made, "no write of the status for each moment that a Job waits for its pod"
     (name,) = world.jobs()
     world.pods = [job_pod(world.objects["Job", name], "", "Running")]

@@ -102,11 +102,11 @@ def by_pod(answer: bytes | bytearray) -> Pods:
     except KeyError as missing:
         if missing.args[0] in {"namespace", "pod"}:
             raise PageError("has samples without the labels namespace and pod: a PodMonitor sets them") from None
-        raise PageError(f"does not answer as Prometheus' API: there is no {missing}") from None
+        raise PageError(f"does not answer as its API should: there is no {missing}") from None
     except (ValueError, TypeError, IndexError, RecursionError) as error:
-        raise PageError(f"does not answer as Prometheus' API: {error}") from None
+        raise PageError(f"does not answer as its API should: {error}") from None
     if others:
-        raise PageError("does not answer as Prometheus' API: its result has other than series")
+        raise PageError("does not answer as its API should: its result has other than series")
     return reading.pods
 
 
