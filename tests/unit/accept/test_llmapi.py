@@ -65,7 +65,7 @@ REFUSED = [
     (
         custom("AUTO"),
         "CustomTypeReserved",
-        "speculation.custom.type must not be AUTO: it lets the engine choose and ignores what this resource says:"
+        "speculation.custom.type must not be AUTO: it lets the engine choose and ignore this resource:"
         " write the decodingType that you need",
     ),
     (

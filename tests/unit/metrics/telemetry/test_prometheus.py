@@ -194,5 +194,5 @@ def test_no_answer_is_a_reason_and_no_crash() -> None:
         b'{"data": {"result": [1]}}',
         b'{"data": {"result": [[]]}}',
     ):
-        with pytest.raises(PageError, match="gives no answer of its API"):
+        with pytest.raises(PageError, match="does not answer as its API should"):
             by_pod(body)
