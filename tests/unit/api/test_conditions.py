@@ -83,6 +83,13 @@ def test_a_download_reports_with_the_status_of_its_reason(reason: fetcher.Reason
     assert [shown.statuses for shown in entry.shown if shown.type is ConditionType.MODELS_READY] == [(status,)]
 
 
+def test_alerts_name_reasons_of_the_registry() -> None:
+    rules = (REPOSITORY / "charts/tandem/files/rules.yaml").read_text(encoding="utf-8")
+    named = set(re.findall(r'\.reason "(\w+)"', rules))
+    assert named
+    assert named <= {str(each) for each in REASONS}
+
+
 def test_every_reason_is_used() -> None:
     operator = "".join(path.read_text(encoding="utf-8") for path in outside_the_registry())
     constants = set(re.findall(r"\b\w+Reason\.[A-Z0-9_]+\b", operator))

@@ -4,8 +4,16 @@ Statuses and Events are made from it, and docs/conditions.md is generated from i
 package may import it.
 """
 
-from tandem.api.conditions.reason import ConditionStatus, ConditionType, ExternalReason, Reason, Shown
-from tandem.api.conditions.serving import AS_SPECIFIED, EventReason, ServingReason
+from tandem.api.conditions.registry import (
+    AS_SPECIFIED,
+    ConditionStatus,
+    ConditionType,
+    EventReason,
+    ExternalReason,
+    Reason,
+    ServingReason,
+    Shown,
+)
 from tandem.api.conditions.spec import SpecReason
 from tandem.api.conditions.tasks import TaskReason
 

@@ -1,6 +1,6 @@
 """Why a specification is accepted or refused."""
 
-from tandem.api.conditions.reason import ConditionType, Reason, on
+from tandem.api.conditions.registry import ConditionType, Reason, on
 
 _ACCEPTED = on("True", ConditionType.SPEC_ACCEPTED)
 _REFUSED = on("False", ConditionType.SPEC_ACCEPTED)

@@ -1,6 +1,6 @@
-"""How downloads, engine builds and the preflight end. Most are verdicts of programs in images/, as words."""
+"""How downloads, engine builds and the preflight end. Most are in the verdicts of programs in images/."""
 
-from tandem.api.conditions.reason import ConditionType, Reason, Shown, on
+from tandem.api.conditions.registry import ConditionType, Reason, Shown, on
 
 _MODELS, _ENGINES, _PAIR = ConditionType.MODELS_READY, ConditionType.ENGINES_READY, ConditionType.PAIR_COMPATIBLE
 _ANY = (_MODELS, _ENGINES, _PAIR)
@@ -154,7 +154,7 @@ class TaskReason(Reason):
         "Write `pipelineParallelSize: 1` and a larger `tensorParallelSize`.",
     )
     # Engines (images/serving)
-    ENGINES_FIT = (on("True", _ENGINES), "EnginesFit", "The engines are as asked for and fit the GPUs.")
+    ENGINES_FIT = (on("True", _ENGINES), "EnginesFit", "The engines match the specification and fit the GPUs.")
     ENGINE_GONE = (
         _ENGINES_FAIL,
         "EngineGone",
@@ -205,7 +205,7 @@ class TaskReason(Reason):
     MEMORY_TOO_SMALL = (
         _ENGINES_FAIL,
         "MemoryTooSmall",
-        "Weights, or the KV caches asked for, do not fit the GPUs.",
+        "Weights, or the specified KV caches, do not fit the GPUs.",
         "Raise `tensorParallelSize`, choose larger GPUs, or lower `kvCache.maxTokens`.",
     )
     ARGUMENTS_ACCEPTED = (on("True", _ENGINES), "ArgumentsAccepted", "The image takes the LLM API's arguments.")
@@ -233,7 +233,7 @@ class TaskReason(Reason):
     TOKENIZER_DIFFERS = (
         on("False", _PAIR),
         "TokenizerDiffers",
-        "The tokenizers give the same text other tokens.",
+        "The tokenizers make different tokens of the same text.",
         "Choose a draft of the target's family.",
     )
     DRAFT_LENGTH_TOO_LONG = (
