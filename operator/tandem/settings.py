@@ -154,7 +154,7 @@ class KedaPrometheus(StrictWire):
         if bool(self.authentication) != bool(self.auth_modes):
             raise ValueError("authentication and authModes go together: write both, or neither")
         if {"basic", "bearer"} <= set(self.auth_modes):
-            raise ValueError("authModes must not hold basic and bearer at once: both set the header Authorization")
+            raise ValueError("authModes must not have both basic and bearer: each sets the header Authorization")
         return self
 
 
@@ -245,7 +245,7 @@ def load_settings(path: Path | None = None) -> Settings:
         raise SettingsError(f"cannot read settings {path}: {error}") from error
     raw = raw or {}
     if not isinstance(raw, dict):
-        raise SettingsError(f"settings {path}: expected a mapping at the top, found {type(raw).__name__}")
+        raise SettingsError(f"settings {path}: expected a mapping at the top, got {type(raw).__name__}")
     try:
         return Settings.model_validate({**raw, "profiles": _profiles(raw.get("profiles") or [])})
     except ValidationError as error:

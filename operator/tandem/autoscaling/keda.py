@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem.api import KIND
+from tandem.api.conditions import SpecReason
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
 from tandem.autoscaling.source import REPLICAS_NEEDED, Source, behavior, scale_target
 from tandem.settings import KedaSettings, Settings
@@ -54,14 +55,14 @@ class Keda(Source):
             "triggers": triggers,
         }
 
-    def refusal(self, scaling: Autoscaling) -> tuple[str, str] | None:
+    def refusal(self, scaling: Autoscaling) -> tuple[SpecReason, str] | None:
         """A trigger says where KEDA asks, and a ClusterTriggerAuthentication holds what KEDA shows there: Secrets of
         KEDA's namespace. Who may write services would read them by a trigger that asks a server of his own."""
         for index, trigger in enumerate(scaling.keda.triggers if scaling.keda else ()):
             reference = trigger.get("authenticationRef")
             if isinstance(reference, Mapping) and reference.get("kind") == CLUSTER_WIDE:
                 return (
-                    "TriggerAuthenticationOfCluster",
+                    SpecReason.CLUSTER_TRIGGER_AUTHENTICATION_REFUSED,
                     f"autoscaling.keda.triggers[{index}].authenticationRef is a {CLUSTER_WIDE}, whose credentials are"
                     " not this namespace's: write kind: TriggerAuthentication, with one of this namespace",
                 )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem.api import API_VERSION, KIND
+from tandem.api.conditions import SpecReason
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
 from tandem.settings import Settings
 
@@ -53,8 +54,8 @@ class Source(ABC):
     ) -> dict[str, Any] | None:
         """The object's `spec`; None where there are no metrics that it could read."""
 
-    def refusal(self, scaling: Autoscaling) -> tuple[str, str] | None:
-        """Why the operator does not make what is asked for: a CamelCase reason, and what to write instead."""
+    def refusal(self, scaling: Autoscaling) -> tuple[SpecReason, str] | None:
+        """Why the operator does not make what is asked for: the reason, and what to write instead."""
         return None
 
     def goes_idle(self, scaling: Autoscaling) -> bool:

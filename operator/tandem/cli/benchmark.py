@@ -20,19 +20,19 @@ HELP = (
     "A service by name is reached through kubectl port-forward, which costs both sides the same; --url from within"
     " the cluster is nearer.\n\n"
     "With --record the result is written into the ConfigMap NAME-benchmark, which goes with the service: its status"
-    " then shows the speed-up for as long as this revision serves."
+    " then has the speed-up for as long as this revision serves."
 )
 EXIT_CODES = "Exit codes: 0 done; 1 a service cannot be used, or refused a request; 2 wrong options; 130 interrupted."
 
 Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs the target alone, to compare with.")]
 AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
-Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at once; may be repeated. 1, 4 and 16.")]
+Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at a time; may be repeated. 1, 4 and 16.")]
 Seconds = Annotated[float, typer.Option(min=1, help="Length of a window.")]
 WarmUp = Annotated[float, typer.Option(min=0, help="Seconds of load before each window.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Pairs of windows at each load.")]
 Record = Annotated[
     bool,
-    typer.Option("--record", help="Write the result next to the service (ConfigMap NAME-benchmark), for its status."),
+    typer.Option("--record", help="Write the result into the ConfigMap NAME-benchmark, for the service's status."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
 
@@ -60,7 +60,7 @@ def bench(
     if against and against_url:
         raise typer.BadParameter("give --against NAME or --against-url HOST:PORT, not both")
     if record and not name:
-        raise typer.BadParameter("--record needs the service's name: its status is to show the result")
+        raise typer.BadParameter("--record needs the service's name: the result goes into its status")
     if prompts is None:
         raise typer.BadParameter("give --prompts FILE with text like your users': acceptance depends on it")
     from tandem.client.bench.app import Plan, bench  # loads gRPC and numpy: for this command alone

@@ -93,6 +93,14 @@ def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts
         path.write_text(text, encoding="utf-8")
 
 
+@app.command()
+def conditions() -> None:
+    """Print every condition and reason, with what it means and what to do (docs/conditions.md)."""
+    from tandem.api.conditions.reference import conditions_reference
+
+    typer.echo(conditions_reference(), nl=False)
+
+
 ResourceFile = Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")]
 
 
@@ -165,9 +173,7 @@ def cache_prune(
     image: Annotated[
         str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. This version's by default.")
     ] = None,
-    young: Annotated[
-        int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")
-    ] = 3600,
+    young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within so many seconds.")] = 3600,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove models and engines that no service of the namespace refers to."""

@@ -80,7 +80,7 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
     if live is not None:
         owner = meta["ownerReferences"][0]["uid"]
         if owner_uid(live) != owner and not _let_go(live, manifest):
-            raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "nobody that Tandem knows")
+            raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "no SpeculativeInferenceService")
         if action.live is None and matches(manifest, live):
             return  # made a moment ago, or of a kind that may be read by name alone
         manifest = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
@@ -88,7 +88,7 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
     try:
         await api.apply(kind, manifest)
     except Refused as error:
-        if kind in OPTIONAL and error.status == 404 and any(said in str(error) for said in UNKNOWN_KIND):
+        if kind in OPTIONAL and error.status == 404 and any(text in str(error) for text in UNKNOWN_KIND):
             raise KindMissing(kind.kind, INSTALL[kind.kind]) from error
         raise
     log.info("applied %s %s/%s", kind.kind, meta["namespace"], meta["name"])

@@ -14,9 +14,9 @@ from tandem.metrics.report import QUEUE_LENGTH, ServiceReport
 
 LABELS = ("namespace", KIND.lower())
 FAMILIES = {
-    "tandem_speculation_speedup": "Tokens a second over those of the target alone, at the same load, by source",
-    "tandem_asked_draft_length": "Draft tokens a step that the load asks for by the specification",
-    "tandem_service_pods": "Ready pods, by whether they report figures",
+    "tandem_speculation_speedup": "Tokens a second relative to the target alone, at the same load, by source",
+    "tandem_asked_draft_length": "Draft tokens a step by the specification at the present load",
+    "tandem_service_pods": "Ready pods, by whether they report metrics",
     "tandem_objective_seconds": "What autoscaling is to keep",
     "tandem_objective_requests": "What autoscaling is to keep: requests that wait for each replica",
 }

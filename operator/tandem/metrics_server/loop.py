@@ -22,7 +22,7 @@ from tandem.settings import MetricsServerSettings
 
 log = logging.getLogger(__name__)
 
-STUCK = "sequences run and get no tokens: its engine hangs, or what counts them does"
+STUCK = "sequences run and get no tokens: its engine, or the process that reports it, hangs"
 
 
 class Discovery(Protocol):

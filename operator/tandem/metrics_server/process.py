@@ -86,7 +86,7 @@ class MetricsServer:
                 await asyncio.sleep(LOOK_SECONDS)
             except (Transient, Refused, CertificateError) as error:
                 if str(error) != self._problem:
-                    log.warning("certificate and registration are looked at again soon: %s", error)
+                    log.warning("checking certificate and registration again soon: %s", error)
                 self._problem = str(error)
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -108,8 +108,8 @@ class MetricsServer:
         if self._inventory.problem:
             return self._inventory.problem
         if not self._board.fresh:
-            return "no round was done lately"
-        # One reading of counters gives no rate: a client would read that no pod reports figures.
+            return "the last round is too long ago"
+        # One reading of counters has no rates: clients would read that no pod reports metrics.
         return "" if self._board.rounds >= READINGS else "pods were read once: figures need two readings"
 
     def broken(self) -> str:

@@ -13,7 +13,7 @@ from tandem.metrics_server.custom_metrics import METRICS
 LABELS = ("namespace", KIND.lower())
 """As the Prometheus adapter maps them to our resource."""
 HELP = {
-    REPLICAS_NEEDED: "Replicas that the load asks for, not rounded; absent: nothing is known",
+    REPLICAS_NEEDED: "Replicas that the load needs, not rounded; absent: not known",
     "tandem_acceptance_rate": "Accepted share of the draft's tokens",
     "tandem_mean_accepted_length": "Tokens that a step of the target gave on average",
     "tandem_tokens_per_second": "Tokens generated a second",

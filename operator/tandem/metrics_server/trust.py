@@ -91,7 +91,9 @@ class TrustKeeper:
         try:
             found = RequestHeader.parse(await self._api.get(CONFIGMAP, *AUTHENTICATION))
         except Refused as error:
-            log.warning("no client may act for others, so autoscalers get no figures: %s", error)
+            log.warning(
+                "no client is trusted as the API server's proxy, so autoscalers cannot read metrics: %s", error
+            )
             return RequestHeader()
         return found
 
@@ -126,7 +128,7 @@ class TrustKeeper:
         metadata = {"name": OWN_API_SERVICE, "resourceVersion": live["metadata"]["resourceVersion"]}
         kind = {"apiVersion": API_SERVICE.api_version, "kind": API_SERVICE.kind}
         await self._api.apply(API_SERVICE, {**kind, "metadata": metadata, "spec": {"caBundle": bundle}})
-        log.info("APIService %s knows the certificate's authority", OWN_API_SERVICE)
+        log.info("APIService %s has the certificate's authority", OWN_API_SERVICE)
 
 
 def _readable(held: Object | None) -> Certificate | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tandem import names
-from tandem.api.types import ConditionStatus
+from tandem.api.conditions import ConditionStatus
 from tandem.api.wire import Object
 from tandem.errors import Forbidden
 from tandem.render import RENDERERS, Record, Revision, render

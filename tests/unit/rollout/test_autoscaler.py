@@ -8,6 +8,7 @@ from support.services import QUICKSTART, parse
 from support.world import GOOD, World, applied, observed_of
 from tandem import children
 from tandem.accept import Refusal
+from tandem.api.conditions import SpecReason
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
 from tandem.rollout.decide import Decision, decide
@@ -66,7 +67,7 @@ def test_it_comes_with_the_servers_and_stays_while_a_spec_is_refused(settings: S
 @pytest.mark.parametrize("there", [[], [live(EMBEDDED)], [live(KEDA)]], ids=["none", "this one", "another"])
 def test_of_a_spec_that_is_refused_no_autoscaler_is_made_changed_or_removed(there: list[Object]) -> None:
     wanted = children.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
-    refusal = Refusal("CacheNotShareable", "write maxReplicas: 1")
+    refusal = Refusal(SpecReason.CACHE_NOT_SHAREABLE, "write maxReplicas: 1")
     decision = Decision(refusal=refusal, desired=Desired(autoscaler=wanted))
     assert autoscaling(decision, observed_of(*there)) == []
 

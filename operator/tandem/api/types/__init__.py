@@ -48,7 +48,6 @@ from tandem.api.types.speculation import (
 from tandem.api.types.status import (
     AutoscalingStatus,
     Condition,
-    ConditionStatus,
     ServiceStatus,
     SpeculationAdvice,
     SpeculationStatus,
@@ -63,7 +62,6 @@ __all__ = [
     "AutoscalingStatus",
     "Cache",
     "Condition",
-    "ConditionStatus",
     "Custom",
     "DecodingType",
     "Draft",

@@ -93,8 +93,8 @@ class Autoscaling(Model):
             # KEDA refuses cpu and memory alone, but not beside Tandem's trigger, which sees no demand at zero either.
             " || (self.source == 'KEDA' && has(self.keda) && has(self.keda.triggers)"
             " && self.keda.triggers.exists(t, has(t.type) && !(t.type in ['cpu', 'memory'])))",
-            "autoscaling.minReplicas 0 and keda.idleReplicaCount 0 need somebody who sees demand while there is no"
-            " pod: write source: KEDA and keda.triggers of another type than cpu and memory, or minReplicas: 1"
+            "autoscaling.minReplicas 0 and keda.idleReplicaCount 0 need a source that sees demand while there is"
+            " no pod: write source: KEDA and keda.triggers of another type than cpu and memory, or minReplicas: 1"
             " without idleReplicaCount",
         ),
         Rule(

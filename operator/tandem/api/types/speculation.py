@@ -185,7 +185,7 @@ class Speculation(Model):
         ),
         Rule(
             "!(has(self.maxConcurrency) && has(self.draftLenSchedule))",
-            "write maxConcurrency or draftLenSchedule, not both: a schedule says where speculation ends",
+            "write maxConcurrency or draftLenSchedule, not both: the schedule's last step is where speculation ends",
         ),
         Rule(
             "!has(self.draftLenSchedule) || self.draftLenSchedule.all(s, s.draftLen <= self.maxDraftLen)",

@@ -123,9 +123,9 @@ def _median(values: Sequence[float]) -> float | None:
 def problem(levels: Sequence[Level]) -> str:
     """Why the levels say nothing of speculation; empty where they do."""
     if any(level.alone.acceptance_rate is not None for level in levels):
-        return "what should run the target alone speculates too: give --against a service of decodingType None"
+        return "the service of --against speculates too: give one of decodingType None"
     if all(level.outcome is None for level in levels):
-        return "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?"
+        return "no tokens came without speculation, so there is no comparison: make the windows longer (--seconds)"
     return ""
 
 
@@ -138,7 +138,7 @@ def refused(levels: Sequence[Level]) -> str:
     counts = ", ".join(f"{len(texts)} at {streams} streams" for streams, texts in found.items() if texts)
     return (
         f"requests that the server refused are left out ({counts}; the last: {messages[-1]}): measure with fewer"
-        " --streams, or when no other client uses it"
+        " --streams, or when there is no other traffic"
     )
 
 

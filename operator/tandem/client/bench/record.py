@@ -88,4 +88,4 @@ async def _refuse_others(name: str, namespace: str, uid: str) -> None:
     )
     owners = kubectl.parsed(text)["metadata"].get("ownerReferences", []) if text.strip() else [{"uid": uid}]
     if not any(owner["uid"] == uid for owner in owners):
-        raise ClusterError(f"not recorded: ConfigMap {namespace}/{name} belongs to somebody else: remove it")
+        raise ClusterError(f"not recorded: ConfigMap {namespace}/{name} belongs to another owner: remove it")

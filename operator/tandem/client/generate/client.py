@@ -56,8 +56,8 @@ class Server:
             raise self._unreachable(error.message()) from error
         models = ", ".join(sorted(model.name for model in index.models)) or "none"
         raise ServerError(
-            f"{self._url} serves neither {' nor '.join(api.shows for api in APIS)} (its models: {models}):"
-            " give a SpeculativeInferenceService"
+            f"{self._url} has none of the models {', '.join(api.shows for api in APIS)} (its models: {models}):"
+            " give the address of a SpeculativeInferenceService"
         )
 
     async def _use(self, api: Api, drafts_by_request: bool) -> None:
@@ -74,7 +74,7 @@ class Server:
             return "mode LLMAPI, whose engine decides itself how many tokens to draft"
         found = await self._client.get_model_config(api.model, client_timeout=CONNECT_TIMEOUT_SECONDS)
         if found.config.parameters["max_draft_len"].string_value == "0":
-            return "no draft model: its engine speculates by itself, or nothing does"
+            return "no draft model: its engine speculates by itself (Medusa, Lookahead), or it does not speculate"
         return ""
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:

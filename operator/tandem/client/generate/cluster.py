@@ -14,6 +14,7 @@ from typing import Any
 
 from tandem import names
 from tandem.api import GROUP, PLURAL, ports
+from tandem.api.conditions import ConditionType
 from tandem.client import kubectl
 from tandem.client.kubectl import ClusterError
 
@@ -33,12 +34,12 @@ class Found:
 
 
 def read_service(resource: dict[str, Any]) -> Found:
-    """What a SpeculativeInferenceService object says of itself. Pure."""
+    """Whether a SpeculativeInferenceService object is Ready. Pure."""
     meta, status = resource["metadata"], resource.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    ready = conditions.get("Ready")
+    ready = conditions.get(ConditionType.READY)
     if ready is None or status.get("observedGeneration", 0) < meta.get("generation", 0):
-        problem = "the operator has not acted on it yet: is it running?"
+        problem = "the operator has not acted on it yet: check that it runs"
     elif ready["status"] != "True":
         problem = f"{ready['reason']}: {ready['message']}"
     else:
@@ -101,7 +102,7 @@ async def _forwarded(process: Process) -> str:
         if match := _FORWARDING.search(line):
             return match.group(1)
         last = line or last
-    raise ClusterError(f"kubectl cannot forward a port to the service: {last or 'it ended without a message'}")
+    raise ClusterError(f"kubectl cannot forward a port to the service: {last or 'it ended without an error message'}")
 
 
 async def _drain(process: Process) -> None:

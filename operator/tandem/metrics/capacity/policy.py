@@ -24,6 +24,7 @@ from tandem.metrics.capacity.demand import Demand
 from tandem.metrics.capacity.model import Curve
 from tandem.metrics.report import Decision, Signal
 from tandem.metrics.telemetry.figures import Figures, Replicas
+from tandem.plural import counted
 
 # A guard asks for so many times the Ready replicas at most: what it sees says that there are too few, not how many.
 MOST_AT_ONCE = 2.0
@@ -156,7 +157,10 @@ def _at_zero(bounds: Bounds) -> Decision:
 
 
 def _hold(replicas: Replicas) -> Decision:
-    return Decision(signal="Hold", message=f"of {replicas.ready} Ready replicas none reports figures: replicas stay")
+    return Decision(
+        signal="Hold",
+        message=f"{counted(replicas.ready, 'Ready replica')}, none of which reports metrics: replicas stay",
+    )
 
 
 def _steady(load: float, replicas: Replicas, tolerance: float) -> float:
@@ -180,8 +184,8 @@ def demand_of(bounds: Bounds, demand: Demand, curve: Curve | None, ahead: float 
     itl, k = float(curve.itl[places - 1]), int(curve.k[places - 1])
     soon = f"; as demand and acceptance change, {ahead:.1f} replicas will be needed" if ahead > load else ""
     message = (
-        f"{demand.tokens:.0f} tokens/s are asked for; a replica makes {each:.0f} with {used:.0%} of {places}"
-        f" sequences at once (full: draft length {k}, {itl * 1e3:.0f} ms between tokens){soon}"
+        f"{demand.tokens:.0f} tokens/s are requested; a replica generates {each:.0f} with {used:.0%} of {places}"
+        f" sequences at a time (full: draft length {k}, {itl * 1e3:.0f} ms between tokens){soon}"
     )
     return Ask("Demand", max(load, ahead), demand.tokens, each, message)
 
@@ -202,7 +206,7 @@ def utilization(curve: Curve, places: int, tokens: float) -> float:
 def _by_places(bounds: Bounds, demand: Demand) -> Ask:
     """Before anything is known of speed: sequences over places."""
     sequences, places = demand.running + demand.waiting, USED * bounds.places
-    message = f"{sequences:.0f} sequences at once for {places:.0f} a replica; its speed is not known yet"
+    message = f"{sequences:.0f} sequences at a time, {places:.0f} a replica; its speed is not known yet"
     return Ask("Demand", sequences / places, sequences, places, message)
 
 

@@ -11,6 +11,7 @@ from tandem.metrics.capacity.lengths import Lengths
 from tandem.metrics.capacity.model import Model, Steps, steps_of
 from tandem.metrics.report import Worth
 from tandem.metrics.telemetry.figures import Figures, Histogram
+from tandem.plural import counted
 
 # Rounds in a window, and probes, below which there is no result.
 LEAST_ROUNDS = 200
@@ -33,17 +34,17 @@ def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
         return Worth(message="the service serves the target alone")
     steps = mean_steps([each for pod in figures.pods if (each := steps_of(pod, lengths))])
     if steps is None:
-        return Worth(message="too little traffic to compare")
+        return Worth(message="too little traffic to judge")
     if steps.k < OFF:
         return Worth(message=f"the target runs alone at this load ({steps.rows:.0f} sequences a replica)")
     rounds = int(figures.sum("rounds") or 0)
     if rounds < LEAST_ROUNDS:
-        return Worth(samples=rounds, message=f"{rounds} rounds are too few to compare")
+        return Worth(samples=rounds, message=f"{counted(rounds, 'round')}, too few to judge")
     doubt = model.step_time.ratio_doubt(steps.rows, steps.k, 0)
     if doubt > MOST_DOUBT:
         return Worth(
             samples=rounds,
-            message="what a step without a draft takes was not seen yet: let some requests run without one",
+            message="a step without a draft is not measured yet: let some requests run without one",
         )
     with_draft, alone = (model.step_time.predict(steps.rows, k).seconds for k in (steps.k, 0))
     where = (
