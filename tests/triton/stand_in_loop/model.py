@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import packing
-from tandem_serving.chunks import Chunk, Summary
+from tandem_serving.adapter import packing
+from tandem_serving.bls.chunks import Chunk, Summary
 
 FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
 

@@ -13,7 +13,7 @@ from tandem.process.reconcile import _claim_changes
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Observed
 from tandem.settings import Settings
-from tandem_serving.cached import Gone
+from tandem_serving.prepare.cached import Gone
 
 from .test_pipeline import COMMIT, HUB, NOW, fetch_jobs, fetched
 from .test_plan import GOOD, World, bring_up, findings, job_pod

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from support.serving.model_folders import ModelFolder, byte_level
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import Limits
-from tandem_serving.tokenizer import Tokenizer
-from unit.serving.conftest import ModelFolder, byte_level
+from tandem_serving.requests.tokenizer import Tokenizer
 
 LIMITS = [
     ({"max_position_embeddings": 2048, "vocab_size": 300}, Limits(2048, 300), "Hugging Face"),

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tandem_serving import dead_models, stuck, threads
-from tandem_serving.delivery import Delivery
+from tandem_serving import threads
+from tandem_serving.boot import dead_models
 from tandem_serving.errors import Survived
+from tandem_serving.requests.delivery import Delivery
 
 IMAGES = Path(__file__).resolve().parents[3] / "images/serving"
 
@@ -19,7 +20,7 @@ IMAGES = Path(__file__).resolve().parents[3] / "images/serving"
 def ended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set where the process would end."""
     event = threading.Event()
-    monkeypatch.setattr(stuck, "end_process", event.set)
+    monkeypatch.setattr(threads, "end_process", event.set)
     return event
 
 

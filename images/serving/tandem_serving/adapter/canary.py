@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import inner_calls
+from tandem_serving.adapter import inner_calls
 from tandem_serving.adapter.engine import EngineModel, bind
-from tandem_serving.engine_watch import AskAgainError
+from tandem_serving.bls.request import Parser
+from tandem_serving.engine.health import CANARY_PROMPT
+from tandem_serving.engine.watch import AskAgainError
 from tandem_serving.errors import EngineError
-from tandem_serving.probe import PROMPT
-from tandem_serving.request import Parser
 
 
 class Canary:
@@ -18,7 +18,9 @@ class Canary:
 
     def __init__(self, engine: EngineModel, parser: Parser) -> None:
         self._engine = engine
-        request = parser.parse({"text_input": np.array([[PROMPT.encode()]], np.object_), "max_tokens": _one(1)})
+        request = parser.parse(
+            {"text_input": np.array([[CANARY_PROMPT.encode()]], np.object_), "max_tokens": _one(1)}
+        )
         (prompt,) = request.prompts
         arrays = {
             **bind(prompt, request)["target"].tensors,

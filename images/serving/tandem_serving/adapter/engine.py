@@ -26,15 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import inner_calls
-from tandem_serving.adapter.errors import plain_error
-from tandem_serving.calls import FloatArray, Output, Role, Served
+from tandem_serving.adapter import inner_calls
+from tandem_serving.adapter.response_iterators import responses
+from tandem_serving.adapter.triton_errors import plain_error
+from tandem_serving.bls.calls import FloatArray, Output, Role, Served
+from tandem_serving.bls.request import Prompt, Request
+from tandem_serving.bls.schedule import Turn
+from tandem_serving.bls.sequence import Binding, Generation
 from tandem_serving.errors import EngineError, Survived
-from tandem_serving.generation import Binding, Generation
-from tandem_serving.inputs import Array
-from tandem_serving.iterators import responses
-from tandem_serving.request import Prompt, Request
-from tandem_serving.schedule import Turn
+from tandem_serving.requests.tensors import Array
 
 _TOKENS = ("output_ids", "sequence_length")
 _GROUP = ("round_group", "round_members")

@@ -17,10 +17,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving import threads
+from tandem_serving.adapter.merge import merge
 from tandem_serving.adapter.unary import STOP, Unary
 from tandem_serving.errors import FAILED, EngineError
-from tandem_serving.forward import merge
-from tandem_serving.inputs import Array
+from tandem_serving.requests.tensors import Array
 
 BLS = "speculative_bls"
 STOPPING = 4

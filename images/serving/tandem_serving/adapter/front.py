@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import inner_calls, packing
+from tandem_serving.adapter import inner_calls, packing
+from tandem_serving.adapter.bls_response import BlsResponder
 from tandem_serving.adapter.responder import TICKET
-from tandem_serving.adapter.response import BlsResponder
-from tandem_serving.chunks import Chunk
+from tandem_serving.bls.chunks import Chunk
 from tandem_serving.errors import Survived
 
 # The front ends some requests a second after their clients have left, when it is asked: so it is for a while.

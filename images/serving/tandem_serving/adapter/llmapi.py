@@ -8,12 +8,12 @@ from typing import Any
 
 from tandem_serving import checkpoint
 from tandem_serving.adapter.responder import TritonResponder
-from tandem_serving.inputs import Array
 from tandem_serving.llmapi import arguments, outputs, settings
 from tandem_serving.llmapi.chunks import Chunk
 from tandem_serving.llmapi.engine import Engine
 from tandem_serving.llmapi.request import Features, Parser
 from tandem_serving.llmapi.session import Options, Session
+from tandem_serving.requests.tensors import Array
 
 
 class LlmApiResponder(TritonResponder[Chunk]):

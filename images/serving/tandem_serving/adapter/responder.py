@@ -10,12 +10,12 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import forward
-from tandem_serving.adapter.errors import triton_error
+from tandem_serving.adapter import merge
+from tandem_serving.adapter.triton_errors import triton_error
+from tandem_serving.adapter.watchdog import Watchdog
 from tandem_serving.errors import ServingError, faults_as_errors
-from tandem_serving.inputs import Array
-from tandem_serving.jobs import Carrier, P, Piece, Responder
-from tandem_serving.stuck import Watchdog
+from tandem_serving.requests.active import Carrier, P, Piece, Responder
+from tandem_serving.requests.tensors import Array
 
 ONE_RESPONSE = "one_response"
 TICKET = "ticket"
@@ -106,7 +106,7 @@ class TritonResponder(ABC, Generic[P]):
     def _collect(self, row: dict[str, Array], last: bool) -> None:
         self._rows.append(row)
         if last:
-            merged = forward.merge(self._rows)
+            merged = merge.merge(self._rows)
             tensors = [pb_utils.Tensor(name, value) for name, value in merged.items()]
             self._send(pb_utils.InferenceResponse(tensors), last)
 

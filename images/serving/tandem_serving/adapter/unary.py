@@ -22,11 +22,14 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import adapter, inner_calls, threads
 from tandem_serving import metrics as m
-from tandem_serving.adapter.errors import plain_error, raise_in_band, triton_error
-from tandem_serving.adapter.metrics import TritonSink
+from tandem_serving import threads
+from tandem_serving.adapter import entry, inner_calls
+from tandem_serving.adapter.metrics_sink import TritonSink
+from tandem_serving.adapter.queue import Line
 from tandem_serving.adapter.responder import ONE_RESPONSE
+from tandem_serving.adapter.response_iterators import responses
+from tandem_serving.adapter.triton_errors import plain_error, raise_in_band, triton_error
 from tandem_serving.errors import (
     FAILED,
     CancelledError,
@@ -37,10 +40,8 @@ from tandem_serving.errors import (
     ServingError,
     Survived,
 )
-from tandem_serving.inputs import Array
-from tandem_serving.iterators import responses
-from tandem_serving.line import Line
-from tandem_serving.settings import queue_timeout
+from tandem_serving.parameters import queue_timeout
+from tandem_serving.requests.tensors import Array
 
 log = logging.getLogger("tandem.unary")
 
@@ -61,7 +62,7 @@ class Unary:
     def initialize(self, args: dict[str, str]) -> None:
         """Read the name of the decoupled model and the number of requests at once."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        parameters = adapter.parameters(args)
+        parameters = entry.parameters(args)
         running = int(parameters.get("max_running_sequences") or "64")
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
         self._queue_timeout = queue_timeout(parameters)

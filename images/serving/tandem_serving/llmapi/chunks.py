@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tandem_serving.errors import CancelledError
 from tandem_serving.llmapi.request import Prompt, Request
-from tandem_serving.text import Detokenizer, StopText, StopTokens, TextStream
+from tandem_serving.requests.text import Detokenizer, StopText, StopTokens, TextStream
 
 STOP, CANCELLED = "stop", "cancelled"
 

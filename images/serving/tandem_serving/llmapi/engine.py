@@ -18,7 +18,7 @@ from tandem_serving.errors import EngineError, RequestError
 from tandem_serving.llmapi import dialect, statistics
 from tandem_serving.llmapi.chunks import Progress
 from tandem_serving.llmapi.request import Codec, Lora, Prompt, Request
-from tandem_serving.tokenizer import panics_as_errors
+from tandem_serving.requests.tokenizer import panics_as_errors
 
 log = logging.getLogger("tandem.llmapi")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem_serving.inputs import Array
 from tandem_serving.llmapi.chunks import Chunk, Summary
+from tandem_serving.requests.tensors import Array
 
 # Performance figures of a request: upstream's names and types.
 PERF: dict[str, type[np.generic]] = {

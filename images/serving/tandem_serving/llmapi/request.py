@@ -16,9 +16,9 @@ import numpy as np
 
 from tandem_serving.checkpoint import Limits
 from tandem_serving.errors import RequestError
-from tandem_serving.inputs import Array, Inputs, tokens_of_text
-from tandem_serving.request import SAMPLING
-from tandem_serving.text import whole_characters
+from tandem_serving.requests.sampling import SAMPLING
+from tandem_serving.requests.tensors import Array, Inputs, tokens_of_text
+from tandem_serving.requests.text import whole_characters
 
 TEXT, IDS = "text_input", "input_ids"
 PREFIX = "sampling_param_"

@@ -20,9 +20,8 @@ from typing import Protocol
 import numpy as np
 
 from tandem_serving import metrics as m
-from tandem_serving.delivery import Delivery
-from tandem_serving.engine_health import IDLE, PROMPT, EngineHealth
-from tandem_serving.engine_watch import AskAgainError, EngineWatch, Means
+from tandem_serving.engine.health import CANARY_PROMPT, IDLE, PROMPT_TOKENS, EngineHealth
+from tandem_serving.engine.watch import AskAgainError, EngineWatch, Means
 from tandem_serving.errors import (
     FAILED,
     CancelledError,
@@ -32,15 +31,15 @@ from tandem_serving.errors import (
     Survived,
     faults_as_errors,
 )
-from tandem_serving.inputs import Array
-from tandem_serving.jobs import Job, Jobs, Responder
 from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
 from tandem_serving.llmapi.engine import STOPPED
 from tandem_serving.llmapi.meter import Meter
 from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
 from tandem_serving.llmapi.statistics import State
-from tandem_serving.probe import PROMPT as CANARY
-from tandem_serving.stuck import end_process
+from tandem_serving.requests.active import Job, Jobs, Responder
+from tandem_serving.requests.delivery import Delivery
+from tandem_serving.requests.tensors import Array
+from tandem_serving.threads import end_process
 from tandem_serving.threads import start as start_thread
 
 log = logging.getLogger("tandem.llmapi")
@@ -122,7 +121,10 @@ class Session:
 
     def guard(self, end: Callable[[], None] = end_process) -> None:
         """Judge the engine from now on; `end` the process where it has failed."""
-        tensors = {"text_input": np.array([CANARY.encode()], np.object_), "sampling_param_max_tokens": np.array([1])}
+        tensors = {
+            "text_input": np.array([CANARY_PROMPT.encode()], np.object_),
+            "sampling_param_max_tokens": np.array([1]),
+        }
         request = self._parser.parse(tensors)
         self._health.begin(Means(lambda: self._ask(request), self.fail, end=end))
 
@@ -330,7 +332,7 @@ class Session:
 def _work(prompt: Prompt) -> float:
     """In steps of the engine, until its first response."""
     steps = 1 if prompt.best_of == 1 else prompt.sampling["max_tokens"]
-    return float(steps) + len(prompt.ids) / PROMPT
+    return float(steps) + len(prompt.ids) / PROMPT_TOKENS
 
 
 def _kind(prompt: Prompt) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem_serving.llmapi.dialect import TENSORRT_LLM
-from tandem_serving.settings import canary_seconds, number, text
+from tandem_serving.parameters import canary_seconds, number, text
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ import logging
 from functools import partial
 from typing import Any
 
-from tandem_serving import adapter, threads
+from tandem_serving import threads
+from tandem_serving.adapter import entry
 from tandem_serving.adapter.llmapi import LlmApiResponder, open_session
-from tandem_serving.adapter.metrics import TritonSink
+from tandem_serving.adapter.metrics_sink import TritonSink
 from tandem_serving.adapter.responder import dispatch
 
 ENGINE_CLOSE_SECONDS = 60.0
@@ -19,7 +20,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Start the engine that config.pbtxt's parameters describe."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        self._session = open_session(adapter.parameters(args))
+        self._session = open_session(entry.parameters(args))
         self._watch = threads.start("watch", partial(self._session.watch, TritonSink()))
 
     def execute(self, requests: list[Any]) -> None:

@@ -1,0 +1,55 @@
+"""What the chunks of a sequence say beside its text; the text itself: test_text.py, test_service.py."""
+
+import numpy as np
+import pytest
+
+from tandem_serving.bls.calls import Step
+from tandem_serving.bls.chunks import Writer
+from tandem_serving.bls.loop import FINISH_LENGTH
+from tandem_serving.bls.request import Prompt
+from tandem_serving.requests.text import Detokenizer, StopText, TextStream
+from tandem_serving.requests.tokenizer import Tokenizer
+
+
+def writer(tokenizer: Tokenizer, stream: bool) -> Writer:
+    ids = np.array([5, 6], np.int32)
+    prompt = Prompt(
+        index=0,
+        text="",
+        ids=ids,
+        max_tokens=9,
+        num_draft_tokens=4,
+        min_tokens=0,
+        seed=None,
+        end_ids=frozenset(),
+        stop_words=(),
+        echo=False,
+        tensors={},
+    )
+    return Writer(prompt, TextStream(Detokenizer(tokenizer.decode, ids.tolist()), StopText(())), stream)
+
+
+FIRST = {"arrival_time_ns": 1, "first_token_time_ns": 2, "last_token_time_ns": 3, "kv_cache_reused_blocks": 0}
+SECOND = {"arrival_time_ns": 4, "first_token_time_ns": 5, "last_token_time_ns": 6, "kv_cache_reused_blocks": 2}
+THIRD = {"arrival_time_ns": 7, "first_token_time_ns": 8, "last_token_time_ns": 9, "kv_cache_reused_blocks": 3}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_performance_metrics_are_of_the_whole_sequence(tokenizer: Tokenizer, stream: bool) -> None:
+    made = writer(tokenizer, stream)
+    chunks = [
+        *made.write(Step([40, 41], figures=FIRST)),
+        *made.write(Step([42], figures=SECOND)),
+        *made.write(Step([43], figures=THIRD, finish=FINISH_LENGTH)),
+    ]
+    assert [chunk.figures for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].figures == {
+        "arrival_time_ns": 1,
+        "first_token_time_ns": 2,
+        "last_token_time_ns": 9,
+        "kv_cache_reused_blocks": 3,
+    }
+
+
+def test_without_them_there_are_none(tokenizer: Tokenizer) -> None:
+    assert writer(tokenizer, True).write(Step([40], finish=FINISH_LENGTH))[-1].figures is None
