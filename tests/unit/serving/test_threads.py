@@ -113,7 +113,7 @@ def test_dead_models_are_looked_for_after_a_fault(
 
 STOP = """
 import os, signal, sys, threading
-from tandem_serving import launch
+from tandem_serving.boot import launch
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
 sys.exit(launch.run(["sleep", "60"], os.environ, lambda: 1 // 0))
 """

@@ -206,7 +206,7 @@ def test_a_server_whose_model_died_is_ended(revision: Path, tmp_path: Path) -> N
 
 RUN = """
 import os, sys, time
-from tandem_serving.launch import run
+from tandem_serving.boot.launch import run
 sys.exit(run([sys.executable, "-c", sys.argv[1]], os.environ, finish=lambda: time.sleep(60)))
 """
 
