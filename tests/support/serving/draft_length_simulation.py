@@ -17,7 +17,7 @@ from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN
 from tandem_serving.bls.draft_length import draft_ahead
 from tandem_serving.bls.draft_length.acceptance import Acceptance
 from tandem_serving.bls.draft_length.call_costs import WAY_ROWS, Costs
-from tandem_serving.bls.draft_length.goodput import Choice, Devices, DraftLength
+from tandem_serving.bls.draft_length.goodput import Devices, DraftLengthChoice, GoodputDraftLength
 from tandem_serving.bls.draft_length.trials import ALONE_CALLS, TRIAL_ROWS
 from tandem_serving.bls.in_flight import LONG_ENOUGH
 
@@ -149,7 +149,7 @@ class Server:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.costs = Costs()
-        self.policy = DraftLength(self.minimum, MAXIMUM, self.costs, self.engines.devices)
+        self.policy = GoodputDraftLength(self.minimum, MAXIMUM, self.costs, self.engines.devices)
         self.users = [User(a, Acceptance(MAXIMUM, self.policy.server), self._life()) for a in self.acceptances]
 
     def run(self, rounds: int) -> float:
@@ -207,7 +207,7 @@ class Server:
         self.late = self.engines.regroup * (before != slots) or self.engines.retime * (length != k)
         return lost
 
-    def _alone(self, choice: Choice) -> float:
+    def _alone(self, choice: DraftLengthChoice) -> float:
         """A call of the target for each user, after a round some short ones; `choice.turns` of them draft first, if
         it says so: a few."""
         rows = len(self.users)

@@ -29,10 +29,10 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter import inner_calls
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error
-from tandem_serving.bls.calls import FloatArray, Output, Role, Served
-from tandem_serving.bls.request import Prompt, Request
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.sequence import Binding, Generation
+from tandem_serving.bls.calls import FloatArray, Output, Role, ServerRound
+from tandem_serving.bls.request import BlsPrompt, BlsRequest
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.errors import EngineError, Survived
 from tandem_serving.requests.tensors import Array
 
@@ -46,7 +46,7 @@ FIGURES = (
 )
 
 
-def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
+def engine_inputs(prompt: BlsPrompt, request: BlsRequest) -> dict[Role, EngineInputs]:
     """A prompt's tensors for both engines, and what `request` wants from the target beside tokens."""
     asked = {_LOG_PROBS: request.log_probs, _LOGITS: request.generation_logits}
     flags = {_LOG_PROBS: "return_log_probs", _LOGITS: "return_generation_logits"}
@@ -63,8 +63,8 @@ def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
         draft = {name: value for name, value in always.items() if name != "end_id"} | {flags[_LOGITS]: true}
     seeded = prompt.seed is not None
     return {
-        "target": Binding({**always, **more}, outputs, seeded),
-        "draft": Binding(draft, (_LOGITS,) if request.use_draft_logits else (), seeded),
+        "target": EngineInputs({**always, **more}, outputs, seeded),
+        "draft": EngineInputs(draft, (_LOGITS,) if request.use_draft_logits else (), seeded),
     }
 
 
@@ -93,11 +93,11 @@ class EngineModel:
     spare: int | None = 0
     """Tokens that an answer may have beyond the longest that was asked for; None: the server checks it."""
 
-    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
+    def call(self, turns: Sequence[Row[BlsSequence]]) -> TritonResponses:
         """An engine call with a row for each turn; it starts when it is read."""
-        return Answers(self, f"{self._prefix}-{next(self._numbers)}", turns)
+        return TritonResponses(self, f"{self._prefix}-{next(self._numbers)}", turns)
 
-    def tensors(self, turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+    def tensors(self, turns: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
         """A call's inputs beside what comes from its requests."""
         return _tensors(turns)
 
@@ -151,7 +151,7 @@ class RoundModel(EngineModel):
     def __init__(self, name: str) -> None:
         super().__init__(name, "draft")
 
-    def tensors(self, turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+    def tensors(self, turns: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
         """With what the server needs to draft ahead."""
         most = [turn.sequence.loop.longest_draft for turn in turns]
         return {
@@ -168,10 +168,10 @@ class JoinModel(EngineModel):
     spare = None  # made-up draft tokens may come true
 
 
-class Answers:
-    """One engine call: the `Answers` of the runner."""
+class TritonResponses:
+    """One engine call: the `TritonResponses` of the runner."""
 
-    def __init__(self, model: EngineModel, request_id: str, turns: Sequence[Turn[Generation]]) -> None:
+    def __init__(self, model: EngineModel, request_id: str, turns: Sequence[Row[BlsSequence]]) -> None:
         self._model = model
         self._id = request_id
         self._rows = len(turns)
@@ -233,7 +233,7 @@ class Sent(dict[Hashable, list[Any]]):
         self[common.key] = common.tensors
 
 
-def _common(model: EngineModel, turns: Sequence[Turn[Generation]]) -> Common:
+def _common(model: EngineModel, turns: Sequence[Row[BlsSequence]]) -> Common:
     """What comes from the sequences' requests, and how many tokens each wants."""
     bindings = [turn.sequence.bindings[model.role] for turn in turns]
     lengths = tuple(turn.call.output_len for turn in turns)
@@ -246,7 +246,7 @@ def _common(model: EngineModel, turns: Sequence[Turn[Generation]]) -> Common:
     return Common(key, [pb_utils.Tensor(name, array) for name, array in arrays.items()])
 
 
-def _tensors(turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+def _tensors(turns: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
     """What an engine needs to know of the sequences."""
     calls = [turn.call for turn in turns]
     lengths = [len(call.ids) for call in calls]
@@ -302,12 +302,12 @@ def _drafted(found: Mapping[str, Array]) -> list[list[int]]:
     return [row[:count] for row, count in zip(ids, counts, strict=True)]
 
 
-def _served(found: Mapping[str, Array]) -> Served | None:
+def _served(found: Mapping[str, Array]) -> ServerRound | None:
     if "round_group" not in found:
         return None
     draft, target = (found[name].flat[0] * 1e-9 if name in found else 0.0 for name in _ROUND[2:4])
     group, members = (int(found[name].flat[0]) for name in _GROUP)
-    return Served(draft, target, group, members, found["round_draft_ids"].shape[1] if _ROUND[0] in found else 0)
+    return ServerRound(draft, target, group, members, found["round_draft_ids"].shape[1] if _ROUND[0] in found else 0)
 
 
 def _logits(row: Array, count: int) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 
-class Line(Generic[R]):
+class RequestQueue(Generic[R]):
     """Requests in the order of their arrival, which is the one in which they begin; `timeout` in seconds."""
 
     def __init__(self, timeout: float) -> None:

@@ -26,7 +26,7 @@ from tandem_serving import metrics as m
 from tandem_serving import threads
 from tandem_serving.adapter import entry, inner_calls
 from tandem_serving.adapter.metrics_sink import TritonSink
-from tandem_serving.adapter.queue import Line
+from tandem_serving.adapter.queue import RequestQueue
 from tandem_serving.adapter.responder import ONE_RESPONSE
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error, raise_in_band, triton_error
@@ -67,7 +67,7 @@ class Unary:
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
         self._queue_timeout = queue_timeout(parameters)
         self._metrics = m.Metrics((m.REFUSED, m.FAULTS))
-        self._line: Line[Any] = Line(self._queue_timeout)
+        self._line: RequestQueue[Any] = RequestQueue(self._queue_timeout)
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()

@@ -36,7 +36,7 @@ class Call(NamedTuple):
     first: bool = False
 
 
-class Served(NamedTuple):
+class ServerRound(NamedTuple):
     """What the server tells of a round that it made by itself, see images/serving/collector/rounds.cpp.
 
     Seconds of its draft (0: not known) and of its verification, of `draft_length` tokens; the calls of one `group`,
@@ -63,10 +63,10 @@ class Output(NamedTuple):
     logits: FloatArray | None = None
     figures: Mapping[str, int] | None = None
     drafted: list[int] | None = None
-    served: Served | None = None
+    served: ServerRound | None = None
 
 
-class Step(NamedTuple):
+class NewTokens(NamedTuple):
     """What one call of the target added. The first `accepted` of `ids` came from the draft.
 
     `drafted` counts the proposed tokens, `finish` is "" until the last step.

@@ -6,11 +6,11 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Role, Served
-from tandem_serving.bls.draft_length.draft_ahead import Foresight
-from tandem_serving.bls.draft_length.policy import Policy
-from tandem_serving.bls.schedule import Batch, Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Role, ServerRound
+from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
+from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.schedule import Batch, Row
+from tandem_serving.bls.sequence import BlsSequence
 
 # So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.
 MOST_LOST = 16
@@ -31,7 +31,7 @@ SHORTEST, LONG_ENOUGH = 4, 8
 
 
 @dataclass(eq=False)
-class Flight:
+class InFlightBatch:
     """An engine call that began at `started`, should end at `due`, where that is known, and is given up at `late`
     (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
 
@@ -43,9 +43,9 @@ class Flight:
     began. `served`: what the server told of it.
     """
 
-    batch: Batch[Generation]
+    batch: Batch[BlsSequence]
     started: float
-    left: dict[int, Turn[Generation]]
+    left: dict[int, Row[BlsSequence]]
     running: int = 0
     off: bool = False
     together: bool = False
@@ -57,7 +57,7 @@ class Flight:
     given_up: bool = False
     stop_at: float = 0.0
     pause: float = STOP_AGAIN
-    served: Served | None = None
+    served: ServerRound | None = None
 
     @property
     def length(self) -> int:
@@ -65,25 +65,25 @@ class Flight:
         turn = self.batch.turns[0]
         return turn.call.output_len - turn.ahead if self.batch.role == "draft" else len(turn.call.draft_ids)
 
-    def awaited(self) -> list[Turn[Generation]]:
+    def awaited(self) -> list[Row[BlsSequence]]:
         """Turns without an answer that somebody waits for."""
         return [turn for turn in self.left.values() if not turn.ahead or turn.sequence.loop.awaits(turn.call)]
 
 
-class Flights:
+class InFlightBatches:
     """What calls take is told to `policy` and `foresight`. `waves`: sequences share calls, or else make their own;
     `draft_timeout`: seconds of a draft call at most."""
 
     def __init__(
-        self, policy: Policy, foresight: Foresight, waves: bool = True, draft_timeout: float = math.inf
+        self, policy: DraftLengthPolicy, foresight: DraftAhead, waves: bool = True, draft_timeout: float = math.inf
     ) -> None:
         self._policy = policy
         self._draft_timeout = draft_timeout
         self._waves = waves
         self._foresight = foresight
-        self._flights: dict[Flight, None] = {}
+        self._flights: dict[InFlightBatch, None] = {}
         self._landed: dict[Role, float] = {"draft": 0.0, "target": 0.0}
-        self._lost: dict[Flight, None] = {}
+        self._lost: dict[InFlightBatch, None] = {}
 
     @property
     def draft_returns(self) -> bool:
@@ -94,9 +94,9 @@ class Flights:
         """Whether sequences may share calls: few enough of those that were given up are still under way."""
         return sum(flight.batch.role == role and len(flight.batch.turns) > 1 for flight in self._lost) < LOST_WAVES
 
-    def begin(self, batch: Batch[Generation], started: float, running: int) -> Flight:
+    def begin(self, batch: Batch[BlsSequence], started: float, running: int) -> InFlightBatch:
         """An engine call begins while `running` sequences have places."""
-        flight = Flight(batch, started, dict(enumerate(batch.turns)), running, off=self._policy.alone)
+        flight = InFlightBatch(batch, started, dict(enumerate(batch.turns)), running, off=self._policy.alone)
         flight.together = self._policy.together
         flight.beside = any(map(_passes, self._flying()))
         flight.apart = batch.via == "join" and not self._in_rounds()
@@ -111,7 +111,7 @@ class Flights:
         flight.mixed = self._mixed(flight)
         return flight
 
-    def end(self, flight: Flight, running: int, now: float) -> None:
+    def end(self, flight: InFlightBatch, running: int, now: float) -> None:
         """It is over; `running` sequences have places."""
         flight.mixed |= self._mixed(flight)
         del self._flights[flight]
@@ -120,12 +120,12 @@ class Flights:
         else:
             self._time(flight, running, now)
 
-    def give_up(self, flight: Flight) -> None:
+    def give_up(self, flight: InFlightBatch) -> None:
         """Nobody waits for it any longer; its thread does."""
         flight.given_up = True
         self._lost[flight] = None
 
-    def useless(self) -> list[Flight]:
+    def useless(self) -> list[InFlightBatch]:
         """Those whose requests are all over."""
         return [
             flight
@@ -133,11 +133,11 @@ class Flights:
             if not flight.given_up and not any(turn.sequence.alive for turn in flight.left.values())
         ]
 
-    def late(self, now: float) -> list[Flight]:
+    def late(self, now: float) -> list[InFlightBatch]:
         """Drafts that take too long, and verifications of several sequences: one lost answer holds up all of them."""
         return [flight for flight in self._flights if not flight.given_up and now > flight.late]
 
-    def _patience(self, batch: Batch[Generation], seconds: float | None) -> float:
+    def _patience(self, batch: Batch[BlsSequence], seconds: float | None) -> float:
         """How long a call may take; `seconds`: what such calls without a prompt take, if that is known."""
         prompt = any(turn.call.first for turn in batch.turns)
         if batch.role == "draft":
@@ -155,7 +155,7 @@ class Flights:
         known = TARGET_LATE if expected is None else max(TARGET_LATE - DRAFT_LATE, LATE * expected)
         return min(known, self._draft_timeout)
 
-    def unstopped(self, now: float) -> list[Flight]:
+    def unstopped(self, now: float) -> list[InFlightBatch]:
         """Those that were given up and go on, where it is time to stop them again."""
         flights = [flight for flight in self._lost if now >= flight.stop_at]
         for flight in flights:
@@ -173,7 +173,7 @@ class Flights:
         ]
         return max(dues, default=-patience) + patience
 
-    def _flying(self) -> list[Flight]:
+    def _flying(self) -> list[InFlightBatch]:
         """Those that somebody waits for."""
         return [flight for flight in self._flights if not flight.given_up]
 
@@ -181,13 +181,13 @@ class Flights:
         """Whether the server makes a round."""
         return any(flight.batch.via == "round" for flight in self._flying())
 
-    def _mixed(self, flight: Flight) -> bool:
+    def _mixed(self, flight: InFlightBatch) -> bool:
         if self._waves:
             return False
         lengths = [other.length for other in self._flying()]
         return lengths.count(flight.length) < ALIKE * len(lengths)
 
-    def _time(self, flight: Flight, running: int, now: float) -> None:
+    def _time(self, flight: InFlightBatch, running: int, now: float) -> None:
         """Tell what a call took that is like others of its kind."""
         batch, first = flight.batch, flight.batch.turns[0].call
         # A wave that was in the engine's queue began when the one before it was over.
@@ -218,7 +218,7 @@ class Flights:
             rows, steps = (flight.running + running) / 2, first.output_len + TAKEN_IN
             self._policy.timed_alone(rows, steps, seconds, flight.together)
 
-    def _time_round(self, flight: Flight, prompt: int) -> None:
+    def _time_round(self, flight: InFlightBatch, prompt: int) -> None:
         """The same of a round that the server made: it went the way of one call, and nothing was in its way."""
         lengths = [turn.call.output_len for turn in flight.batch.turns]
         served, longest = flight.served, max(lengths)
@@ -232,14 +232,14 @@ class Flights:
             self._policy.timed("target", len(lengths), k, served.target_seconds)
 
 
-def _tells_steps(batch: Batch[Generation]) -> bool:
+def _tells_steps(batch: Batch[BlsSequence]) -> bool:
     """Whether this is a call of the target alone, long enough to tell what a step takes."""
     turn = batch.turns[0]
     enough = max(SHORTEST, min(turn.sequence.loop.longest_span, LONG_ENOUGH))
     return not turn.call.draft_ids and enough <= turn.call.output_len <= LONGEST_SPAN
 
 
-def _passes(flight: Flight) -> bool:
+def _passes(flight: InFlightBatch) -> bool:
     """Whether this is a short call of the target's, by itself, of a sequence that will be in the waves soon.
 
     A wave that comes meanwhile waits for its step; so does the next one, and the engine then takes both together.
@@ -250,7 +250,7 @@ def _passes(flight: Flight) -> bool:
     return flight.apart or (batch.role == "target" and not batch.wave and (flight.off or first))
 
 
-def _is_of(flight: Flight, key: Hashable) -> bool:
+def _is_of(flight: InFlightBatch, key: Hashable) -> bool:
     """Whether the flight brings drafts for a verification of sequences of this key; who is isolated has his own."""
     turns = [turn for turn in flight.awaited() if turn.key == key]
     return any(turn.sequence.alive and not turn.sequence.isolated for turn in turns)

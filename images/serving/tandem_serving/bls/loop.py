@@ -36,7 +36,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Call, FloatArray, IntArray, Output, Role, Step, padded
+from tandem_serving.bls.calls import (
+    LONGEST_SPAN,
+    TAKEN_IN,
+    Call,
+    FloatArray,
+    IntArray,
+    NewTokens,
+    Output,
+    Role,
+    padded,
+)
 
 FINISH_LENGTH = "length"
 FINISH_END_ID = "end_id"
@@ -49,7 +59,7 @@ _MASK64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class Sequence:
+class LoopParams:
     """What to generate: `prompt` int32[n], at most `max_tokens` tokens, ended by any of `end_ids`.
 
     `target_limit` and `draft_limit` are the longest sequences (tokens) that the engines take; 0: there is
@@ -92,10 +102,10 @@ def common_prefix(a: list[int], b: list[int]) -> int:
     return min(len(a), len(b))
 
 
-class Loop:
+class SequenceLoop:
     """Generates one sequence. Alternate `begin` (and `drafted`) with `verified` until `finish` is set."""
 
-    def __init__(self, sequence: Sequence) -> None:
+    def __init__(self, sequence: LoopParams) -> None:
         self.finish = ""
         self._sequence = sequence
         self._start = len(sequence.prompt)
@@ -170,7 +180,7 @@ class Loop:
         self._foresee(output.ids, int(self._ids[self._end - 1]))
         return self.begin(awaited)
 
-    def verified(self, output: Output, seconds: float = 0.0) -> Step:
+    def verified(self, output: Output, seconds: float = 0.0) -> NewTokens:
         """Take the target's answer, which took so long: what the sequence has gained."""
         proposal, self._proposal = self._proposal, []
         guess, self._guess = self._guess, []
@@ -187,7 +197,7 @@ class Loop:
             self._foresee(guess, ids[accepted])
         if cut < len(ids) or (not self.finish and self._is_short(cut, accepted, len(proposal))):
             self.finish = FINISH_END_ID
-        return Step(
+        return NewTokens(
             ids[:cut],
             accepted=accepted,
             drafted=len(proposal),

@@ -6,24 +6,24 @@ from collections import deque
 from collections.abc import Iterator
 
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import QueueFullError, QueueTimeoutError, ServingError
-from tandem_serving.requests.active import Job
+from tandem_serving.requests.active import ActiveRequest
 
 
-class Places:
+class SequenceQueue:
     """`places` for sequences that run, `most` in line, for `queue_timeout` seconds each."""
 
     def __init__(self, places: int, most: int, queue_timeout: float, metrics: m.Metrics) -> None:
-        self.running: dict[Generation, None] = {}
-        self.waiting: deque[Generation] = deque()
+        self.running: dict[BlsSequence, None] = {}
+        self.waiting: deque[BlsSequence] = deque()
         self._places = places
         self._most = most
         self._queue_timeout = queue_timeout
         self._metrics = metrics
 
-    def line_up(self, generations: list[Generation]) -> None:
+    def line_up(self, generations: list[BlsSequence]) -> None:
         """Put sequences in line, all or none. Raises QueueFullError."""
         admitted, limit = len(self.running) + len(self.waiting), self._places + self._most
         if admitted + len(generations) > limit:
@@ -34,7 +34,7 @@ class Places:
             )
         self.waiting += generations
 
-    def fill(self) -> Iterator[Generation]:
+    def fill(self) -> Iterator[BlsSequence]:
         """Give free places to those in line, one by one."""
         while self.waiting and len(self.running) < self._places:
             generation = self.waiting.popleft()
@@ -42,17 +42,17 @@ class Places:
             generation.job.begun = True
             yield generation
 
-    def free(self, generation: Generation) -> None:
+    def free(self, generation: BlsSequence) -> None:
         """A sequence needs its place no longer, if it had one."""
         self.running.pop(generation, None)
 
-    def dead(self) -> list[Generation]:
+    def dead(self) -> list[BlsSequence]:
         """Those with a place whose requests are over; who is in line leaves it."""
         if any(g.job.over for g in self.waiting):
             self.waiting = deque(g for g in self.waiting if not g.job.over)
         return [g for g in self.running if g.job.over]
 
-    def refuse(self, now: float) -> list[tuple[Job[Chunk], ServingError]]:
+    def refuse(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
         """Take those out of the line who waited too long, for the caller to tell them. A request that has a place for
         one of its prompts waits for the others."""
         limit = self._queue_timeout

@@ -16,24 +16,24 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Call, Output, Step
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.circuit_breaker import Breaker
-from tandem_serving.bls.draft_length.draft_ahead import Foresight
-from tandem_serving.bls.draft_length.policy import Policy
-from tandem_serving.bls.in_flight import Flight, Flights
-from tandem_serving.bls.queue import Places
-from tandem_serving.bls.schedule import Batch, Order, Schedule, Turn
-from tandem_serving.bls.sequence import Generation, Key, MakeChunks
+from tandem_serving.bls.calls import Call, NewTokens, Output
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.circuit_breaker import CircuitBreaker
+from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
+from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.in_flight import InFlightBatch, InFlightBatches
+from tandem_serving.bls.queue import SequenceQueue
+from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
+from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
-from tandem_serving.requests.active import Job
+from tandem_serving.requests.active import ActiveRequest
 
 log = logging.getLogger("tandem.rounds")
 _BROKE_OFF = "a sequence broke off"
 
 
 @dataclass(frozen=True)
-class Limits:
+class RoundLimits:
     """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call;
     `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in line;
     `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none."""
@@ -56,25 +56,25 @@ class Rounds:
 
     def __init__(
         self,
-        policy: Policy,
-        limits: Limits,
+        policy: DraftLengthPolicy,
+        limits: RoundLimits,
         metrics: m.Metrics,
-        depart: Callable[[Generation], None],
+        depart: Callable[[BlsSequence], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.outgoing: list[tuple[Generation, MakeChunks]] = []
+        self.outgoing: list[tuple[BlsSequence, MakeChunks]] = []
         self._policy = policy
         self._limits = limits
         self._depart = depart
         self._clock = clock
-        self._foresight = Foresight(limits.ahead)
-        self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold, self._in_rounds, clock)
-        self._places = Places(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._flights = Flights(policy, self._foresight, limits.rows > 1, limits.draft_timeout)
-        self._breaker = Breaker()
+        self._foresight = DraftAhead(limits.ahead)
+        self._schedule: Schedule[BlsSequence] = Schedule(limits.rows, self._order, self._hold, self._in_rounds, clock)
+        self._places = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
+        self._flights = InFlightBatches(policy, self._foresight, limits.rows > 1, limits.draft_timeout)
+        self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
-        self._out: set[Batch[Generation]] = set()
+        self._out: set[Batch[BlsSequence]] = set()
         self.held = 0.0
 
     def load(self) -> tuple[int, int]:
@@ -82,7 +82,7 @@ class Rounds:
         return len(self._places.running), len(self._places.waiting)
 
     # --- sequences come and go --------------------------------------------------------------------
-    def admit(self, generations: list[Generation]) -> None:
+    def admit(self, generations: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
         self.forget_dead()
         self._places.line_up(generations)
@@ -94,7 +94,7 @@ class Rounds:
             self._let_go(generation)
         self._fill()
 
-    def refuse(self, now: float) -> list[tuple[Job[Chunk], ServingError]]:
+    def refuse(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
         """Those who waited in line too long, for the caller to tell them.
 
         Nobody waits for places of requests that are over: one of several prompts failed, or a response.
@@ -102,12 +102,12 @@ class Rounds:
         self.forget_dead()
         return self._places.refuse(now)
 
-    def leave(self, generation: Generation) -> None:
+    def leave(self, generation: BlsSequence) -> None:
         """A sequence is over and delivered: its place is free."""
         self._let_go(generation)
         self._fill()
 
-    def abandon(self) -> list[Job[Chunk]]:
+    def abandon(self) -> list[ActiveRequest[BlsChunk]]:
         """Give up all sequences and their calls; the requests, for the caller to end. Make no more use of this."""
         for batch in self._out:
             batch.void = True
@@ -117,7 +117,7 @@ class Rounds:
                 self._policy.leave(generation.acceptance)
         return [generation.job for generation in sequences]
 
-    def _break_off(self, generation: Generation) -> None:
+    def _break_off(self, generation: BlsSequence) -> None:
         """End a request for a fault that is being handled."""
         self._metrics.fault(m.ENDED_REQUEST)
         generation.job.fail(EngineError(FAILED))
@@ -134,11 +134,11 @@ class Rounds:
                 log.exception(_BROKE_OFF)
                 self._break_off(generation)
 
-    def _let_go(self, generation: Generation) -> None:
+    def _let_go(self, generation: BlsSequence) -> None:
         self._retire(generation)
         self._places.free(generation)
 
-    def _retire(self, generation: Generation) -> None:
+    def _retire(self, generation: BlsSequence) -> None:
         """A sequence makes no more calls."""
         if generation in self._places.running and not generation.retired:
             generation.retired = True
@@ -146,7 +146,7 @@ class Rounds:
             self._policy.leave(generation.acceptance)
 
     # --- calls go out -----------------------------------------------------------------------------
-    def start(self) -> list[Batch[Generation]]:
+    def start(self) -> list[Batch[BlsSequence]]:
         """The engine calls that begin now."""
         self.held = 0.0
         batches = self._schedule.start(lambda generation: generation.alive)
@@ -154,14 +154,14 @@ class Rounds:
         self._out.update(batches)
         return batches
 
-    def _order(self, sequences: int) -> Order:
+    def _order(self, sequences: int) -> Overlap:
         if self._draft_ahead(sequences):
             return "ahead"
         return "alternating" if self._policy.slots(sequences) > 1 else "lock-step"
 
     def _in_rounds(self, key: Hashable) -> bool:
         """Whether the server makes whole rounds of these sequences."""
-        return bool(self._limits.whole_rounds) and isinstance(key, Key) and key.whole_rounds
+        return bool(self._limits.whole_rounds) and isinstance(key, BatchKey) and key.whole_rounds
 
     def _draft_ahead(self, sequences: int) -> bool:
         return self._foresight.worth(sequences, self._policy.server) and self._policy.slots(sequences) == 1
@@ -172,18 +172,18 @@ class Rounds:
         self.held = max(self.held, until)
         return until > 0
 
-    def took_off(self, batch: Batch[Generation], started: float) -> Flight:
+    def took_off(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call began."""
         return self._flights.begin(batch, started, len(self._places.running))
 
-    def _begin(self, generation: Generation, first: bool = False) -> None:
+    def _begin(self, generation: BlsSequence, first: bool = False) -> None:
         """A sequence's next round."""
         if first:
             self._ask(generation, generation.loop.begin(0))
         elif not generation.loop.waits(k := self._length(generation)):
             self._ask(generation, generation.loop.begin(k))
 
-    def _length(self, generation: Generation) -> int:
+    def _length(self, generation: BlsSequence) -> int:
         if not generation.draft_length:
             return 0
         if not (self._flights.draft_returns and self._breaker.closed(self._clock())):
@@ -194,20 +194,20 @@ class Rounds:
             return generation.draft_length
         return min(generation.draft_length, self._policy.length(generation.acceptance))
 
-    def _ask(self, generation: Generation, call: Call) -> None:
+    def _ask(self, generation: BlsSequence, call: Call) -> None:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.
         alone = call.role == "target" and not call.draft_ids
         joins = call.output_len == 1 and generation.draft_length and not self._policy.off
         own = generation.isolated or (alone and not joins) or not self._flights.shares(call.role)
-        self._schedule.ask(Turn(generation, call, generation.key, own))
+        self._schedule.ask(Row(generation, call, generation.key, own))
         if call.role == "draft" or own or generation.reproducible:
             return
         if self._draft_ahead(len(self._places.running)):
             k = len(call.draft_ids) or self._length(generation)
             if foresight := generation.loop.ahead(k):
-                self._schedule.ask(Turn(generation, foresight, generation.key, ahead=True))
+                self._schedule.ask(Row(generation, foresight, generation.key, ahead=True))
 
-    def _fit(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+    def _fit(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """One verification needs equal draft lengths: pad the shorter ones, leave out what can't be."""
         if batch.via != "engine":
             return self._fit_server(batch)
@@ -222,15 +222,15 @@ class Rounds:
             if call is None:
                 apart.append(turn)
             else:
-                together.append(Turn(turn.sequence, call, turn.key))
+                together.append(Row(turn.sequence, call, turn.key))
         batch.turns = together
         return [batch, *(Batch(batch.role, [turn], wave=False) for turn in apart)]
 
-    def _fit_server(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+    def _fit_server(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """The server fills up drafts as long as any: leave out what can't be."""
         longest = self._limits.whole_rounds
-        fitting: list[Turn[Generation]] = []
-        apart: list[Turn[Generation]] = []
+        fitting: list[Row[BlsSequence]] = []
+        apart: list[Row[BlsSequence]] = []
         for turn in batch.turns:
             (fitting if turn.sequence.loop.takes(turn.call, longest) else apart).append(turn)
         alone = [Batch(batch.role, [turn], wave=False) for turn in apart]
@@ -241,12 +241,12 @@ class Rounds:
         return [batch, *alone]
 
     # --- answers come in --------------------------------------------------------------------------
-    def release(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+    def release(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """All is answered: what the engine can go on with before this batch is settled."""
         self._schedule.release(batch)
         return self.start() if batch.released else []
 
-    def answered(self, flight: Flight, outputs: list[tuple[int, Output]], now: float) -> None:
+    def answered(self, flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         if flight.batch.role == "target" or flight.batch.via == "round":
             with self._measuring:
@@ -261,7 +261,7 @@ class Rounds:
                     log.exception(_BROKE_OFF)
                     self._break_off(turn.sequence)
 
-    def _answer(self, turn: Turn[Generation], output: Output, seconds: float) -> None:
+    def _answer(self, turn: Row[BlsSequence], output: Output, seconds: float) -> None:
         generation = turn.sequence
         if not generation.alive:
             return
@@ -287,14 +287,14 @@ class Rounds:
         else:
             self._begin(generation)
 
-    def _measure(self, generation: Generation, step: Step) -> None:
+    def _measure(self, generation: BlsSequence, step: NewTokens) -> None:
         if step.drafted:
             generation.acceptance.observe(step.drafted, step.accepted)
         if generation.over:
             seconds_alone = self._policy.step(len(self._places.running))
             self._policy.ended(*generation.loop.calls_alone(seconds_alone))
 
-    def landed(self, flight: Flight, error: ServingError, now: float) -> None:
+    def landed(self, flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
         self._out.discard(flight.batch)
         with self._measuring:
@@ -306,12 +306,12 @@ class Rounds:
             self._fail_rows(flight, error)
         self._fill()
 
-    def useless(self) -> list[Flight]:
+    def useless(self) -> list[InFlightBatch]:
         """Engine calls that nobody waits for any longer, given up."""
         self.forget_dead()
         return [self._give_up(flight) for flight in self._flights.useless()]
 
-    def late(self, now: float) -> list[Flight]:
+    def late(self, now: float) -> list[InFlightBatch]:
         """Engine calls that take too long, given up, and those that were and have to be stopped again.
 
         Of a draft the sequences go on with the target alone, of a verification each by itself.
@@ -323,13 +323,13 @@ class Rounds:
             )
         return self._flights.unstopped(now)
 
-    def _give_up(self, flight: Flight) -> Flight:
+    def _give_up(self, flight: InFlightBatch) -> InFlightBatch:
         """Wait for an engine call no longer: its lane is free, what it still says is not heard."""
         self._flights.give_up(flight)
         self._schedule.finish(flight.batch)
         return flight
 
-    def _fail_rows(self, flight: Flight, error: ServingError) -> None:
+    def _fail_rows(self, flight: InFlightBatch, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
         batch = flight.batch
         for turn in flight.left.values():
@@ -350,7 +350,7 @@ class Rounds:
                     log.exception(_BROKE_OFF)
                     self._break_off(turn.sequence)
 
-    def _fail_row(self, flight: Flight, turn: Turn[Generation], together: bool, error: ServingError) -> None:
+    def _fail_row(self, flight: InFlightBatch, turn: Row[BlsSequence], together: bool, error: ServingError) -> None:
         generation, batch = turn.sequence, flight.batch
         generation.isolated |= together
         if together and not (flight.given_up and batch.role == "draft"):
@@ -362,7 +362,7 @@ class Rounds:
             generation.job.fail(error)
             self._let_go(generation)
 
-    def _without_draft(self, generation: Generation, error: ServingError, for_good: bool) -> None:
+    def _without_draft(self, generation: BlsSequence, error: ServingError, for_good: bool) -> None:
         generation.count_draft_failure()
         if for_good:
             generation.draft_length = 0
@@ -371,7 +371,7 @@ class Rounds:
         self._ask(generation, generation.loop.begin(0))
 
 
-def _drafted(flight: Flight, outputs: list[tuple[int, Output]]) -> int:
+def _drafted(flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
     """Draft tokens of each row of a call of the target, as it was made: none is 0."""
     served = outputs[0][1].served if outputs else None
     return served.draft_length if served else len(flight.batch.turns[0].call.draft_ids)

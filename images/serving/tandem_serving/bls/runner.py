@@ -21,14 +21,14 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Output, Role
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.draft_length.policy import Policy
-from tandem_serving.bls.in_flight import MOST_LOST, Flight
-from tandem_serving.bls.rounds import Limits, Rounds
-from tandem_serving.bls.schedule import Batch, Lane, Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
+from tandem_serving.bls.rounds import RoundLimits, Rounds
+from tandem_serving.bls.schedule import Batch, Route, Row
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError, Survived
-from tandem_serving.requests.active import Parcel, send
+from tandem_serving.requests.active import AddressedChunk, send
 from tandem_serving.requests.delivery import Delivery
 
 log = logging.getLogger("tandem.runner")
@@ -43,7 +43,7 @@ WAVES_BEHIND = 3
 Outputs = list[tuple[int, Output]]
 
 
-class Answers(Protocol):
+class EngineResponses(Protocol):
     """One engine call in flight."""
 
     def __iter__(self) -> Iterator[Outputs]:
@@ -55,10 +55,10 @@ class Answers(Protocol):
         ...
 
 
-class Engine(Protocol):
+class BlsEngine(Protocol):
     """The target or the draft engine."""
 
-    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
+    def call(self, turns: Sequence[Row[BlsSequence]]) -> EngineResponses:
         """An engine call with a row for each turn; it starts when it is read."""
         ...
 
@@ -67,24 +67,26 @@ class Runner:
     """Thread-safe. `metrics` gets what is not of one request. `engines` by role; where the server makes whole rounds,
     by "round" what makes them, by "join" what lets calls join them."""
 
-    def __init__(self, engines: Mapping[Lane, Engine], policy: Policy, limits: Limits, metrics: m.Metrics) -> None:
+    def __init__(
+        self, engines: Mapping[Route, BlsEngine], policy: DraftLengthPolicy, limits: RoundLimits, metrics: m.Metrics
+    ) -> None:
         self._engines = engines
         self._policy = policy
         self._lock = threading.Lock()
         self._metrics = metrics
         self._limits = limits
         self._rounds = self._new_rounds()
-        self._answers: dict[Flight, Answers] = {}
+        self._answers: dict[InFlightBatch, EngineResponses] = {}
         waves = limits.rows > 1
         behind = max(LEAST_BEHIND, limits.running * (WAVES_BEHIND if waves else 1))
         deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
-        self._delivery: Delivery[Parcel[Chunk]] = Delivery(deliver, waves=waves, most_behind=behind)
+        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, waves=waves, most_behind=behind)
         self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
-    def add(self, generations: list[Generation]) -> None:
+    def add(self, generations: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
         with self._together():
             with self._lock:
@@ -150,7 +152,7 @@ class Runner:
         self._stop(calls)
 
     # --- on the delivery threads ------------------------------------------------------------------
-    def _depart(self, generation: Generation) -> None:
+    def _depart(self, generation: BlsSequence) -> None:
         with self._together():
             with self._lock:
                 self._rounds.leave(generation)
@@ -162,14 +164,14 @@ class Runner:
             self._policy.think()
 
     # --- on the engine threads --------------------------------------------------------------------
-    def _submit(self, batches: Iterable[Batch[Generation]]) -> None:
+    def _submit(self, batches: Iterable[Batch[BlsSequence]]) -> None:
         for batch in batches:
             self._threads.submit(self._drive, batch)
 
-    def _drive(self, batch: Batch[Generation]) -> None:
+    def _drive(self, batch: Batch[BlsSequence]) -> None:
         """Run an engine call, then whatever can start when it is settled."""
         self._delivery.hurry(True)
-        following: Batch[Generation] | None = batch
+        following: Batch[BlsSequence] | None = batch
         try:
             with self._together():
                 while following is not None:
@@ -178,7 +180,7 @@ class Runner:
         finally:
             self._delivery.hurry(False)
 
-    def _run(self, batch: Batch[Generation]) -> Batch[Generation] | None:
+    def _run(self, batch: Batch[BlsSequence]) -> Batch[BlsSequence] | None:
         """Run an engine call and settle it; a batch that can start now. In a hurry but for the call itself."""
         started = time.monotonic()
         answers = self._call(batch)
@@ -192,7 +194,7 @@ class Runner:
             self._take(flight, found)
         return self._settle(flight, found)
 
-    def _call(self, batch: Batch[Generation]) -> Answers:
+    def _call(self, batch: Batch[BlsSequence]) -> EngineResponses:
         try:
             return self._engines[batch.lane].call(batch.turns)
         except Exception:  # as in _run; without answers the call has failed
@@ -213,7 +215,7 @@ class Runner:
         finally:
             self._delivery.hurry(True)
 
-    def _take(self, flight: Flight, outputs: Outputs) -> None:
+    def _take(self, flight: InFlightBatch, outputs: Outputs) -> None:
         if flight.batch.wave and len(outputs) == len(flight.left):
             # All is answered: the engine goes on with others before this batch is settled.
             with self._lock:
@@ -232,7 +234,7 @@ class Runner:
             self._delivery.put_wave(first, urgent=True)
             self._delivery.put_wave(then)
 
-    def _settle(self, flight: Flight, error: ServingError) -> Batch[Generation] | None:
+    def _settle(self, flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:
         with self._lock:
             if flight.batch.void:
                 return None
@@ -243,15 +245,15 @@ class Runner:
         self._delivery.put(self, self._think)
         return following
 
-    def _share_out(self, ready: list[Batch[Generation]], held: float) -> Batch[Generation] | None:
+    def _share_out(self, ready: list[Batch[BlsSequence]], held: float) -> Batch[BlsSequence] | None:
         """Give batches to other threads, but for one: with that this one goes on, unless something is `held`."""
         self._submit(ready if held else ready[1:])
         return ready[0] if ready and not held else None
 
-    def _held(self) -> Batch[Generation] | None:
+    def _held(self) -> Batch[BlsSequence] | None:
         """Keep the time of a verification that waits for drafts which are almost done: it begins without those that
         are late."""
-        following: Batch[Generation] | None = None
+        following: Batch[BlsSequence] | None = None
         while following is None:
             with self._lock:
                 until = self._rounds.held
@@ -265,7 +267,7 @@ class Runner:
             following = self._share_out(ready, held)
         return following
 
-    def _stop(self, calls: Iterable[Answers]) -> None:
+    def _stop(self, calls: Iterable[EngineResponses]) -> None:
         for call in calls:
             with self._stopping:
                 call.stop()

@@ -29,18 +29,18 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from tandem_serving.bls.calls import Call, Role, Served
+from tandem_serving.bls.calls import Call, Role, ServerRound
 
 # Seconds within which the answers of calls come that were verified together; one that is lost holds up nobody.
 TOGETHER = 0.01
 
 S = TypeVar("S")
-Order = Literal["lock-step", "ahead", "alternating"]
+Overlap = Literal["lock-step", "ahead", "alternating"]
 Via = Literal["engine", "round", "join"]
-Lane = Literal["draft", "target", "round", "join"]
+Route = Literal["draft", "target", "round", "join"]
 
 
-class Turn(NamedTuple, Generic[S]):
+class Row(NamedTuple, Generic[S]):
     """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`.
 
     `ahead`: nothing waits for its answer.
@@ -62,7 +62,7 @@ class Batch(Generic[S]):
     """
 
     role: Role
-    turns: list[Turn[S]]
+    turns: list[Row[S]]
     wave: bool
     queued: bool = False
     released: bool = False
@@ -70,7 +70,7 @@ class Batch(Generic[S]):
     void: bool = False
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> Route:
         """Where it goes."""
         return self.role if self.via == "engine" else self.via
 
@@ -78,8 +78,8 @@ class Batch(Generic[S]):
 @dataclass
 class _Cohort(Generic[S]):
     members: int = 0
-    waiting: dict[Role, list[Turn[S]]] = field(default_factory=lambda: {"draft": [], "target": []})
-    ahead: list[Turn[S]] = field(default_factory=list)
+    waiting: dict[Role, list[Row[S]]] = field(default_factory=lambda: {"draft": [], "target": []})
+    ahead: list[Row[S]] = field(default_factory=list)
     flying: dict[Role, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
 
 
@@ -98,7 +98,7 @@ class Schedule(Generic[S]):
     def __init__(
         self,
         rows: int,
-        order: Callable[[int], Order],
+        order: Callable[[int], Overlap],
         hold: Callable[[Hashable], bool] = lambda key: False,
         in_rounds: Callable[[Hashable], bool] = lambda key: False,
         clock: Callable[[], float] = time.monotonic,
@@ -110,9 +110,9 @@ class Schedule(Generic[S]):
         self._clock = clock
         self._awaited: dict[int, _Group] = {}
         self._cohorts: dict[Hashable, _Cohort[S]] = defaultdict(_Cohort)
-        self._own: list[Turn[S]] = []
+        self._own: list[Row[S]] = []
 
-    def ask(self, turn: Turn[S]) -> None:
+    def ask(self, turn: Row[S]) -> None:
         """Put a call in line."""
         if turn.own or self._rows == 1:
             self._own.append(turn)
@@ -144,7 +144,7 @@ class Schedule(Generic[S]):
         if self._flies(batch):
             self._land(batch)
 
-    def landed(self, served: Served | None) -> None:
+    def landed(self, served: ServerRound | None) -> None:
         """A call that the server verified is over, given up or not: who was verified together goes on together."""
         if served is None or served.members == 1:
             return
@@ -198,7 +198,7 @@ class Schedule(Generic[S]):
         ready = [role for role in roles if idle or (flying[role] < 2 and len(waiting[role]) >= least)]
         return early + [batch for role in ready for batch in self._take(cohort, role, half, queued=True)]
 
-    def _server_round(self, cohort: _Cohort[S], order: Order) -> list[Batch[S]]:
+    def _server_round(self, cohort: _Cohort[S], order: Overlap) -> list[Batch[S]]:
         """Drafts that wait, to be verified in the server, where there is room for a round; the target's at once."""
         waiting, flying, now = cohort.waiting, cohort.flying["draft"], self._clock()
         self._awaited = {number: group for number, group in self._awaited.items() if now < group.until}
@@ -230,7 +230,7 @@ class Schedule(Generic[S]):
         cohort.flying[role] += len(parts)
         return [Batch(role, part, wave=True, queued=queued, via=via) for part in parts]
 
-    def _parts(self, turns: list[Turn[S]]) -> list[list[Turn[S]]]:
+    def _parts(self, turns: list[Row[S]]) -> list[list[Row[S]]]:
         return [turns[i : i + self._rows] for i in range(0, len(turns), self._rows)]
 
     def _forget(self, key: Hashable, cohort: _Cohort[S]) -> None:

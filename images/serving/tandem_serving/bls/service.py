@@ -17,19 +17,19 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Role
-from tandem_serving.bls.chunks import Chunk, Writer
-from tandem_serving.bls.draft_length.policy import Policy
-from tandem_serving.bls.loop import Loop, Sequence
-from tandem_serving.bls.request import Parser, Prompt, Request
-from tandem_serving.bls.rounds import Limits
-from tandem_serving.bls.runner import Engine, Runner
-from tandem_serving.bls.schedule import Lane
-from tandem_serving.bls.sequence import Binding, Generation
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.loop import LoopParams, SequenceLoop
+from tandem_serving.bls.request import BlsParser, BlsPrompt, BlsRequest
+from tandem_serving.bls.rounds import RoundLimits
+from tandem_serving.bls.runner import BlsEngine, Runner
+from tandem_serving.bls.schedule import Route
+from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.bls.watched import watched
 from tandem_serving.engine.health import IDLE, EngineHealth
 from tandem_serving.engine.watch import EngineWatch
 from tandem_serving.errors import CancelledError, ServingError, Survived, faults_as_errors
-from tandem_serving.requests.active import Job, Jobs, Responder
+from tandem_serving.requests.active import ActiveRequest, ActiveRequests, Responder
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.text import Detokenizer, StopText, StopTokens, TextStream
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -41,23 +41,23 @@ METRICS_SECONDS = 0.5
 BURST_SECONDS = 0.25
 
 
-class Bind(Protocol):
+class MakeEngineInputs(Protocol):
     """What goes with each call of a prompt, by engine."""
 
-    def __call__(self, prompt: Prompt, request: Request) -> Mapping[Role, Binding]:
+    def __call__(self, prompt: BlsPrompt, request: BlsRequest) -> Mapping[Role, EngineInputs]:
         """The prompt's bindings."""
         ...
 
 
 @dataclass(frozen=True)
-class Options:
+class BlsOptions:
     """Settings of a service. `request_timeout` in seconds; `target_limit`, `draft_limit`: longest sequences (tokens)
-    of the engines, 0: no draft. `mix_seed`: see loop.Sequence. `probe_share` (0 to 1): of the requests that leave the
+    of the engines, 0: no draft. `mix_seed`: see loop.LoopParams. `probe_share` (0 to 1): of the requests that leave the
     draft length to the service, so many run without speculation, to measure what it is worth. `target`: the target
     engine's name; `canary_seconds`: see engine_health.IDLE."""
 
     request_timeout: float
-    limits: Limits
+    limits: RoundLimits
     target_limit: int = 1 << 30
     draft_limit: int = 1 << 30
     mix_seed: bool = False
@@ -66,17 +66,17 @@ class Options:
     canary_seconds: float = IDLE
 
 
-class Service:
+class BlsService:
     """Runs requests; thread-safe. `close` ends everything. `engine` watches the target once it is begun."""
 
     def __init__(
         self,
-        parser: Parser,
+        parser: BlsParser,
         tokenizer: Tokenizer,
-        engines: Mapping[Lane, Engine],
-        bind: Bind,
-        policy: Policy,
-        options: Options,
+        engines: Mapping[Route, BlsEngine],
+        bind: MakeEngineInputs,
+        policy: DraftLengthPolicy,
+        options: BlsOptions,
     ) -> None:
         self._parser = parser
         self._tokenizer = tokenizer
@@ -86,12 +86,12 @@ class Service:
         self._closed, self._due = threading.Event(), threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
-        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout, self.metrics.fault)
+        self._jobs: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self.engine = EngineWatch(options.target, self.metrics, EngineHealth(options.canary_seconds))
         self._failure: ServingError | None = None
         self._runner = Runner(watched(engines, self.engine), policy, options.limits, self.metrics)
 
-    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
+    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[BlsChunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         end: Callable[[ServingError], None] = responder.fail
         try:
@@ -159,14 +159,14 @@ class Service:
         self.metrics.set(m.WAITING, waiting)
         self.metrics.flush(sink)
 
-    def _generation(self, job: Job[Chunk], request: Request, prompt: Prompt) -> Generation:
+    def _generation(self, job: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
         options = self._options
         # By logits, too, which token a seed gives depends on the lengths of the drafts.
         reproducible = prompt.seed is not None and (options.mix_seed or request.use_draft_logits)
         if options.mix_seed and prompt.seed is None:
             # Such engines start each call without one at the same seed: all tokens would be drawn by the same number.
             prompt = replace(prompt, seed=random.getrandbits(64))
-        sequence = Sequence(
+        sequence = LoopParams(
             prompt=prompt.ids,
             max_tokens=prompt.max_tokens,
             end_ids=prompt.end_ids,
@@ -185,10 +185,10 @@ class Service:
         stop_tokens = StopTokens(self._tokenizer.words(prompt.stop_words), ids)
         detokenizer = Detokenizer(self._tokenizer.decode, ids, prompt.text)
         text = TextStream(detokenizer, StopText(prompt.stop_words, keep=True), stop_tokens)
-        return Generation(
+        return BlsSequence(
             job=job,
-            loop=Loop(sequence),
-            writer=Writer(prompt, text, request.stream),
+            loop=SequenceLoop(sequence),
+            writer=BlsWriter(prompt, text, request.stream),
             bindings=self._bind(prompt, request),
             acceptance=self._policy.estimate(),
             metrics=self.metrics,

@@ -13,7 +13,7 @@ DRAFT_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Settings:
+class BlsSettings:
     """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
 
     `target_collector` and `draft_collector`: models that collect the rows of engines which are decoupled; empty:
@@ -51,11 +51,11 @@ class Settings:
     canary_seconds: float
 
 
-def read(parameters: Mapping[str, str]) -> Settings:
+def read(parameters: Mapping[str, str]) -> BlsSettings:
     """Settings from a model's parameters. Raises SettingsError."""
     draft_model = parameters.get("tensorrt_llm_draft_model_name", "")
     timeout = number(parameters, "request_timeout_seconds", float, "600", 0.001)
-    return Settings(
+    return BlsSettings(
         target_model=text(parameters, "tensorrt_llm_model_name"),
         draft_model=draft_model,
         target_collector=parameters.get("tensorrt_llm_collector_name", ""),

@@ -5,34 +5,36 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from tandem_serving.bls.calls import Call, Output
-from tandem_serving.bls.runner import Answers, Engine
-from tandem_serving.bls.schedule import Lane, Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.runner import BlsEngine, EngineResponses
+from tandem_serving.bls.schedule import Route, Row
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.engine.health import PROMPT_TOKENS
 from tandem_serving.engine.watch import EngineWatch
 from tandem_serving.errors import ServingError
 
 
-class Watched:
-    """An `Engine` of the runner; `lane`: what it is there."""
+class WatchedEngine:
+    """An `BlsEngine` of the runner; `lane`: what it is there."""
 
-    def __init__(self, engine: Engine, lane: Lane, watch: EngineWatch) -> None:
+    def __init__(self, engine: BlsEngine, lane: Route, watch: EngineWatch) -> None:
         self._engine = engine
         self._lane = lane
         self._watch = watch
 
-    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
+    def call(self, turns: Sequence[Row[BlsSequence]]) -> EngineResponses:
         """An engine call with a row for each turn; it starts when it is read."""
-        return _Answers(self._engine.call(turns), self._lane, turns, self._watch)
+        return _WatchedResponses(self._engine.call(turns), self._lane, turns, self._watch)
 
 
-def watched(engines: Mapping[Lane, Engine], watch: EngineWatch) -> dict[Lane, Engine]:
+def watched(engines: Mapping[Route, BlsEngine], watch: EngineWatch) -> dict[Route, BlsEngine]:
     """The runner's engines, each reporting to `watch`."""
-    return {lane: Watched(engine, lane, watch) for lane, engine in engines.items()}
+    return {lane: WatchedEngine(engine, lane, watch) for lane, engine in engines.items()}
 
 
-class _Answers:
-    def __init__(self, answers: Answers, lane: Lane, turns: Sequence[Turn[Generation]], watch: EngineWatch) -> None:
+class _WatchedResponses:
+    def __init__(
+        self, answers: EngineResponses, lane: Route, turns: Sequence[Row[BlsSequence]], watch: EngineWatch
+    ) -> None:
         self._answers = answers
         self._lane = lane
         self._turns = turns
@@ -70,7 +72,7 @@ class _Answers:
         return frozenset(binding.tensors), binding.outputs
 
 
-def work(turns: Sequence[Turn[Generation]]) -> float:
+def work(turns: Sequence[Row[BlsSequence]]) -> float:
     """A call's work in steps of the engine: its prompts', and those of its longest row."""
     steps = max(1 if turn.call.draft_ids else turn.call.output_len for turn in turns)
     return steps + sum(_prompt(turn.call) for turn in turns) / PROMPT_TOKENS

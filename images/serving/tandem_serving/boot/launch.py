@@ -55,7 +55,7 @@ class ModelSource:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """What launch.json says."""
 
     models: Mapping[str, ModelSource]
@@ -68,7 +68,7 @@ class Plan:
     drain: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_plan(revision: Path) -> Plan:
+def read_plan(revision: Path) -> LaunchPlan:
     """Parse launch.json. Raises LaunchError."""
     path = revision / PLAN
     try:
@@ -80,14 +80,14 @@ def read_plan(revision: Path) -> Plan:
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
         env = {str(name): str(value) for name, value in data.get("env", {}).items()}
         parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds", "group", "drain")}
-        return Plan(models, command, env, **parts)
+        return LaunchPlan(models, command, env, **parts)
     except OSError as error:
         raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise LaunchError(f"{path} is malformed ({error!r}): apply the resource again") from None
 
 
-def assemble(plan: Plan, models: Path) -> None:
+def assemble(plan: LaunchPlan, models: Path) -> None:
     """Make the model repository: config.pbtxt copied, `1` linked to the source, or empty. Raises LaunchError.
 
     The Python packages beside the folder of the source (`tandem_serving` for Tandem's own models) are
@@ -124,7 +124,7 @@ def _assemble_model(model: ModelSource, folder: Path) -> None:
         (folder / package.parent.name).symlink_to(package.parent, target_is_directory=True)
 
 
-def size_kv_caches(plan: Plan, models: Path, memory: Callable[[], Sequence[int]] = kv_cache.gpu_memory) -> None:
+def size_kv_caches(plan: LaunchPlan, models: Path, memory: Callable[[], Sequence[int]] = kv_cache.gpu_memory) -> None:
     """Add the sizes that depend on the pod's GPUs to the engines' configurations. Raises LaunchError.
 
     `memory`: bytes of each GPU.
@@ -247,7 +247,7 @@ def serve(revision: Path, models: Path, termination_log: Path = TERMINATION_LOG)
     return run(control.restrict(command, models), environment, lambda: _finish(plan.drain), termination_log)
 
 
-def _for_models(plan: Plan, models: Path) -> dict[str, str]:
+def _for_models(plan: LaunchPlan, models: Path) -> dict[str, str]:
     """Variables by which models know where to report that an engine has failed, and the port of the metrics page."""
     failure = models / "engine-failure.json"
     failure.unlink(missing_ok=True)  # of an earlier start of this container

@@ -44,7 +44,7 @@ MOST_MESSAGE = 500
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EngineVerdict:
     """An engine that does not work any more: `message` is its own last error, one line."""
 
     reason: Reason
@@ -75,7 +75,7 @@ class EngineHealth:
         self._looked = 0.0
         self._silent = 0.0
         self._error = ""
-        self._verdict: Verdict | None = None
+        self._verdict: EngineVerdict | None = None
 
     # --- what becomes of calls ----------------------------------------------------------------------
     def started(self, call: Hashable, work: float, kind: Hashable, now: float) -> None:
@@ -139,7 +139,7 @@ class EngineHealth:
         """Whether nothing was heard of it for so long that other signs are worth looking for."""
         return self._silent >= SILENCE / 2
 
-    def look(self, now: float) -> Verdict | None:
+    def look(self, now: float) -> EngineVerdict | None:
         """What is known by now; to be called several times a second. A verdict stays."""
         if self._calls:
             self._silent += min(now - self._looked, LONGEST_LOOK)
@@ -165,7 +165,7 @@ class EngineHealth:
         return call.started + max(known, min(TIMES * expected, TIMES_LONG * expected + NEW))
 
     def _find(self, reason: Reason, message: str) -> None:
-        self._verdict = self._verdict or Verdict(reason, message)
+        self._verdict = self._verdict or EngineVerdict(reason, message)
 
 
 def one_line(message: str) -> str:

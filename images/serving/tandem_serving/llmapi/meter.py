@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.errors import Survived
-from tandem_serving.llmapi.chunks import Progress
-from tandem_serving.llmapi.request import Prompt
+from tandem_serving.llmapi.chunks import SequenceOutput
+from tandem_serving.llmapi.request import LlmApiPrompt
 
 _UNCOUNTED = Survived("a sequence could not be counted")
 
@@ -22,17 +22,17 @@ class Meter:
     _told: float = 0.0
     _tokens: int = 0
 
-    def count(self, progress: Progress, streamed: bool) -> None:
+    def count(self, progress: SequenceOutput, streamed: bool) -> None:
         """Count the tokens that are new."""
         with _UNCOUNTED:
             self._count(progress, streamed)
 
-    def finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
+    def finish(self, prompt: LlmApiPrompt, progress: SequenceOutput, speculates: bool) -> None:
         """Count the whole; of speculation what the engine tells."""
         with _UNCOUNTED:
             self._finish(prompt, progress, speculates)
 
-    def _count(self, progress: Progress, streamed: bool) -> None:
+    def _count(self, progress: SequenceOutput, streamed: bool) -> None:
         now, new = time.monotonic(), len(progress.ids) - self._tokens
         if not new:
             return
@@ -44,7 +44,7 @@ class Meter:
         self._told = now
         self._tokens = len(progress.ids)
 
-    def _finish(self, prompt: Prompt, progress: Progress, speculates: bool) -> None:
+    def _finish(self, prompt: LlmApiPrompt, progress: SequenceOutput, speculates: bool) -> None:
         self.metrics.add(m.PROMPT_TOKENS, len(prompt.ids))
         self.metrics.observe(m.LATENCY, time.monotonic() - self.arrived)
         figures = progress.figures

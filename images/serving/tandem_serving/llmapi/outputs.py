@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem_serving.llmapi.chunks import Chunk, Summary
+from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiSummary
 from tandem_serving.requests.tensors import Array
 
 # Performance figures of a request: upstream's names and types.
@@ -23,7 +23,7 @@ PERF: dict[str, type[np.generic]] = {
 }
 
 
-def arrays(chunk: Chunk) -> dict[str, Array]:
+def arrays(chunk: LlmApiChunk) -> dict[str, Array]:
     """A chunk's outputs by name, the first dimension 1."""
     outputs: dict[str, Array] = {
         "text_output": _word(chunk.text),
@@ -38,7 +38,7 @@ def arrays(chunk: Chunk) -> dict[str, Array]:
     return outputs | (_summary(chunk.summary) if chunk.summary else {})
 
 
-def _summary(summary: Summary) -> dict[str, Array]:
+def _summary(summary: LlmApiSummary) -> dict[str, Array]:
     figures = summary.figures
     outputs = {
         "num_input_tokens": _number(summary.input_tokens, np.int32),

@@ -21,7 +21,7 @@ import numpy as np
 
 from tandem_serving import metrics as m
 from tandem_serving.engine.health import CANARY_PROMPT, IDLE, PROMPT_TOKENS, EngineHealth
-from tandem_serving.engine.watch import AskAgainError, EngineWatch, Means
+from tandem_serving.engine.watch import AskAgainError, EngineWatch, WatchHooks
 from tandem_serving.errors import (
     FAILED,
     CancelledError,
@@ -31,12 +31,12 @@ from tandem_serving.errors import (
     Survived,
     faults_as_errors,
 )
-from tandem_serving.llmapi.chunks import Chunk, Progress, Writer
+from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiWriter, SequenceOutput
 from tandem_serving.llmapi.engine import STOPPED
 from tandem_serving.llmapi.meter import Meter
-from tandem_serving.llmapi.request import Codec, Parser, Prompt, Request
-from tandem_serving.llmapi.statistics import State
-from tandem_serving.requests.active import Job, Jobs, Responder
+from tandem_serving.llmapi.request import Codec, LlmApiParser, LlmApiPrompt, LlmApiRequest
+from tandem_serving.llmapi.statistics import EngineState
+from tandem_serving.requests.active import ActiveRequest, ActiveRequests, Responder
 from tandem_serving.requests.delivery import Delivery
 from tandem_serving.requests.tensors import Array
 from tandem_serving.threads import end_process
@@ -49,7 +49,7 @@ SLOW_WATCH_SECONDS = 0.5  # metrics and the engine's health
 STATE_SECONDS = 1.0
 
 
-class Call(AsyncIterable[Progress], Protocol):
+class LlmApiCall(AsyncIterable[SequenceOutput], Protocol):
     """A sequence in the engine; iterating raises ServingError."""
 
     def abort(self) -> None:
@@ -57,16 +57,16 @@ class Call(AsyncIterable[Progress], Protocol):
         ...
 
 
-class Engine(Protocol):
+class LlmApiEngine(Protocol):
     """What runs sequences; `start` is called on the session's loop."""
 
     codec: Codec
 
-    def start(self, prompt: Prompt, request: Request) -> Call:
+    def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> LlmApiCall:
         """Start a sequence. Raises ServingError."""
         ...
 
-    def states(self) -> AsyncIterator[State]:
+    def states(self) -> AsyncIterator[EngineState]:
         """Its state after each iteration, while there are some; nothing where it does not tell."""
         ...
 
@@ -80,7 +80,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Options:
+class LlmApiOptions:
     """Settings of a session. `running`: sequences that the engine runs at once; `waiting`: beyond those.
     `canary_seconds`: see engine_health.IDLE."""
 
@@ -91,10 +91,10 @@ class Options:
     canary_seconds: float = IDLE
 
 
-class Session:
+class LlmApiService:
     """Runs requests on an engine; thread-safe. `close` ends everything. `guard` lets the engine be judged."""
 
-    def __init__(self, engine: Engine, parser: Parser, options: Options) -> None:
+    def __init__(self, engine: LlmApiEngine, parser: LlmApiParser, options: LlmApiOptions) -> None:
         self._failure: ServingError | None = None
         # What an engine tells of speculation shows with its first answers.
         self.metrics = m.Metrics(m.ALWAYS)
@@ -104,12 +104,12 @@ class Session:
         self._engine = engine
         self._parser = parser
         self._options = options
-        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout, self.metrics.fault)
+        self._jobs: ActiveRequests[LlmApiChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self._delivery: Delivery[None] = Delivery(threads=2)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._sequences = 0
-        self._tasks: dict[asyncio.Task[None], Job[Chunk]] = {}
+        self._tasks: dict[asyncio.Task[None], ActiveRequest[LlmApiChunk]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = start_thread("llmapi", self._loop.run_forever)
         self._follower = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
@@ -126,14 +126,14 @@ class Session:
             "sampling_param_max_tokens": np.array([1]),
         }
         request = self._parser.parse(tensors)
-        self._health.begin(Means(lambda: self._ask(request), self.fail, end=end))
+        self._health.begin(WatchHooks(lambda: self._ask(request), self.fail, end=end))
 
     def fail(self, error: ServingError) -> None:
         """End all requests, and refuse later ones: the engine has failed."""
         self._failure = error
         self._end_all(error)
 
-    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
+    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[LlmApiChunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         try:
             if self._failure:
@@ -202,7 +202,7 @@ class Session:
                 )
             self._sequences += count
 
-    def _start(self, job: Job[Chunk], request: Request) -> None:
+    def _start(self, job: ActiveRequest[LlmApiChunk], request: LlmApiRequest) -> None:
         for prompt in request.prompts:
             task = self._loop.create_task(self._run(job, request, prompt))
             self._tasks[task] = job
@@ -218,7 +218,7 @@ class Session:
             log.error("a sequence broke off", exc_info=error)
             self._broke_off(job)
 
-    async def _run(self, job: Job[Chunk], request: Request, prompt: Prompt) -> None:
+    async def _run(self, job: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt) -> None:
         try:
             await self._generate(job, request, prompt)
         except ServingError as error:
@@ -227,8 +227,8 @@ class Session:
             log.exception("a sequence broke off")
             self._broke_off(job)
 
-    async def _generate(self, job: Job[Chunk], request: Request, prompt: Prompt) -> None:
-        writer = Writer(prompt, request, self._engine.codec.decode)
+    async def _generate(self, job: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt) -> None:
+        writer = LlmApiWriter(prompt, request, self._engine.codec.decode)
         meter = Meter(self.metrics, job.arrived)
         with self._health.call(_work(prompt), _kind(prompt)) as answered:
             call = self._engine.start(prompt, request)
@@ -246,7 +246,7 @@ class Session:
                 with self._unaborted:  # what was generated is right all the same
                     call.abort()
 
-    def _send(self, job: Job[Chunk], chunk: Chunk) -> None:
+    def _send(self, job: ActiveRequest[LlmApiChunk], chunk: LlmApiChunk) -> None:
         def deliver() -> None:
             try:
                 job.send(chunk)
@@ -256,12 +256,12 @@ class Session:
 
         self._delivery.put(job, deliver)
 
-    def _broke_off(self, job: Job[Chunk]) -> None:
+    def _broke_off(self, job: ActiveRequest[LlmApiChunk]) -> None:
         """End a request for a fault of ours."""
         self.metrics.fault(m.ENDED_REQUEST)
         self._fail(job, EngineError(FAILED))
 
-    def _fail(self, job: Job[Chunk], error: ServingError) -> None:
+    def _fail(self, job: ActiveRequest[LlmApiChunk], error: ServingError) -> None:
         """End a request with all its sequences."""
         job.fail(error)
         self._soon(self._cancel_ended)
@@ -291,7 +291,7 @@ class Session:
                 if state and not self._sequences:
                     self._tell(replace(state, requests=0, used=0))
 
-    def _tell(self, state: State) -> None:
+    def _tell(self, state: EngineState) -> None:
         for (family, labels), value in state.gauges().items():
             self.metrics.set(family, value, labels)
 
@@ -299,7 +299,7 @@ class Session:
         if self.healthy and not self._alive():
             self._health.stopped(STOPPED)
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: LlmApiRequest) -> None:
         """The canary, on its thread. Raises ServingError, and AskAgainError where the session closes."""
         self._asking = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
         try:
@@ -307,7 +307,7 @@ class Session:
         except concurrent.futures.CancelledError:
             raise AskAgainError from None
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: LlmApiRequest) -> None:
         call = self._engine.start(request.prompts[0], request)
         try:
             async for _ in call:
@@ -329,12 +329,12 @@ class Session:
         self.metrics.flush(sink)
 
 
-def _work(prompt: Prompt) -> float:
+def _work(prompt: LlmApiPrompt) -> float:
     """In steps of the engine, until its first response."""
     steps = 1 if prompt.best_of == 1 else prompt.sampling["max_tokens"]
     return float(steps) + len(prompt.ids) / PROMPT_TOKENS
 
 
-def _kind(prompt: Prompt) -> tuple[object, ...]:
+def _kind(prompt: LlmApiPrompt) -> tuple[object, ...]:
     """What decides which code of the engine runs."""
     return frozenset(prompt.sampling), bool(prompt.guide), bool(prompt.lora)

@@ -22,7 +22,7 @@ from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestTi
 log = logging.getLogger("tandem.jobs")
 
 
-class Piece(Protocol):
+class Chunk(Protocol):
     """A part of the answer to one prompt of a request."""
 
     @property
@@ -33,11 +33,11 @@ class Piece(Protocol):
 
 LINGER_SECONDS = 1.0
 
-P = TypeVar("P", bound=Piece)
-SentP = TypeVar("SentP", bound=Piece, contravariant=True)
+P = TypeVar("P", bound=Chunk)
+SentP = TypeVar("SentP", bound=Chunk, contravariant=True)
 
 
-class Carrier(Protocol[SentP]):
+class ChunkPacker(Protocol[SentP]):
     """Sends pieces of many requests by way of one of them."""
 
     def carry(self, wave: Sequence[tuple[Any, SentP, bool]]) -> None:
@@ -52,7 +52,7 @@ class Responder(Protocol[SentP]):
         """Send a piece; the `last` ends the request."""
         ...
 
-    def carrier(self, piece: SentP) -> Carrier[SentP] | None:
+    def carrier(self, piece: SentP) -> ChunkPacker[SentP] | None:
         """What sends a piece with those of other requests, and theirs as well; None: it goes by itself."""
         ...
 
@@ -70,7 +70,7 @@ class Responder(Protocol[SentP]):
 
 
 @dataclass(eq=False)
-class Job(Generic[P]):
+class ActiveRequest(Generic[P]):
     """A request of `prompts` prompts while it runs. Sending stops at its end. `begun`: one of them got a place."""
 
     prompts: int
@@ -140,19 +140,19 @@ class Job(Generic[P]):
             return True
 
 
-class Parcel(NamedTuple, Generic[P]):
+class AddressedChunk(NamedTuple, Generic[P]):
     """A piece and the request that it is for."""
 
-    job: Job[P]
+    job: ActiveRequest[P]
     piece: P
 
 
-def send(parcels: Iterable[Parcel[P]], count: Callable[[], object] = lambda: None) -> None:
+def send(parcels: Iterable[AddressedChunk[P]], count: Callable[[], object] = lambda: None) -> None:
     """Send pieces to their requests' clients, in order; those that pack, together.
 
     Of one request by one thread at a time. What cannot be sent is those requests' error; `count` is called then.
     """
-    wave: list[Parcel[P]] = []
+    wave: list[AddressedChunk[P]] = []
     for parcel in parcels:
         packs = False
         with _failing([parcel.job], count):
@@ -167,8 +167,8 @@ def send(parcels: Iterable[Parcel[P]], count: Callable[[], object] = lambda: Non
     _send_wave(wave, count)
 
 
-def _send_wave(parcels: Sequence[Parcel[P]], count: Callable[[], object]) -> None:
-    admitted: list[tuple[Job[P], P, bool]] = []
+def _send_wave(parcels: Sequence[AddressedChunk[P]], count: Callable[[], object]) -> None:
+    admitted: list[tuple[ActiveRequest[P], P, bool]] = []
     for job, piece in parcels:
         with _failing([job], count):
             if (last := job.admit(piece)) is not None:
@@ -183,7 +183,7 @@ def _send_wave(parcels: Sequence[Parcel[P]], count: Callable[[], object]) -> Non
 
 
 @contextmanager
-def _failing(jobs: Sequence[Job[P]], count: Callable[[], object]) -> Iterator[None]:
+def _failing(jobs: Sequence[ActiveRequest[P]], count: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     except Exception:  # of tensors or Triton's sender, whatever it is: others are sent theirs
@@ -201,21 +201,21 @@ def _tell(responder: Responder[P], error: ServingError) -> None:
         log.exception("a client could not be told that its request is over: %s", error)
 
 
-class Jobs(Generic[P]):
+class ActiveRequests(Generic[P]):
     """The requests of a model that are not over. Thread-safe."""
 
     def __init__(self, timeout: float, count: Callable[[], object] = lambda: None) -> None:
         """`timeout` in seconds, for each request as a whole. `count`: called where a client cannot be asked about."""
         self._timeout = timeout
-        self._jobs: dict[int, Job[P]] = {}
-        self._abandoned: deque[tuple[float, Job[P]]] = deque()
+        self._jobs: dict[int, ActiveRequest[P]] = {}
+        self._abandoned: deque[tuple[float, ActiveRequest[P]]] = deque()
         self._unasked = Survived("it is not known whether a client is gone", count)
 
-    def make(self, prompts: int, request_id: str, responder: Responder[P]) -> Job[P]:
+    def make(self, prompts: int, request_id: str, responder: Responder[P]) -> ActiveRequest[P]:
         """A request's job, which nobody watches yet."""
-        return Job(prompts, request_id, responder, time.monotonic() + self._timeout)
+        return ActiveRequest(prompts, request_id, responder, time.monotonic() + self._timeout)
 
-    def add(self, job: Job[P]) -> None:
+    def add(self, job: ActiveRequest[P]) -> None:
         """Watch over a job."""
         self._jobs[id(job)] = job
 
@@ -237,7 +237,7 @@ class Jobs(Generic[P]):
             _tell(self._abandoned.popleft()[1].responder, CancelledError("the client cancelled the request"))
         return any(ended)
 
-    def _watch_job(self, job: Job[P], now: float) -> bool:
+    def _watch_job(self, job: ActiveRequest[P], now: float) -> bool:
         if job.over:
             self._jobs.pop(id(job), None)
             return False

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tandem_serving.adapter.packing import fits, pack
-from tandem_serving.bls.chunks import Chunk, Summary
+from tandem_serving.bls.chunks import BlsChunk, BlsSummary
 from tandem_serving.errors import CancelledError, ServingError
-from tandem_serving.requests.active import Job, Parcel, send
+from tandem_serving.requests.active import ActiveRequest, AddressedChunk, send
 
 SCORES = np.zeros(1, np.float32)
 ODD: dict[str, dict[str, Any]] = {
@@ -23,9 +23,9 @@ ODD: dict[str, dict[str, Any]] = {
 
 def test_numbers_tokens_and_texts_follow_each_other() -> None:
     chunks = [
-        (7, Chunk(0, "äb", [5, 6, 7], accepted=2, draft_length=1), False),
-        (1 << 40, Chunk(3, "", [8], finish_reason="stop", summary=Summary(9, 4, 11, 5)), True),
-        (7, Chunk(1, "c", []), False),
+        (7, BlsChunk(0, "äb", [5, 6, 7], accepted=2, draft_length=1), False),
+        (1 << 40, BlsChunk(3, "", [8], finish_reason="stop", summary=BlsSummary(9, 4, 11, 5)), True),
+        (7, BlsChunk(1, "c", []), False),
     ]
     packed = pack(chunks)
     assert packed.numbers.tolist() == [
@@ -40,8 +40,8 @@ def test_numbers_tokens_and_texts_follow_each_other() -> None:
 
 @pytest.mark.parametrize("more", ODD.values(), ids=ODD)
 def test_what_there_is_no_room_for(more: dict[str, Any]) -> None:
-    assert not fits(Chunk(0, "a", [1], **more))
-    assert fits(Chunk(0, "a", [1], finish_reason="length", summary=Summary(1, 1, 1, 1)))
+    assert not fits(BlsChunk(0, "a", [1], **more))
+    assert fits(BlsChunk(0, "a", [1], finish_reason="length", summary=BlsSummary(1, 1, 1, 1)))
 
 
 Sent = list[tuple[str, Any]]
@@ -57,13 +57,13 @@ class Client:
     broken: bool = False
     errors: list[ServingError] = field(default_factory=list)
 
-    def send(self, piece: Chunk, last: bool) -> None:
+    def send(self, piece: BlsChunk, last: bool) -> None:
         self.sent.append((f"{self.name} alone", piece.text))
 
-    def carrier(self, piece: Chunk) -> Self | None:
+    def carrier(self, piece: BlsChunk) -> Self | None:
         return self if fits(piece) else None
 
-    def carry(self, wave: Sequence[tuple[Self, Chunk, bool]]) -> None:
+    def carry(self, wave: Sequence[tuple[Self, BlsChunk, bool]]) -> None:
         if self.broken:
             raise OSError("the server is gone")
         self.sent.append((self.name, [(client.name, piece.text, last) for client, piece, last in wave]))
@@ -84,16 +84,18 @@ class Clients:
     def __init__(self, *names: str) -> None:
         self.sent: Sent = []
         self.clients = {name: Client(name, self.sent) for name in names}
-        self.jobs = {name: Job[Chunk](1 + (name == "two"), "", each, 1e9) for name, each in self.clients.items()}
+        self.jobs = {
+            name: ActiveRequest[BlsChunk](1 + (name == "two"), "", each, 1e9) for name, each in self.clients.items()
+        }
 
-    def send(self, *pieces: tuple[str, Chunk]) -> Sent:
+    def send(self, *pieces: tuple[str, BlsChunk]) -> Sent:
         self.sent.clear()
-        send([Parcel(self.jobs[name], piece) for name, piece in pieces])
+        send([AddressedChunk(self.jobs[name], piece) for name, piece in pieces])
         return self.sent
 
 
-def piece(text: str, finish: str = "", **more: Any) -> Chunk:
-    return Chunk(0, text, [1], finish_reason=finish, **more)
+def piece(text: str, finish: str = "", **more: Any) -> BlsChunk:
+    return BlsChunk(0, text, [1], finish_reason=finish, **more)
 
 
 def test_pieces_of_many_requests_leave_with_the_first_one() -> None:
@@ -155,7 +157,7 @@ def test_a_request_about_which_nothing_can_be_found_out_costs_no_other_its_piece
     clients, counted = Clients("a", "b"), list[int]()
     setattr(clients.clients["a"], asked, lambda *_: 1 // 0)
     pieces = [("b", piece("1")), ("a", piece("2", "stop")), ("b", piece("3"))]
-    send([Parcel(clients.jobs[name], each) for name, each in pieces], lambda: counted.append(1))
+    send([AddressedChunk(clients.jobs[name], each) for name, each in pieces], lambda: counted.append(1))
     assert "".join(text for _, wave in clients.sent for _, text, _ in wave) == "13"
     assert [len(clients.clients[name].errors) for name in ("a", "b")] == [1, 0]
     assert counted == [1]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from support.serving.steady import Steady
-from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Call, Role, Served
-from tandem_serving.bls.draft_length.draft_ahead import Foresight
-from tandem_serving.bls.in_flight import LATE, TARGET_LATE, Flight, Flights
-from tandem_serving.bls.schedule import Batch, Turn, Via
+from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Call, Role, ServerRound
+from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
+from tandem_serving.bls.in_flight import LATE, TARGET_LATE, InFlightBatch, InFlightBatches
+from tandem_serving.bls.schedule import Batch, Row, Via
 
 K, ERA, DRAFT_TIMEOUT = 4, 100.0, 30.0
 
@@ -46,39 +46,39 @@ class Sky:
     """Flights of sequences that do not matter here."""
 
     def __init__(self, waves: bool = True, draft_timeout: float = DRAFT_TIMEOUT) -> None:
-        self.policy, self.foresight = Policy(), Foresight(possible=True)
-        self.flights, self.now = Flights(self.policy, self.foresight, waves, draft_timeout), ERA
+        self.policy, self.foresight = Policy(), DraftAhead(possible=True)
+        self.flights, self.now = InFlightBatches(self.policy, self.foresight, waves, draft_timeout), ERA
 
     def begin(
         self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False, via: Via = "engine"
-    ) -> Flight:
+    ) -> InFlightBatch:
         length = k if role == "draft" else k + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
         sequence: Any = Span()
-        batch = Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued, via=via)
+        batch = Batch(role, [Row(sequence, call, "key")] * rows, wave, queued, via=via)
         return self.flights.begin(batch, self.now, running=8)
 
-    def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> Flight:
+    def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> InFlightBatch:
         """The target alone begins a call of several tokens for a sequence, which may have so many at once."""
         flight = self.begin("target", 1, wave=False)
         call = flight.batch.turns[0].call._replace(draft_ids=(), output_len=length)
         flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call, sequence=Span(longest))  # type: ignore[arg-type]
         return flight
 
-    def prompt(self) -> Flight:
+    def prompt(self) -> InFlightBatch:
         """A new prompt's first token, by itself while waves are in the engine's queue."""
         flight = self.alone()
         call = flight.batch.turns[0].call._replace(output_len=1, first=True)
         flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call)
         return flight
 
-    def end(self, flight: Flight, running: int = 8) -> None:
+    def end(self, flight: InFlightBatch, running: int = 8) -> None:
         self.now += 0.01
         flight.left.clear()
         self.flights.end(flight, running, self.now)
 
-    def end_round(self, flight: Flight) -> None:
-        flight.served = Served(0.009, 0.012, 1, 1, K)
+    def end_round(self, flight: InFlightBatch) -> None:
+        flight.served = ServerRound(0.009, 0.012, 1, 1, K)
         self.end(flight)
 
 
@@ -277,16 +277,22 @@ def test_a_round_that_waits_for_a_step_which_joined_none_teaches_nothing() -> No
 
 ROUNDS = [
     # what the server tells, what is learnt of it, reason
-    (Served(0.009, 0.012, 1, 1, K), [("draft", K), ("target", K)], "both calls, and nothing between them"),
-    (Served(0.009, 0.030, 1, 3, K), [("draft", K)], "new prompts that joined make the verification longer"),
-    (Served(0.0, 0.012, 1, 1, K), [("target", K)], "some of it was drafted ahead and some not"),
-    (Served(0.0, 0.012, 1, 1, 2), [("target", 2)], "the draft was shorter than asked, as foreseen a round before"),
+    (ServerRound(0.009, 0.012, 1, 1, K), [("draft", K), ("target", K)], "both calls, and nothing between them"),
+    (ServerRound(0.009, 0.030, 1, 3, K), [("draft", K)], "new prompts that joined make the verification longer"),
+    (ServerRound(0.0, 0.012, 1, 1, K), [("target", K)], "some of it was drafted ahead and some not"),
+    (
+        ServerRound(0.0, 0.012, 1, 1, 2),
+        [("target", 2)],
+        "the draft was shorter than asked, as foreseen a round before",
+    ),
     (None, [], "it failed"),
 ]
 
 
 @pytest.mark.parametrize(("served", "told", "reason"), ROUNDS)
-def test_what_a_round_in_the_server_teaches(served: Served | None, told: list[tuple[Role, int]], reason: str) -> None:
+def test_what_a_round_in_the_server_teaches(
+    served: ServerRound | None, told: list[tuple[Role, int]], reason: str
+) -> None:
     sky = Sky()
     flight = sky.begin("draft", 8, via="round")
     flight.served = served
@@ -298,7 +304,7 @@ def test_what_joins_a_round_teaches_nothing() -> None:
     """It waits for the verification, as long as that takes to come."""
     sky = Sky()
     flight = sky.begin("target", 1, via="join")
-    flight.served = Served(0.0, 0.0, 1, 2)
+    flight.served = ServerRound(0.0, 0.0, 1, 2)
     sky.end(flight)
     assert not sky.policy.told and not sky.policy.alone_told
 
@@ -307,7 +313,7 @@ def test_a_round_is_late_when_a_draft_is_and_then_a_verification() -> None:
     sky = Sky()
     flight = sky.begin("draft", 8, via="round")
     assert flight.late - ERA == pytest.approx(DRAFT_TIMEOUT + TARGET_LATE), "nothing is known of what they take"
-    flight.served = Served(0.4, 0.3, 1, 1, K)
+    flight.served = ServerRound(0.4, 0.3, 1, 1, K)
     sky.end(flight)
     again = sky.begin("draft", 8, via="round")
     assert again.late - sky.now == pytest.approx(LATE * (0.4 + 0.3))

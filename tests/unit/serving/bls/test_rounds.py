@@ -9,15 +9,15 @@ from support.serving.bls import NO_TENSORS, Answer, NoText
 from support.serving.mock_engine import MockEngine, Model, counting
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Output, Served
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.in_flight import MOST_LOST, Flight
-from tandem_serving.bls.loop import Loop, Sequence
-from tandem_serving.bls.rounds import Limits, Rounds
+from tandem_serving.bls.calls import Output, ServerRound
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
+from tandem_serving.bls.loop import LoopParams, SequenceLoop
+from tandem_serving.bls.rounds import RoundLimits, Rounds
 from tandem_serving.bls.schedule import Batch
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
-from tandem_serving.requests.active import Job
+from tandem_serving.requests.active import ActiveRequest
 
 K = 2
 DRAFT, AHEAD, VERIFICATION = 0.004, 0.006, 0.012
@@ -40,25 +40,25 @@ class Table:
         self.policy = Steady(K, separate_devices=True)
         for _ in range(40):
             self.policy.server.observe(K, K)  # much comes true
-        limits = Limits(running=8, waiting=0, rows=8, draft_timeout=1.0, ahead=ahead)
+        limits = RoundLimits(running=8, waiting=0, rows=8, draft_timeout=1.0, ahead=ahead)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda generation: None, clock=lambda: self.now)
         for role, length, seconds in (("draft", K, DRAFT), ("draft", K + 1, AHEAD), ("target", K + 1, VERIFICATION)):
             self.rounds._foresight.timed(role, length, seconds)  # type: ignore[arg-type]
-        self.names: dict[Generation, str] = {}
+        self.names: dict[BlsSequence, str] = {}
         self.drafts = drafts
-        self.flights: dict[str, Flight] = {}
+        self.flights: dict[str, InFlightBatch] = {}
         self.rounds.admit([self.generation(name, i) for i, name in enumerate(drafts)])
         self.start()
 
-    def generation(self, name: str, number: int) -> Generation:
-        job: Job[Chunk] = Job(1, name, Answer(), deadline=self.now + 60)
-        loop = Loop(Sequence(np.arange(5 + number, dtype=np.int32), 40))
+    def generation(self, name: str, number: int) -> BlsSequence:
+        job: ActiveRequest[BlsChunk] = ActiveRequest(1, name, Answer(), deadline=self.now + 60)
+        loop = SequenceLoop(LoopParams(np.arange(5 + number, dtype=np.int32), 40))
         writer: Any = NoText()
-        made = Generation(job, loop, writer, NO_TENSORS, self.policy.estimate(), m.Metrics(), draft_length=K)
+        made = BlsSequence(job, loop, writer, NO_TENSORS, self.policy.estimate(), m.Metrics(), draft_length=K)
         self.names[made] = name
         return made
 
-    def name(self, batch: Batch[Generation]) -> str:
+    def name(self, batch: Batch[BlsSequence]) -> str:
         kind = "ahead" if batch.turns[0].ahead else batch.role
         return f"{kind} {''.join(sorted(self.names[turn.sequence] for turn in batch.turns))}"
 
@@ -79,7 +79,7 @@ class Table:
         self.rounds.landed(flight, ERROR, self.now)
         return self.start()
 
-    def outputs(self, flight: Flight) -> list[tuple[int, Output]]:
+    def outputs(self, flight: InFlightBatch) -> list[tuple[int, Output]]:
         def model(row: int) -> Model:
             return self.drafts[self.names[flight.batch.turns[row].sequence]]
 
@@ -217,14 +217,14 @@ def test_a_new_prompt_waits_for_others_only_while_they_speculate(off: bool, flyi
 MADE = [
     # what the server tells of a verification, the draft tokens in it, and whose they are
     (None, K, "both engines were called, one after the other"),
-    (Served(0.0, VERIFICATION, 1, 1, 1), 1, "drafted ahead, when one was asked for"),
-    (Served(0.0, 0.0, 1, 2), 0, "a new prompt's, which joined a verification"),
+    (ServerRound(0.0, VERIFICATION, 1, 1, 1), 1, "drafted ahead, when one was asked for"),
+    (ServerRound(0.0, 0.0, 1, 2), 0, "a new prompt's, which joined a verification"),
 ]
 
 
 @pytest.mark.parametrize(("served", "length", "reason"), MADE, ids=[reason for *_, reason in MADE])
 def test_the_policy_is_told_of_the_draft_as_it_was_made(
-    monkeypatch: pytest.MonkeyPatch, served: Served | None, length: int, reason: str
+    monkeypatch: pytest.MonkeyPatch, served: ServerRound | None, length: int, reason: str
 ) -> None:
     table, told = Table(a=right, b=wrong), list[tuple[int, int]]()
     table.to_the_first_verification()

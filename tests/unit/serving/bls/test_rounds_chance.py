@@ -23,17 +23,17 @@ from support.serving.bls import Answer
 from support.serving.mock_engine import END, MockEngine
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Output, Role, Served, padded
-from tandem_serving.bls.chunks import Chunk, Writer
-from tandem_serving.bls.draft_length.policy import Adaptive, Policy
-from tandem_serving.bls.in_flight import Flight
-from tandem_serving.bls.loop import Loop, Sequence
-from tandem_serving.bls.request import Prompt
-from tandem_serving.bls.rounds import Limits, Rounds
+from tandem_serving.bls.calls import Output, Role, ServerRound, padded
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
+from tandem_serving.bls.in_flight import InFlightBatch
+from tandem_serving.bls.loop import LoopParams, SequenceLoop
+from tandem_serving.bls.request import BlsPrompt
+from tandem_serving.bls.rounds import RoundLimits, Rounds
 from tandem_serving.bls.schedule import Batch
-from tandem_serving.bls.sequence import Binding, Generation, MakeChunks
+from tandem_serving.bls.sequence import BlsSequence, EngineInputs, MakeChunks
 from tandem_serving.errors import EngineError, QueueTimeoutError
-from tandem_serving.requests.active import Job, send
+from tandem_serving.requests.active import ActiveRequest, send
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
 
 K = 4
@@ -71,18 +71,21 @@ class Play:
     ) -> None:
         self.rng = random.Random(seed)
         self.now, self.right, self.faults, self.rows = 100.0, right, faults, rows
-        policies: list[Policy] = [Steady(K, beside), Adaptive(0, K, beside, rows > 1, clock=lambda: self.now)]
+        policies: list[DraftLengthPolicy] = [
+            Steady(K, beside),
+            AdaptiveDraftLength(0, K, beside, rows > 1, clock=lambda: self.now),
+        ]
         self.policy = policies[seed % 4 == 3]
         patience = 0.03 if seed % 2 else math.inf
-        limits = Limits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0)
+        limits = RoundLimits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), self.depart, clock=lambda: self.now)
-        self.asked: dict[Generation, list[int]] = {}  # with what it is to say
+        self.asked: dict[BlsSequence, list[int]] = {}  # with what it is to say
         self.events: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = count()
-        self.flying: dict[Flight, bool] = {}  # whether it hangs
+        self.flying: dict[InFlightBatch, bool] = {}  # whether it hangs
         self.failed: set[int] = set()
         self.orders: set[str] = set()
-        self.joining: list[Flight] = []  # calls that wait for the verification of a round
+        self.joining: list[InFlightBatch] = []  # calls that wait for the verification of a round
         self.groups = count(1)
         self.joined = 0
 
@@ -103,34 +106,39 @@ class Play:
     def request(self) -> None:
         rng, answer = self.rng, Answer()
         prompts, logits = rng.choice([1, 1, 1, 2, 8]), rng.random() < 0.2
-        job: Job[Chunk] = Job(prompts, "", answer, deadline=self.now + LONGEST, arrived=self.now)
+        job: ActiveRequest[BlsChunk] = ActiveRequest(
+            prompts, "", answer, deadline=self.now + LONGEST, arrived=self.now
+        )
         generations = [self.generation(job, i, logits) for i in range(prompts)]
         self.rounds.admit(generations)
         if rng.random() < 0.2:
             self.at(self.now + rng.random() * 0.3, lambda: setattr(answer, "gone", True))
         self.start()
 
-    def generation(self, job: Job[Chunk], index: int, logits: bool) -> Generation:
+    def generation(self, job: ActiveRequest[BlsChunk], index: int, logits: bool) -> BlsSequence:
         rng = self.rng
         ids = [rng.randrange(1, 97) for _ in range(rng.randrange(1, 9))]
         most, stop = rng.choice([1, 2, 3, 17, 40]), decode([rng.randrange(1, 97)]) if rng.random() < 0.3 else ""
-        prompt = Prompt(index, "", np.array(ids, np.int32), most, K, 0, None, frozenset({END}), (stop,), False, {})
-        writer = Writer(prompt, TextStream(Detokenizer(decode, ids), StopText((stop,))), stream=rng.random() < 0.7)
+        prompt = BlsPrompt(index, "", np.array(ids, np.int32), most, K, 0, None, frozenset({END}), (stop,), False, {})
+        writer = BlsWriter(prompt, TextStream(Detokenizer(decode, ids), StopText((stop,))), stream=rng.random() < 0.7)
         limits: dict[str, Any] = {
             "target_limit": len(ids) + most + rng.choice([0, K]),
             "draft_limit": len(ids) + rng.choice([10, 99]),
         }
-        loop = Loop(Sequence(prompt.ids, most, frozenset({END}), use_draft_logits=logits, **limits))
-        bindings: dict[Role, Binding] = {"target": Binding({}), "draft": Binding({}, ("logits",) * logits)}
+        loop = SequenceLoop(LoopParams(prompt.ids, most, frozenset({END}), use_draft_logits=logits, **limits))
+        bindings: dict[Role, EngineInputs] = {
+            "target": EngineInputs({}),
+            "draft": EngineInputs({}, ("logits",) * logits),
+        }
         k = rng.choice([0, 1, K, K, K])
         alike = rng.random() < 0.1
-        made = Generation(
+        made = BlsSequence(
             job, loop, writer, bindings, self.policy.estimate(), m.Metrics(), draft_length=k, reproducible=alike
         )
         self.asked[made] = expected(ids, most, stop)
         return made
 
-    def depart(self, generation: Generation) -> None:
+    def depart(self, generation: BlsSequence) -> None:
         self.rounds.leave(generation)
         self.start()
 
@@ -156,13 +164,13 @@ class Play:
         if self.events or self.flying:
             self.at(self.now + WATCH, self.watch)
 
-    def stop(self, flights: list[Flight]) -> None:
+    def stop(self, flights: list[InFlightBatch]) -> None:
         for flight in flights:  # a stop may come too late for what does not hang
             fails = flight.batch.via == "round" or self.flying.get(flight, True)
             self.at(self.now + 0.01, partial(self.land, flight, fails=fails))
 
     # --- engines ----------------------------------------------------------------------------------
-    def take_off(self, batch: Batch[Generation]) -> None:
+    def take_off(self, batch: Batch[BlsSequence]) -> None:
         calls, chance = [turn.call for turn in batch.turns], self.rng.random()
         assert len({turn.sequence for turn in batch.turns}) == len(calls) <= self.rows
         assert batch.via != "join" or not any(call.draft_ids for call in calls)
@@ -181,20 +189,20 @@ class Play:
             whole = batch.via == "round" and not fails
             self.at(self.now + seconds, partial(self.verify, flight) if whole else partial(self.land, flight, fails))
 
-    def verify(self, flight: Flight) -> None:
+    def verify(self, flight: InFlightBatch) -> None:
         """The server has a round's drafts verified, with the calls that wait for that."""
         if flight not in self.flying:
             return
         group, self.joining = [flight, *self.joining], []
         self.joined += len(group) - 1
         drafts = [self.output(turn.sequence, turn.call).ids for turn in flight.batch.turns]
-        served = Served(0.009, TARGET_STEP, next(self.groups), len(group))
+        served = ServerRound(0.009, TARGET_STEP, next(self.groups), len(group))
         end = self.now + TARGET_STEP
         for member in group:  # their answers come together, but in any order
             self.at(end + self.rng.random() * 0.001, partial(self.land, member, False, served, drafts))
 
     def land(
-        self, flight: Flight, fails: bool, served: Served | None = None, drafts: Sequence_[list[int]] = ()
+        self, flight: InFlightBatch, fails: bool, served: ServerRound | None = None, drafts: Sequence_[list[int]] = ()
     ) -> None:
         if (flight in self.joining and fails) or self.flying.pop(flight, None) is None:
             return  # the server lets nobody go who waits for a verification
@@ -216,7 +224,7 @@ class Play:
             for joined in waiting:
                 self.at(self.now + TARGET_STEP, partial(self.land, joined, False))
 
-    def answer(self, flight: Flight, served: Served | None, drafts: Sequence_[list[int]]) -> None:
+    def answer(self, flight: InFlightBatch, served: ServerRound | None, drafts: Sequence_[list[int]]) -> None:
         calls = [turn.call for turn in flight.batch.turns]
         if flight.batch.via == "round":
             asked = zip(calls, drafts, strict=True)
@@ -226,7 +234,7 @@ class Play:
         longest = max(map(len, drafts), default=0)
         given = [self.output(t.sequence, padded(c, longest)) for t, c in zip(flight.batch.turns, calls, strict=True)]
         if flight.batch.via != "engine":
-            told = served or Served(0.0, 0.0, 0, 1)
+            told = served or ServerRound(0.0, 0.0, 0, 1)
             given = [output._replace(served=told) for output in given]
         if flight.batch.via == "round":
             given = [output._replace(drafted=ids) for output, ids in zip(given, drafts, strict=True)]
@@ -242,7 +250,7 @@ class Play:
     def deliver(self, make: MakeChunks) -> None:
         send(make() or ())
 
-    def output(self, generation: Generation, call: Any) -> Output:
+    def output(self, generation: BlsSequence, call: Any) -> Output:
         if call.role == "target":
             return MockEngine(target).run(call)
         output = MockEngine(self.draft, end_ids=()).run(call)

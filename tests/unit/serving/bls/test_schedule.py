@@ -5,17 +5,17 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from tandem_serving.bls.calls import Call, Role, Served
-from tandem_serving.bls.schedule import Batch, Order, Schedule, Turn
+from tandem_serving.bls.calls import Call, Role, ServerRound
+from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 
 IDS = np.arange(4, dtype=np.int32)
 
 
-def turn(name: str, role: Role, key: str = "k", own: bool = False) -> Turn[str]:
-    return Turn(name, Call(role, IDS, 4), key, own)
+def turn(name: str, role: Role, key: str = "k", own: bool = False) -> Row[str]:
+    return Row(name, Call(role, IDS, 4), key, own)
 
 
-def schedule(members: int, rows: int = 64, order: Order = "lock-step", held: str = "") -> Schedule[str]:
+def schedule(members: int, rows: int = 64, order: Overlap = "lock-step", held: str = "") -> Schedule[str]:
     made: Schedule[str] = Schedule(rows, lambda sequences: order, lambda key: key == held)
     for _ in range(members):
         made.enter("k")
@@ -37,9 +37,9 @@ def ask(made: Schedule[str], drafts: str = "", targets: str = "") -> None:
         made.ask(turn(name, "target"))
 
 
-LOCK_STEP: Order = "lock-step"
-ALTERNATING: Order = "alternating"
-AHEAD: Order = "ahead"
+LOCK_STEP: Overlap = "lock-step"
+ALTERNATING: Overlap = "alternating"
+AHEAD: Overlap = "ahead"
 STARTS = [
     # members, rows, order, drafts, targets, started, reason
     (4, 64, LOCK_STEP, "abcd", "", ["abcd"], "lock-step: all that wait, in one call"),
@@ -56,7 +56,7 @@ STARTS = [
 
 @pytest.mark.parametrize(("members", "rows", "order", "drafts", "targets", "started", "reason"), STARTS)
 def test_what_starts(
-    members: int, rows: int, order: Order, drafts: str, targets: str, started: list[str], reason: str
+    members: int, rows: int, order: Overlap, drafts: str, targets: str, started: list[str], reason: str
 ) -> None:
     made = schedule(members, rows, order)
     ask(made, drafts, targets)
@@ -73,7 +73,7 @@ class Clock:
         return self.now
 
 
-def in_rounds(members: int, clock: Clock | None = None, order: Order = "lock-step") -> Schedule[str]:
+def in_rounds(members: int, clock: Clock | None = None, order: Overlap = "lock-step") -> Schedule[str]:
     made: Schedule[str] = Schedule(64, lambda _: order, in_rounds=lambda key: key == "k", clock=clock or Clock())
     for _ in range(members):
         made.enter("k")
@@ -116,7 +116,7 @@ def test_of_many_sequences_the_server_makes_two_rounds_at_once() -> None:
     assert start(made) == [], "two at once"
 
 
-TOGETHER = Served(0.008, 0.012, group=7, members=2)
+TOGETHER = ServerRound(0.008, 0.012, group=7, members=2)
 LANDINGS = [
     # what lands, in order: by name with what the server tells; what has started at the end
     ([("abc", TOGETHER), ("d", TOGETHER)], [("round", "abcd")], "verified together: they go on together"),
@@ -129,7 +129,7 @@ LANDINGS = [
 
 @pytest.mark.parametrize(("landings", "started", "reason"), LANDINGS)
 def test_who_was_verified_together_begins_the_next_round_together(
-    landings: list[tuple[str, Served | None]], started: list[tuple[str, str]], reason: str
+    landings: list[tuple[str, ServerRound | None]], started: list[tuple[str, str]], reason: str
 ) -> None:
     made = in_rounds(4)
     ask(made, "abc", "d")
@@ -234,7 +234,7 @@ def test_a_small_wave_waits_for_more_unless_nothing_else_flies() -> None:
 @pytest.mark.parametrize(
     ("order", "started"), [(ALTERNATING, ["cd"]), (LOCK_STEP, [])], ids=["two cohorts", "lock-step"]
 )
-def test_an_answered_wave_makes_way_for_the_other_cohort_alone(order: Order, started: list[str]) -> None:
+def test_an_answered_wave_makes_way_for_the_other_cohort_alone(order: Overlap, started: list[str]) -> None:
     made = schedule(4, order=order)
     ask(made, "ab")
     (wave,) = start(made)
@@ -269,5 +269,5 @@ def test_a_new_prompt_does_not_wait_for_the_wave_after_the_next(
     for wave in ("abc", "def") if queued else ("abc",):
         ask(made, targets=wave)
         assert names(start(made)) == [wave]
-    made.ask(Turn("n", Call("target", IDS, 1, first=True), "k"))
+    made.ask(Row("n", Call("target", IDS, 1, first=True), "k"))
     assert names(start(made)) == started, reason

@@ -22,7 +22,7 @@ from support.serving.bls import (
 from support.serving.mock_engine import counting, wrong_every
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import Chunk
+from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.requests.delivery import Delivery
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -171,7 +171,7 @@ class Slow(Answer):
         super().__init__()
         self.taken = threading.Event()
 
-    def send(self, chunk: Chunk, last: bool) -> None:
+    def send(self, chunk: BlsChunk, last: bool) -> None:
         self.taken.wait(60)
         super().send(chunk, last)
 

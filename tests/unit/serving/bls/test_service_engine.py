@@ -9,11 +9,11 @@ import pytest
 from support.serving.bls import ALONE, STREAM, MockCall, MockEngines, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Call
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.service import Service
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.service import BlsService
 from tandem_serving.bls.watched import work
 from tandem_serving.engine.health import CANARIES, PROMPT_TOKENS
-from tandem_serving.engine.watch import Means
+from tandem_serving.engine.watch import WatchHooks
 from tandem_serving.errors import EngineError, RequestError
 
 CUDA = "target engine: CUDA runtime error: an illegal memory access was encountered"
@@ -28,7 +28,7 @@ def failing(role: str, error: Exception) -> Any:
     return before
 
 
-def counted(service: Service, sink: Sink, role: str) -> float:
+def counted(service: BlsService, sink: Sink, role: str) -> float:
     service.metrics.flush(sink)
     return sink.labelled[m.ENGINE_CALL_FAILURES.name, m.of_engine(role)]
 
@@ -93,7 +93,7 @@ def test_a_dead_target_is_found_by_its_calls(start: Start, monkeypatch: pytest.M
             raise EngineError(CUDA)
 
     service = start(MockEngines(before=before), canary_seconds=0.05)
-    service.engine.begin(Means(canary, service.fail, end=ended.set))
+    service.engine.begin(WatchHooks(canary, service.fail, end=ended.set))
     assert ask(service, tensors("a")).wait().error is None
     while not asked:
         threading.Event().wait(0.01)
@@ -106,9 +106,9 @@ def test_a_dead_target_is_found_by_its_calls(start: Start, monkeypatch: pytest.M
     assert (error.code, CUDA in str(error)) == ("UNAVAILABLE", True)
 
 
-def turn(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Turn[Any]:
+def turn(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Row[Any]:
     call = Call("target", np.zeros(ids, np.int32), output_len, (7,) * drafted, first=first)
-    return Turn(None, call, None)
+    return Row(None, call, None)
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def turn(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Tu
     ],
     ids=["a verification", "the target alone", "rows together", "prompts by their lengths"],
 )
-def test_a_call_s_work(turns: list[Turn[Any]], steps: float) -> None:
+def test_a_call_s_work(turns: list[Row[Any]], steps: float) -> None:
     assert work(turns) == steps

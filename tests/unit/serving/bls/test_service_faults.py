@@ -11,9 +11,9 @@ import pytest
 
 from support.serving.bls import ALONE, ALONE_ROWS, Answer, MockCall, MockEngines, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import Chunk
+from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.errors import CancelledError, EngineError
-from tandem_serving.requests.active import LINGER_SECONDS, Job, Jobs
+from tandem_serving.requests.active import LINGER_SECONDS, ActiveRequest, ActiveRequests
 from tandem_serving.requests.tokenizer import Tokenizer
 
 LONG = 40
@@ -147,14 +147,14 @@ def test_a_row_of_a_shared_call_whose_client_leaves_frees_its_place_at_once(star
 
 def test_a_request_that_is_over_is_never_asked_about() -> None:
     answer = Answer()
-    job = Job(1, "", answer, deadline=0)
-    job.send(Chunk(0, "", [], finish_reason="length"))
+    job = ActiveRequest(1, "", answer, deadline=0)
+    job.send(BlsChunk(0, "", [], finish_reason="length"))
     answer.gone = True
     assert not job.abandoned()
 
 
 def test_a_stop_without_an_id_ends_nobody_s_request() -> None:
-    jobs, answer = Jobs[Chunk](timeout=1e9), Answer()
+    jobs, answer = ActiveRequests[BlsChunk](timeout=1e9), Answer()
     jobs.add(jobs.make(1, "", answer))
     jobs.cancel("")
     assert not answer.over.is_set()
@@ -162,10 +162,10 @@ def test_a_stop_without_an_id_ends_nobody_s_request() -> None:
 
 def test_a_request_that_is_over_is_forgotten() -> None:
     """Its tensors are in Triton's shared memory for as long as anybody knows it."""
-    jobs = Jobs[Chunk](timeout=1e9)
+    jobs = ActiveRequests[BlsChunk](timeout=1e9)
     job = jobs.make(1, "", Answer())
     jobs.add(job)
-    job.send(Chunk(0, "", [], finish_reason="length"))
+    job.send(BlsChunk(0, "", [], finish_reason="length"))
     kept = weakref.ref(job)
     del job
     assert not jobs.watch(now=0.0)
@@ -175,19 +175,19 @@ def test_a_request_that_is_over_is_forgotten() -> None:
 
 def test_a_response_that_was_made_in_time_is_not_sent_after_the_end() -> None:
     answer = Answer()
-    job = Job(2, "", answer, deadline=0)
+    job = ActiveRequest(2, "", answer, deadline=0)
     job.fail(CancelledError("stopped"))
-    job.send(Chunk(0, "a", [1]))
+    job.send(BlsChunk(0, "a", [1]))
     assert answer.chunks == []
 
 
 def test_a_client_that_is_gone_gets_no_last_response_at_once() -> None:
     """With a response still being written, it would crash Triton's gRPC frontend."""
-    answer, jobs = Answer(gone=True), Jobs[Chunk](timeout=1e9)
+    answer, jobs = Answer(gone=True), ActiveRequests[BlsChunk](timeout=1e9)
     job = jobs.make(1, "", answer)
     jobs.add(job)
-    job.send(Chunk(0, "", []))
-    job.send(Chunk(0, "", [], finish_reason="length"))
+    job.send(BlsChunk(0, "", []))
+    job.send(BlsChunk(0, "", [], finish_reason="length"))
     assert jobs.watch(now=100.0), "its engine calls can be stopped at once"
     assert not jobs.watch(now=100.0 + 0.9 * LINGER_SECONDS)
     assert not answer.over.is_set()

@@ -12,14 +12,14 @@ import pytest
 from support.serving.bls import ALONE, Answer, MockCall, MockEngines, MockModel, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
 from tandem_serving.bls import in_flight
-from tandem_serving.bls.calls import Output, Step
-from tandem_serving.bls.chunks import Chunk, Writer
+from tandem_serving.bls.calls import NewTokens, Output
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.draft_length.acceptance import Acceptance
-from tandem_serving.bls.request import Prompt
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.request import BlsPrompt
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import FAILED, Survived
-from tandem_serving.requests.active import Jobs
+from tandem_serving.requests.active import ActiveRequests
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -162,7 +162,7 @@ def test_a_call_that_a_stop_overtook_is_stopped_again(start: Start) -> None:
             yield from super().__iter__()
 
     class Model(MockModel):
-        def call(self, turns: Sequence[Turn[Generation]]) -> MockCall:
+        def call(self, turns: Sequence[Row[BlsSequence]]) -> MockCall:
             return OnItsWay(self, turns)
 
     ended: list[bool] = []
@@ -211,13 +211,16 @@ def test_tokens_behind_a_stop_word_are_not_counted(start: Start, sink: Sink) -> 
 def test_a_sequence_is_counted_once_however_late_its_steps_are_delivered(tokenizer: Tokenizer, sink: Sink) -> None:
     """With stop words steps are read before they are delivered: the last may have been when the first is."""
     ids = np.array(tokenizer.encode("def add("), np.int32)
-    prompt = Prompt(0, "def add(", ids, 40, 4, 0, None, frozenset(), ("zz",), echo=False, tensors={})
+    prompt = BlsPrompt(0, "def add(", ids, 40, 4, 0, None, frozenset(), ("zz",), echo=False, tensors={})
     text = TextStream(Detokenizer(tokenizer.decode, ids.tolist(), "def add("), StopText(("zz",)))
-    metrics, jobs = m.Metrics(), Jobs[Chunk](60)
+    metrics, jobs = m.Metrics(), ActiveRequests[BlsChunk](60)
     loop: Any = None
-    job, writer = jobs.make(1, "", Answer()), Writer(prompt, text, stream=True)
-    generation = Generation(job, loop, writer, {}, Acceptance(4), metrics, draft_length=4)
-    makes = [generation.take(Step(ids[:2].tolist())), generation.take(Step(ids[:3].tolist(), finish="length"))]
+    job, writer = jobs.make(1, "", Answer()), BlsWriter(prompt, text, stream=True)
+    generation = BlsSequence(job, loop, writer, {}, Acceptance(4), metrics, draft_length=4)
+    makes = [
+        generation.take(NewTokens(ids[:2].tolist())),
+        generation.take(NewTokens(ids[:3].tolist(), finish="length")),
+    ]
     for make in makes:
         make()
     metrics.flush(sink)

@@ -13,7 +13,7 @@ import yaml
 from reference_llm.executor.result import CompletionOutput
 from reference_llm.sampling_params import GuidedDecodingParams
 from tandem_serving.llmapi import dialect
-from tandem_serving.llmapi.chunks import Figures
+from tandem_serving.llmapi.chunks import RequestMetrics
 from tandem_serving.llmapi.engine import first_line
 from triton.stand_in_tensorrt_llm import tensorrt_llm
 from triton.stand_in_tensorrt_llm.tensorrt_llm.executor.request import LoRARequest
@@ -99,7 +99,7 @@ def test_drafted_tokens_are_told() -> None:
 
 
 def test_a_version_without_figures() -> None:
-    assert dialect.figures(result(None)) == Figures()
+    assert dialect.figures(result(None)) == RequestMetrics()
 
 
 def test_times_are_exact_nanoseconds_and_left_out_before_they_come() -> None:

@@ -13,15 +13,15 @@ import pytest
 from support.serving.answer import Answer
 from tandem_serving import metrics as m
 from tandem_serving import threads
-from tandem_serving.checkpoint import Limits
+from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.engine.health import IDLE
 from tandem_serving.errors import EngineError
 from tandem_serving.llmapi import session
-from tandem_serving.llmapi.chunks import Chunk, Figures, Progress
-from tandem_serving.llmapi.request import Codec, Features, Parser, Prompt, Request
-from tandem_serving.llmapi.session import Options, Session
-from tandem_serving.llmapi.statistics import State
-from tandem_serving.requests.active import Job, Jobs
+from tandem_serving.llmapi.chunks import LlmApiChunk, RequestMetrics, SequenceOutput
+from tandem_serving.llmapi.request import Codec, Features, LlmApiParser, LlmApiPrompt, LlmApiRequest
+from tandem_serving.llmapi.session import LlmApiOptions, LlmApiService
+from tandem_serving.llmapi.statistics import EngineState
+from tandem_serving.requests.active import ActiveRequest, ActiveRequests
 
 FAILS, BREAKS, PANICS, DROPPED, HANGS = b"fails", b"breaks", b"panics", b"dropped", b"hangs"
 FAILED = "the server failed at this request; its log says why"
@@ -41,14 +41,14 @@ class Panic(BaseException):
 class FakeCall:
     """Two tokens a response, until max_tokens; the prompt asks for faults."""
 
-    prompt: Prompt
+    prompt: LlmApiPrompt
     aborted: bool = False
     over: bool = False
 
     def abort(self) -> None:
         self.aborted = not self.over
 
-    async def __aiter__(self) -> AsyncIterator[Progress]:
+    async def __aiter__(self) -> AsyncIterator[SequenceOutput]:
         if bytes(self.prompt.ids) == FAILS:
             raise EngineError("no blocks")
         if bytes(self.prompt.ids) == BREAKS:
@@ -61,7 +61,9 @@ class FakeCall:
         for end in range(2, length + 2, 2):
             await asyncio.sleep(3600 if bytes(self.prompt.ids) == HANGS else 0.001)
             self.over = end >= length
-            yield Progress([ord("a")] * min(end, length), "length" if self.over else "", figures=Figures(2.0))
+            yield SequenceOutput(
+                [ord("a")] * min(end, length), "length" if self.over else "", figures=RequestMetrics(2.0)
+            )
 
 
 @dataclass
@@ -70,13 +72,13 @@ class FakeEngine:
     calls: list[FakeCall] = field(default_factory=list)
     alive: bool = True
     closed: bool = False
-    told: list[Callable[[], State]] = field(default_factory=list)
+    told: list[Callable[[], EngineState]] = field(default_factory=list)
 
-    def start(self, prompt: Prompt, request: Request) -> FakeCall:
+    def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> FakeCall:
         self.calls.append(FakeCall(prompt))
         return self.calls[-1]
 
-    async def states(self) -> AsyncIterator[State]:
+    async def states(self) -> AsyncIterator[EngineState]:
         for state in self.told:
             yield state()
 
@@ -101,13 +103,13 @@ class Sink:
 
 @dataclass
 class Site:
-    session: Session
+    session: LlmApiService
     engine: FakeEngine
     sink: Sink
     ended: threading.Event
 
-    def ask(self, *prompts: bytes, max_tokens: int = 6, request_id: str = "", **more: Any) -> Answer[Chunk]:
-        answer = Answer[Chunk]()
+    def ask(self, *prompts: bytes, max_tokens: int = 6, request_id: str = "", **more: Any) -> Answer[LlmApiChunk]:
+        answer = Answer[LlmApiChunk]()
         tensors: dict[str, Any] = {
             "text_input": np.array(prompts, np.object_),
             "sampling_param_max_tokens": np.array([max_tokens], np.int32),
@@ -129,8 +131,8 @@ def start() -> Iterator[Start]:
         timeout: float = 60, running: int = 2, waiting: int = 2, speculates: bool = True, canary: float = IDLE
     ) -> Site:
         engine, sink, ended = FakeEngine(), Sink(), threading.Event()
-        parser = Parser(CODEC, Limits(10_000, 256), Features())
-        session = Session(engine, parser, Options(timeout, running, waiting, speculates, canary))
+        parser = LlmApiParser(CODEC, ModelLimits(10_000, 256), Features())
+        session = LlmApiService(engine, parser, LlmApiOptions(timeout, running, waiting, speculates, canary))
         session.guard(end=ended.set)
         threading.Thread(target=session.watch, args=(sink,), daemon=True).start()
         sites.append(Site(session, engine, sink, ended))
@@ -208,14 +210,14 @@ def test_whatever_ends_a_request_ends_its_calls(start: Start, ending: str, code:
 def test_a_client_who_leaves_before_the_first_step_costs_the_engine_nothing(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = Jobs.add
+    add = ActiveRequests.add
 
-    def add_and_look(jobs: Jobs[Chunk], job: Job[Chunk]) -> None:
+    def add_and_look(jobs: ActiveRequests[LlmApiChunk], job: ActiveRequest[LlmApiChunk]) -> None:
         add(jobs, job)
         time.sleep(0.5)  # the watch looks in between, and finds the client gone
 
-    monkeypatch.setattr(Jobs, "add", add_and_look)
-    site, answer = start(), Answer[Chunk](gone=True)
+    monkeypatch.setattr(ActiveRequests, "add", add_and_look)
+    site, answer = start(), Answer[LlmApiChunk](gone=True)
     site.session.submit({"text_input": np.array([HANGS], np.object_)}, "", answer)
     answer.wait()
     assert all(call.aborted for call in site.engine.calls)
@@ -269,7 +271,7 @@ def test_a_response_that_cannot_be_sent_ends_its_request(
     start: Start, caplog: pytest.LogCaptureFixture, stream: bool, which: str
 ) -> None:
     site = start()
-    answer = Answer[Chunk](broken=True)
+    answer = Answer[LlmApiChunk](broken=True)
     tensors = {
         "text_input": np.array([b"x"], np.object_),
         "sampling_param_max_tokens": np.array([5000 if stream else 6], np.int32),
@@ -285,7 +287,11 @@ def test_a_client_who_cannot_be_told_costs_no_other_s_deadline(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = start(timeout=0.3, running=3)
-    lost, gone, other = Answer[Chunk](lost=True), Answer[Chunk](lost=True, gone=True), Answer[Chunk]()
+    lost, gone, other = (
+        Answer[LlmApiChunk](lost=True),
+        Answer[LlmApiChunk](lost=True, gone=True),
+        Answer[LlmApiChunk](),
+    )
     for answer in (lost, gone, other):
         site.session.submit({"text_input": np.array([HANGS], np.object_)}, "", answer)
         assert answer is other or answer.wait().error
@@ -330,7 +336,7 @@ CUDA = "the engine failed at this request: CUDA runtime error: an illegal memory
 def break_down(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, hangs: bool = False) -> None:
     """As after a CUDA error: all sequences fail, or none gets on, and the engine calls itself well."""
 
-    async def respond(call: FakeCall) -> AsyncIterator[Progress]:
+    async def respond(call: FakeCall) -> AsyncIterator[SequenceOutput]:
         if hangs:
             await asyncio.sleep(3600)
         raise EngineError(CUDA)
@@ -431,7 +437,10 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("soon")
 def test_the_engine_s_state_is_told_while_sequences_run(start: Start) -> None:
     site = start()
-    site.engine.told = [lambda: State(requests=9, blocks=40, used=30), lambda: State(requests=2, blocks=40, used=12)]
+    site.engine.told = [
+        lambda: EngineState(requests=9, blocks=40, used=30),
+        lambda: EngineState(requests=2, blocks=40, used=12),
+    ]
     time.sleep(1)
     assert ACTIVE not in site.sink.values, "nobody asked for anything yet"
     site.ask(HANGS, request_id="x")
@@ -452,5 +461,5 @@ def test_statistics_that_fail_cost_nothing_else(start: Start, caplog: pytest.Log
     eventually(lambda: "the engine's state cannot be told any more" in caplog.text, "noticed")
     assert site.ask(b"x").wait().chunks[-1].finish_reason == "length"
     assert site.session.healthy
-    site.engine.told = [lambda: State(requests=2, blocks=40, used=12)]
+    site.engine.told = [lambda: EngineState(requests=2, blocks=40, used=12)]
     eventually(lambda: site.sink.values.get(ACTIVE) == 2, "it is told again once it can be")

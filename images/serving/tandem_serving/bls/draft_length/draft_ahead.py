@@ -53,7 +53,7 @@ def side_by_side(draft: float, verification: float) -> float:
     return seconds
 
 
-class Foresight:
+class DraftAhead:
     """Times in seconds. `possible`: the engines run side by side."""
 
     def __init__(self, possible: bool) -> None:

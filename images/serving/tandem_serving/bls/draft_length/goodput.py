@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from tandem_serving.bls.draft_length.acceptance import PRIOR_ROUNDS, Acceptance, in_answers
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.round_times import Order, RoundTimes
+from tandem_serving.bls.draft_length.round_times import RoundPlan, RoundTimes
 from tandem_serving.bls.draft_length.trial_budget import Budget
 from tandem_serving.bls.draft_length.trials import AFTER_CHANGE, REGROUPED, TRIAL_ROUNDS, Standing, Trial, Trials, few
 
@@ -64,7 +64,7 @@ ANSWERS = 100
 
 
 @dataclass(frozen=True)
-class Choice:
+class DraftLengthChoice:
     """The draft length `k` of the next `turns` rounds of a sequence."""
 
     k: int
@@ -72,7 +72,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Decision:
+class DraftLengthDecision:
     """What was decided and why: `goodput` (tokens/s by length), `acceptance` (p_1.. of the server)."""
 
     k: int
@@ -81,7 +81,7 @@ class Decision:
     acceptance: tuple[float, ...]
 
 
-class DraftLength:
+class GoodputDraftLength:
     """The draft length of the sequences that speculate, between `minimum` and `maximum`, or 0.
 
     0 (the target alone) is a candidate unless `minimum` >= 1. `waves`: sequences share engine calls. One object
@@ -94,11 +94,11 @@ class DraftLength:
         self._times = RoundTimes(costs, self.server, devices == "separate", waves)
         self._minimum, self._maximum = minimum, maximum
         self._candidates = self._up_to(maximum)
-        self._order = Order(0, min(max(minimum, FIRST_LENGTH), maximum))  # decided; 0 waves: whichever is faster
-        self._trial: Order | None = None
+        self._order = RoundPlan(0, min(max(minimum, FIRST_LENGTH), maximum))  # decided; 0 waves: whichever is faster
+        self._trial: RoundPlan | None = None
         self._left = 0  # turns left of it
-        self._wanted: Order | None = None  # what will be changed to, if its trial shows that it is better
-        self._shown: set[Order] = set()  # had such a trial since the latest change
+        self._wanted: RoundPlan | None = None  # what will be changed to, if its trial shows that it is better
+        self._shown: set[RoundPlan] = set()  # had such a trial since the latest change
         self._trials = Trials(self._times, costs)
         self._awaited = 0  # drafted rounds, ever, when a trial while off will be over
         self._fruitless = 0  # times in a row that speculation came back for nothing, and with how many rows
@@ -108,14 +108,14 @@ class DraftLength:
         self._urge, self._better = 0.0, self._k  # to change, and to what length
         self._rounds = self._waited = 0.0  # since nothing was known; since the latest decision
         self._unsettled = float(UNSETTLED_ROUNDS)  # rounds left of those whose length says little
-        self._last = Order(1, self._k)  # in flight since the latest choice
+        self._last = RoundPlan(1, self._k)  # in flight since the latest choice
         self._same = 0  # choices of it in a row before that
         self._made: int | None = None  # draft tokens of the latest turns, where all had as many
-        self._goodput: dict[Order, float] = {}
+        self._goodput: dict[RoundPlan, float] = {}
         self._tau: Sequence[float] = self.server.yields()  # expected tokens of a round of the cohort, by length
         self._apart: WeakKeyDictionary[Acceptance, Budget] = WeakKeyDictionary()
         self._answer, self._answers = math.inf, 0  # tokens of an answer, on average; of how many
-        self._decision = Decision(self._k, 0, {}, ())
+        self._decision = DraftLengthDecision(self._k, 0, {}, ())
 
     def limit(self, longest: int) -> None:
         """Choose no more than `longest` tokens from now on, whatever the minimum: no request that runs takes more."""
@@ -124,7 +124,7 @@ class DraftLength:
             return
         self._candidates = candidates
         if self._k not in candidates:
-            self._order, self._waited = Order(0, candidates[-1]), float(DECIDE_EVERY)
+            self._order, self._waited = RoundPlan(0, candidates[-1]), float(DECIDE_EVERY)
             self._trial = self._wanted = None
 
     def _up_to(self, longest: int) -> list[int]:
@@ -140,7 +140,7 @@ class DraftLength:
         """Whether the target runs alone, but for trials."""
         return not self._k
 
-    def choose(self, now: float, rows: int, sequences: Collection[Acceptance], made: int | None) -> Choice:
+    def choose(self, now: float, rows: int, sequences: Collection[Acceptance], made: int | None) -> DraftLengthChoice:
         """The draft length of the next turns; call it when they are over (with 0, a call is a turn).
 
         `now` in seconds, `rows` how many sequences run and may speculate (all cohorts), `sequences` their
@@ -149,7 +149,7 @@ class DraftLength:
         """
         rows = max(1, rows - len(self._apart))
         if not self._costs.known:
-            return Choice(self._k, rows)
+            return DraftLengthChoice(self._k, rows)
         self._book(now, rows, made)
         if self._trial and self._left and not self._moved(rows):
             self._left -= 1
@@ -160,7 +160,7 @@ class DraftLength:
         self._try(rows)
         if self._trial and self.off:
             self._forget(rows, sequences)
-            return Choice(self._trial.k, few(rows))
+            return DraftLengthChoice(self._trial.k, few(rows))
         return self._choose(rows, self._trial or self._order)
 
     def alone(self, now: float, sequence: Acceptance, rows: int) -> bool:
@@ -196,7 +196,7 @@ class DraftLength:
             mean = tokens if self._answers == 1 else self._answer
             self._answer = mean + (tokens - mean) / self._answers
 
-    def explain(self) -> Decision:
+    def explain(self) -> DraftLengthDecision:
         """The latest decision, for logs and metrics."""
         return self._decision
 
@@ -218,10 +218,10 @@ class DraftLength:
         known = self._same >= MANY_ROUNDS or self._times.uncertainty(rows, self._order) <= KNOWN
         return known and not self._unsettled
 
-    def _choose(self, rows: int, order: Order) -> Choice:
+    def _choose(self, rows: int, order: RoundPlan) -> DraftLengthChoice:
         self._same = self._same + 1 if order == self._last else 0
         self._last = order
-        return Choice(order.k, rows)
+        return DraftLengthChoice(order.k, rows)
 
     def _book(self, now: float, rows: int, made: int | None) -> None:
         """The time of the last turns."""
@@ -295,7 +295,7 @@ class DraftLength:
         self._tau = tau
         self._longest = DECIDE_EVERY * self._times.period(rows, self._k)
         goodput = {k: max(self._goodput[order] for order in self._times.orders(rows, k)) for k in self._candidates}
-        self._decision = Decision(self._k, rows, goodput, tuple(self.server.positions()))
+        self._decision = DraftLengthDecision(self._k, rows, goodput, tuple(self.server.positions()))
         if self._k and not self._candidates[0]:
             for sequence in together:
                 if self._is_poor(sequence) and self._loss_together(sequence, rows) > ALONE_GAIN * self._times.period(
@@ -303,19 +303,19 @@ class DraftLength:
                 ):
                     self._apart[sequence] = Budget(now)
 
-    def _best(self, rows: int) -> Order:
+    def _best(self, rows: int) -> RoundPlan:
         """The order with the most tokens a second; of two that are as good, the one that can be changed to."""
         best = max(self._goodput, key=self._goodput.__getitem__)
         tried = max((order for order in self._goodput if self._tried(rows, order)), key=self._goodput.__getitem__)
         return best if self._goodput[best] > (1 + MIN_GAIN) * self._goodput[tried] else tried
 
-    def _tried(self, rows: int, order: Order) -> bool:
+    def _tried(self, rows: int, order: RoundPlan) -> bool:
         """Whether it can be changed to without a trial: side by side, what calls tell of rounds never made is too far
         off."""
         known = order == self._order or not order.k or not self._k or not self._times.side_by_side(rows, order.k)
         return known or order in self._shown or self._times.uncertainty(rows, order) < TRIED
 
-    def _change(self, order: Order) -> None:
+    def _change(self, order: RoundPlan) -> None:
         if not order.k:
             fruitless = self._back and self._rounds < FRUITLESS
             self._fruitless = min(self._fruitless + 1, MOST_FRUITLESS) if fruitless else 0
@@ -329,7 +329,7 @@ class DraftLength:
         if not order.k:
             self._apart.clear()  # all run alone now, and are tried together
 
-    def _patience(self, rows: int, best: Order) -> float:
+    def _patience(self, rows: int, best: RoundPlan) -> float:
         """Rounds' worth that staying has to lose before the change to `best`."""
         if self.off:
             return PATIENCE + PATIENCE_ROW * rows

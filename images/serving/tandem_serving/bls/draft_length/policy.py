@@ -14,14 +14,14 @@ from typing import Protocol
 from tandem_serving.bls.calls import Role
 from tandem_serving.bls.draft_length.acceptance import Acceptance
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.goodput import Devices, DraftLength
+from tandem_serving.bls.draft_length.goodput import Devices, GoodputDraftLength
 from tandem_serving.bls.draft_length.trials import ALONE_CALLS
 
 # Turns of one length, as a share of all, of which it is said that they took what they took.
 ALIKE = 0.8
 
 
-class Policy(Protocol):
+class DraftLengthPolicy(Protocol):
     """Chooses draft lengths for all sequences of a service."""
 
     @property
@@ -99,7 +99,7 @@ class Policy(Protocol):
         ...
 
 
-class Adaptive:
+class AdaptiveDraftLength:
     """The length with the most tokens a second, see draft_length.py; chosen anew when all had their turn.
 
     What is chosen holds from one call of the target on: the sequences of a wave draft as many tokens. Of a `minimum`
@@ -119,7 +119,7 @@ class Adaptive:
         self._clock = clock
         self._costs = Costs(waves)
         devices: Devices = "separate" if separate_devices else "shared"
-        self._lengths = DraftLength(minimum, maximum, self._costs, devices, waves)
+        self._lengths = GoodputDraftLength(minimum, maximum, self._costs, devices, waves)
         self._running: dict[Acceptance, int] = {}  # with the most tokens that they draft
         self._left = 0
         self._alone_turns = 0  # since all began to let the target run alone

@@ -30,7 +30,7 @@ NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
 
 
-class Order(NamedTuple):
+class RoundPlan(NamedTuple):
     """How rounds go: in so many waves, 1 (all in lock-step) or 2 (two cohorts), with `k` draft tokens."""
 
     waves: int
@@ -82,11 +82,11 @@ class RoundTimes:
         """Whether there can be two waves: one drafts while the other is verified."""
         return self._cohorts and rows > 1 and k > 0
 
-    def orders(self, rows: int, k: int) -> list[Order]:
+    def orders(self, rows: int, k: int) -> list[RoundPlan]:
         """In which rounds of `k` draft tokens can go."""
-        return [Order(waves, k) for waves in ((1, 2) if self.side_by_side(rows, k) else (1,))]
+        return [RoundPlan(waves, k) for waves in ((1, 2) if self.side_by_side(rows, k) else (1,))]
 
-    def fastest(self, rows: int, k: int) -> Order:
+    def fastest(self, rows: int, k: int) -> RoundPlan:
         """Of these."""
         return min(self.orders(rows, k), key=lambda order: self.seconds(rows, order))
 
@@ -94,7 +94,7 @@ class RoundTimes:
         """With `k` draft tokens, in the fastest order."""
         return min(self.seconds(rows, order) for order in self.orders(rows, k))
 
-    def seconds(self, rows: int, order: Order) -> float:
+    def seconds(self, rows: int, order: RoundPlan) -> float:
         """Of a round in this order; of a token, with the target alone."""
         if order.k == 0:
             return self._costs.alone(rows)
@@ -102,7 +102,7 @@ class RoundTimes:
             return self._single(order.k)
         return self._remembered(order.waves, rows, order.k)
 
-    def uncertainty(self, rows: int, order: Order) -> float:
+    def uncertainty(self, rows: int, order: RoundPlan) -> float:
         """Standard deviation of that, as a share of it."""
         lengths = self._taken.get((order.waves, _load(rows)), {})
         rounds = {k: taken.rounds for k, taken in lengths.items()}

@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.round_times import Order, RoundTimes
+from tandem_serving.bls.draft_length.round_times import RoundPlan, RoundTimes
 from tandem_serving.bls.draft_length.trial_budget import ALONE_SHARE, Budget
 
 # A trial is taken to lose this share of its rounds at least.
@@ -39,7 +39,7 @@ NORMAL = NormalDist()
 class Trial(NamedTuple):
     """Rounds in another order, for so many turns of each sequence."""
 
-    order: Order
+    order: RoundPlan
     turns: int
 
 
@@ -47,8 +47,8 @@ class Standing(NamedTuple):
     """What is known: `rows` run in this `order`, and `goodput` is thought of each (tokens/s)."""
 
     rows: int
-    order: Order
-    goodput: dict[Order, float]
+    order: RoundPlan
+    goodput: dict[RoundPlan, float]
 
 
 class Trials:
@@ -110,7 +110,7 @@ class Trials:
         self._turn += 1
         return Trial(order, self._turns(rows, now, order))
 
-    def _afford(self, loss: float, order: Order, period: float, cohorts: bool) -> bool:
+    def _afford(self, loss: float, order: RoundPlan, period: float, cohorts: bool) -> bool:
         if not order.k:
             affordable = self._alone_budget.afford(loss)
             self._turn += not affordable  # the next in turn does not wait for it
@@ -119,7 +119,7 @@ class Trials:
             return self._budget.borrow(loss)
         return self._budget.holds(LEAST_LOSS * period) and self._budget.afford(loss)
 
-    def _worth_knowing(self, standing: Standing, settled: bool) -> list[Order]:
+    def _worth_knowing(self, standing: Standing, settled: bool) -> list[RoundPlan]:
         """Side by side, rounds are compared by what such rounds took: the order that may gain most for what its trial
         loses, three times for each trial of the target alone.
 
@@ -130,31 +130,31 @@ class Trials:
         if not settled:
             return []
         others = [order for order in goodput if order.waves != now.waves and order.k]
-        near = [max(others, key=goodput.__getitem__), *(Order(now.waves, now.k + more) for more in (1, 2, -1))]
+        near = [max(others, key=goodput.__getitem__), *(RoundPlan(now.waves, now.k + more) for more in (1, 2, -1))]
         near = [order for order in near if order.k and order in goodput]
-        alone = [order for order in [Order(1, 0)] if order in goodput]
+        alone = [order for order in [RoundPlan(1, 0)] if order in goodput]
         worth = {order: self._worth(standing, order) for order in near}
         best = near[0] if self._free == FREE_TRIALS else max(near, key=worth.__getitem__)
         return [best, *alone, best, best] if worth[best] > 1 else alone
 
-    def _worth(self, standing: Standing, order: Order) -> float:
+    def _worth(self, standing: Standing, order: RoundPlan) -> float:
         """How many times its loss a trial gains within `HORIZON` rounds, by the expected improvement (Jones,
         Schonlau, Welch, 1998, "Efficient Global Optimization of Expensive Black-Box Functions", equation 15)."""
         rows, now, goodput = standing
-        known = [now, *([Order(1, 0)] if self._costs.alone_known and Order(1, 0) in goodput else [])]
+        known = [now, *([RoundPlan(1, 0)] if self._costs.alone_known and RoundPlan(1, 0) in goodput else [])]
         ratio = goodput[order] / max(goodput[other] for other in known)
         better, spread = ratio - 1, ratio * self._times.uncertainty(rows, order)
         gain = better * NORMAL.cdf(better / spread) + spread * NORMAL.pdf(better / spread)
         return HORIZON * gain * self._times.seconds(rows, now) / self._loss(standing, order)
 
-    def _turns(self, rows: int, now: Order, order: Order) -> int:
+    def _turns(self, rows: int, now: RoundPlan, order: RoundPlan) -> int:
         if not order.k:
             return ALONE_CALLS
         if not now.k:
             return 1
         return TRIAL_ROUNDS if self._times.side_by_side(rows, order.k) else SHARED_ROUNDS
 
-    def _loss(self, standing: Standing, order: Order) -> float:
+    def _loss(self, standing: Standing, order: RoundPlan) -> float:
         """Seconds that a trial is expected to lose."""
         rows, now, goodput = standing
         worse = max(LEAST_LOSS, 1 - goodput[order] / goodput[now])
@@ -177,7 +177,7 @@ def few(rows: int) -> int:
     return min(TRIAL_ROWS, (rows + 1) // 2)
 
 
-def _neighbours(standing: Standing) -> list[Order]:
+def _neighbours(standing: Standing) -> list[RoundPlan]:
     k = standing.order.k
     lengths = (k + 1, k + 2, 0) if k else (1,)
-    return [Order(1, length) for length in lengths if Order(1, length) in standing.goodput]
+    return [RoundPlan(1, length) for length in lengths if RoundPlan(1, length) in standing.goodput]

@@ -9,7 +9,12 @@ import pytest
 
 from support.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.goodput import Choice, Decision, Devices, DraftLength
+from tandem_serving.bls.draft_length.goodput import (
+    Devices,
+    DraftLengthChoice,
+    DraftLengthDecision,
+    GoodputDraftLength,
+)
 from tandem_serving.bls.draft_length.round_times import RoundTimes
 from tandem_serving.bls.draft_length.trials import ALONE_CALLS
 
@@ -247,8 +252,8 @@ def test_minimum_of_one_never_turns_off() -> None:
 
 
 def test_maximum_of_zero_is_the_target_alone() -> None:
-    policy = DraftLength(0, 0, Costs(), "shared")
-    assert policy.choose(0.0, 4, [], None) == Choice(0, 4)
+    policy = GoodputDraftLength(0, 0, Costs(), "shared")
+    assert policy.choose(0.0, 4, [], None) == DraftLengthChoice(0, 4)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +272,7 @@ def test_cohorts_by_the_shorter_period(devices: Devices, rows: int, k: int, slot
         for size, length in [(64, 4), (32, 4), (64, 1), (1, 2)]:
             costs.observe_draft(size, length, CHEAP.draft(size, length))
             costs.observe_target(size, length, CHEAP.target(size, length))
-    assert DraftLength(0, 8, costs, devices).slots(rows, k) == slots, reason
+    assert GoodputDraftLength(0, 8, costs, devices).slots(rows, k) == slots, reason
 
 
 FIXED = [
@@ -315,7 +320,7 @@ def test_no_more_than_requests_ask_for(
     costs = Costs()
     costs.observe_draft(4, 4, 0.008)
     costs.observe_target(4, 4, 0.012)
-    policy = DraftLength(minimum, maximum, costs, "separate")
+    policy = GoodputDraftLength(minimum, maximum, costs, "separate")
     for limit in (maximum, most):
         policy.limit(limit)
         for round_ in range(60):
@@ -328,7 +333,7 @@ def test_decision_is_explained() -> None:
     server = Server(CHEAP, [0.8] * 8)
     server.run(300)
     decision = server.policy.explain()
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, DraftLengthDecision)
     assert decision.rows == 8
     assert decision.acceptance[0] == pytest.approx(0.8, abs=0.1)
     assert decision.goodput[decision.k] >= 0.97 * max(decision.goodput.values())

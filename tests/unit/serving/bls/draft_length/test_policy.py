@@ -2,14 +2,14 @@
 
 import pytest
 
-from tandem_serving.bls.draft_length.goodput import Choice
-from tandem_serving.bls.draft_length.policy import Adaptive
+from tandem_serving.bls.draft_length.goodput import DraftLengthChoice
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 
 
-def adaptive(rows: int, **seconds: float) -> Adaptive:
+def adaptive(rows: int, **seconds: float) -> AdaptiveDraftLength:
     """A policy of `rows` sequences on one device, which saw a verification and a draft call."""
     now = iter(range(10_000))
-    policy = Adaptive(0, 8, separate_devices=False, clock=lambda: next(now) * 0.03)
+    policy = AdaptiveDraftLength(0, 8, separate_devices=False, clock=lambda: next(now) * 0.03)
     for _ in range(rows):
         policy.enter(policy.estimate(), 8)
     policy.timed("draft", rows, 4, seconds.get("draft", 0.008))
@@ -47,9 +47,9 @@ def test_turns_are_of_the_length_that_most_had(
 ) -> None:
     policy, told = adaptive(rows=8), list[int | None]()
 
-    def choose(*given: int | None) -> Choice:
+    def choose(*given: int | None) -> DraftLengthChoice:
         told.append(given[-1])
-        return Choice(4, 8)
+        return DraftLengthChoice(4, 8)
 
     monkeypatch.setattr(policy._lengths, "choose", choose)
     for rows, length in calls:
@@ -127,7 +127,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("most", "length", "reason"), ASKED, ids=[reason for *_, reason in ASKED])
 def test_a_fixed_length_is_as_long_as_requests_ask_for(most: list[int], length: int, reason: str) -> None:
-    policy = Adaptive(8, 8, separate_devices=True, clock=lambda: 0.0)
+    policy = AdaptiveDraftLength(8, 8, separate_devices=True, clock=lambda: 0.0)
     policy.timed("draft", 8, 4, 0.008)
     policy.timed("target", 8, 4, 0.012)
     estimates = [policy.estimate() for _ in most]

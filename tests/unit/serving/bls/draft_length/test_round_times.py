@@ -4,7 +4,7 @@ import pytest
 
 from tandem_serving.bls.draft_length.acceptance import Acceptance
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.round_times import Order, RoundTimes
+from tandem_serving.bls.draft_length.round_times import RoundPlan, RoundTimes
 
 ROWS, K = 8, 2
 
@@ -22,7 +22,7 @@ def times() -> RoundTimes:
 
 def by_waves(times: RoundTimes) -> tuple[float, float]:
     """A round in one wave, and in two."""
-    return times.seconds(ROWS, Order(1, K)), times.seconds(ROWS, Order(2, K))
+    return times.seconds(ROWS, RoundPlan(1, K)), times.seconds(ROWS, RoundPlan(2, K))
 
 
 # How often which order took how many times its calls; what one wave seems to take more than two, beyond their calls.
@@ -160,7 +160,7 @@ def test_waits_of_sequences_on_their_own(rounds: list[float], least: float, most
 
 def test_how_sure_a_round_s_time_is_follows_from_the_rounds_seen(times: RoundTimes) -> None:
     """Of another number of cohorts calls tell least; a minute later half of what was seen counts."""
-    order, longer, others = Order(1, K), Order(1, K + 1), Order(2, K)
+    order, longer, others = RoundPlan(1, K), RoundPlan(1, K + 1), RoundPlan(2, K)
     never = times.uncertainty(ROWS, order)
     for _ in range(8):
         times.took(1, ROWS, K, 0.018)
