@@ -38,9 +38,9 @@ class MockModel:
     before: Callable[[str, "MockCall"], object]
     calls: list["MockCall"] = field(default_factory=list)
 
-    def call(self, turns: Sequence[Row[BlsSequence]]) -> "MockCall":
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> "MockCall":
         """An engine call, which is kept."""
-        self.calls.append(MockCall(self, turns))
+        self.calls.append(MockCall(self, rows))
         return self.calls[-1]
 
 
@@ -49,13 +49,13 @@ class MockCall:
     """An engine call, answered by the mock engine."""
 
     engine: MockModel
-    turns: Sequence[Row[BlsSequence]]
+    rows: Sequence[Row[BlsSequence]]
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         self.engine.before(self.engine.role, self)
         engine = MockEngine(self.engine.model, end_ids=())
-        yield [(row, engine.run(turn.call)) for row, turn in enumerate(self.turns)]
+        yield [(index, engine.run(row.call)) for index, row in enumerate(self.rows)]
 
     def stop(self) -> None:
         """End the call."""

@@ -20,7 +20,7 @@ from tandem_serving.requests.tokenizer import Tokenizer
 LIMITS: dict[str, Any] = {
     "running": 64,
     "waiting": 1024,
-    "rows": 64,
+    "max_rows": 64,
     "draft_timeout": 30,
     "ahead": False,
     "queue_timeout": math.inf,

@@ -78,7 +78,7 @@ def test_a_delivery_that_breaks_off_ends_the_process(ended: threading.Event) -> 
     def panic() -> None:
         raise SystemExit
 
-    Delivery[None](waves=False).put("a sequence", panic)
+    Delivery[None](batched=False).put("a sequence", panic)
     assert ended.wait(30)
 
 

@@ -39,7 +39,7 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
         limits=rounds.RoundLimits(
             running=config.running,
             waiting=config.waiting,
-            rows=config.rows,
+            max_rows=config.max_rows,
             draft_timeout=config.draft_timeout,
             ahead=config.separate_devices,
             queue_timeout=config.queue_timeout,
@@ -53,7 +53,7 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
         canary_seconds=config.canary_seconds,
     )
     least = config.min_draft_len if config.adaptive else config.max_draft_len
-    policy = AdaptiveDraftLength(least, config.max_draft_len, config.separate_devices, config.rows > 1)
+    policy = AdaptiveDraftLength(least, config.max_draft_len, config.separate_devices, config.max_rows > 1)
     service = BlsService(parser, tokenizer, engines, engine_inputs, policy, options)
     signs = partial(metrics_page.iterations, config.target_model)
     service.engine.begin(WatchHooks(Canary(target, parser), service.fail, signs))

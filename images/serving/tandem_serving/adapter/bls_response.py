@@ -80,8 +80,8 @@ def chunk_arrays(chunk: BlsChunk) -> dict[str, Array]:
         arrays["output_log_probs"] = chunk.log_probs[None, None]
     if chunk.logits is not None:
         arrays["generation_logits"] = chunk.logits[None, None]
-    for name, figure in (chunk.figures or {}).items():
-        arrays[name] = np.array([[figure]], np.int64 if name.endswith("_ns") else np.int32)
+    for name, value in (chunk.perf_metrics or {}).items():
+        arrays[name] = np.array([[value]], np.int64 if name.endswith("_ns") else np.int32)
     if chunk.summary:
         arrays["acceptance_rate"] = np.array([[chunk.summary.acceptance_rate]], np.float32)
     return arrays

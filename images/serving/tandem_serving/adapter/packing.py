@@ -1,4 +1,4 @@
-"""Chunks of many requests as a wave, packed into two arrays: what the front (`images/serving/front`) takes apart.
+"""Chunks of many requests, packed into two arrays: what the front (`images/serving/front`) takes apart.
 
 The numbers of a chunk are its ticket, whether it is its request's last, and so on as `_row` has them, then its token
 ids; the next chunk's follow. The texts stand one after the other.
@@ -20,15 +20,15 @@ _NO_SUMMARY = (0, 0, 0, 0)
 
 
 class Packed(NamedTuple):
-    """A wave's chunks: int64[n] and, as UTF-8, uint8[m]."""
+    """Packed chunks: int64[n] and, as UTF-8, uint8[m]."""
 
     numbers: Array
     text: Array
 
 
 def fits(chunk: BlsChunk) -> bool:
-    """Whether a chunk has nothing but what a wave has room for."""
-    return chunk.log_probs is None and chunk.logits is None and not chunk.figures and chunk.cum_log_prob is None
+    """Whether a chunk has nothing but what has room among packed chunks."""
+    return chunk.log_probs is None and chunk.logits is None and not chunk.perf_metrics and chunk.cum_log_prob is None
 
 
 def pack(chunks: Iterable[tuple[int, BlsChunk, bool]]) -> Packed:

@@ -1,4 +1,4 @@
-"""The line of requests that wait for a thread. One thread adds to it while another looks who is late."""
+"""The queue of requests that wait for a thread. One thread adds to it while another looks who is late."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from tandem_serving.adapter import merge
 from tandem_serving.adapter.triton_errors import triton_error
 from tandem_serving.adapter.watchdog import Watchdog
 from tandem_serving.errors import ServingError, faults_as_errors
-from tandem_serving.requests.active import Chunk, ChunkPacker, P, Responder
+from tandem_serving.requests.active import BatchSender, P, Responder, ResponseChunk
 from tandem_serving.requests.tensors import Array
 
 ONE_RESPONSE = "one_response"
 TICKET = "ticket"
 """The input by which a front names its client."""
 _triton = Watchdog()
-MadeP = TypeVar("MadeP", bound=Chunk, covariant=True)
+MadeP = TypeVar("MadeP", bound=ResponseChunk, covariant=True)
 
 
 class RequestHandler(Protocol[MadeP]):
@@ -80,8 +80,8 @@ class TritonResponder(ABC, Generic[P]):
         else:
             self._send(pb_utils.InferenceResponse(self.tensors(chunk)), last)
 
-    def carrier(self, chunk: P) -> ChunkPacker[P] | None:
-        """What sends a chunk in a wave: only where a front takes that apart."""
+    def batch_sender(self, chunk: P) -> BatchSender[P] | None:
+        """What sends a chunk with those of other requests: only where a front takes that apart."""
         return None
 
     def fail(self, error: ServingError) -> None:

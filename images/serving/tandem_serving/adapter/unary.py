@@ -123,13 +123,15 @@ class Unary:
 
     def _watch(self) -> None:
         sink = TritonSink()
-        late, told = (Survived(f"{what} failed", self._metrics.fault) for what in ("refusing a request", "metrics"))
+        late, reporting = (
+            Survived(f"{what} failed", self._metrics.fault) for what in ("refusing a request", "metrics")
+        )
         while not self._closed.wait(WATCH_SECONDS):
             for request, waited in self._line.late(time.monotonic()):
                 with late:
                     self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
                     _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
-            with told:
+            with reporting:
                 self._metrics.set(m.WAITING, max(0, self._count - self._running))
                 self._metrics.flush(sink)
 

@@ -61,9 +61,9 @@ class Output(NamedTuple):
     ids: list[int]
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
-    figures: Mapping[str, int] | None = None
+    perf_metrics: Mapping[str, int] | None = None
     drafted: list[int] | None = None
-    served: ServerRound | None = None
+    server_round: ServerRound | None = None
 
 
 class NewTokens(NamedTuple):
@@ -78,7 +78,7 @@ class NewTokens(NamedTuple):
     finish: str = ""
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
-    figures: Mapping[str, int] | None = None
+    perf_metrics: Mapping[str, int] | None = None
 
 
 def padded(call: Call, length: int) -> Call:

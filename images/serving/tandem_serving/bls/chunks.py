@@ -48,7 +48,7 @@ class BlsChunk(NamedTuple):
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
     summary: BlsSummary | None = None
-    figures: Mapping[str, int] | None = None
+    perf_metrics: Mapping[str, int] | None = None
 
 
 # Performance metrics of a sequence's first call that are the sequence's; of the others its last call's are.
@@ -74,7 +74,7 @@ class BlsWriter:
         self._output = BlsChunk(prompt.index, "", [])
         self._tokens = 0
         self._cum_log_prob: float | None = None
-        self._figures: Mapping[str, int] | None = None
+        self._perf_metrics: Mapping[str, int] | None = None
 
     def write(self, step: NewTokens) -> list[BlsChunk]:
         """Take a step: the chunks to send now.
@@ -87,9 +87,9 @@ class BlsWriter:
         self._accepted += step.accepted
         self.used = text.used
         self._tokens += text.used
-        if step.figures is not None:
-            first = self._figures or {}
-            self._figures = {**step.figures, **{name: first[name] for name in _FIRST if name in first}}
+        if step.perf_metrics is not None:
+            first = self._perf_metrics or {}
+            self._perf_metrics = {**step.perf_metrics, **{name: first[name] for name in _FIRST if name in first}}
         self.over = bool(finish)
         chunk = self._chunk(step, text, finish)
         return [chunk] if self._stream else self._collect(chunk)
@@ -110,7 +110,7 @@ class BlsWriter:
             log_probs=log_probs,
             logits=None if step.logits is None else step.logits[:used],
             summary=self._summary() if finish else None,
-            figures=self._figures if finish else None,
+            perf_metrics=self._perf_metrics if finish else None,
         )
 
     def _summary(self) -> BlsSummary:

@@ -206,8 +206,8 @@ class BlsParser:
     def _check_lengths(self, length: int, max_tokens: int | None) -> None:
         limit = self._limits.max_sequence_len
         if max_tokens is None or max_tokens <= 0:
-            said = "missing" if max_tokens is None else max_tokens
-            raise RequestError(f"max_tokens is {said}: send the number of tokens wanted, 1 or more")
+            value = "missing" if max_tokens is None else max_tokens
+            raise RequestError(f"max_tokens is {value}: send the number of tokens wanted, 1 or more")
         if length + max_tokens > limit:
             raise RequestError(
                 f"the prompt's {length} tokens and max_tokens {max_tokens} make {length + max_tokens}, "

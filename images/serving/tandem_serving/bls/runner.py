@@ -36,9 +36,9 @@ log = logging.getLogger("tandem.runner")
 # Engine calls wait while more steps than sequences may run are in line to be delivered, or than this: where few may
 # run, a step or two always are.
 LEAST_BEHIND = 16
-# A wave brings the steps of all its sequences at once, and they are delivered while the next two are under way: with
-# only one in line, 64 sequences on engines that share a device would wait for deliveries at every round.
-WAVES_BEHIND = 3
+# A shared batch brings the tokens of all its sequences at once, and they are delivered while the next two are under
+# way: with only one in line, 64 sequences on engines that share a device would wait for deliveries at every round.
+BATCHES_BEHIND = 3
 
 Outputs = list[tuple[int, Output]]
 
@@ -58,8 +58,8 @@ class EngineResponses(Protocol):
 class BlsEngine(Protocol):
     """The target or the draft engine."""
 
-    def call(self, turns: Sequence[Row[BlsSequence]]) -> EngineResponses:
-        """An engine call with a row for each turn; it starts when it is read."""
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> EngineResponses:
+        """An engine call with these rows; it starts when it is read."""
         ...
 
 
@@ -77,20 +77,20 @@ class Runner:
         self._limits = limits
         self._rounds = self._new_rounds()
         self._answers: dict[InFlightBatch, EngineResponses] = {}
-        waves = limits.rows > 1
-        behind = max(LEAST_BEHIND, limits.running * (WAVES_BEHIND if waves else 1))
+        batched = limits.max_rows > 1
+        behind = max(LEAST_BEHIND, limits.running * (BATCHES_BEHIND if batched else 1))
         deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
-        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, waves=waves, most_behind=behind)
+        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, batched=batched, most_behind=behind)
         self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
-    def add(self, generations: list[BlsSequence]) -> None:
+    def add(self, sequences: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
         with self._together():
             with self._lock:
-                self._rounds.admit(generations)
+                self._rounds.admit(sequences)
                 ready = self._rounds.start()
             self._submit(ready)
 
@@ -98,7 +98,7 @@ class Runner:
         """Let go of sequences whose requests are over: places become free, engine calls are stopped."""
         with self._together():
             with self._lock:
-                useless = [self._answers[flight] for flight in self._rounds.useless()]
+                useless = [self._answers[in_flight] for in_flight in self._rounds.useless()]
                 ready = self._rounds.start()
             self._stop(useless)
             self._submit(ready)
@@ -107,13 +107,13 @@ class Runner:
         """Refuse who waited too long, give up engine calls that are late, stop those that go on nevertheless."""
         with self._together():
             with self._lock:
-                refused = self._rounds.refuse(now)
-                late = [self._answers[flight] for flight in self._rounds.late(now)]
+                refused = self._rounds.time_out(now)
+                late = [self._answers[in_flight] for in_flight in self._rounds.late(now)]
                 ready = self._rounds.start()
             self._stop(late)
             self._submit(ready)
-        for job, error in refused:
-            job.fail(error)
+        for request, error in refused:
+            request.fail(error)
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
@@ -147,15 +147,15 @@ class Runner:
         with self._lock:
             ended, self._rounds = self._rounds.abandon(), self._new_rounds()
             calls, self._answers = list(self._answers.values()), {}
-        for job in ended:
-            job.fail(EngineError(FAILED))
+        for request in ended:
+            request.fail(EngineError(FAILED))
         self._stop(calls)
 
     # --- on the delivery threads ------------------------------------------------------------------
-    def _depart(self, generation: BlsSequence) -> None:
+    def _depart(self, sequence: BlsSequence) -> None:
         with self._together():
             with self._lock:
-                self._rounds.leave(generation)
+                self._rounds.leave(sequence)
                 ready = self._rounds.start()
             self._submit(ready)
 
@@ -187,16 +187,16 @@ class Runner:
         with self._lock:
             if batch.void:
                 return None
-            flight = self._rounds.took_off(batch, started)
-            self._answers[flight] = answers
+            in_flight = self._rounds.sent(batch, started)
+            self._answers[in_flight] = answers
         responses = iter(answers)
         while not isinstance(found := self._wait_for(batch.role, responses), ServingError):
-            self._take(flight, found)
-        return self._settle(flight, found)
+            self._take(in_flight, found)
+        return self._settle(in_flight, found)
 
     def _call(self, batch: Batch[BlsSequence]) -> EngineResponses:
         try:
-            return self._engines[batch.lane].call(batch.turns)
+            return self._engines[batch.route].call(batch.rows)
         except Exception:  # as in _run; without answers the call has failed
             log.exception("an engine call could not be made")
             return _NO_CALL
@@ -215,31 +215,31 @@ class Runner:
         finally:
             self._delivery.hurry(True)
 
-    def _take(self, flight: InFlightBatch, outputs: Outputs) -> None:
-        if flight.batch.wave and len(outputs) == len(flight.left):
+    def _take(self, in_flight: InFlightBatch, outputs: Outputs) -> None:
+        if in_flight.batch.shared and len(outputs) == len(in_flight.left):
             # All is answered: the engine goes on with others before this batch is settled.
             with self._lock:
-                ready = [] if flight.batch.void else self._rounds.release(flight.batch)
+                ready = [] if in_flight.batch.void else self._rounds.release(in_flight.batch)
             self._submit(ready)
         now = time.monotonic()
         with self._lock:
-            if flight.batch.void:
+            if in_flight.batch.void:
                 return
-            self._rounds.answered(flight, outputs, now)
+            self._rounds.answered(in_flight, outputs, now)
             outgoing, self._rounds.outgoing = self._rounds.outgoing, []
-            first = [item for item in outgoing if not item[0].heard_of]
+            first = [item for item in outgoing if not item[0].has_first_token]
             # Of the others those that end: who waits for their places waits for the next verification, too.
-            then = sorted((item for item in outgoing if item[0].heard_of), key=lambda item: not item[0].over)
+            then = sorted((item for item in outgoing if item[0].has_first_token), key=lambda item: not item[0].over)
             # Under the lock: without it, another thread could run a sequence's next round and put that step first.
-            self._delivery.put_wave(first, urgent=True)
-            self._delivery.put_wave(then)
+            self._delivery.put_batch(first, urgent=True)
+            self._delivery.put_batch(then)
 
-    def _settle(self, flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:
+    def _settle(self, in_flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:
         with self._lock:
-            if flight.batch.void:
+            if in_flight.batch.void:
                 return None
-            del self._answers[flight]
-            self._rounds.landed(flight, error, time.monotonic())
+            del self._answers[in_flight]
+            self._rounds.call_ended(in_flight, error, time.monotonic())
             ready, held = self._rounds.start(), self._rounds.held
         following = self._share_out(ready, held)
         self._delivery.put(self, self._think)

@@ -52,9 +52,9 @@ class MakeEngineInputs(Protocol):
 @dataclass(frozen=True)
 class BlsOptions:
     """Settings of a service. `request_timeout` in seconds; `target_limit`, `draft_limit`: longest sequences (tokens)
-    of the engines, 0: no draft. `mix_seed`: see loop.LoopParams. `probe_share` (0 to 1): of the requests that leave the
-    draft length to the service, so many run without speculation, to measure what it is worth. `target`: the target
-    engine's name; `canary_seconds`: see engine_health.IDLE."""
+    of the engines, 0: no draft. `mix_seed`: see loop.LoopParams. `probe_share` (0 to 1): of the requests that leave
+    the draft length to the service, so many run without speculation, to measure what it is worth. `target`: the
+    target engine's name; `canary_seconds`: see engine.health.IDLE."""
 
     request_timeout: float
     limits: RoundLimits
@@ -86,7 +86,7 @@ class BlsService:
         self._closed, self._due = threading.Event(), threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
-        self._jobs: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
+        self._active: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self.engine = EngineWatch(options.target, self.metrics, EngineHealth(options.canary_seconds))
         self._failure: ServingError | None = None
         self._runner = Runner(watched(engines, self.engine), policy, options.limits, self.metrics)
@@ -99,32 +99,32 @@ class BlsService:
                 raise self._failure
             with faults_as_errors("a request could not be started"):
                 request = self._parser.parse(tensors)
-                job = self._jobs.make(len(request.prompts), request_id, responder)
-                end = job.fail  # who runs it may have ended it already
-                generations = [self._generation(job, request, prompt) for prompt in request.prompts]
-                self._runner.add(generations)
-                self._jobs.add(job)
+                active = self._active.make(len(request.prompts), request_id, responder)
+                end = active.fail  # who runs it may have ended it already
+                sequences = [self._generation(active, request, prompt) for prompt in request.prompts]
+                self._runner.add(sequences)
+                self._active.add(active)
         except ServingError as error:
             end(error)
             return
         if self._failure:  # meanwhile
-            job.fail(self._failure)
+            active.fail(self._failure)
 
     def fail(self, error: ServingError) -> None:
         """End all requests, and refuse later ones: the target engine has failed."""
         self._failure = error
-        self._jobs.fail_all(error)
+        self._active.fail_all(error)
         self._runner.settle_ended()
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
-        self._jobs.cancel(request_id)
+        self._active.cancel(request_id)
         self._runner.settle_ended()
 
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
         flushed = 0.0
-        over, late, told = (
+        over, late, reporting = (
             Survived(f"{what} failed", self.metrics.fault) for what in ("requests that end", "late calls", "metrics")
         )
         while not self._closed.is_set():
@@ -132,13 +132,13 @@ class BlsService:
             self._due.clear()
             now = time.monotonic()
             with over:
-                if self._jobs.watch(now):
+                if self._active.watch(now):
                     self._runner.settle_ended()
             with late:
                 self._runner.watch(now)
             if now - flushed >= METRICS_SECONDS:
                 flushed = now
-                with told:
+                with reporting:
                     self._report(sink)
 
     def wake(self) -> None:
@@ -150,7 +150,7 @@ class BlsService:
         self.engine.close()
         self._closed.set()
         self._due.set()
-        self._jobs.fail_all(CancelledError("the server is shutting down: send the request again"))
+        self._active.fail_all(CancelledError("the server is shutting down: send the request again"))
         self._runner.close()
 
     def _report(self, sink: m.Sink) -> None:
@@ -159,7 +159,7 @@ class BlsService:
         self.metrics.set(m.WAITING, waiting)
         self.metrics.flush(sink)
 
-    def _generation(self, job: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
+    def _generation(self, active: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
         options = self._options
         # By logits, too, which token a seed gives depends on the lengths of the drafts.
         reproducible = prompt.seed is not None and (options.mix_seed or request.use_draft_logits)
@@ -186,10 +186,10 @@ class BlsService:
         detokenizer = Detokenizer(self._tokenizer.decode, ids, prompt.text)
         text = TextStream(detokenizer, StopText(prompt.stop_words, keep=True), stop_tokens)
         return BlsSequence(
-            job=job,
+            request=active,
             loop=SequenceLoop(sequence),
             writer=BlsWriter(prompt, text, request.stream),
-            bindings=self._bind(prompt, request),
+            engine_inputs=self._bind(prompt, request),
             acceptance=self._policy.estimate(),
             metrics=self.metrics,
             draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,

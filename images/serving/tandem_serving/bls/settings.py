@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tandem_serving.parameters import canary_seconds, flag, number, queue_timeout, text
 
-# Of a request's time, for a draft at most: it is to outlast two that never come, a wave's and then its own.
+# Of a request's time, for a draft at most: it is to outlast two that never come, one in a shared batch and then its
+# own.
 DRAFT_SHARE = 0.25
 
 
@@ -17,11 +18,12 @@ class BlsSettings:
     """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
 
     `target_collector` and `draft_collector`: models that collect the rows of engines which are decoupled; empty:
-    they are not. `rounds_model`: one that makes whole rounds; empty: there is none. `mix_seed`: see loop.Sequence.
-    `running` and `waiting` bound the sequences of one instance, `rows` those of one engine call (1: each sequence's
-    calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
-    `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities. `probe_share`: see service.Options.
-    `clients_model` tells which of the front's clients have left. `canary_seconds`: see engine_health.IDLE.
+    they are not. `rounds_model`: one that makes whole rounds; empty: there is none. `mix_seed`: see loop.LoopParams.
+    `running` and `waiting` bound the sequences of one instance, `max_rows` those of one engine call (1: each
+    sequence's calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
+    `acceptance_threshold`: see request.AcceptanceMethod, `fast_logits`: see abilities. `probe_share`: see
+    service.BlsOptions. `clients_model` tells which of the front's clients have left. `canary_seconds`: see
+    engine.health.IDLE.
     """
 
     target_model: str
@@ -39,7 +41,7 @@ class BlsSettings:
     draft_timeout: float
     running: int
     waiting: int
-    rows: int
+    max_rows: int
     separate_devices: bool
     mix_seed: bool
     queue_timeout: float
@@ -71,7 +73,7 @@ def read(parameters: Mapping[str, str]) -> BlsSettings:
         draft_timeout=min(number(parameters, "draft_timeout_seconds", float, "10", 0.001), DRAFT_SHARE * timeout),
         running=number(parameters, "max_running_sequences", int, "64", 1),
         waiting=number(parameters, "max_waiting_sequences", int, "1024", 0),
-        rows=number(parameters, "max_engine_rows", int, "1", 1),
+        max_rows=number(parameters, "max_engine_rows", int, "1", 1),
         separate_devices=flag(parameters, "separate_devices"),
         mix_seed=flag(parameters, "mix_seed"),
         queue_timeout=queue_timeout(parameters),

@@ -14,42 +14,42 @@ from tandem_serving.errors import ServingError
 
 
 class WatchedEngine:
-    """An `BlsEngine` of the runner; `lane`: what it is there."""
+    """An `BlsEngine` of the runner; `route`: what it is there."""
 
-    def __init__(self, engine: BlsEngine, lane: Route, watch: EngineWatch) -> None:
+    def __init__(self, engine: BlsEngine, route: Route, watch: EngineWatch) -> None:
         self._engine = engine
-        self._lane = lane
+        self._route = route
         self._watch = watch
 
-    def call(self, turns: Sequence[Row[BlsSequence]]) -> EngineResponses:
-        """An engine call with a row for each turn; it starts when it is read."""
-        return _WatchedResponses(self._engine.call(turns), self._lane, turns, self._watch)
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> EngineResponses:
+        """An engine call with these rows; it starts when it is read."""
+        return _WatchedResponses(self._engine.call(rows), self._route, rows, self._watch)
 
 
 def watched(engines: Mapping[Route, BlsEngine], watch: EngineWatch) -> dict[Route, BlsEngine]:
     """The runner's engines, each reporting to `watch`."""
-    return {lane: WatchedEngine(engine, lane, watch) for lane, engine in engines.items()}
+    return {route: WatchedEngine(engine, route, watch) for route, engine in engines.items()}
 
 
 class _WatchedResponses:
     def __init__(
-        self, answers: EngineResponses, lane: Route, turns: Sequence[Row[BlsSequence]], watch: EngineWatch
+        self, answers: EngineResponses, route: Route, rows: Sequence[Row[BlsSequence]], watch: EngineWatch
     ) -> None:
         self._answers = answers
-        self._lane = lane
-        self._turns = turns
+        self._route = route
+        self._rows = rows
         self._watch = watch
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """The call's answers. Raises what it raises."""
-        return self._of_draft() if self._lane in ("draft", "round") else self._of_target()
+        return self._of_draft() if self._route in ("draft", "round") else self._of_target()
 
     def stop(self) -> None:
         """Ask the engine to end the call; returns at once."""
         self._answers.stop()
 
     def _of_target(self) -> Iterator[list[tuple[int, Output]]]:
-        with self._watch.call(work(self._turns), self._kind()) as answered:
+        with self._watch.call(work(self._rows), self._kind()) as answered:
             for outputs in self._answers:
                 answered()
                 yield outputs
@@ -58,24 +58,24 @@ class _WatchedResponses:
         """Of a round that the server makes the target answered; where one fails, each engine is asked by itself."""
         try:
             for outputs in self._answers:
-                if self._lane == "round":
+                if self._route == "round":
                     self._watch.worked()
                 yield outputs
         except ServingError:
-            if self._lane == "draft":
+            if self._route == "draft":
                 self._watch.draft_failed()
             raise
 
     def _kind(self) -> Hashable:
         """What decides which code of the engine runs: what its requests ask for."""
-        binding = self._turns[0].sequence.bindings["target"]
-        return frozenset(binding.tensors), binding.outputs
+        inputs = self._rows[0].sequence.engine_inputs["target"]
+        return frozenset(inputs.tensors), inputs.outputs
 
 
-def work(turns: Sequence[Row[BlsSequence]]) -> float:
+def work(rows: Sequence[Row[BlsSequence]]) -> float:
     """A call's work in steps of the engine: its prompts', and those of its longest row."""
-    steps = max(1 if turn.call.draft_ids else turn.call.output_len for turn in turns)
-    return steps + sum(_prompt(turn.call) for turn in turns) / PROMPT_TOKENS
+    steps = max(1 if row.call.draft_ids else row.call.output_len for row in rows)
+    return steps + sum(_prompt(row.call) for row in rows) / PROMPT_TOKENS
 
 
 def _prompt(call: Call) -> int:

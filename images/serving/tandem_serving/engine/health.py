@@ -96,12 +96,12 @@ class EngineHealth:
         self._proven |= call == CANARY
         self._answered = now
         self._request_failed, self._failed_canaries = False, 0
-        self.heard(now)
+        self.sign_of_life(now)
 
     def failed(self, call: Hashable, error: str, now: float) -> None:
         """A call failed in the engine, with its `error`; that a request is wrong, or was stopped, is none."""
         self._calls.pop(call, None)
-        self.heard(now)
+        self.sign_of_life(now)
         self._error = one_line(error)
         if self._answered is None:
             return
@@ -113,7 +113,7 @@ class EngineHealth:
             self._request_failed = True
             self._failed_canaries *= self._proven
 
-    def heard(self, now: float) -> None:
+    def sign_of_life(self, now: float) -> None:
         """The engine shows by something else that it works: it may be at work for others."""
         self._sign, self._silent = now, 0.0
 

@@ -141,7 +141,7 @@ class EngineWatch:
         self._signs, self._signs_at = means.signs(), time.monotonic()
         if fresh and self._signs != before:
             with self._lock:
-                self._health.heard(time.monotonic())
+                self._health.sign_of_life(time.monotonic())
 
     def _finish(self, verdict: EngineVerdict, means: WatchHooks) -> None:
         log.error("%s: %s: %s; ending this process", self._model, verdict.reason, verdict.message)

@@ -45,7 +45,7 @@ class SequenceOutput:
     finish_reason: str = ""
     stop_reason: str = ""
     cumulative_logprob: float | None = None
-    figures: RequestMetrics = field(default_factory=RequestMetrics)
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LlmApiSummary:
 
     input_tokens: int
     output_tokens: int
-    figures: RequestMetrics
+    metrics: RequestMetrics
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class LlmApiWriter:
         return chunk if self._request.stream else None
 
     def _last(self, chunk: LlmApiChunk, progress: SequenceOutput, stopped: bool) -> LlmApiChunk:
-        asked, figures = self._request, progress.figures
+        asked, metrics = self._request, progress.metrics
         return replace(
             chunk,
             finish_reason=STOP if stopped else progress.finish_reason,
@@ -112,7 +112,7 @@ class LlmApiWriter:
             summary=LlmApiSummary(
                 len(self._prompt.ids),
                 len(self._all.ids),
-                figures if asked.perf_metrics else replace(figures, perf={}),
+                metrics if asked.perf_metrics else replace(metrics, perf={}),
             ),
         )
 

@@ -74,7 +74,7 @@ def longest_token(tokenizer: Any) -> int:
     return max(map(len, vocabulary), default=1)
 
 
-def figures(result: Any) -> RequestMetrics:
+def metrics(result: Any) -> RequestMetrics:
     """What a RequestOutput tells beside tokens. Nothing is made up: what is not told is left out."""
     metrics = getattr(result.outputs[0], "request_perf_metrics", None)
     speculation = getattr(metrics, "speculative_decoding", None)

@@ -41,13 +41,13 @@ class TensorRtLlmEngine:
         self._llm = dialect.find(package, "LLM")(**dialect.llm_arguments(arguments, package))
         self._failed: type[Exception] = dialect.find(package, "RequestError", "executor.utils")
         self.codec = _codec(self._llm.tokenizer)
-        self._tells = bool(arguments.get("enable_iter_perf_stats"))
+        self._has_statistics = bool(arguments.get("enable_iter_perf_stats"))
 
     async def states(self) -> AsyncIterator[statistics.EngineState]:
         """The engine's state after each iteration, until none came for seconds; nothing where it does not tell."""
-        if self._tells:
-            async for told in self._llm.get_stats_async(timeout=STATISTICS_SECONDS):
-                if state := statistics.parse(told):
+        if self._has_statistics:
+            async for statistics_of_iteration in self._llm.get_stats_async(timeout=STATISTICS_SECONDS):
+                if state := statistics.parse(statistics_of_iteration):
                     yield state
 
     def healthy(self) -> bool:
@@ -155,5 +155,5 @@ def _progress(result: Any) -> SequenceOutput:
         finish_reason=(best.finish_reason or "stop") if over else "",
         stop_reason="" if best.stop_reason is None else str(best.stop_reason),
         cumulative_logprob=best.cumulative_logprob,
-        figures=dialect.figures(result),
+        metrics=dialect.metrics(result),
     )

@@ -39,19 +39,19 @@ def arrays(chunk: LlmApiChunk) -> dict[str, Array]:
 
 
 def _summary(summary: LlmApiSummary) -> dict[str, Array]:
-    figures = summary.figures
+    metrics = summary.metrics
     outputs = {
         "num_input_tokens": _number(summary.input_tokens, np.int32),
         "num_output_tokens": _number(summary.output_tokens, np.int32),
     }
-    if figures.tokens_per_iteration is not None:
-        outputs["avg_decoded_tokens_per_iter"] = _number(figures.tokens_per_iteration, np.float32)
-    if figures.draft_tokens is not None and figures.accepted_draft_tokens is not None:
-        rate = figures.accepted_draft_tokens / figures.draft_tokens
+    if metrics.tokens_per_iteration is not None:
+        outputs["avg_decoded_tokens_per_iter"] = _number(metrics.tokens_per_iteration, np.float32)
+    if metrics.draft_tokens is not None and metrics.accepted_draft_tokens is not None:
+        rate = metrics.accepted_draft_tokens / metrics.draft_tokens
         outputs["acceptance_rate"] = _number(rate, np.float32)
-        outputs["total_accepted_draft_tokens"] = _number(figures.accepted_draft_tokens, np.int32)
-        outputs["total_draft_tokens"] = _number(figures.draft_tokens, np.int32)
-    return outputs | {name: _number(value, PERF[name]) for name, value in figures.perf.items()}
+        outputs["total_accepted_draft_tokens"] = _number(metrics.accepted_draft_tokens, np.int32)
+        outputs["total_draft_tokens"] = _number(metrics.draft_tokens, np.int32)
+    return outputs | {name: _number(value, PERF[name]) for name, value in metrics.perf.items()}
 
 
 def _number(value: float, dtype: Any) -> Array:

@@ -104,7 +104,7 @@ class LlmApiService:
         self._engine = engine
         self._parser = parser
         self._options = options
-        self._jobs: ActiveRequests[LlmApiChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
+        self._active: ActiveRequests[LlmApiChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self._delivery: Delivery[None] = Delivery(threads=2)
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -144,16 +144,16 @@ class LlmApiService:
         except ServingError as error:
             responder.fail(error)
             return
-        job = self._jobs.make(len(request.prompts), request_id, responder)
+        active = self._active.make(len(request.prompts), request_id, responder)
         # Started, then watched: whoever ends it cancels what has been started.
-        self._loop.call_soon_threadsafe(self._start, job, request)
-        self._jobs.add(job)
+        self._loop.call_soon_threadsafe(self._start, active, request)
+        self._active.add(active)
         if self._failure:  # meanwhile
             self.fail(self._failure)
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
-        self._jobs.cancel(request_id)
+        self._active.cancel(request_id)
         self._soon(self._cancel_ended)
 
     def watch(self, sink: m.Sink) -> None:
@@ -165,7 +165,7 @@ class LlmApiService:
         while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
             with over:
-                if self._jobs.watch(now):
+                if self._active.watch(now):
                     self._soon(self._cancel_ended)
             if now - looked >= SLOW_WATCH_SECONDS:
                 looked = now
@@ -202,34 +202,36 @@ class LlmApiService:
                 )
             self._sequences += count
 
-    def _start(self, job: ActiveRequest[LlmApiChunk], request: LlmApiRequest) -> None:
+    def _start(self, active: ActiveRequest[LlmApiChunk], request: LlmApiRequest) -> None:
         for prompt in request.prompts:
-            task = self._loop.create_task(self._run(job, request, prompt))
-            self._tasks[task] = job
+            task = self._loop.create_task(self._run(active, request, prompt))
+            self._tasks[task] = active
             task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        job = self._tasks.pop(task)
+        active = self._tasks.pop(task)
         with self._lock:
             self._sequences -= 1
         # Whatever `_run` let through, be it no Exception; a task is cancelled where its request is over.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if error is not None and not job.over:
+        if error is not None and not active.over:
             log.error("a sequence broke off", exc_info=error)
-            self._broke_off(job)
+            self._broke_off(active)
 
-    async def _run(self, job: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt) -> None:
+    async def _run(self, active: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt) -> None:
         try:
-            await self._generate(job, request, prompt)
+            await self._generate(active, request, prompt)
         except ServingError as error:
-            self._fail(job, error)
+            self._fail(active, error)
         except Exception:  # whatever it is, the client must hear of it, and nobody else
             log.exception("a sequence broke off")
-            self._broke_off(job)
+            self._broke_off(active)
 
-    async def _generate(self, job: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt) -> None:
+    async def _generate(
+        self, active: ActiveRequest[LlmApiChunk], request: LlmApiRequest, prompt: LlmApiPrompt
+    ) -> None:
         writer = LlmApiWriter(prompt, request, self._engine.codec.decode)
-        meter = Meter(self.metrics, job.arrived)
+        meter = Meter(self.metrics, active.arrived)
         with self._health.call(_work(prompt), _kind(prompt)) as answered:
             call = self._engine.start(prompt, request)
             try:
@@ -238,7 +240,7 @@ class LlmApiService:
                     meter.count(progress, streamed=prompt.best_of == 1)
                     chunk = writer.write(progress)
                     if chunk is not None:
-                        self._send(job, chunk)
+                        self._send(active, chunk)
                     if writer.over:
                         meter.finish(prompt, progress, self._options.speculates)
                         return
@@ -246,33 +248,33 @@ class LlmApiService:
                 with self._unaborted:  # what was generated is right all the same
                     call.abort()
 
-    def _send(self, job: ActiveRequest[LlmApiChunk], chunk: LlmApiChunk) -> None:
+    def _send(self, active: ActiveRequest[LlmApiChunk], chunk: LlmApiChunk) -> None:
         def deliver() -> None:
             try:
-                job.send(chunk)
+                active.send(chunk)
             except Exception:  # of Triton's sender, whatever it is: deliveries to others must go on
                 log.exception("a response could not be sent")
-                self._broke_off(job)
+                self._broke_off(active)
 
-        self._delivery.put(job, deliver)
+        self._delivery.put(active, deliver)
 
-    def _broke_off(self, job: ActiveRequest[LlmApiChunk]) -> None:
+    def _broke_off(self, active: ActiveRequest[LlmApiChunk]) -> None:
         """End a request for a fault of ours."""
         self.metrics.fault(m.ENDED_REQUEST)
-        self._fail(job, EngineError(FAILED))
+        self._fail(active, EngineError(FAILED))
 
-    def _fail(self, job: ActiveRequest[LlmApiChunk], error: ServingError) -> None:
+    def _fail(self, active: ActiveRequest[LlmApiChunk], error: ServingError) -> None:
         """End a request with all its sequences."""
-        job.fail(error)
+        active.fail(error)
         self._soon(self._cancel_ended)
 
     def _cancel_ended(self) -> None:
-        for task, job in self._tasks.items():
-            if job.over:
+        for task, active in self._tasks.items():
+            if active.over:
                 task.cancel()
 
     def _end_all(self, error: ServingError) -> None:
-        self._jobs.fail_all(error)
+        self._active.fail_all(error)
         self._soon(self._cancel_ended)
 
     async def _ended(self) -> None:
@@ -281,17 +283,19 @@ class LlmApiService:
     async def _follow(self) -> None:
         """Tell the engine's state while sequences run; then, that they hold nothing."""
         state = None
-        untold = Survived("the engine's state cannot be told any more; requests are not affected", self.metrics.fault)
+        unreported = Survived(
+            "the engine's state cannot be told any more; requests are not affected", self.metrics.fault
+        )
         while True:
             await asyncio.sleep(STATE_SECONDS)
-            with untold:  # whatever is wrong with the engine's statistics: requests go on without
+            with unreported:  # whatever is wrong with the engine's statistics: requests go on without
                 if self._sequences:
                     async for state in self._engine.states():
-                        self._tell(state)
+                        self._report_state(state)
                 if state and not self._sequences:
-                    self._tell(replace(state, requests=0, used=0))
+                    self._report_state(replace(state, requests=0, used=0))
 
-    def _tell(self, state: EngineState) -> None:
+    def _report_state(self, state: EngineState) -> None:
         for (family, labels), value in state.gauges().items():
             self.metrics.set(family, value, labels)
 

@@ -36,9 +36,9 @@ class EngineState:
         }
 
 
-def parse(told: str | Mapping[str, Any]) -> EngineState | None:
+def parse(iteration: str | Mapping[str, Any]) -> EngineState | None:
     """The state after an iteration; None where it tells nothing of a KV cache."""
-    statistics = json.loads(told) if isinstance(told, str) else told
+    statistics = json.loads(iteration) if isinstance(iteration, str) else iteration
     cache = statistics.get("kvCacheStats")
     if not cache:
         return None

@@ -46,8 +46,8 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class EngineBuild:
-    """A part of launch.json's `builds`; see `tandem.render.v1.engines.EngineBuild`."""
+class EngineBuildPlan:
+    """A part of launch.json's `builds`; see `tandem.render.v1.engines.EngineBuildPlan`."""
 
     model: Path
     folder: Path
@@ -56,7 +56,7 @@ class EngineBuild:
     build: tuple[str, ...]
 
     @classmethod
-    def parse(cls, builds: Mapping[str, Any], role: str) -> EngineBuild:
+    def parse(cls, builds: Mapping[str, Any], role: str) -> EngineBuildPlan:
         """The build of a role. Raises BuildError."""
         if role not in builds:
             raise BuildError("PlanMalformed", f"launch.json has no build for {role}: apply the resource again")
@@ -65,7 +65,7 @@ class EngineBuild:
         return cls(Path(part["model"]), Path(part["folder"]), str(part["script"]), *arguments)
 
 
-def run(role: str, build: EngineBuild, examples: Path = EXAMPLES) -> tuple[dict[str, Any], int]:
+def run(role: str, build: EngineBuildPlan, examples: Path = EXAMPLES) -> tuple[dict[str, Any], int]:
     """Build the engine of a role, unless it is there. The verdict, and the exit code."""
     try:
         message = _build(build, examples)
@@ -78,7 +78,7 @@ def run(role: str, build: EngineBuild, examples: Path = EXAMPLES) -> tuple[dict[
     return {"checks": [bounded(Finding("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
 
 
-def _build(build: EngineBuild, examples: Path) -> str:
+def _build(build: EngineBuildPlan, examples: Path) -> str:
     home = build.folder.parent
     partial = home / ".partial"
     with _lock(home):
@@ -146,7 +146,7 @@ def _locked(home: Path) -> TextIO | None:
     return None
 
 
-def _conversion(build: EngineBuild, examples: Path) -> list[str]:
+def _conversion(build: EngineBuildPlan, examples: Path) -> list[str]:
     """The script that converts this checkpoint, and its arguments."""
     if build.script:
         script, arguments = Path(build.script), list(build.convert)

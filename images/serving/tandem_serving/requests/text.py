@@ -1,4 +1,4 @@
-"""Text of a sequence, piece by piece: incremental decoding, stop words, and who wrote which characters."""
+"""Text of a sequence as its tokens come: incremental decoding, stop words, and who wrote which characters."""
 
 from __future__ import annotations
 

@@ -57,16 +57,16 @@ class Client:
     broken: bool = False
     errors: list[ServingError] = field(default_factory=list)
 
-    def send(self, piece: BlsChunk, last: bool) -> None:
-        self.sent.append((f"{self.name} alone", piece.text))
+    def send(self, chunk: BlsChunk, last: bool) -> None:
+        self.sent.append((f"{self.name} alone", chunk.text))
 
-    def carrier(self, piece: BlsChunk) -> Self | None:
-        return self if fits(piece) else None
+    def batch_sender(self, chunk: BlsChunk) -> Self | None:
+        return self if fits(chunk) else None
 
-    def carry(self, wave: Sequence[tuple[Self, BlsChunk, bool]]) -> None:
+    def send_batch(self, batch: Sequence[tuple[Self, BlsChunk, bool]]) -> None:
         if self.broken:
             raise OSError("the server is gone")
-        self.sent.append((self.name, [(client.name, piece.text, last) for client, piece, last in wave]))
+        self.sent.append((self.name, [(client.name, chunk.text, last) for client, chunk, last in batch]))
 
     def close(self) -> None:
         self.sent.append((self.name, "closed"))
@@ -84,42 +84,42 @@ class Clients:
     def __init__(self, *names: str) -> None:
         self.sent: Sent = []
         self.clients = {name: Client(name, self.sent) for name in names}
-        self.jobs = {
+        self.active_requests = {
             name: ActiveRequest[BlsChunk](1 + (name == "two"), "", each, 1e9) for name, each in self.clients.items()
         }
 
-    def send(self, *pieces: tuple[str, BlsChunk]) -> Sent:
+    def send(self, *chunks: tuple[str, BlsChunk]) -> Sent:
         self.sent.clear()
-        send([AddressedChunk(self.jobs[name], piece) for name, piece in pieces])
+        send([AddressedChunk(self.active_requests[name], chunk) for name, chunk in chunks])
         return self.sent
 
 
-def piece(text: str, finish: str = "", **more: Any) -> BlsChunk:
+def chunk(text: str, finish: str = "", **more: Any) -> BlsChunk:
     return BlsChunk(0, text, [1], finish_reason=finish, **more)
 
 
 def test_pieces_of_many_requests_leave_with_the_first_one() -> None:
     clients = Clients("a", "b")
-    assert clients.send(("a", piece("1")), ("b", piece("2")), ("a", piece("3"))) == [
+    assert clients.send(("a", chunk("1")), ("b", chunk("2")), ("a", chunk("3"))) == [
         ("a", [("a", "1", False), ("b", "2", False), ("a", "3", False)])
     ]
 
 
 def test_a_request_is_closed_after_its_last_prompt_s_last_piece() -> None:
     clients = Clients("two", "b")
-    clients.send(("two", piece("1", "stop")), ("b", piece("2")))
-    assert clients.send(("b", piece("3")), ("two", piece("4", "stop"))) == [
+    clients.send(("two", chunk("1", "stop")), ("b", chunk("2")))
+    assert clients.send(("b", chunk("3")), ("two", chunk("4", "stop"))) == [
         ("b", [("b", "3", False), ("two", "4", True)]),
         ("two", "closed"),
     ]
-    assert clients.jobs["two"].over
-    assert clients.send(("two", piece("5"))) == [], "nothing follows the end"
+    assert clients.active_requests["two"].over
+    assert clients.send(("two", chunk("5"))) == [], "nothing follows the end"
 
 
 def test_what_does_not_pack_keeps_its_place() -> None:
     clients = Clients("a", "b")
-    odd = piece("3", log_probs=SCORES)
-    assert clients.send(("a", piece("1")), ("b", piece("2")), ("a", odd), ("a", piece("4"))) == [
+    odd = chunk("3", log_probs=SCORES)
+    assert clients.send(("a", chunk("1")), ("b", chunk("2")), ("a", odd), ("a", chunk("4"))) == [
         ("a", [("a", "1", False), ("b", "2", False)]),
         ("a alone", "3"),
         ("a", [("a", "4", False)]),
@@ -128,23 +128,23 @@ def test_what_does_not_pack_keeps_its_place() -> None:
 
 def test_a_request_that_is_over_carries_nothing() -> None:
     clients = Clients("a", "b")
-    clients.jobs["a"].fail(CancelledError("stopped"))
-    assert clients.send(("a", piece("1")), ("b", piece("2"))) == [("b", [("b", "2", False)])]
+    clients.active_requests["a"].fail(CancelledError("stopped"))
+    assert clients.send(("a", chunk("1")), ("b", chunk("2"))) == [("b", [("b", "2", False)])]
 
 
 def test_the_last_piece_waits_where_the_client_is_gone() -> None:
     clients = Clients("a", "b")
     clients.clients["a"].gone = True
-    assert clients.send(("a", piece("1")), ("b", piece("2")), ("a", piece("3", "stop"))) == [
+    assert clients.send(("a", chunk("1")), ("b", chunk("2")), ("a", chunk("3", "stop"))) == [
         ("a", [("a", "1", False), ("b", "2", False)])
     ]
-    assert not clients.jobs["a"].over
+    assert not clients.active_requests["a"].over
 
 
 def test_a_wave_that_cannot_be_sent_is_everybody_s_error(caplog: pytest.LogCaptureFixture) -> None:
     clients = Clients("a", "b", "c")
     clients.clients["a"].broken = True
-    assert clients.send(("a", piece("1")), ("b", piece("2"))) == []
+    assert clients.send(("a", chunk("1")), ("b", chunk("2"))) == []
     assert [len(clients.clients[name].errors) for name in ("a", "b", "c")] == [1, 1, 0]
     assert "a response could not be sent" in caplog.text
 
@@ -156,9 +156,9 @@ def test_a_request_about_which_nothing_can_be_found_out_costs_no_other_its_piece
     """The others' pieces were lost, silently: later ones followed."""
     clients, counted = Clients("a", "b"), list[int]()
     setattr(clients.clients["a"], asked, lambda *_: 1 // 0)
-    pieces = [("b", piece("1")), ("a", piece("2", "stop")), ("b", piece("3"))]
-    send([AddressedChunk(clients.jobs[name], each) for name, each in pieces], lambda: counted.append(1))
-    assert "".join(text for _, wave in clients.sent for _, text, _ in wave) == "13"
+    chunks = [("b", chunk("1")), ("a", chunk("2", "stop")), ("b", chunk("3"))]
+    send([AddressedChunk(clients.active_requests[name], each) for name, each in chunks], lambda: counted.append(1))
+    assert "".join(text for _, batch in clients.sent for _, text, _ in batch) == "13"
     assert [len(clients.clients[name].errors) for name in ("a", "b")] == [1, 0]
     assert counted == [1]
     assert "a response could not be sent" in caplog.text

@@ -38,12 +38,12 @@ THIRD = {"arrival_time_ns": 7, "first_token_time_ns": 8, "last_token_time_ns": 9
 def test_performance_metrics_are_of_the_whole_sequence(tokenizer: Tokenizer, stream: bool) -> None:
     made = writer(tokenizer, stream)
     chunks = [
-        *made.write(NewTokens([40, 41], figures=FIRST)),
-        *made.write(NewTokens([42], figures=SECOND)),
-        *made.write(NewTokens([43], figures=THIRD, finish=FINISH_LENGTH)),
+        *made.write(NewTokens([40, 41], perf_metrics=FIRST)),
+        *made.write(NewTokens([42], perf_metrics=SECOND)),
+        *made.write(NewTokens([43], perf_metrics=THIRD, finish=FINISH_LENGTH)),
     ]
-    assert [chunk.figures for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
-    assert chunks[-1].figures == {
+    assert [chunk.perf_metrics for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].perf_metrics == {
         "arrival_time_ns": 1,
         "first_token_time_ns": 2,
         "last_token_time_ns": 9,
@@ -52,4 +52,4 @@ def test_performance_metrics_are_of_the_whole_sequence(tokenizer: Tokenizer, str
 
 
 def test_without_them_there_are_none(tokenizer: Tokenizer) -> None:
-    assert writer(tokenizer, True).write(NewTokens([40], finish=FINISH_LENGTH))[-1].figures is None
+    assert writer(tokenizer, True).write(NewTokens([40], finish=FINISH_LENGTH))[-1].perf_metrics is None

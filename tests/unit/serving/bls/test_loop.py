@@ -134,19 +134,19 @@ def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_
             saved += 1
         late, foresight = foresight, loop.ahead(k)
         if foresight and answer == "in time":
-            assert loop.guessed(foresight, drafter.run(foresight)) is None
+            assert loop.drafted_ahead(foresight, drafter.run(foresight)) is None
         steps.append(loop.verified(target.run(call)))
         if loop.finish:
             break
         if answer == "awaited" and loop.waits(k):
             assert foresight is not None
-            following = loop.guessed(foresight, drafter.run(foresight))
+            following = loop.drafted_ahead(foresight, drafter.run(foresight))
             assert following is not None
             call = following
         else:
             call = loop.begin(k)
         if late and answer == "too late":
-            assert loop.guessed(late, drafter.run(late)) is None
+            assert loop.drafted_ahead(late, drafter.run(late)) is None
     assert tokens(steps) == alone(counting, max_tokens)
     if answer == "too late":
         assert saved == 0
@@ -173,7 +173,7 @@ def test_a_kept_proposals_draft_ahead_is_waited_for(k: int, waits: bool, reason:
     assert loop.waits(k) is loop.awaits(foresight) is waits, reason
     loop.begin(0)  # the draft engine failed: the target goes on alone
     assert not loop.awaits(foresight)
-    assert loop.guessed(foresight, engine.run(foresight)) is None
+    assert loop.drafted_ahead(foresight, engine.run(foresight)) is None
 
 
 def test_a_call_says_whether_it_brings_the_prompt() -> None:

@@ -17,7 +17,7 @@ from tandem_serving.bls.schedule import Batch, Route
 
 
 def batch(role: Role, name: Any) -> Batch[Any]:
-    return Batch(role, [name], wave=True)
+    return Batch(role, [name], shared=True)
 
 
 class Script:
@@ -28,7 +28,7 @@ class Script:
         self.outgoing: list[Any] = []
         self._begun = self._until = 0.0
 
-    def admit(self, generations: list[Any]) -> None:
+    def admit(self, sequences: list[Any]) -> None:
         pass
 
     def useless(self) -> list[InFlightBatch]:
@@ -46,10 +46,10 @@ class Script:
             return [batch("target", "held")]
         return []
 
-    def took_off(self, batch: Batch[Any], started: float) -> InFlightBatch:
+    def sent(self, batch: Batch[Any], started: float) -> InFlightBatch:
         return InFlightBatch(batch, started, {})
 
-    def landed(self, flight: InFlightBatch, error: Exception, now: float) -> None:
+    def call_ended(self, in_flight: InFlightBatch, error: Exception, now: float) -> None:
         pass
 
 
@@ -60,8 +60,8 @@ class Calls:
         self.began = threading.Event()
         self.in_time = False
 
-    def call(self, turns: Any) -> Any:
-        return Call(self, turns[0])
+    def call(self, rows: Any) -> Any:
+        return Call(self, rows[0])
 
 
 class Call:
@@ -85,7 +85,7 @@ def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
     calls: Any = Calls()
     engines: dict[Route, BlsEngine] = {"target": calls, "draft": calls}
     runner = Runner(
-        engines, Steady(4, True), RoundLimits(running=2, waiting=0, rows=8, draft_timeout=1.0), m.Metrics()
+        engines, Steady(4, True), RoundLimits(running=2, waiting=0, max_rows=8, draft_timeout=1.0), m.Metrics()
     )
     rounds: Any = Script()
     runner._rounds = rounds
@@ -105,7 +105,7 @@ def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
 )
 def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, waits: bool, why: str) -> None:
     calls: Any = Calls()
-    limits = RoundLimits(running=64, waiting=0, rows=rows, draft_timeout=1.0)
+    limits = RoundLimits(running=64, waiting=0, max_rows=rows, draft_timeout=1.0)
     runner = Runner({"target": calls, "draft": calls}, Steady(4, True), limits, m.Metrics())
     delivery, taken = runner._delivery, threading.Event()
 
@@ -113,7 +113,7 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
         taken.wait(30)
 
     for _ in range(rounds):
-        delivery.put_wave([(object(), send) for _ in range(64)], urgent=True)
+        delivery.put_batch([(object(), send) for _ in range(64)], urgent=True)
 
     def make_a_call() -> None:
         delivery.hurry(True)

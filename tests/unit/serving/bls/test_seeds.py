@@ -32,7 +32,7 @@ class SeededCall(MockCall):
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         time.sleep(0.003 * random.random())
-        yield [(row, Output(self._row(turn.call))) for row, turn in enumerate(self.turns)]
+        yield [(index, Output(self._row(row.call))) for index, row in enumerate(self.rows)]
 
     def _row(self, call: Call) -> list[int]:
         ids = drawn(call)
@@ -43,8 +43,8 @@ class SeededCall(MockCall):
 
 
 class SeededModel(MockModel):
-    def call(self, turns: Sequence[Row[BlsSequence]]) -> MockCall:
-        self.calls.append(SeededCall(self, turns))
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> MockCall:
+        self.calls.append(SeededCall(self, rows))
         return self.calls[-1]
 
 
@@ -67,12 +67,12 @@ def ids(answer: Answer) -> list[int]:
 SCHEDULES: list[tuple[str, DraftLengthPolicy, dict[str, Any]]] = [
     ("alternating", Steady(4, separate_devices=True), {}),
     ("fixed, in the order that is faster", AdaptiveDraftLength(4, 4, separate_devices=True), {}),
-    ("adaptive, drafting ahead", AdaptiveDraftLength(0, 4, separate_devices=True, waves=True), {"ahead": True}),
-    ("adaptive, lock-step", AdaptiveDraftLength(0, 4, separate_devices=False, waves=True), {}),
+    ("adaptive, drafting ahead", AdaptiveDraftLength(0, 4, separate_devices=True, batched=True), {"ahead": True}),
+    ("adaptive, lock-step", AdaptiveDraftLength(0, 4, separate_devices=False, batched=True), {}),
     (
         "adaptive, each by itself",
-        AdaptiveDraftLength(0, 4, separate_devices=True, waves=False),
-        {"rows": 1, "ahead": True},
+        AdaptiveDraftLength(0, 4, separate_devices=True, batched=False),
+        {"max_rows": 1, "ahead": True},
     ),
 ]
 

@@ -41,7 +41,7 @@ def test_values_go_with_their_last_sequence() -> None:
     """Clients choose temperatures and the like: what they sent once is not kept for ever."""
     odd = {"temperature": np.array([[0.123456]], np.float32)}
     known = len(TensorValues._known)
-    binding = EngineInputs(odd)
+    inputs = EngineInputs(odd)
     assert len(TensorValues._known) == known + 1
-    del binding
+    del inputs
     assert len(TensorValues._known) == known

@@ -262,7 +262,7 @@ def test_a_call_that_cannot_be_stopped_costs_no_other_request(start: Start, monk
         go.wait(30)
 
     monkeypatch.setattr(MockCall, "stop", lambda call: 1 // 0)
-    service = start(MockEngines(before=wait), rows=1)
+    service = start(MockEngines(before=wait), max_rows=1)
     gone, other = ask(service, tensors("def add(")), ask(service, tensors("for i in"))
     gone.gone = True
     gone.wait()

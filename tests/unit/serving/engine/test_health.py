@@ -212,7 +212,7 @@ def test_signs_from_elsewhere_are_asked_for_in_time_and_believed() -> None:
     looks = [1 + i / 10 for i in range(300)]
     for now in looks:
         if health.suspicious and now < 20:
-            health.heard(now)
+            health.sign_of_life(now)
         verdict = health.look(now)
         assert verdict is None or now > 20 + SILENCE / 2
     assert verdict is not None, "once they stop"

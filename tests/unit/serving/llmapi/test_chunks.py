@@ -75,9 +75,9 @@ def test_what_was_not_asked_for_is_left_out(tokenizer: Tokenizer) -> None:
     without = LlmApiWriter(prompt, LlmApiRequest(()), tokenizer.decode).write(over)
     everything = LlmApiWriter(prompt, asked, tokenizer.decode).write(over)
     assert without and without.summary and everything and everything.summary
-    assert (without.stop_reason, without.cumulative_logprob, without.summary.figures.perf) == (None, None, {})
+    assert (without.stop_reason, without.cumulative_logprob, without.summary.metrics.perf) == (None, None, {})
     assert (everything.stop_reason, everything.cumulative_logprob) == ("7", -1.5)
-    assert everything.summary.figures.perf == {"arrival_time_ns": 1}
+    assert everything.summary.metrics.perf == {"arrival_time_ns": 1}
 
 
 def test_a_sequence_that_the_engine_gave_up_is_an_error(tokenizer: Tokenizer) -> None:
@@ -96,16 +96,16 @@ FIGURES: list[tuple[str, RequestMetrics, int | None, int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "figures", "iterations", "accepted"), FIGURES, ids=[row[0] for row in FIGURES])
+@pytest.mark.parametrize(("reason", "metrics", "iterations", "accepted"), FIGURES, ids=[row[0] for row in FIGURES])
 def test_acceptance_of_ten_tokens(
-    reason: str, figures: RequestMetrics, iterations: int | None, accepted: int | None
+    reason: str, metrics: RequestMetrics, iterations: int | None, accepted: int | None
 ) -> None:
-    assert (figures.iterations(10), figures.accepted(10)) == (iterations, accepted)
+    assert (metrics.iterations(10), metrics.accepted(10)) == (iterations, accepted)
 
 
 def test_figures_that_the_engine_does_not_tell_are_no_outputs() -> None:
-    def names(figures: RequestMetrics) -> set[str]:
-        return set(outputs.arrays(LlmApiChunk(0, "a", [5], "stop", summary=LlmApiSummary(1, 1, figures))))
+    def names(metrics: RequestMetrics) -> set[str]:
+        return set(outputs.arrays(LlmApiChunk(0, "a", [5], "stop", summary=LlmApiSummary(1, 1, metrics))))
 
     always = {"text_output", "output_ids", "batch_index", "finish_reason", "num_input_tokens", "num_output_tokens"}
     acceptance = {"acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens"}

@@ -89,21 +89,21 @@ def result(perf: Any, **attributes: Any) -> Any:
 
 
 def test_zero_drafted_tokens_are_not_told() -> None:
-    told = dialect.figures(result(metrics(), avg_decoded_tokens_per_iter=2.5))
+    told = dialect.metrics(result(metrics(), avg_decoded_tokens_per_iter=2.5))
     assert (told.tokens_per_iteration, told.draft_tokens, told.accepted_draft_tokens) == (2.5, None, None)
 
 
 def test_drafted_tokens_are_told() -> None:
-    told = dialect.figures(result(metrics(12, 5), avg_decoded_tokens_per_iter=2.5))
+    told = dialect.metrics(result(metrics(12, 5), avg_decoded_tokens_per_iter=2.5))
     assert (told.draft_tokens, told.accepted_draft_tokens) == (12, 5)
 
 
 def test_a_version_without_figures() -> None:
-    assert dialect.figures(result(None)) == RequestMetrics()
+    assert dialect.metrics(result(None)) == RequestMetrics()
 
 
 def test_times_are_exact_nanoseconds_and_left_out_before_they_come() -> None:
-    perf = dialect.figures(result(metrics(first_token=timedelta(0)))).perf
+    perf = dialect.metrics(result(metrics(first_token=timedelta(0)))).perf
     assert perf == {
         "kv_cache_reused_block": 1,
         "kv_cache_missed_block": 2,

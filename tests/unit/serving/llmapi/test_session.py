@@ -62,7 +62,7 @@ class FakeCall:
             await asyncio.sleep(3600 if bytes(self.prompt.ids) == HANGS else 0.001)
             self.over = end >= length
             yield SequenceOutput(
-                [ord("a")] * min(end, length), "length" if self.over else "", figures=RequestMetrics(2.0)
+                [ord("a")] * min(end, length), "length" if self.over else "", metrics=RequestMetrics(2.0)
             )
 
 

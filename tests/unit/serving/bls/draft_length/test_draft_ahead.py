@@ -2,13 +2,13 @@
 
 import pytest
 
-from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 
 
-def seen(rate: float, depth: int = 8) -> Acceptance:
+def seen(rate: float, depth: int = 8) -> AcceptanceEstimate:
     """What is known after many rounds in which each token was accepted at this rate."""
-    server = Acceptance(depth)
+    server = AcceptanceEstimate(depth)
     for i in range(1000):
         accepted = 0
         while accepted < 4 and (i * 7919 + accepted * 104729) % 1000 < rate * 1000:

@@ -236,7 +236,7 @@ def test_on_a_shared_device_rounds_are_taken_for_what_they_were(
     server = Server(Engines(devices="shared"), [0.8] * 8)
     server.run(60)  # past what comes first
     took, policy = list[int](), server.policy
-    monkeypatch.setattr(RoundTimes, "took", lambda _, waves, rows, k, seconds: took.append(k))
+    monkeypatch.setattr(RoundTimes, "took", lambda _, batched, rows, k, seconds: took.append(k))
     policy._made = None
     for length in made:
         policy.choose(server.now, 8, [user.estimate for user in server.users], length)
@@ -257,7 +257,7 @@ def test_maximum_of_zero_is_the_target_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "rows", "k", "slots", "reason"),
+    ("devices", "rows", "k", "micro_batches", "reason"),
     [
         ("separate", 64, 4, 2, "draft and verification take as long: side by side they save a fifth"),
         ("separate", 64, 1, 1, "the verification takes most: half of the rows take nearly as long as all"),
@@ -266,13 +266,13 @@ def test_maximum_of_zero_is_the_target_alone() -> None:
         ("shared", 64, 4, 1, "on one device steps exclude each other"),
     ],
 )
-def test_cohorts_by_the_shorter_period(devices: Devices, rows: int, k: int, slots: int, reason: str) -> None:
+def test_cohorts_by_the_shorter_period(devices: Devices, rows: int, k: int, micro_batches: int, reason: str) -> None:
     costs = Costs()
     for _ in range(50):
         for size, length in [(64, 4), (32, 4), (64, 1), (1, 2)]:
             costs.observe_draft(size, length, CHEAP.draft(size, length))
             costs.observe_target(size, length, CHEAP.target(size, length))
-    assert GoodputDraftLength(0, 8, costs, devices).slots(rows, k) == slots, reason
+    assert GoodputDraftLength(0, 8, costs, devices).micro_batches(rows, k) == micro_batches, reason
 
 
 FIXED = [
@@ -286,8 +286,8 @@ FIXED = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("rows", "k", "slots", "reason"), FIXED, ids=[reason for *_, reason in FIXED])
-def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, slots: int, reason: str, seed: int) -> None:
+@pytest.mark.parametrize(("rows", "k", "micro_batches", "reason"), FIXED, ids=[reason for *_, reason in FIXED])
+def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, micro_batches: int, reason: str, seed: int) -> None:
     """As far as calls and rounds tell; requests may ask for another length, to which it is found anew."""
     engines, acceptances = Engines(way=0.3e-3, gap=0.02e-3, uneven=0.05, regroup=1.0), [0.6] * rows
     server = Server(engines, acceptances, seed, minimum=MAXIMUM)
@@ -297,7 +297,7 @@ def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, slots: int, rea
     assert server.run(300) >= 0.97 * fixed(engines, acceptances, k), reason
     assert set(server.lengths[100:]) == {k}
     orders = {n: engines.period(rows, k, n) for n in (1, 2)}
-    assert min(orders, key=orders.__getitem__) == slots == server.policy.slots(rows, k), reason
+    assert min(orders, key=orders.__getitem__) == micro_batches == server.policy.micro_batches(rows, k), reason
 
 
 LIMITS = [
