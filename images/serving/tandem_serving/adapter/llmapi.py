@@ -1,4 +1,4 @@
-"""The LLM-API model's side of Triton: its session from config.pbtxt, its responses."""
+"""The LLM-API model's side of Triton: its service from config.pbtxt, its responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tandem_serving.llmapi import arguments, outputs, settings
 from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.llmapi.engine import TensorRtLlmEngine
 from tandem_serving.llmapi.request import Features, LlmApiParser
-from tandem_serving.llmapi.session import LlmApiOptions, LlmApiService
+from tandem_serving.llmapi.service import LlmApiService
+from tandem_serving.llmapi.tasks import LlmApiOptions
 from tandem_serving.requests.tensors import Array
 
 
@@ -24,7 +25,7 @@ class LlmApiResponder(TritonResponder[LlmApiChunk]):
         return outputs.arrays(chunk)
 
 
-def open_session(parameters: Mapping[str, str]) -> LlmApiService:
+def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     """Start the engine that a model configuration describes. Raises settings, arguments and checkpoint errors."""
     config = settings.read(parameters)
     llm_arguments = arguments.read(config.llm_args_path)
@@ -36,9 +37,9 @@ def open_session(parameters: Mapping[str, str]) -> LlmApiService:
         llm_arguments = arguments.with_drafter(llm_arguments, drafter)
     engine = TensorRtLlmEngine(llm_arguments, config.llm_package)
     options = LlmApiOptions(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)
-    session = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
-    session.guard()
-    return session
+    service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
+    service.guard()
+    return service
 
 
 def _limits(llm_arguments: Mapping[str, Any]) -> checkpoint.ModelLimits:
