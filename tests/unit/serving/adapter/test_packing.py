@@ -17,7 +17,7 @@ ODD: dict[str, dict[str, Any]] = {
     "log probs": {"log_probs": SCORES},
     "logits": {"logits": SCORES},
     "their sum": {"cum_log_prob": 0.0},
-    "figures": {"figures": {"arrival_time_ns": 1}},
+    "performance metrics": {"perf_metrics": {"arrival_time_ns": 1}},
 }
 
 
@@ -149,7 +149,7 @@ def test_a_wave_that_cannot_be_sent_is_everybody_s_error(caplog: pytest.LogCaptu
     assert "a response could not be sent" in caplog.text
 
 
-@pytest.mark.parametrize("asked", ["carrier", "cancelled"])
+@pytest.mark.parametrize("asked", ["batch_sender", "cancelled"])
 def test_a_request_about_which_nothing_can_be_found_out_costs_no_other_its_piece(
     asked: str, caplog: pytest.LogCaptureFixture
 ) -> None:

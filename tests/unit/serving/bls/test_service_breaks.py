@@ -157,7 +157,7 @@ def test_a_fault_of_the_rust_tokenizer_is_an_error_like_any_other(
 
 
 # --- what is only measured --------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["turns", "timed", "timed_alone", "ended", "think", "step"])
+@pytest.mark.parametrize("name", ["rounds_ended", "timed", "timed_alone", "ended", "think", "step"])
 def test_what_is_only_measured_costs_no_request(
     start: Start, monkeypatch: pytest.MonkeyPatch, sink: Sink, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,15 +175,15 @@ def test_what_is_only_measured_costs_no_request(
 
 # --- faults of what all sequences share -------------------------------------------------------------
 SHARED = [
-    (Rounds, "landed"),
+    (Rounds, "call_ended"),
     (Rounds, "start"),
-    (Rounds, "took_off"),
+    (Rounds, "sent"),
     (Rounds, "release"),
     (Rounds, "leave"),
     (InFlightBatches, "begin"),
     (Schedule, "finish"),
-    (Schedule, "_waves"),
-    (SequenceQueue, "free"),
+    (Schedule, "_shared_batches"),
+    (SequenceQueue, "remove"),
     (Runner, "_share_out"),
     (Runner, "_submit"),
 ]
