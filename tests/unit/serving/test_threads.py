@@ -113,9 +113,11 @@ def test_dead_models_are_looked_for_after_a_fault(
 
 STOP = """
 import os, signal, sys, threading
-from tandem_serving.boot import launch
+from tandem_serving.boot.supervise import Supervisor
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-sys.exit(launch.run(["sleep", "60"], os.environ, lambda: 1 // 0))
+server = Supervisor(os.environ, lambda: 1 // 0)
+server.start(["sleep", "60"])
+sys.exit(server.wait())
 """
 
 

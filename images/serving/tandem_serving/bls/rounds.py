@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
+from tandem_serving.bls import padding
 from tandem_serving.bls.calls import Call, NewTokens, Output
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
@@ -210,37 +211,11 @@ class Rounds:
                 self._schedule.ask(Row(sequence, draft_ahead, sequence.key, ahead=True))
 
     def _fit(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
-        """One verification needs equal draft lengths: pad the shorter ones, leave out what can't be."""
-        if batch.via != "engine":
-            return self._fit_server(batch)
-        if batch.role == "draft" or len(batch.rows) == 1:
-            return [batch]
-        longest = max(len(row.call.draft_ids) for row in batch.rows)
-        together, apart = [], []
-        for row in batch.rows:
-            call: Call | None = row.call
-            if len(row.call.draft_ids) < longest:
-                call = None if row.sequence.reproducible else row.sequence.loop.pad_to(row.call, longest)
-            if call is None:
-                apart.append(row)
-            else:
-                together.append(Row(row.sequence, call, row.key))
-        batch.rows = together
-        return [batch, *(Batch(batch.role, [row], shared=False) for row in apart)]
-
-    def _fit_server(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
-        """The server fills up drafts as long as any: leave out what can't be."""
-        longest = self._limits.whole_rounds
-        fitting: list[Row[BlsSequence]] = []
-        apart: list[Row[BlsSequence]] = []
-        for row in batch.rows:
-            (fitting if row.sequence.loop.takes(row.call, longest) else apart).append(row)
-        alone = [Batch(batch.role, [row], shared=False) for row in apart]
-        if not fitting:
+        """Pad the shorter drafts of a batch: what cannot be padded goes by itself."""
+        batches = padding.fit_to(batch, self._limits.whole_rounds) if batch.via != "engine" else padding.fit(batch)
+        if batch not in batches:
             self._schedule.finish(batch)
-            return alone
-        batch.rows = fitting
-        return [batch, *alone]
+        return batches
 
     # --- answers come in --------------------------------------------------------------------------
     def release(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:

@@ -101,7 +101,7 @@ class BlsService:
                 request = self._parser.parse(tensors)
                 active = self._active.make(len(request.prompts), request_id, responder)
                 end = active.fail  # who runs it may have ended it already
-                sequences = [self._generation(active, request, prompt) for prompt in request.prompts]
+                sequences = [self._sequence(active, request, prompt) for prompt in request.prompts]
                 self._runner.add(sequences)
                 self._active.add(active)
         except ServingError as error:
@@ -159,14 +159,29 @@ class BlsService:
         self.metrics.set(m.WAITING, waiting)
         self.metrics.flush(sink)
 
-    def _generation(self, active: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
+    def _sequence(self, active: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
         options = self._options
         # By logits, too, which token a seed gives depends on the lengths of the drafts.
         reproducible = prompt.seed is not None and (options.mix_seed or request.use_draft_logits)
         if options.mix_seed and prompt.seed is None:
             # Such engines start each call without one at the same seed: all tokens would be drawn by the same number.
             prompt = replace(prompt, seed=random.getrandbits(64))
-        sequence = LoopParams(
+        probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
+        return BlsSequence(
+            request=active,
+            loop=SequenceLoop(self._loop_params(request, prompt, reproducible)),
+            writer=BlsWriter(prompt, self._text(prompt), request.stream),
+            engine_inputs=self._bind(prompt, request),
+            acceptance=self._policy.estimate(),
+            metrics=self.metrics,
+            draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
+            probe=probe,
+            reproducible=reproducible,
+        )
+
+    def _loop_params(self, request: BlsRequest, prompt: BlsPrompt, reproducible: bool) -> LoopParams:
+        options = self._options
+        return LoopParams(
             prompt=prompt.ids,
             max_tokens=prompt.max_tokens,
             end_ids=prompt.end_ids,
@@ -180,19 +195,9 @@ class BlsService:
             burst=BURST_SECONDS if request.stream and not reproducible else math.inf,
             redrawn=options.mix_seed and prompt.sampled,
         )
-        probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
+
+    def _text(self, prompt: BlsPrompt) -> TextStream:
         ids = prompt.ids.tolist()
         stop_tokens = StopTokens(self._tokenizer.words(prompt.stop_words), ids)
         detokenizer = Detokenizer(self._tokenizer.decode, ids, prompt.text)
-        text = TextStream(detokenizer, StopText(prompt.stop_words, keep=True), stop_tokens)
-        return BlsSequence(
-            request=active,
-            loop=SequenceLoop(sequence),
-            writer=BlsWriter(prompt, text, request.stream),
-            engine_inputs=self._bind(prompt, request),
-            acceptance=self._policy.estimate(),
-            metrics=self.metrics,
-            draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
-            probe=probe,
-            reproducible=reproducible,
-        )
+        return TextStream(detokenizer, StopText(prompt.stop_words, keep=True), stop_tokens)

@@ -78,13 +78,14 @@ def read(parameters: Mapping[str, str]) -> BlsSettings:
         mix_seed=flag(parameters, "mix_seed"),
         queue_timeout=queue_timeout(parameters),
         use_draft_logits=flag(parameters, "use_draft_logits"),
-        acceptance_threshold=(
-            number(parameters, "draft_acceptance_threshold", float, "", 0)
-            if parameters.get("draft_acceptance_threshold")
-            else None
-        ),
+        acceptance_threshold=_threshold(parameters),
         fast_logits=flag(parameters, "fast_logits"),
         probe_share=number(parameters, "probe_share", float, "0", 0),
         clients_model=parameters.get("clients_model_name", ""),
         canary_seconds=canary_seconds(parameters),
     )
+
+
+def _threshold(parameters: Mapping[str, str]) -> float | None:
+    name = "draft_acceptance_threshold"
+    return number(parameters, name, float, "", 0) if parameters.get(name) else None

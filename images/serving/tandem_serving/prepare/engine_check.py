@@ -58,6 +58,11 @@ def _mismatch(wanted: Mapping[str, Any], version: str) -> tuple[str, str] | None
     ranks = len(list(folder.glob("rank*.engine")))
     if ranks != wanted["tp_size"] * wanted["pp_size"]:
         return "EngineIncomplete", f"has {ranks} rank*.engine of {wanted['tp_size'] * wanted['pp_size']}: copy all"
+    return _built_otherwise(wanted, built)
+
+
+def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The same of how the engine was built."""
     for name, field in (("max_draft_len", "speculation.maxDraftLen"), ("max_batch_size", "serving.maxBatchSize")):
         if (built.get(name) or 0) < wanted[name]:
             return "EngineLimit", f"built with {name} {built.get(name) or 0}, needed {wanted[name]}: lower {field}"

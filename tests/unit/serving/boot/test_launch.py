@@ -206,8 +206,10 @@ def test_a_server_whose_model_died_is_ended(revision: Path, tmp_path: Path) -> N
 
 RUN = """
 import os, sys, time
-from tandem_serving.boot.launch import run
-sys.exit(run([sys.executable, "-c", sys.argv[1]], os.environ, finish=lambda: time.sleep(60)))
+from tandem_serving.boot.supervise import Supervisor
+server = Supervisor(os.environ, finish=lambda: time.sleep(60))
+server.start([sys.executable, "-c", sys.argv[1]])
+sys.exit(server.wait())
 """
 
 

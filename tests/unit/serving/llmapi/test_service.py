@@ -134,9 +134,7 @@ def test_a_loop_that_breaks_off_ends_the_process(start: Start, monkeypatch: pyte
 
     site.service._tasks.loop.call_soon_threadsafe(leave)
     assert ended.wait(30)
-    site.service._tasks._thread = threads.start(
-        "llmapi", site.service._tasks.loop.run_forever
-    )  # for `close`
+    site.service._tasks._thread = threads.start("llmapi", site.service._tasks.loop.run_forever)  # for `close`
 
 
 @pytest.mark.parametrize(

@@ -276,9 +276,7 @@ class GoodputDraftLength:
     def _decide(self, now: float, rows: int, sequences: Collection[AcceptanceEstimate]) -> None:
         self._times.review()
         together = [sequence for sequence in sequences if sequence not in self._apart]
-        yields = [sequence.yields() for sequence in together] or [self.server.yields()]
-        tau = in_answers([sum(column) / len(yields) for column in zip(*yields, strict=True)], self._answer)
-        tau[0] = 1.0  # calls of the target alone are counted, see Costs
+        tau = self._expected_tokens(together)
         plans = [plan for k in self._candidates for plan in self._times.plans(rows, k)]
         self._goodput = {plan: rows * tau[plan.k] / self._times.seconds(rows, plan) for plan in plans}
         if self._moved(rows) or self._plan not in self._goodput:
@@ -304,11 +302,21 @@ class GoodputDraftLength:
         goodput = {k: max(self._goodput[plan] for plan in self._times.plans(rows, k)) for k in self._candidates}
         self._decision = DraftLengthDecision(self._k, rows, goodput, tuple(self.server.positions()))
         if self._k and not self._candidates[0]:
-            for sequence in together:
-                if self._is_poor(sequence) and self._loss_together(sequence, rows) > ALONE_GAIN * self._times.period(
-                    rows, self._k
-                ):
-                    self._apart[sequence] = Budget(now)
+            self._set_apart(now, rows, together)
+
+    def _expected_tokens(self, sequences: Collection[AcceptanceEstimate]) -> list[float]:
+        """Of a round of these sequences, on average, by draft length."""
+        yields = [sequence.yields() for sequence in sequences] or [self.server.yields()]
+        tau = in_answers([sum(column) / len(yields) for column in zip(*yields, strict=True)], self._answer)
+        tau[0] = 1.0  # calls of the target alone are counted, see Costs
+        return tau
+
+    def _set_apart(self, now: float, rows: int, sequences: Collection[AcceptanceEstimate]) -> None:
+        """Those of these sequences that are better off with the target alone."""
+        for sequence in sequences:
+            least = ALONE_GAIN * self._times.period(rows, self._k)
+            if self._is_poor(sequence) and self._loss_together(sequence, rows) > least:
+                self._apart[sequence] = Budget(now)
 
     def _best(self, rows: int) -> RoundPlan:
         """The order with the most tokens a second; of two that are as good, the one that can be changed to."""
