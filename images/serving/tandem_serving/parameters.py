@@ -15,7 +15,7 @@ class ParameterError(Exception):
 
 
 def queue_timeout(parameters: Mapping[str, str]) -> float:
-    """Seconds that a request waits for a place at most; infinite where nothing is said. Raises SettingsError."""
+    """Seconds that a request waits in the queue at most; infinite where it is not set. Raises SettingsError."""
     return number(parameters, "queue_timeout_seconds", float, "inf", 0.001)
 
 

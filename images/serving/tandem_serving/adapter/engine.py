@@ -47,7 +47,7 @@ PERF_METRICS = (
 
 
 def engine_inputs(prompt: BlsPrompt, request: BlsRequest) -> dict[Role, EngineInputs]:
-    """A prompt's tensors for both engines, and what `request` wants from the target beside tokens."""
+    """A prompt's tensors for both engines, and what `request` wants from the target besides tokens."""
     asked = {_LOG_PROBS: request.log_probs, _LOGITS: request.generation_logits}
     flags = {_LOG_PROBS: "return_log_probs", _LOGITS: "return_generation_logits"}
     outputs = tuple(name for name, wanted in asked.items() if wanted)
@@ -89,7 +89,7 @@ class EngineModel:
     lengths = "request_output_len"
     """The tensor that says how many tokens each row wants."""
     more: tuple[str, ...] = ()
-    """Outputs beside an engine's."""
+    """Outputs besides an engine's."""
     spare: int | None = 0
     """Tokens that an answer may have beyond the longest that was asked for; None: the server checks it."""
 
@@ -98,7 +98,7 @@ class EngineModel:
         return TritonResponses(self, f"{self._prefix}-{next(self._numbers)}", rows)
 
     def tensors(self, rows: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
-        """A call's inputs beside what comes from its requests."""
+        """A call's inputs besides what comes from its requests."""
         return _tensors(rows)
 
     def ask(self, tensors: list[Any]) -> None:

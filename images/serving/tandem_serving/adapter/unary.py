@@ -1,4 +1,4 @@
-"""One response for unary clients, made by a decoupled model beside: the code of the unary models.
+"""One response for unary clients, made by another, decoupled model: the code of the unary models.
 
 Triton refuses unary calls to decoupled models, and upstream's clients make them. Requests run on threads, as
 many as the decoupled model runs at once; those beyond wait here, counted as waiting. Above a bound they are refused,
@@ -116,7 +116,7 @@ class Unary:
         self._look_at(done)
 
     def _look_at(self, done: Future[None]) -> None:
-        """See how a thread's work ended, at which nobody else looks."""
+        """Log and count work of a thread that broke off."""
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("a request broke off", exc_info=error)
             self._metrics.fault(m.ENDED_REQUEST)

@@ -19,7 +19,7 @@ MOST_LOST = 16
 # more.
 MOST_LOST_SHARED = 2
 # A call is late when it takes so many times what such calls take, but these seconds at least: a stalled machine or a
-# long prompt beside is no lost answer.
+# long prompt in the engine is no lost answer.
 LATE = 20.0
 DRAFT_LATE, TARGET_LATE, PROMPT_LATE = 5.0, 10.0, 30.0
 # Seconds after which a call that goes on is stopped again, twice as many each time: the stop may have overtaken it.
@@ -27,7 +27,7 @@ STOP_AGAIN, SELDOM = 0.1, 10.0
 # Share of the calls in flight that draft as many tokens, at least, where each sequence makes its own and one of them
 # teaches something: some always begin or end.
 ALIKE = 0.75
-# Tokens of a call of the target alone that tells what a step takes, beside what it waits: as many as its stream lets
+# Tokens of a call of the target alone that tells what a step takes, besides what it waits: as many as its stream lets
 # it have, within these.
 SHORTEST, LONG_ENOUGH = 4, 8
 
@@ -38,11 +38,10 @@ class InFlightBatch:
     (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
 
     `left`: rows without an answer, by row. `off`: the target ran alone when it began, for all; `together`: all began
-    such calls in the same moment; `beside`: it began
-    beside calls of the target's that pass, see there: it tells how long those go on, not what a round takes; `apart`:
-    there was no round that it could join, so that the target makes a step for it; `mixed`: many calls beside it draft
+    such calls in the same moment; `passing`: it began along with calls of the target's that pass (`_passes`): it shows
+    how long those go on, not what a round takes; `apart`: there was no round that it could join, so that the target makes a step for it; `mixed`: many calls in flight draft
     another number of tokens, which counts where the engine merges calls. `running`: sequences that had places when it
-    began. `served`: what the server told of it.
+    began. `server_round`: what the server reported of it.
     """
 
     batch: Batch[BlsSequence]
@@ -51,7 +50,7 @@ class InFlightBatch:
     running: int = 0
     off: bool = False
     together: bool = False
-    beside: bool = False
+    passing: bool = False
     apart: bool = False
     mixed: bool = False
     due: float | None = None
@@ -107,7 +106,7 @@ class InFlightBatches:
         """An engine call begins while `running` sequences have places."""
         in_flight = InFlightBatch(batch, started, dict(enumerate(batch.rows)), running, off=self._policy.alone)
         in_flight.together = self._policy.together
-        in_flight.beside = any(map(_passes, self._not_given_up()))
+        in_flight.passing = any(map(_passes, self._not_given_up()))
         in_flight.apart = batch.via == "join" and not self._in_rounds()
         length = max(row.call.output_len for row in batch.rows)
         seconds = self._draft_ahead.expected(length, batch.role)
@@ -152,7 +151,7 @@ class InFlightBatches:
         if batch.role == "draft":
             known = math.inf if prompt or seconds is None else max(DRAFT_LATE, LATE * seconds)
             return min(self._draft_timeout, known)
-        if len(batch.rows) == 1:  # nobody else waits, and its request has a timeout
+        if len(batch.rows) == 1:  # no other sequence waits, and its request has a timeout
             return math.inf
         return max(PROMPT_LATE if prompt or seconds is None else TARGET_LATE, LATE * (seconds or 0.0))
 
@@ -204,7 +203,7 @@ class InFlightBatches:
         seconds = now - (self._last_end[batch.role] if queued else in_flight.started)
         if batch.shared:
             self._last_end[batch.role] = now
-        if in_flight.left or (batch.shared and in_flight.beside):
+        if in_flight.left or (batch.shared and in_flight.passing):
             return
         prompt = sum(len(row.call.ids) for row in batch.rows if row.call.first)
         if batch.via == "round":

@@ -3,7 +3,7 @@
 Engine calls go out as batches (`start`), are in flight (`sent`), and come back with answers (`answered`) or without
 (`call_ended`, `late`); what sequences gained waits in `outgoing` for its delivery.
 
-An answer is taken once, whatever comes of it: a fault then ends that sequence's request, and nobody else's. One that
+An answer is taken once, whatever comes of it: a fault then ends that sequence's request alone. One that
 leaves these methods leaves all sequences in an unknown state: `abandon` them. What is only measured ends none.
 """
 
@@ -132,7 +132,7 @@ class Rounds:
             try:
                 if sequence.draft_length:
                     self._policy.enter(sequence.acceptance, sequence.draft_length)
-                self._begin(sequence, first=not sequence.reproducible)  # nobody's first token waits for a draft
+                self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
             except Exception:  # whatever it is, it is this sequence's
                 log.exception(_BROKE_OFF)
                 self._break_off(sequence)
@@ -284,7 +284,7 @@ class Rounds:
         self._fill()
 
     def useless(self) -> list[InFlightBatch]:
-        """Engine calls that nobody waits for any longer, given up."""
+        """Engine calls that no sequence waits for any longer, given up."""
         self.forget_dead()
         return [self._give_up(in_flight) for in_flight in self._in_flight.useless()]
 
@@ -302,7 +302,7 @@ class Rounds:
         return self._in_flight.unstopped(now)
 
     def _give_up(self, in_flight: InFlightBatch) -> InFlightBatch:
-        """Wait for an engine call no longer: its route is free, what it still says is not heard."""
+        """Wait for an engine call no longer: the engine is free for others, a late answer is dropped."""
         self._in_flight.give_up(in_flight)
         self._schedule.finish(in_flight.batch)
         return in_flight

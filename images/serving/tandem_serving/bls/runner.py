@@ -134,7 +134,7 @@ class Runner:
             yield
         except QueueFullError:
             raise
-        except BaseException:  # whatever it is, and of any kind: nobody else waits for this thread
+        except BaseException:  # whatever it is, and of any kind: no other thread waits for this one
             log.exception("the work for all sequences broke off: their requests end, others are taken")
             self._metrics.fault(m.ENDED_ALL)
             self._begin_anew()

@@ -31,7 +31,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from tandem_serving.bls.calls import Call, Role, ServerRound
 
-# Seconds within which the answers of calls come that were verified together; one that is lost holds up nobody.
+# Seconds within which the answers of calls come that were verified together; one that is lost holds up no others.
 TOGETHER = 0.01
 
 S = TypeVar("S")

@@ -47,7 +47,7 @@ class TensorValues:
 class EngineInputs:
     """What goes with each of a sequence's calls to one engine.
 
-    `tensors` by name, shapes with batch 1; `outputs` are wanted beside the tokens; `seeded`: calls bring a
+    `tensors` by name, shapes with batch 1; `outputs` are wanted besides the tokens; `seeded`: calls bring a
     seed of their own. Calls of sequences with equal `key` can share an engine call. `values` of the tensors.
     """
 

@@ -1,5 +1,5 @@
 """The commands of Tandem's pods: `serve` and its startup probe `probe`; `preflight` and `build`, which are Jobs; in
-groups of pods also `worker` (the containers beside the leader) and `session` (what their sshd starts)."""
+groups of pods also `worker` (the other pods' containers) and `session` (what their sshd starts)."""
 
 from __future__ import annotations
 

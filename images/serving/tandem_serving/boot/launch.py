@@ -83,7 +83,7 @@ def read_plan(revision: Path) -> LaunchPlan:
 def assemble(plan: LaunchPlan, models: Path) -> None:
     """Make the model repository: config.pbtxt copied, `1` linked to the source, or empty. Raises LaunchError.
 
-    The Python packages beside the folder of the source (`tandem_serving` for Tandem's own models) are
+    The Python packages next to the folder of the source (`tandem_serving` for Tandem's own models) are
     linked into the model's folder: Triton's stub puts it on sys.path, and ignores PYTHONPATH.
     """
     if not plan.models or not plan.command:
@@ -185,7 +185,7 @@ def _for_models(plan: LaunchPlan, models: Path) -> dict[str, str]:
 
 def _finish(drain_plan: Mapping[str, int]) -> None:
     if drain_plan:
-        print("told to stop: finishing requests", flush=True)
+        print("SIGTERM: finishing requests", flush=True)
         idle = drain.wait_idle(lambda: drain.requests_left(drain_plan["port"]), drain_plan["seconds"])
         print("no request is left" if idle else "out of time: requests end unfinished", flush=True)
 

@@ -1,7 +1,8 @@
 """An engine's failure, on its way from the model that finds it to whoever starts the container again.
 
 The model writes a file, whose name the entry point gives it in a variable; the entry point sees it, gives clients a
-moment to be told, ends the server, and passes the file on as the container's termination message, one JSON object:
+moment to get their errors, ends the server, and passes the file on as the container's termination message, a JSON
+object:
 {"engineFailure": {"model": NAME, "reason": "EngineFailing" or "EngineHung", "message": the engine's own last error}}
 """
 

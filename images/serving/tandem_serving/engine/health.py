@@ -6,12 +6,12 @@ the model ready. So an engine is judged by its calls, and by a canary: a call of
 does. The canary is what keeps a client's own faults apart from the engine's. An engine is
 
 - *failing* when `CANARIES` canaries in a row fail and no call of anybody is answered between them. A call that fails
-  is why one is sent at once; one that fails beside others that are answered costs nothing.
+  is why one is sent at once; one that fails among others that are answered costs nothing.
 - *hung* when calls wait and none at all was answered for `SILENCE` seconds, or for longer where a call that waits has
   more to do: `TIMES` what it should take, by its work and by what calls took so far (of a long one `TIMES_LONG` that,
   and `NEW` seconds); `NEW` seconds for the first call of its kind, as engines compile code for some.
 
-Nothing is said before the engine has answered once: until then the startup probe judges. A canary that never worked
+Nothing is judged before the engine has answered once: until then the startup probe judges. A canary that never worked
 is not believed where no request fails: this engine may not take such calls.
 """
 
@@ -39,7 +39,7 @@ PROMPT_TOKENS = 64
 SLOWER = 0.1
 """How fast what calls take is forgotten, where it was more than now."""
 LONGEST_LOOK = 0.5
-"""Of the time between two looks, what counts as silence: a process that stood still has heard nothing meanwhile."""
+"""Of the time between two looks, what counts as silence: a process that stood still has seen nothing meanwhile."""
 MOST_MESSAGE = 500
 
 
@@ -136,7 +136,7 @@ class EngineHealth:
 
     @property
     def suspicious(self) -> bool:
-        """Whether nothing was heard of it for so long that other signs are worth looking for."""
+        """Whether it gave no sign of life for so long that other signs are worth looking for."""
         return self._silent >= SILENCE / 2
 
     def look(self, now: float) -> EngineVerdict | None:

@@ -77,7 +77,7 @@ class EngineWatch:
                 self._health.ended(key)
 
     def draft_failed(self) -> None:
-        """A call of the draft engine failed. The target alone goes on: that is counted, and judged by nobody."""
+        """A call of the draft engine failed. The target alone goes on: that is counted, and not judged."""
         self._metrics.add(m.ENGINE_CALL_FAILURES, 1, m.of_engine("draft"))
 
     def worked(self) -> None:
@@ -133,7 +133,7 @@ class EngineWatch:
         return verdict or failure.published()
 
     def _look_for_signs(self, means: WatchHooks) -> None:
-        """Others may keep the engine at work, whose calls nobody reports here."""
+        """Others may keep the engine at work, whose calls are not reported here."""
         now = time.monotonic()
         if not self._health.suspicious or now - self._signs_at < SIGNS_SECONDS:
             return
@@ -183,6 +183,6 @@ class EngineWatch:
 
 
 def refusal(verdict: EngineVerdict) -> str:
-    """What clients are told."""
+    """The error that clients get."""
     what = "the engine fails" if verdict.reason == "EngineFailing" else "the engine hangs"
     return f"{what}, and starts again: {verdict.message}; send the request to another replica"

@@ -30,7 +30,7 @@ class RequestMetrics:
         return round(tokens / self.tokens_per_iteration) if self.tokens_per_iteration else None
 
     def accepted(self, tokens: int) -> int | None:
-        """Accepted draft tokens among `tokens`: told, or those that are more than one an iteration."""
+        """Accepted draft tokens among `tokens`: as reported, or those that are more than one an iteration."""
         iterations = self.iterations(tokens)
         if self.accepted_draft_tokens is not None or iterations is None:
             return self.accepted_draft_tokens

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | mappings in the arguments | an update function makes objects of some | `LLM` takes them | llmapi/llm_args.py |
 | whether the engine lives | `_executor.is_shutdown()` | `_check_health()` | llmapi/llm.py |
-| drafted, accepted tokens | zeros, even when drafting | told | pull request 17082 |
+| drafted, accepted tokens | zeros, even when drafting | reported | pull request 17082 |
 | tokens an iteration | `avg_decoded_tokens_per_iter` | the same | executor/result.py |
 """
 
@@ -75,7 +75,7 @@ def longest_token(tokenizer: Any) -> int:
 
 
 def metrics(result: Any) -> RequestMetrics:
-    """What a RequestOutput tells beside tokens. Nothing is made up: what is not told is left out."""
+    """What a RequestOutput reports besides tokens. What it does not report is left out."""
     metrics = getattr(result.outputs[0], "request_perf_metrics", None)
     speculation = getattr(metrics, "speculative_decoding", None)
     drafted = getattr(speculation, "total_draft_tokens", 0)

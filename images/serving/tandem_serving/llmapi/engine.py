@@ -115,7 +115,7 @@ class TensorRtLlmCall:
                 yield _progress(result)
         except self._failed as error:
             raise EngineError(f"the engine failed at this request: {first_line(error)}") from None
-        except Exception as error:  # of its threads and processes, of any class: it shuts down, as clients are told
+        except Exception as error:  # of its threads and processes, of any class: it shuts down, as its error says
             log.exception("the engine broke off")
             raise stopped() from error
 

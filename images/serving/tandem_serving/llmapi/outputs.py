@@ -1,4 +1,4 @@
-"""A chunk as the tensors of upstream's LLM-API model, and ours beside them. Pure."""
+"""A chunk as the tensors of upstream's LLM-API model, and our own. Pure."""
 
 from __future__ import annotations
 

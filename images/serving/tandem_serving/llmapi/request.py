@@ -109,7 +109,7 @@ class LlmApiPrompt:
 
 @dataclass(frozen=True)
 class LlmApiRequest:
-    """A request's prompts and what it wants back beside text."""
+    """A request's prompts and what it wants back besides text."""
 
     prompts: tuple[LlmApiPrompt, ...]
     stream: bool = False

@@ -131,10 +131,10 @@ class LlmApiService:
         self._tasks.cancel_ended()
 
     async def _follow(self) -> None:
-        """Tell the engine's state while sequences run; then, that they hold nothing."""
+        """Report the engine's state while sequences run; then, that they hold nothing."""
         state = None
         unreported = Survived(
-            "the engine's state cannot be told any more; requests are not affected", self.metrics.fault
+            "the engine's state is not reported any more; requests are not affected", self.metrics.fault
         )
         while True:
             await asyncio.sleep(STATE_SECONDS)
@@ -173,7 +173,7 @@ class LlmApiService:
         try:
             return self._engine.healthy()
         except Exception:  # of the engine's own check, whatever it raises: an engine that cannot tell is not healthy
-            log.exception("the engine's health cannot be told")
+            log.exception("the engine's health cannot be checked")
             return False
 
     def _report(self, sink: m.Sink) -> None:

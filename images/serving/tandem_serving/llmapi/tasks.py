@@ -72,7 +72,7 @@ class LlmApiOptions:
 
 
 class SequenceTasks:
-    """The sequences that run or wait in the engine; thread-safe. `watch` is told of the engine's answers."""
+    """The sequences that run or wait in the engine; thread-safe. `watch` gets the engine's answers."""
 
     def __init__(self, engine: LlmApiEngine, options: LlmApiOptions, metrics: m.Metrics, watch: EngineWatch) -> None:
         self._engine = engine
@@ -150,7 +150,7 @@ class SequenceTasks:
             await self._generate(active, request, prompt)
         except ServingError as error:
             self._fail(active, error)
-        except Exception:  # whatever it is, the client must hear of it, and nobody else
+        except Exception:  # whatever it is, its client alone gets the error
             log.exception("a sequence broke off")
             self._broke_off(active)
 

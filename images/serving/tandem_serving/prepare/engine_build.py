@@ -28,7 +28,7 @@ from typing import Any, TextIO
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.prepare import cached, conversion
-from tandem_serving.prepare.verdict import Finding, bounded
+from tandem_serving.prepare.verdict import CheckResult, bounded
 
 EXAMPLES = Path("/app/examples")
 """Where NVIDIA's image has TensorRT-LLM's examples."""
@@ -70,12 +70,12 @@ def run(role: str, build: EngineBuildPlan, examples: Path = EXAMPLES) -> tuple[d
     try:
         message = _build(build, examples)
     except BuildError as error:
-        check = Finding("EnginesReady", "False", error.reason, f"{role} engine: {error}")
+        check = CheckResult("EnginesReady", "False", error.reason, f"{role} engine: {error}")
         return {"checks": [bounded(check)]}, int(error.again)
     except OSError as error:
         text = f"{role} engine: {build.folder.parent} cannot be written ({error.strerror}): check the cache volume"
-        return {"checks": [bounded(Finding("EnginesReady", "False", "CacheFailed", text))]}, 1
-    return {"checks": [bounded(Finding("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
+        return {"checks": [bounded(CheckResult("EnginesReady", "False", "CacheFailed", text))]}, 1
+    return {"checks": [bounded(CheckResult("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
 
 
 def _build(build: EngineBuildPlan, examples: Path) -> str:
@@ -85,7 +85,7 @@ def _build(build: EngineBuildPlan, examples: Path) -> str:
         (home / ".tandem").write_text(f"{home.parent.name}/{home.name}\n", encoding="utf-8")
         if build.folder.is_dir():
             with contextlib.suppress(OSError):  # a volume that is only read keeps its times
-                os.utime(home)  # asked for: not pruned soon, though nobody may refer to it yet
+                os.utime(home)  # asked for: not pruned soon, though no revision may refer to it yet
             return f"was there: {build.folder}"
         _look_at(build.model)
         shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed

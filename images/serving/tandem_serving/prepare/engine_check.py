@@ -11,25 +11,27 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.prepare import cached, kv_cache
 from tandem_serving.prepare.kv_cache import GIB, KvCacheError, Share
-from tandem_serving.prepare.verdict import Finding
+from tandem_serving.prepare.verdict import CheckResult
 
 READY = "EnginesReady"
 
 
-def check_engines(plan: Mapping[str, Any]) -> Finding:
+def check_engines(plan: Mapping[str, Any]) -> CheckResult:
     """The first thing that is wrong with an engine of launch.json's `preflight` part, or that all are well."""
     try:
         for role, wanted in plan["engines"].items():
             if wrong := _mismatch(wanted, _version() or str(plan.get("tensorrt_llm") or "")):
                 reason, text = wrong
-                return Finding(READY, "False", reason, f"{role} engine {wanted['path']}: {text}")
+                return CheckResult(READY, "False", reason, f"{role} engine {wanted['path']}: {text}")
         fits = _memory(plan)
     except CheckpointError as error:
         reason = "EngineGone" if isinstance(error, cached.Gone) else "EngineInvalid"
-        return Finding(READY, "False", reason, str(error))
+        return CheckResult(READY, "False", reason, str(error))
     except KvCacheError as error:
-        return Finding(READY, "False", "MemoryTooSmall", str(error))
-    return Finding(READY, "True", "EnginesFit", f"engines for {' and '.join(plan['engines'])} are as asked for{fits}")
+        return CheckResult(READY, "False", "MemoryTooSmall", str(error))
+    return CheckResult(
+        READY, "True", "EnginesFit", f"engines for {' and '.join(plan['engines'])} are as asked for{fits}"
+    )
 
 
 def _version() -> str:

@@ -25,7 +25,7 @@ GIB = 1 << 30
 USABLE = 0.9
 """Share of the remaining memory that becomes KV cache: TensorRT-LLM's own default."""
 WORKSPACE = 2 * GIB
-"""An estimate of what an engine takes beside its weights: activations, CUDA context, NCCL's buffers."""
+"""An estimate of what an engine takes besides its weights: activations, CUDA context, NCCL's buffers."""
 BLOCK_TOKENS = 64
 """Sizes are multiples of this: no engine has larger blocks."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "INT8": 1, "FP8": 1}

@@ -19,7 +19,7 @@ from tandem_serving.checkpoint import CheckpointError, ModelLimits
 from tandem_serving.prepare import cached
 from tandem_serving.prepare.engine_check import check_engines
 from tandem_serving.prepare.llm_args_check import check_llm_args
-from tandem_serving.prepare.verdict import Finding, bounded
+from tandem_serving.prepare.verdict import CheckResult, bounded
 from tandem_serving.requests.tokenizer import Tokenizer
 
 _EMBEDDINGS = "model.embed_tokens.weight"
@@ -44,7 +44,7 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
     """
     try:
         models = {role: load(role, plan[role]) for role in ("target", "draft") if plan.get(role)}
-        ready = Finding("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
+        ready = CheckResult("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
         heads = plan.get("heads")
         pair = (
             check_heads(models["target"], Path(heads["path"]))
@@ -53,17 +53,17 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
         )
     except CheckpointError as error:
         reason = "ModelGone" if isinstance(error, cached.Gone) else "ModelInvalid"
-        ready = Finding("ModelsReady", "False", reason, str(error))
-        pair = Finding("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
+        ready = CheckResult("ModelsReady", "False", reason, str(error))
+        pair = CheckResult("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
     return {"checks": [bounded(check) for check in (ready, *_engines(plan, revision, ready), pair)]}
 
 
-def _engines(plan: Mapping[str, Any], revision: Path, models: Finding) -> list[Finding]:
+def _engines(plan: Mapping[str, Any], revision: Path, models: CheckResult) -> list[CheckResult]:
     """The check of what runs the models, where there is one."""
     if not (plan.get("engines") or plan.get("llm_args")):
         return []
     if models.status != "True":
-        return [Finding("EnginesReady", "Unknown", "ModelsNotReady", "waits for models that load")]
+        return [CheckResult("EnginesReady", "Unknown", "ModelsNotReady", "waits for models that load")]
     return [check_engines(plan) if plan.get("engines") else check_llm_args(plan, revision)]
 
 
@@ -158,11 +158,11 @@ def _weight_files(role: str, folder: Path) -> list[Path]:
     return paths
 
 
-def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> Finding:
+def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> CheckResult:
     """Whether draft tokens mean the same to the target."""
     target, draft = models.get("target"), models.get("draft")
     if target is None or draft is None:
-        return Finding("PairCompatible", "True", "NoDraft", "the service has no draft model")
+        return CheckResult("PairCompatible", "True", "NoDraft", "the service has no draft model")
     difference = tokenizer_difference(target.tokenizer, draft.tokenizer)
     if target.limits.vocab_size != draft.limits.vocab_size:
         rows = f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}"
@@ -173,23 +173,23 @@ def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> Findin
             f"{rows}, though their tokenizers are equal: fill up the smaller one to {most} rows (transformers'"
             f" resize_token_embeddings({most})), or choose a draft model that has as many"
         )
-        return Finding("PairCompatible", "False", "VocabularyDiffers", advice)
+        return CheckResult("PairCompatible", "False", "VocabularyDiffers", advice)
     if difference:
         return _incompatible("TokenizerDiffers", difference)
     context = min(target.limits.max_sequence_len, draft.limits.max_sequence_len)
     if max_draft_len + 1 >= context:
-        return Finding(
+        return CheckResult(
             "PairCompatible",
             "False",
             "DraftLengthTooLong",
             f"maxDraftLen is {max_draft_len} and the shorter context {context} tokens: lower maxDraftLen",
         )
-    return Finding(
+    return CheckResult(
         "PairCompatible", "True", "PairMatches", " ".join(["tokenizers are equal", *_warnings(target, draft)])
     )
 
 
-def check_heads(target: CheckedModel, folder: Path) -> Finding:
+def check_heads(target: CheckedModel, folder: Path) -> CheckResult:
     """Whether heads are there, whole, and for the target's vocabulary. Raises CheckpointError."""
     cached.check(folder)
     files = checkpoint.weight_files(folder)
@@ -202,15 +202,15 @@ def check_heads(target: CheckedModel, folder: Path) -> Finding:
     if words != target.limits.vocab_size:
         text = f"target has {target.limits.vocab_size} vocabulary rows, the heads say {words}"
         # Only the engine knows what the heads make of it.
-        return Finding(
+        return CheckResult(
             "PairCompatible", "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?"
         )
-    return Finding("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
+    return CheckResult("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
 
 
-def _incompatible(reason: str, what: str) -> Finding:
+def _incompatible(reason: str, what: str) -> CheckResult:
     advice = "choose a draft model of the target's own family: both must have the same tokenizer"
-    return Finding("PairCompatible", "False", reason, f"{what}; {advice}")
+    return CheckResult("PairCompatible", "False", reason, f"{what}; {advice}")
 
 
 def tokenizer_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:

@@ -129,7 +129,7 @@ class ActiveRequest(Generic[P]):
                 _send_error(self.responder, error)
 
     def abandoned(self) -> bool:
-        """Whether the client is gone, which nobody knew: the request is over now, but for its last response.
+        """Whether the client is gone, which was not known: the request is over now, but for its last response.
 
         Triton is never asked once a request is over: it has freed it then.
         """
@@ -194,11 +194,11 @@ def _failing(requests: Sequence[ActiveRequest[P]], count: Callable[[], object]) 
 
 
 def _send_error(responder: Responder[P], error: ServingError) -> None:
-    """Send the error. One client that cannot be told must not end the watch over all others."""
+    """Send the error. One client that cannot get it must not end the watch over all others."""
     try:
         responder.fail(error)
     except Exception:  # of Triton's sender, whatever it is: deadlines and cancellations of others go on
-        log.exception("a client could not be told that its request is over: %s", error)
+        log.exception("a client could not be sent the end of its request: %s", error)
 
 
 class ActiveRequests(Generic[P]):

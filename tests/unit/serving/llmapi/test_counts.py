@@ -90,7 +90,7 @@ def test_statistics_that_fail_cost_nothing_else(start: Start, caplog: pytest.Log
     site = start()
     site.engine.reports = [lambda: 1 / 0]  # type: ignore[list-item, return-value]
     site.ask(HANGS)
-    eventually(lambda: "the engine's state cannot be told any more" in caplog.text, "noticed")
+    eventually(lambda: "the engine's state is not reported any more" in caplog.text, "noticed")
     assert site.ask(b"x").wait().chunks[-1].finish_reason == "length"
     assert site.service.healthy
     site.engine.reports = [lambda: EngineState(requests=2, blocks=40, used=12)]

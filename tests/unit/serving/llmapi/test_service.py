@@ -169,7 +169,7 @@ def test_a_client_who_cannot_be_told_costs_no_other_s_deadline(
         site.service.submit({"text_input": np.array([HANGS], np.object_)}, "", answer)
         assert answer is other or answer.wait().error
     assert "the request took longer than 0.3 s" in str(other.wait().error)
-    assert "a client could not be told that its request is over" in caplog.text
+    assert "a client could not be sent the end of its request" in caplog.text
 
 
 def test_a_full_queue_refuses_and_takes_requests_again(start: Start) -> None:

@@ -145,15 +145,15 @@ class Costs:
 
     A draft call takes c + k * (d0 + d1 * rows); a call of the target e + steps * (v0 + v1 * rows) + v2 * tokens, a
     verification being one step of rows * (k + 1) tokens. c and e are the call's way through the server; of a `queued`
-    one, which the engine has when it is done with the one before, nobody waits for that. New prompts take their
-    tokens' time beside all that. Before the first observation a guess holds, of which only the ratio matters.
+    one, which the engine has when it is done with the one before, no sequence waits for that. New prompts take their
+    tokens' time besides. Before the first observation a guess holds, of which only the ratio matters.
 
     What the target takes by itself is fitted apart from that, as steps * (v0 + v1 * rows): its calls overlap where
     verifications wait for each other and for the processors, and neither tells much of the other. Until such a call
     was observed it is taken from the verifications. Those that begin `together`, as in a trial, take w * rows more.
 
     Without `batched` each sequence makes its own calls, which the engine merges: `rows` are then all that run, and
-    each call waits for the step in flight. How many of them are in the same engine is not told apart.
+    each call waits for the step in flight. How many of them are in the same engine is not distinguished.
     """
 
     def __init__(self, batched: bool = True) -> None:

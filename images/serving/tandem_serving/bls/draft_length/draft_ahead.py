@@ -48,7 +48,7 @@ def period(hit_rate: float, ahead: float, verification: float) -> float:
 
 
 def side_by_side(draft: float, verification: float) -> float:
-    """Seconds that a draft call and a verification take beside each other."""
+    """Seconds that a draft call and a verification take side by side."""
     seconds: float = (draft**WAIT_ORDER + verification**WAIT_ORDER) ** (1 / WAIT_ORDER)
     return seconds
 
@@ -72,7 +72,7 @@ class DraftAhead:
 
     def worth(self, sequences: int, acceptance: AcceptanceEstimate) -> bool:
         """Whether so many sequences should draft ahead, with the draft length that they had of late."""
-        if sequences == 1:  # nobody waits for what is drafted in vain
+        if sequences == 1:  # no other sequence waits for what is drafted in vain
             return self._possible
         if not self._possible or not self._k or LEAST + EACH * sequences > 1:
             return False

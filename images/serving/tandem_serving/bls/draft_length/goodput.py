@@ -34,7 +34,7 @@ Devices = Literal["separate", "shared"]
 FIRST_LENGTH = 4
 # An order of rounds must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what
 # staying loses reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds; and what it costs to make two
-# cohorts of one, or one of two. Side by side what is changed to has to be known so well.
+# micro-batches of one batch, or one of two. Side by side what is changed to has to be known so well.
 MIN_GAIN = 0.015
 PATIENCE = 0.1
 TRIED = 0.06
@@ -361,7 +361,7 @@ class GoodputDraftLength:
         return period - sequence.expected(self._k) * self._costs.alone(rows)
 
     def _forget(self, rows: int, sequences: Collection[AcceptanceEstimate]) -> None:
-        """A trial while off: nobody has drafted for a while."""
+        """A trial while off: no sequence has drafted for a while."""
         self._awaited = self.server.seen + few(rows)
         for sequence in sequences:
             sequence.fade(0)

@@ -1,7 +1,7 @@
 """The policy of speculation: how many tokens to draft, and how many batches are in flight.
 
-The runner asks and tells under its lock, so policies need none. What it tells is noted only, while engines wait for
-their next calls; a policy makes up its mind when they work.
+The runner asks and reports under its lock, so policies need none. What it reports is noted only, while engines wait
+for their next calls; a policy makes up its mind when they work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandem_serving.bls.draft_length.call_costs import Costs
 from tandem_serving.bls.draft_length.goodput import Devices, GoodputDraftLength
 from tandem_serving.bls.draft_length.trials import ALONE_CALLS
 
-# Rounds of one length, as a share of all, of which it is said that they took what they took.
+# Rounds of one length, as a share of all, from which on all count as of that length.
 ALIKE = 0.8
 
 
@@ -62,7 +62,7 @@ class DraftLengthPolicy(Protocol):
         ...
 
     def think(self) -> None:
-        """Make use of what was told."""
+        """Learn from what was reported."""
         ...
 
     def length(self, estimate: AcceptanceEstimate) -> int:
@@ -183,7 +183,7 @@ class AdaptiveDraftLength:
             self._left = max(1, self._left + choice.rounds)
 
     def length(self, estimate: AcceptanceEstimate) -> int:
-        """The cohort's length, or 0 for a sequence that is better off alone."""
+        """The length of all, or 0 for a sequence that is better off alone."""
         return 0 if self._lengths.alone(self._clock(), estimate, len(self._running)) else self._k
 
     def micro_batches(self, sequences: int) -> int:
@@ -193,7 +193,7 @@ class AdaptiveDraftLength:
     def timed(
         self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
     ) -> None:
-        """Learn what calls cost; those of a trial while off run beside the target's own and say little."""
+        """Learn what calls cost; those of a trial while off run along with the target's own and show little."""
         if self._lengths.off:
             return
         learn = self._costs.observe_draft if role == "draft" else self._costs.observe_target

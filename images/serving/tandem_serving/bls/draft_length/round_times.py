@@ -55,7 +55,7 @@ class RoundTimes:
     """Seconds in which every row makes one round.
 
     `server`: what is accepted; `separate`: engines run side by side; `batched`: sequences share calls. Otherwise each
-    goes on its own, and its calls take what they take beside the others'.
+    goes on its own, and its calls take what they take among the others'.
 
     Between its calls a round waits for us: much where all rows are in one batch, whose text competes with the next
     call for the processors, little where another batch is in the engines meanwhile. How much is seen from rounds of

@@ -70,7 +70,7 @@ class Trials:
     def earn(self, now: float, longest: float, off: bool) -> float:
         """Count the time since the last call, `longest` at most; returns it.
 
-        While the target runs alone (`off`) nobody spends what trials of it may lose: they would follow each other
+        While the target runs alone (`off`) what trials of it may lose is not spent: they would follow each other
         when speculation is back.
         """
         self._alone_budget.earn(now, 0.0 if off else longest)
