@@ -67,7 +67,7 @@ class Unary:
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
         self._queue_timeout = queue_timeout(parameters)
         self._metrics = m.Metrics((m.REFUSED, m.FAULTS))
-        self._line: RequestQueue[Any] = RequestQueue(self._queue_timeout)
+        self._queue: RequestQueue[Any] = RequestQueue(self._queue_timeout)
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -86,7 +86,7 @@ class Unary:
             if self._enter():
                 begun = self._requests.submit(self._answer, request)
                 begun.add_done_callback(self._leave)
-                self._line.add(request, begun, time.monotonic())
+                self._queue.add(request, begun, time.monotonic())
                 continue
             self._metrics.add(m.REFUSED, 1, m.QUEUE_FULL)
             full = QueueFullError(
@@ -127,7 +127,7 @@ class Unary:
             Survived(f"{what} failed", self._metrics.fault) for what in ("refusing a request", "metrics")
         )
         while not self._closed.wait(WATCH_SECONDS):
-            for request, waited in self._line.late(time.monotonic()):
+            for request, waited in self._queue.late(time.monotonic()):
                 with late:
                     self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
                     _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
@@ -148,7 +148,7 @@ class Unary:
             sender.send(response or _error_response(failed), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _run(self, request: Any, sender: Any) -> dict[str, Array]:
-        if sender.is_cancelled():  # while it stood in line
+        if sender.is_cancelled():  # while it waited
             raise CancelledError("the client cancelled the request")
         inputs = [self._with_row_length(tensor) for tensor in request.inputs()]
         if any(tensor.name() in STREAM and tensor.as_numpy().any() for tensor in inputs):

@@ -38,10 +38,10 @@ class InFlightBatch:
     (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
 
     `left`: rows without an answer, by row. `off`: the target ran alone when it began, for all; `together`: all began
-    such calls in the same moment; `passing`: it began along with calls of the target's that pass (`_passes`): it shows
-    how long those go on, not what a round takes; `apart`: there was no round that it could join, so that the target makes a step for it; `mixed`: many calls in flight draft
-    another number of tokens, which counts where the engine merges calls. `running`: sequences that had places when it
-    began. `server_round`: what the server reported of it.
+    such calls in the same moment; `passing`: it began along with calls of the target's that pass (`_passes`): it
+    shows how long those go on, not what a round takes; `apart`: there was no round that it could join, so that the
+    target makes a step for it; `mixed`: many calls in flight draft another number of tokens, which counts where the
+    engine merges calls. `running`: sequences that ran when it began. `server_round`: what the server reported of it.
     """
 
     batch: Batch[BlsSequence]
@@ -103,7 +103,7 @@ class InFlightBatches:
         )
 
     def begin(self, batch: Batch[BlsSequence], started: float, running: int) -> InFlightBatch:
-        """An engine call begins while `running` sequences have places."""
+        """An engine call begins while `running` sequences run."""
         in_flight = InFlightBatch(batch, started, dict(enumerate(batch.rows)), running, off=self._policy.alone)
         in_flight.together = self._policy.together
         in_flight.passing = any(map(_passes, self._not_given_up()))
@@ -120,7 +120,7 @@ class InFlightBatches:
         return in_flight
 
     def end(self, in_flight: InFlightBatch, running: int, now: float) -> None:
-        """It is over; `running` sequences have places."""
+        """It is over; `running` sequences run."""
         in_flight.mixed |= self._mixed(in_flight)
         del self._in_flight[in_flight]
         if in_flight.given_up:

@@ -13,19 +13,19 @@ from tandem_serving.requests.active import ActiveRequest
 
 
 class SequenceQueue:
-    """`places` for sequences that run, `most` in line, for `queue_timeout` seconds each."""
+    """At most `running` sequences run, and at most `waiting` wait, for `queue_timeout` seconds each."""
 
-    def __init__(self, places: int, most: int, queue_timeout: float, metrics: m.Metrics) -> None:
+    def __init__(self, running: int, waiting: int, queue_timeout: float, metrics: m.Metrics) -> None:
         self.running: dict[BlsSequence, None] = {}
         self.waiting: deque[BlsSequence] = deque()
-        self._queue = places
-        self._most = most
+        self._most_running = running
+        self._most_waiting = waiting
         self._queue_timeout = queue_timeout
         self._metrics = metrics
 
     def enqueue(self, sequences: list[BlsSequence]) -> None:
-        """Put sequences in line, all or none. Raises QueueFullError."""
-        admitted, limit = len(self.running) + len(self.waiting), self._queue + self._most
+        """Queue sequences, all or none. Raises QueueFullError."""
+        admitted, limit = len(self.running) + len(self.waiting), self._most_running + self._most_waiting
         if admitted + len(sequences) > limit:
             self._metrics.add(m.REFUSED, len(sequences), m.QUEUE_FULL)
             raise QueueFullError(
@@ -35,26 +35,26 @@ class SequenceQueue:
         self.waiting += sequences
 
     def start_waiting(self) -> Iterator[BlsSequence]:
-        """Give free places to those in line, one by one."""
-        while self.waiting and len(self.running) < self._queue:
+        """Let sequences run, in the order of the queue, as long as there is room."""
+        while self.waiting and len(self.running) < self._most_running:
             sequence = self.waiting.popleft()
             self.running[sequence] = None
             sequence.request.begun = True
             yield sequence
 
     def remove(self, sequence: BlsSequence) -> None:
-        """A sequence needs its place no longer, if it had one."""
+        """A sequence runs no longer, if it did."""
         self.running.pop(sequence, None)
 
     def over(self) -> list[BlsSequence]:
-        """Those with a place whose requests are over; who is in line leaves it."""
+        """Sequences that run and whose requests are over; those that wait leave the queue."""
         if any(g.request.over for g in self.waiting):
             self.waiting = deque(g for g in self.waiting if not g.request.over)
         return [g for g in self.running if g.request.over]
 
     def time_out(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
-        """Take those out of the line who waited too long, for the caller to tell them. A request that has a place for
-        one of its prompts waits for the others."""
+        """Take sequences that waited too long out of the queue, for the caller to end their requests. A request
+        of which a sequence runs waits for its others."""
         limit = self._queue_timeout
         late = {g for g in self.waiting if now - g.request.arrived > limit and not g.request.begun}
         if late:

@@ -92,7 +92,7 @@ class Rounds:
         self._fill()
 
     def forget_dead(self) -> None:
-        """Let go of sequences whose requests are over: their places become free."""
+        """Let go of sequences whose requests are over: others run in their stead."""
         for sequence in self._queue.over():
             self._let_go(sequence)
         self._fill()
@@ -100,13 +100,13 @@ class Rounds:
     def time_out(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
         """The requests that waited too long, for the caller to end them.
 
-        Nobody waits for places of requests that are over: one of several prompts failed, or a response.
+        No sequence waits behind requests that are over: one of several prompts failed, or a response.
         """
         self.forget_dead()
         return self._queue.time_out(now)
 
     def leave(self, sequence: BlsSequence) -> None:
-        """A sequence is over and delivered: its place is free."""
+        """A sequence is over and delivered: another one may run."""
         self._let_go(sequence)
         self._fill()
 
@@ -258,7 +258,7 @@ class Rounds:
             self._measure(sequence, step)
         if sequence.over:
             self._retire(sequence)
-            # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
+            # It counts as running until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.
             self.outgoing.append((sequence, lambda: self._depart(sequence)))
         else:

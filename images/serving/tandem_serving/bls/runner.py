@@ -33,11 +33,11 @@ from tandem_serving.requests.delivery import Delivery
 
 log = logging.getLogger("tandem.runner")
 
-# Engine calls wait while more steps than sequences may run are in line to be delivered, or than this: where few may
+# Engine calls wait while more steps than sequences may run wait to be delivered, or than this: where few may
 # run, a step or two always are.
 LEAST_BEHIND = 16
 # A shared batch brings the tokens of all its sequences at once, and they are delivered while the next two are under
-# way: with only one in line, 64 sequences on engines that share a device would wait for deliveries at every round.
+# way: with only one waiting, 64 sequences on engines that share a device would wait for deliveries at every round.
 BATCHES_BEHIND = 3
 
 Outputs = list[tuple[int, Output]]
@@ -95,7 +95,7 @@ class Runner:
             self._submit(ready)
 
     def settle_ended(self) -> None:
-        """Let go of sequences whose requests are over: places become free, engine calls are stopped."""
+        """Let go of sequences whose requests are over: others run in their stead, engine calls are stopped."""
         with self._together():
             with self._lock:
                 useless = [self._answers[in_flight] for in_flight in self._rounds.useless()]
@@ -228,7 +228,7 @@ class Runner:
             self._rounds.answered(in_flight, outputs, now)
             outgoing, self._rounds.outgoing = self._rounds.outgoing, []
             first = [item for item in outgoing if not item[0].has_first_token]
-            # Of the others those that end: who waits for their places waits for the next verification, too.
+            # Of the others those that end: those that wait to run wait for the next verification, too.
             then = sorted((item for item in outgoing if item[0].has_first_token), key=lambda item: not item[0].over)
             # Under the lock: without it, another thread could run a sequence's next round and put that step first.
             self._delivery.put_batch(first, urgent=True)

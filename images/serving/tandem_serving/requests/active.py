@@ -71,7 +71,7 @@ class Responder(Protocol[SentP]):
 
 @dataclass(eq=False)
 class ActiveRequest(Generic[P]):
-    """A request of `prompts` prompts while it runs. Sending stops at its end. `begun`: one of them got a place."""
+    """A request of `prompts` prompts while it runs. Sending stops at its end. `begun`: one of them runs, or did."""
 
     prompts: int
     request_id: str

@@ -54,7 +54,7 @@ class Delivery(Generic[T]):
         self._queues: list[SimpleQueue[_Batch[T] | None]] = [SimpleQueue() for _ in range(threads)]
         self._batched = batched
         self._most_behind = most_behind
-        self._behind = 0  # steps in line
+        self._behind = 0  # steps that wait
         self._caught_up = threading.Condition()
         self._free = threading.Event()
         self._free.set()
@@ -92,10 +92,10 @@ class Delivery(Generic[T]):
                 self._free.set()
 
     def keep_up(self) -> None:
-        """In a hurry: wait while more than `most_behind` steps are in line.
+        """In a hurry: wait while more than `most_behind` steps wait.
 
         The threads of many engine calls get the interpreter's lock more often than those of deliveries: texts would
-        come seconds late, and sequences that have ended would keep their places until then.
+        come seconds late, and sequences that have ended would count as running until then.
         """
         if self._behind <= self._most_behind:
             return
@@ -107,7 +107,7 @@ class Delivery(Generic[T]):
             self.hurry(True)
 
     def close(self) -> None:
-        """Do what is in line, then end the threads."""
+        """Do what waits, then end the threads."""
         for queue in self._queues:
             queue.put(None)
         for thread in self._threads:
@@ -131,7 +131,7 @@ class Delivery(Generic[T]):
                     self._caught_up.notify_all()
 
     def _next(self, queue: SimpleQueue[_Batch[T] | None]) -> _Batch[T] | None:
-        """The next in line. Where sequences make their own calls, all that are: else each step goes by itself."""
+        """The next that waits. Where sequences make their own calls, all that are: else each step goes by itself."""
         batch = queue.get()
         while batch and not self._batched and not queue.empty():
             more = queue.get()
