@@ -32,7 +32,7 @@ Devices = Literal["separate", "shared"]
 
 # Draft length of the first rounds, while no cost is known.
 FIRST_LENGTH = 4
-# An order of rounds must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what
+# A plan of rounds must be better by MIN_GAIN to be changed to, and for so long that the sum over rounds of what
 # staying loses reaches so many rounds' worth: 10% better: 1 round, 2% better: 5 rounds; and what it costs to make two
 # micro-batches of one batch, or one of two. Side by side what is changed to has to be known so well.
 MIN_GAIN = 0.015
@@ -208,7 +208,7 @@ class GoodputDraftLength:
         return self._decision
 
     def _try(self, rows: int) -> None:
-        """Another order of rounds for a while, when it is time for that. What is to be changed to is tried at once,
+        """Another plan of rounds for a while, when it is time for that. What is to be changed to is tried at once,
         and not paid for: it loses no more than the change would."""
         trial = None
         if self._wanted and not self._trial and not self._unsettled:
@@ -319,7 +319,7 @@ class GoodputDraftLength:
                 self._apart[sequence] = Budget(now)
 
     def _best(self, rows: int) -> RoundPlan:
-        """The order with the most tokens a second; of two that are as good, the one that can be changed to."""
+        """The plan with the most tokens a second; of two that are as good, the one that can be changed to."""
         best = max(self._goodput, key=self._goodput.__getitem__)
         tried = max((plan for plan in self._goodput if self._tried(rows, plan)), key=self._goodput.__getitem__)
         return best if self._goodput[best] > (1 + MIN_GAIN) * self._goodput[tried] else tried

@@ -70,7 +70,7 @@ class DraftLengthPolicy(Protocol):
         ...
 
     def micro_batches(self, sequences: int) -> int:
-        """Micro-batches in flight: 1 (lock-step) or 2 (micro-batches)."""
+        """In flight: 1, all sequences in lock-step, or 2."""
         ...
 
     def timed(
@@ -103,8 +103,8 @@ class AdaptiveDraftLength:
     """The length with the most tokens a second, see goodput.py; chosen anew when all made their rounds.
 
     What is chosen holds from one call of the target on: the sequences of a batch draft as many tokens. Of a `minimum`
-    that is the `maximum` only the order of rounds is chosen. `batched`: sequences share engine calls; otherwise each
-    makes its own.
+    that is the `maximum` only the number of micro-batches is chosen. `batched`: sequences share engine calls;
+    otherwise each makes its own.
     """
 
     def __init__(

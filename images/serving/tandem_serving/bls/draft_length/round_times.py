@@ -1,4 +1,4 @@
-"""How long rounds take, from what engine calls cost and the order in which they go (see schedule.py). Pure."""
+"""How long rounds take, from what engine calls cost and how they overlap (see schedule.py). Pure."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class RoundTimes:
         return min(self.plans(rows, k), key=lambda plan: self.seconds(rows, plan))
 
     def period(self, rows: int, k: int) -> float:
-        """With `k` draft tokens, in the fastest order."""
+        """With `k` draft tokens, by the fastest plan."""
         return min(self.seconds(rows, plan) for plan in self.plans(rows, k))
 
     def seconds(self, rows: int, plan: RoundPlan) -> float:
-        """Of a round in this order; of a token, with the target alone."""
+        """Of a round by this plan; of a token, with the target alone."""
         if plan.k == 0:
             return self._costs.alone(rows)
         if self._separate and rows == 1:
@@ -186,7 +186,7 @@ class RoundTimes:
         self._forget(keep)
         self._waits = 1 + keep * (self._waits - 1)
         least = max(1.0, min(self._beyond.values(), default=1.0))
-        less = (1 + keep * (least - 1)) / least  # of what both orders have in common
+        less = (1 + keep * (least - 1)) / least  # of what both plans have in common
         self._beyond = {micro_batches: beyond * less for micro_batches, beyond in self._beyond.items()}
 
     def _in_turn(self, rows: float, k: int) -> float:
@@ -196,11 +196,11 @@ class RoundTimes:
     def _calls(self, micro_batches: int, rows: float, k: int) -> float:
         """What the calls of a round take."""
         if micro_batches == 1:
-            return self._one_wave(rows, k)
+            return self._one_batch(rows, k)
         halves = self._costs.draft(rows / 2, k, queued=True), self._costs.target(rows / 2, k, queued=True)
         return 2 * draft_ahead.side_by_side(*halves)
 
-    def _one_wave(self, rows: float, k: int) -> float:
+    def _one_batch(self, rows: float, k: int) -> float:
         """In lock-step, or drafting ahead where the runner does."""
         draft, ahead, target = self._costs.draft(rows, k), self._costs.draft(rows, k + 1), self._costs.target(rows, k)
         hit_rate = self._server.ahead_hit_rate(k)

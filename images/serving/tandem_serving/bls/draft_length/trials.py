@@ -44,7 +44,7 @@ class Trial(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What is known: `rows` run in this `order`, and `goodput` is thought of each (tokens/s)."""
+    """What is known: `rows` run by this `plan`, and `goodput` is thought of each (tokens/s)."""
 
     rows: int
     plan: RoundPlan
@@ -59,7 +59,7 @@ class Trials:
         self._costs = costs
         self._free = 0
         self._next = 0  # whose turn it is
-        self._explored = 0.5  # rows up to which all orders around were tried
+        self._explored = 0.5  # rows up to which all plans around were tried
         self._budget, self._alone_budget = Budget(0.0), Budget(0.0, ALONE_SHARE)
 
     @property
@@ -86,7 +86,7 @@ class Trials:
             self._explored, self._free = rows, FREE_TRIALS
 
     def fruitful(self, drafts: bool) -> None:
-        """The order was changed; `drafts`: from one with drafts to another."""
+        """The plan was changed; `drafts`: from one with drafts to another."""
         if drafts:
             self._budget.forgive()
         self._budget.refresh()
@@ -120,7 +120,7 @@ class Trials:
         return self._budget.holds(LEAST_LOSS * period) and self._budget.afford(loss)
 
     def _worth_knowing(self, standing: Standing, settled: bool) -> list[RoundPlan]:
-        """Side by side, rounds are compared by what such rounds took: the order that may gain most for what its trial
+        """Side by side, rounds are compared by what such rounds took: the plan that may gain most for what its trial
         loses, three times for each trial of the target alone.
 
         Of another number of micro-batches the length that is best for it: two micro-batches draft more, while the
