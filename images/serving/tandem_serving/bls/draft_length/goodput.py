@@ -171,7 +171,7 @@ class GoodputDraftLength:
     def alone(self, now: float, sequence: AcceptanceEstimate, rows: int) -> bool:
         """Whether this sequence is faster with the target alone than in the others' rounds.
 
-        `rows`: all sequences that run. Told apart only while the others draft; asked again each round or
+        `rows`: all sequences that run. Distinguished only while the others draft; asked again each round or
         call, it says False now and then so that the sequence drafts a round and shows what it has become.
         """
         budget = self._apart.get(sequence) if self._apart else None

@@ -24,7 +24,7 @@ AS_CALLS, MOST_COUNTED, FORGOTTEN, REMEMBERED = 4.0, 32.0, 0.5, 60.0
 ODD = 1.3
 # Relative deviations, measured with tests/bench/bls: of what a round of two micro-batches takes; of what calls tell
 # of a length where others were seen; and of rounds in so many micro-batches where none was.
-ROUND_NOISE, OTHER_LENGTH, OTHER_WAVES = 0.15, 0.08, 0.25
+ROUND_NOISE, OTHER_LENGTH, OTHER_MICRO_BATCHES = 0.15, 0.08, 0.25
 # The same of sequences on their own.
 NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
@@ -109,7 +109,7 @@ class RoundTimes:
         """Standard deviation of that, as a share of it."""
         lengths = self._taken.get((plan.micro_batches, _load(rows)), {})
         rounds = {k: taken.rounds for k, taken in lengths.items()}
-        calls = OTHER_LENGTH if sum(rounds.values()) > FORGOTTEN else OTHER_WAVES
+        calls = OTHER_LENGTH if sum(rounds.values()) > FORGOTTEN else OTHER_MICRO_BATCHES
         return 1 / math.sqrt(1 / calls**2 + rounds.get(plan.k, 0.0) / ROUND_NOISE**2)
 
     def review(self) -> None:

@@ -16,9 +16,9 @@ from tandem_serving.bls.draft_length.trial_budget import ALONE_SHARE, Budget
 
 # A trial is taken to lose this share of its rounds at least.
 LEAST_LOSS = 0.02
-# Side by side it takes so many rounds, of which the first ones say nothing. Cohorts wait for each other then: another
-# length costs so much of a round, there and back, another number of micro-batches more than one; measured with
-# tests/bench/bls.
+# Side by side it takes so many rounds, of which the first ones say nothing. Micro-batches wait for each other then:
+# another length costs so much of a round, there and back, another number of micro-batches more than one; measured
+# with tests/bench/bls.
 TRIAL_ROUNDS, AFTER_CHANGE = 6, 2
 RETIMED, REGROUPED = 0.4, 1.5
 # On a shared device the first one still has the draft that was made ahead.
