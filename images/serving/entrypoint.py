@@ -2,7 +2,7 @@
 
 import sys
 
-from tandem_serving.entrypoint import main
+from tandem_serving.boot.entrypoint import main
 
 if __name__ == "__main__":
     sys.exit(main())

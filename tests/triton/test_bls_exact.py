@@ -398,7 +398,7 @@ def test_by_logits_the_distribution_is_the_target_s(server: TritonServer) -> Non
 
 
 def test_shared_memory_is_bounded(server: TritonServer) -> None:
-    """What a request brought there goes with it, or soon after (tandem_serving.iterators): logits are 8 KiB a token.
+    """What a request brought there goes with it, or soon after: logits are 8 KiB a token.
 
     For hours: tests/bench/soak.py.
     """

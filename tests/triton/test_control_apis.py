@@ -12,8 +12,8 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tandem_serving.control import HEADER, KEY_FILE
-from tandem_serving.launch import PLAN
+from tandem_serving.boot.control import HEADER, KEY_FILE
+from tandem_serving.boot.launch import PLAN
 from triton.harness import REPOSITORY_ROOT, TritonServer
 
 ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"

@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tandem_serving.launch import PLAN
+from tandem_serving.boot.launch import PLAN
 from triton import bls_client as bls
 from triton.bls_client import Stream, ids, inputs
 from triton.harness import REPOSITORY_ROOT, TritonServer

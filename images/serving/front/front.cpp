@@ -1,7 +1,7 @@
 // A Triton backend: the speculative BLS as clients know it, before the Python model that does the work.
 //
 // A model X passes its requests to X_loop, with a ticket each. Many sequences' chunks come from there in one response, a
-// wave (tandem_serving/packing.py), with any request that is open; here each client gets its own. What does not fit into
+// wave (tandem_serving/adapter/packing.py), with any request that is open; here each client gets its own. What does not fit into
 // a wave, errors among it, comes with the client's own request and goes on as it is. A model X_clients tells which
 // tickets are of clients that have left.
 //
@@ -81,7 +81,7 @@ class Writer {
   const Client& client_;
 };
 
-// As BlsResponder of tandem_serving/adapter/response.py makes them.
+// As BlsResponder of tandem_serving/adapter/bls_response.py makes them.
 void Write(const Chunk& chunk, Writer to) {
   const char* reason = chunk.FinishReason();
   to.Text("text_output", 1, chunk.text, chunk.text_bytes);

@@ -11,7 +11,7 @@ namespace front {
 
 using backend::Failure;
 
-// A prompt's chunk, as tandem_serving/packing.py writes it: these numbers, then its token ids.
+// A prompt's chunk, as tandem_serving/adapter/packing.py writes it: these numbers, then its token ids.
 struct Chunk {
   static constexpr size_t kNumbers = 12;
 

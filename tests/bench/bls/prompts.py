@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.bls import tokens
-from tandem_serving.tokenizer import Tokenizer
+from tandem_serving.requests.tokenizer import Tokenizer
 from triton.bls_client import PAIR
 
 SHORTEST, LONGEST = 64, 128  # tokens

@@ -3,7 +3,8 @@
 from tandem.api import bounds, ports
 from tandem.api.decoding import DecodingType
 from tandem_fetcher import cli as fetcher
-from tandem_serving import entrypoint, mpi, settings
+from tandem_serving.bls import settings
+from tandem_serving.boot import entrypoint, mpi
 from tandem_serving.llmapi.arguments import USER_PROVIDED
 
 NEEDED = {"tensorrt_llm_model_name": "t", "tokenizer_dir": "/t", "target_model_path": "/t"}

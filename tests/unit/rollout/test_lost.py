@@ -13,7 +13,7 @@ from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.rollout.decide import Decision
 from tandem.settings import Settings
-from tandem_serving.cached import Gone
+from tandem_serving.prepare.cached import Gone
 
 CLAIM = "PersistentVolumeClaim", names.CACHE_CLAIM
 KEYS = {"hf://org/target": "a" * 32, "hf://org/draft": "b" * 32}

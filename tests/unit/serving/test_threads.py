@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tandem_serving import dead_models, stuck, threads
-from tandem_serving.delivery import Delivery
+from tandem_serving import threads
+from tandem_serving.boot import dead_models
 from tandem_serving.errors import Survived
+from tandem_serving.requests.delivery import Delivery
 
 IMAGES = Path(__file__).resolve().parents[3] / "images/serving"
 
@@ -19,7 +20,7 @@ IMAGES = Path(__file__).resolve().parents[3] / "images/serving"
 def ended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set where the process would end."""
     event = threading.Event()
-    monkeypatch.setattr(stuck, "end_process", event.set)
+    monkeypatch.setattr(threads, "end_process", event.set)
     return event
 
 
@@ -77,7 +78,7 @@ def test_a_delivery_that_breaks_off_ends_the_process(ended: threading.Event) -> 
     def panic() -> None:
         raise SystemExit
 
-    Delivery[None](waves=False).put("a sequence", panic)
+    Delivery[None](batched=False).put("a sequence", panic)
     assert ended.wait(30)
 
 
@@ -112,9 +113,11 @@ def test_dead_models_are_looked_for_after_a_fault(
 
 STOP = """
 import os, signal, sys, threading
-from tandem_serving import launch
+from tandem_serving.boot.supervise import Supervisor
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-sys.exit(launch.run(["sleep", "60"], os.environ, lambda: 1 // 0))
+server = Supervisor(os.environ, lambda: 1 // 0)
+server.start(["sleep", "60"])
+sys.exit(server.wait())
 """
 
 

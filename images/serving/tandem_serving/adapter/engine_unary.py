@@ -17,10 +17,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving import threads
+from tandem_serving.adapter.merge import merge
 from tandem_serving.adapter.unary import STOP, Unary
 from tandem_serving.errors import FAILED, EngineError
-from tandem_serving.forward import merge
-from tandem_serving.inputs import Array
+from tandem_serving.requests.tensors import Array
 
 BLS = "speculative_bls"
 STOPPING = 4
@@ -61,7 +61,7 @@ class EngineUnary(Unary):
 
     @contextmanager
     def _calls_of(self, request: Any, inputs: list[Any]) -> Iterator[dict[str, list[Any]]]:
-        """One for each sequence: calls with several responses can lock Triton's Python backend up (docs/bls.md)."""
+        """One for each sequence: calls with several responses can lock Triton's Python backend up (docs/triton-backend.md)."""
         calls = {self._call_id(): row for row in _rows(inputs)}
         name = request.request_id()
         with self._lock:

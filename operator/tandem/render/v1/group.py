@@ -10,7 +10,7 @@ from tandem.render.inputs import Inputs
 from tandem.render.v1.gpus import gpu_plan
 
 HOSTFILE = "/tmp/tandem-group/hostfile"
-"""Written by the leader's entry point (`tandem_serving.mpi`), which knows its workers."""
+"""Written by the leader's entry point (`tandem_serving.boot.mpi`), which knows its workers."""
 
 
 def group(inputs: Inputs) -> dict[str, int]:

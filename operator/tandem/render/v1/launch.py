@@ -44,7 +44,7 @@ def _model(stack: Stack, name: str) -> dict[str, str]:
 
 
 def _builds(inputs: Inputs) -> Mapping[str, object]:
-    """Engines to build by role; see `tandem_serving.engine_build`."""
+    """Engines to build by role; see `tandem_serving.prepare.engine_build`."""
     wanted = builds(inputs.spec, inputs.profile, inputs.image, inputs.folders)
     return {role.value: asdict(build) for role, build in wanted.items()}
 

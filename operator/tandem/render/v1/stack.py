@@ -22,7 +22,7 @@ class Stack:
     sources: Mapping[str, str]
     """Model to the folder that holds its `1/model.py`; a model without code is left out."""
     checks: Mapping[str, Any]
-    """What the preflight checks; see `tandem_serving.preflight`."""
+    """What the preflight checks; see `tandem_serving.prepare.preflight`."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Further files of the revision: name to text."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Stack:
     engines: tuple[str, ...] = ()
     """Models that run as TensorRT engines: those that MPI ranks other than the first load."""
     kv_cache: Mapping[str, Any] = field(default_factory=dict)
-    """Engines whose KV cache the pod sizes, by model; see `tandem_serving.kv_cache`."""
+    """Engines whose KV cache the pod sizes, by model; see `tandem_serving.prepare.kv_cache`."""
 
 
 def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import adapter, pipeline
-from tandem_serving.adapter.errors import triton_error
+from tandem_serving.adapter import entry
+from tandem_serving.adapter.triton_errors import triton_error
 from tandem_serving.errors import ServingError, faults_as_errors
-from tandem_serving.tokenizer import Tokenizer
+from tandem_serving.requests import preprocessing
+from tandem_serving.requests.tokenizer import Tokenizer
 
 
 class TritonPythonModel:
@@ -16,17 +17,19 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the tokenizer that config.pbtxt names."""
-        self._tokenizer = Tokenizer(Path(adapter.parameters(args)["tokenizer_dir"]))
+        self._tokenizer = Tokenizer(Path(entry.parameters(args)["tokenizer_dir"]))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One response a request."""
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
-        tensors = adapter.tensors_of(request)
+        tensors = entry.tensors_of(request)
         try:
             with faults_as_errors("tokens could not be decoded"):
-                texts = pipeline.decode_batch(self._tokenizer, tensors["TOKENS_BATCH"], tensors["SEQUENCE_LENGTH"])
+                texts = preprocessing.decode_batch(
+                    self._tokenizer, tensors["TOKENS_BATCH"], tensors["SEQUENCE_LENGTH"]
+                )
         except ServingError as error:
             return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", texts)])

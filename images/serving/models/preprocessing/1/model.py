@@ -5,10 +5,12 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving import adapter, checkpoint, pipeline
-from tandem_serving.adapter.errors import triton_error
+from tandem_serving import checkpoint
+from tandem_serving.adapter import entry
+from tandem_serving.adapter.triton_errors import triton_error
 from tandem_serving.errors import ServingError, faults_as_errors
-from tandem_serving.tokenizer import Tokenizer
+from tandem_serving.requests import preprocessing
+from tandem_serving.requests.tokenizer import Tokenizer
 
 
 class TritonPythonModel:
@@ -16,10 +18,10 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the tokenizer that config.pbtxt names."""
-        parameters = adapter.parameters(args)
+        parameters = entry.parameters(args)
         special = (parameters.get("add_special_tokens") or "true").lower() == "true"
         vocab_size = checkpoint.read_limits(Path(parameters["target_model_path"])).vocab_size
-        self._pre = pipeline.Preprocessor(Tokenizer(Path(parameters["tokenizer_dir"])), vocab_size, special)
+        self._pre = preprocessing.Preprocessor(Tokenizer(Path(parameters["tokenizer_dir"])), vocab_size, special)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One response a request."""
@@ -28,7 +30,7 @@ class TritonPythonModel:
     def _respond(self, request: Any) -> Any:
         try:
             with faults_as_errors("a request could not be read"):
-                outputs = self._pre.run(adapter.tensors_of(request))
+                outputs = self._pre.run(entry.tensors_of(request))
         except ServingError as error:
             return pb_utils.InferenceResponse(output_tensors=[], error=triton_error(error))
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, value) for name, value in outputs.items()])

@@ -8,10 +8,13 @@ import sys
 from functools import partial
 from typing import Any
 
-from tandem_serving import adapter, settings, threads
+from tandem_serving import threads
+from tandem_serving.adapter import entry
+from tandem_serving.adapter.bls import build_service
 from tandem_serving.adapter.front import Front
-from tandem_serving.adapter.metrics import TritonSink
+from tandem_serving.adapter.metrics_sink import TritonSink
 from tandem_serving.adapter.responder import dispatch
+from tandem_serving.bls import settings
 
 
 class TritonPythonModel:
@@ -20,12 +23,12 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Build the service from config.pbtxt's parameters."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        config = settings.read(adapter.parameters(args))
-        if config.rows > 1:
+        config = settings.read(entry.parameters(args))
+        if config.max_rows > 1:
             # An engine's answer must not wait 5 ms for the interpreter's lock while text is made for others. Where
             # each sequence makes its own calls, many threads would take it from each other.
             sys.setswitchinterval(0.0002)
-        self._service, self._engines = adapter.build_service(config)
+        self._service, self._engines = build_service(config)
         self._front = Front(config.clients_model)
         self._threads = [
             threads.start("watch", partial(self._service.watch, TritonSink())),

@@ -1,0 +1,308 @@
+"""The draft-and-verify loop of one sequence, as a state machine. Pure: calls go out, outputs come in.
+
+A round asks the draft engine for k tokens, then the target for one verification pass over them. The
+target keeps the longest prefix that equals what it would have chosen itself and adds one token of its
+own, so every round yields 1..k+1 tokens and the result is the target's alone, token for token. Both
+engines get the whole sequence at each call: they keep its prefix in their KV caches.
+
+    begin(k) ──▶ draft call ──drafted()──▶ verification ──verified()──▶ Step, and begin(k) again
+        └──────▶ target call (k = 0, or the draft failed) ────┘
+
+Where the draft engine would be idle meanwhile, it can draft ahead (Liu et al., 2025, "PEARL", arXiv:2408.11850):
+`ahead` is a call as if the verification kept all tokens, `guessed` takes its answer. If that comes true, with the
+target's own token as the draft foresaw it, `begin` gives the next verification at once. Where all tokens were kept
+and the answer is still to come, the round waits for it: what is left of it is shorter than a new draft.
+
+End of sequence, as TensorRT-LLM reports it: end_id is not part of the output, so a verification that
+returns accepted draft tokens only, without one of the target's own, has reached it. Engines that do
+return end_id are understood too.
+
+Without a draft the target runs in calls of 1, 2, 4, 8, 16, 16, ... tokens: long enough to cost little, short
+enough to be cancelled, and for a stream no longer than `burst` seconds, so that its text flows. (One streaming
+call would be fewer, but with more than one response to a call Triton's Python backend can deadlock its whole
+process up to 26.06: its iterator waits for the interpreter's lock while it holds its own.)
+
+Penalties and bad words: TensorRT-LLM counts the whole sequence, prompt included, and a later round's
+prompt is exactly the earlier sequence, so they mean the same on each round as in one long call.
+`min_tokens` counts from the client's prompt: each call gets what is still missing. An end id of which the engine
+knows nothing is text until then. By logits the draft gets no `min_tokens`: banning its end would change the
+distribution that it is judged by.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem_serving.bls.calls import (
+    LONGEST_SPAN,
+    TAKEN_IN,
+    Call,
+    FloatArray,
+    IntArray,
+    NewTokens,
+    Output,
+    Role,
+    padded,
+)
+
+FINISH_LENGTH = "length"
+FINISH_END_ID = "end_id"
+FINISH_STOP = "stop"
+
+# What `burst` leaves at least of the tokens of a call of the target alone.
+SHORTEST_LIMIT = 2
+
+_MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class LoopParams:
+    """What to generate: `prompt` int32[n], at most `max_tokens` tokens, ended by any of `end_ids`.
+
+    `target_limit` and `draft_limit` are the longest sequences (tokens) that the engines take; 0: there is
+    no draft engine. `mix_seed`: give each call its own seed, made of the client's and the position, for
+    engines that start a request's random numbers at its seed (TensorRT-LLM); engines that key them by
+    absolute position get the client's seed as it is. `use_draft_logits`: verify by logits. `one_call`: the
+    target alone in a single call, for what an engine keeps track of from a request's first token (a guide).
+    `burst`: seconds that the target's calls may take when it runs alone. `redrawn`: where the engine refuses a draft
+    token it draws once more, the refused token among the others (TensorRT-LLM, where it samples by match), so that
+    made-up tokens would come out more often than the target has them.
+    """
+
+    prompt: IntArray
+    max_tokens: int
+    end_ids: frozenset[int] = frozenset()
+    min_tokens: int = 0
+    seed: int | None = None
+    mix_seed: bool = False
+    target_limit: int = 1 << 30
+    draft_limit: int = 1 << 30
+    use_draft_logits: bool = False
+    one_call: bool = False
+    burst: float = math.inf
+    redrawn: bool = False
+
+
+def mix(seed: int, position: int) -> int:
+    """A 64-bit seed for `position`, by the SplitMix64 finaliser (Steele et al., 2014)."""
+    z = (seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return z ^ (z >> 31)
+
+
+def common_prefix(a: list[int], b: list[int]) -> int:
+    """Length of the longest common prefix of two token lists."""
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return i
+    return min(len(a), len(b))
+
+
+class SequenceLoop:
+    """Generates one sequence. Alternate `begin` (and `drafted`) with `verified` until `finish` is set."""
+
+    def __init__(self, sequence: LoopParams) -> None:
+        self.finish = ""
+        self._sequence = sequence
+        self._start = len(sequence.prompt)
+        self._ids = np.empty(self._start + sequence.max_tokens, np.int32)
+        self._ids[: self._start] = sequence.prompt
+        self._end = self._start
+        self._proposal: list[int] = []
+        self._span = 1
+        self._wanted = 0
+        self.longest_span = LONGEST_SPAN
+        self._seen: set[Role] = set()
+        self._ahead: Call | None = None
+        self._awaited = 0
+        self._drafted_ahead: list[int] = []
+        self._ready: list[int] = []
+
+    def waits(self, draft_length: int) -> bool:
+        """Whether the next round waits for a draft made ahead, which may yet come true: `guessed` then begins it."""
+        self._awaited = max(0, self._length(draft_length)) if self._ahead else 0
+        return self._awaited > 0
+
+    def begin(self, draft_length: int) -> Call:
+        """The first call of the next round: to the draft, or to the target alone where k comes to 0."""
+        self._ahead, self._awaited = None, 0
+        k = self._length(draft_length)
+        ready, self._ready = self._ready[: max(k, 0)], []
+        if ready:
+            return self.drafted(Output(ready))
+        if k <= 0:
+            return self._alone()
+        # One round without a draft among others must not be a long one, nor all calls short after one with.
+        self._span = max(1, self._span // 4)
+        return self._call("draft", k)
+
+    def drafted(self, output: Output) -> Call:
+        """Take the draft's answer: the verification (by the target alone if the draft expects the end)."""
+        room = min(self._remaining - 1, self._room())
+        self._proposal = output.ids[:room]
+        if not self._proposal:
+            return self._call("target", 1)
+        # Logits are passed on as they came: fast ones are a handle that only the engines understand.
+        return self._call("target", len(self._proposal) + 1, tuple(self._proposal), output.logits)
+
+    def ahead(self, draft_length: int) -> Call | None:
+        """The draft call of the next round while the target verifies this one, or takes the prompt; None: impossible.
+
+        It is one token longer than what it drafts: the target's own comes first.
+        """
+        k, sequence = len(self._proposal), self._sequence
+        room = min(self._remaining - k - 2, self._room() - k - 1)
+        if room < 1 or draft_length < 1 or sequence.use_draft_logits:
+            return None
+        ids = np.concatenate([self._ids[: self._end], np.array(self._proposal, np.int32)])
+        self._ahead = self._call("draft", min(draft_length, room) + 1)._replace(ids=ids, min_tokens=0)
+        return self._ahead
+
+    def awaits(self, call: Call) -> bool:
+        """Whether the next round waits for the answer of this call, made by `ahead`."""
+        return call is self._ahead and self._awaited > 0
+
+    def drafted_ahead(self, call: Call, output: Output) -> Call | None:
+        """Take the answer of `ahead`: the next round's first call if that waits for it.
+
+        After a verification that did not keep all tokens the answer is no use.
+        """
+        if call is not self._ahead:
+            return None
+        awaited, self._ahead, self._awaited = self._awaited, None, 0
+        if not awaited:
+            self._drafted_ahead = output.ids
+            return None
+        self._keep_ahead(output.ids, int(self._ids[self._end - 1]))
+        return self.begin(awaited)
+
+    def verified(self, output: Output, seconds: float = 0.0) -> NewTokens:
+        """Take the target's answer, which took so long: what the sequence has gained."""
+        proposal, self._proposal = self._proposal, []
+        drafted, self._drafted_ahead = self._drafted_ahead, []
+        if output.ids and not proposal and seconds > 0:
+            fitting = len(output.ids) * self._sequence.burst / seconds
+            self.longest_span = int(min(max(fitting, SHORTEST_LIMIT), LONGEST_SPAN))
+        ids = output.ids[: self._remaining]
+        cut = self._end_at(ids)
+        accepted = common_prefix(ids[:cut], proposal)
+        self._append(ids[:cut])
+        if accepted < len(proposal) or cut <= accepted:
+            self._ahead = None
+        else:
+            self._keep_ahead(drafted, ids[accepted])
+        if cut < len(ids) or (not self.finish and self._is_short(cut, accepted, len(proposal))):
+            self.finish = FINISH_END_ID
+        return NewTokens(
+            ids[:cut],
+            accepted=accepted,
+            drafted=len(proposal),
+            finish=self.finish,
+            log_probs=None if output.log_probs is None else output.log_probs[:cut],
+            logits=None if output.logits is None else output.logits[:cut],
+            perf_metrics=output.perf_metrics,
+        )
+
+    def _keep_ahead(self, drafted: list[int], own: int) -> None:
+        """Keep the next draft where all tokens before it came true, the target's `own` one too."""
+        if drafted[:1] == [own]:
+            self._ready = drafted[1:]
+
+    @property
+    def pads(self) -> bool:
+        """Whether made-up tokens may fill up its drafts: they have no logits, and must not come out."""
+        return not (self._sequence.use_draft_logits or self._sequence.redrawn)
+
+    def takes(self, call: Call, length: int) -> bool:
+        """Whether `call` can become a verification of `length` draft tokens, made-up ones among them."""
+        return self.pads and len(call.ids) + length + 1 <= self._sequence.target_limit
+
+    def pad_to(self, call: Call, length: int) -> Call | None:
+        """`call` with `length` draft tokens, None where it must stay as it is."""
+        return padded(call, length) if self.takes(call, length) else None
+
+    @property
+    def longest_draft(self) -> int:
+        """Tokens that its next draft could have at most."""
+        return max(0, self._length(self._remaining))
+
+    def calls_alone(self, step: float) -> tuple[int, int]:
+        """Its tokens so far, and how many calls the target alone makes of as many; (0, 0) where it is always one.
+
+        `step`: seconds of each in a long call, 0: not known. What its own calls took says little, where it drafts:
+        those hold the prompt, or wait for others.
+        """
+        fitting = self._sequence.burst / step - TAKEN_IN if step > 0 else math.inf
+        longest = int(min(max(fitting, SHORTEST_LIMIT), LONGEST_SPAN))
+        tokens = left = 0 if self._sequence.one_call else self._end - self._start
+        calls, span = 0, 1
+        while left > 0:
+            left -= min(span, longest)
+            calls, span = calls + 1, 2 * span
+        return tokens, calls
+
+    @property
+    def _remaining(self) -> int:
+        return len(self._ids) - self._end
+
+    def _length(self, draft_length: int) -> int:
+        return 0 if self._sequence.one_call else min(draft_length, self._remaining - 1, self._room())
+
+    def _room(self) -> int:
+        return self._sequence.draft_limit - self._end
+
+    def _alone(self) -> Call:
+        span = self._remaining if self._sequence.one_call else min(self._span, self.longest_span)
+        self._span = min(2 * self._span, LONGEST_SPAN)
+        return self._call("target", min(span, self._remaining))
+
+    def _call(
+        self, role: Role, output_len: int, draft_ids: tuple[int, ...] = (), draft_logits: FloatArray | None = None
+    ) -> Call:
+        sequence = self._sequence
+        seed = sequence.seed
+        independent = role == "draft" and sequence.use_draft_logits
+        if seed is not None and sequence.mix_seed:
+            # By logits, the draft's choice and the target's test must be independent; by match, they
+            # should be as alike as can be.
+            seed = mix(mix(seed, -1) if independent else seed, self._end)
+        if role == "target":
+            self._wanted = output_len
+        first = role not in self._seen
+        self._seen.add(role)
+        return Call(
+            role=role,
+            ids=self._ids[: self._end],
+            output_len=output_len,
+            draft_ids=draft_ids,
+            draft_logits=draft_logits,
+            min_tokens=0 if independent else max(0, sequence.min_tokens - (self._end - self._start)),
+            seed=seed,
+            first=first,
+        )
+
+    def _is_short(self, length: int, accepted: int, drafted: int) -> bool:
+        """Whether the target stopped before it had to: at the end of the text."""
+        if drafted:
+            return accepted == length and length <= drafted
+        return length < self._wanted
+
+    def _append(self, ids: list[int]) -> None:
+        self._ids[self._end : self._end + len(ids)] = ids
+        self._end += len(ids)
+        if self._remaining == 0:
+            self.finish = FINISH_LENGTH
+
+    def _end_at(self, ids: list[int]) -> int:
+        """Number of tokens before the first end id that counts: engines ban only one until `min_tokens`."""
+        ends = self._sequence.end_ids
+        if not ends.isdisjoint(ids):
+            due = self._start + self._sequence.min_tokens - self._end
+            for i, token in enumerate(ids):
+                if i >= due and token in ends:
+                    return i
+        return len(ids)

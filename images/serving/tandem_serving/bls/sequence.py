@@ -1,0 +1,174 @@
+"""One sequence: its loop, its text, the request that it belongs to."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+from weakref import WeakValueDictionary
+
+from tandem_serving import metrics as m
+from tandem_serving.bls.calls import NewTokens, Role
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
+from tandem_serving.bls.loop import SequenceLoop
+from tandem_serving.errors import FAILED, EngineError, Survived
+from tandem_serving.requests.active import ActiveRequest, AddressedChunk
+from tandem_serving.requests.delivery import Make
+from tandem_serving.requests.tensors import Array
+
+log = logging.getLogger("tandem.sequence")
+
+SMALL = 64  # bytes of a tensor
+_numbers = itertools.count(random.getrandbits(60))  # other processes call the same engines
+MakeChunks = Make[AddressedChunk[BlsChunk]]
+UNCOUNTED = Survived("a step could not be counted")
+
+
+class TensorValues:
+    """Stands for what tensors hold: one object for all equal ones, which is quick to compare at each call."""
+
+    _known: ClassVar[WeakValueDictionary[Hashable, TensorValues]] = WeakValueDictionary()
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Array]) -> TensorValues | None:
+        """None for tensors that are more than a few numbers."""
+        if any(array.dtype.hasobject or array.nbytes > SMALL for array in tensors.values()):
+            return None
+        content = tuple((name, array.dtype.char, array.shape, array.tobytes()) for name, array in tensors.items())
+        return cls._known.setdefault(content, cls())
+
+
+@dataclass(frozen=True)
+class EngineInputs:
+    """What goes with each of a sequence's calls to one engine.
+
+    `tensors` by name, shapes with batch 1; `outputs` are wanted besides the tokens; `seeded`: calls bring a
+    seed of their own. Calls of sequences with equal `key` can share an engine call. `values` of the tensors.
+    """
+
+    tensors: Mapping[str, Array]
+    outputs: tuple[str, ...] = ()
+    seeded: bool = False
+    values: TensorValues | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compute the values once."""
+        object.__setattr__(self, "values", TensorValues.of(self.tensors))
+
+    @property
+    def key(self) -> Hashable:
+        """Names, types and shapes."""
+        shapes = sorted((name, value.dtype.char, value.shape) for name, value in self.tensors.items())
+        return tuple(shapes), self.outputs, self.seeded
+
+
+class BatchKey(NamedTuple):
+    """Sequences of equal key can share engine calls. `whole_rounds`: the server may draft and verify for them at
+    once."""
+
+    engine_inputs: Hashable
+    reproducible: bool
+    whole_rounds: bool
+
+
+class _Written(NamedTuple):
+    """What a step gave its client: `tokens` of it, without those behind a stop word; `over`: it was the last."""
+
+    chunks: list[BlsChunk]
+    tokens: int
+    over: bool
+
+
+@dataclass(eq=False)
+class BlsSequence:
+    """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
+
+    `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
+    on what else runs. `isolated`: its calls failed together with others', so they go by themselves. `over`: its
+    last token is known; `retired`: it makes no more calls. `number`: names it, to the server.
+    """
+
+    request: ActiveRequest[BlsChunk]
+    loop: SequenceLoop
+    writer: BlsWriter
+    engine_inputs: Mapping[Role, EngineInputs]
+    acceptance: AcceptanceEstimate
+    metrics: m.Metrics
+    draft_length: int
+    probe: bool = False
+    reproducible: bool = False
+    isolated: bool = False
+    over: bool = False
+    retired: bool = False
+    number: int = field(default_factory=lambda: next(_numbers))
+    key: BatchKey = field(init=False)
+    _last_at: float = 0.0
+    _undrafted: bool = False
+
+    def __post_init__(self) -> None:
+        """Compute the key once: it is compared at every call."""
+        keys = tuple((role, inputs.key) for role, inputs in self.engine_inputs.items())
+        alike = len({key for _, key in keys}) == 1  # both engines get the same tensors
+        self.key = BatchKey(keys, self.reproducible, alike and self.loop.pads and not self.reproducible)
+
+    @property
+    def has_first_token(self) -> bool:
+        """Whether its client has a first token."""
+        return bool(self._last_at)
+
+    @property
+    def alive(self) -> bool:
+        """Whether anybody waits for more of it."""
+        return not self.over and not self.request.over
+
+    def take(self, step: NewTokens) -> MakeChunks:
+        """Take a step; what need not be known now is left to the delivery: making its chunks and sending them."""
+        self.over = bool(step.finish)
+        if not self.writer.stops_on_text:
+            return lambda: self._make(step, None)
+        written = self._write(step)
+        self.over = written.over
+        return lambda: self._make(step, written)
+
+    def count_draft_failure(self) -> None:
+        """Count it, once, among those that went on with the target alone for the draft engine's sake."""
+        if not self._undrafted:
+            self._undrafted = True
+            self.metrics.add(m.DRAFT_FAILURES, 1)
+
+    def _write(self, step: NewTokens) -> _Written:
+        chunks = self.writer.write(step)
+        return _Written(chunks, self.writer.used, self.writer.over)
+
+    def _make(self, step: NewTokens, written: _Written | None) -> list[AddressedChunk[BlsChunk]]:
+        try:
+            written = written or self._write(step)
+            with UNCOUNTED:
+                self._count(step, written)
+        except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
+            log.exception("a response could not be made")
+            self.over = True
+            self.metrics.fault(m.ENDED_REQUEST)
+            self.request.fail(EngineError(FAILED))
+            return []
+        return [AddressedChunk(self.request, chunk) for chunk in written.chunks]
+
+    def _count(self, step: NewTokens, written: _Written) -> None:
+        last_at, now, metrics = self._last_at, time.monotonic(), self.metrics
+        self._last_at, tokens = now, written.tokens
+        if not last_at:
+            metrics.observe(m.FIRST_TOKEN, now - self.request.arrived)
+        elif tokens:
+            for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + self.probe]:
+                metrics.observe(family, (now - last_at) / tokens, tokens)
+        metrics.step(tokens, step.drafted, step.accepted)
+        if written.over:
+            metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
+            metrics.observe(m.LATENCY, now - self.request.arrived)
+            if self.probe:
+                metrics.add(m.PROBES, 1)

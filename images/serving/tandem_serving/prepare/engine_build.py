@@ -1,0 +1,205 @@
+"""Builds a TensorRT engine with the image's own tools: checkpoint conversion, then trtllm-build.
+
+In the cache volume an engine has a folder named by its content:
+  <key>/engine    the engine; there from one moment to the next, when it is whole
+  <key>/.partial  what the tools write: the converted checkpoint, the engine on its way
+  <key>/.lock     held by the one that builds: a second waits, and finds the engine
+  <key>/.tandem   the folder's name, by which `tandem cache prune` knows that Tandem made it
+The verdict is a condition, like the preflight's. A build that trying again cannot help is a verdict of False with
+exit code 0; what another pod may do better (a tool that was killed, a volume that fails) has exit code 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from tandem_serving import checkpoint
+from tandem_serving.checkpoint import CheckpointError
+from tandem_serving.prepare import cached, conversion
+from tandem_serving.prepare.verdict import CheckResult, bounded
+
+EXAMPLES = Path("/app/examples")
+"""Where NVIDIA's image has TensorRT-LLM's examples."""
+TAIL_LINES, TAIL_BYTES = 20, 1000
+"""Lines of a tool's output that a verdict repeats, as far as it has room for them: what failed stands at the end."""
+
+
+class BuildError(Exception):
+    """The engine cannot be built; `again`: another try may do better."""
+
+    def __init__(self, reason: str, message: str, *, again: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.again = again
+
+
+@dataclass(frozen=True)
+class EngineBuildPlan:
+    """A part of launch.json's `builds`; see `tandem.render.v1.engines.EngineBuildPlan`."""
+
+    model: Path
+    folder: Path
+    script: str
+    convert: tuple[str, ...]
+    build: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, builds: Mapping[str, Any], role: str) -> EngineBuildPlan:
+        """The build of a role. Raises BuildError."""
+        if role not in builds:
+            raise BuildError("PlanMalformed", f"launch.json has no build for {role}: apply the resource again")
+        part = builds[role]
+        arguments = (tuple(map(str, part[name])) for name in ("convert", "build"))
+        return cls(Path(part["model"]), Path(part["folder"]), str(part["script"]), *arguments)
+
+
+def run(role: str, build: EngineBuildPlan, examples: Path = EXAMPLES) -> tuple[dict[str, Any], int]:
+    """Build the engine of a role, unless it is there. The verdict, and the exit code."""
+    try:
+        message = _build(build, examples)
+    except BuildError as error:
+        check = CheckResult("EnginesReady", "False", error.reason, f"{role} engine: {error}")
+        return {"checks": [bounded(check)]}, int(error.again)
+    except OSError as error:
+        text = f"{role} engine: {build.folder.parent} cannot be written ({error.strerror}): check the cache volume"
+        return {"checks": [bounded(CheckResult("EnginesReady", "False", "CacheFailed", text))]}, 1
+    return {"checks": [bounded(CheckResult("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
+
+
+def _build(build: EngineBuildPlan, examples: Path) -> str:
+    home = build.folder.parent
+    partial = home / ".partial"
+    with _lock(home):
+        (home / ".tandem").write_text(f"{home.parent.name}/{home.name}\n", encoding="utf-8")
+        if build.folder.is_dir():
+            with contextlib.suppress(OSError):  # a volume that is only read keeps its times
+                os.utime(home)  # asked for: not pruned soon, though no revision may refer to it yet
+            return f"was there: {build.folder}"
+        _look_at(build.model)
+        shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed
+        partial.mkdir()
+        _tool("convert_checkpoint.py", [sys.executable, *_conversion(build, examples)], partial)
+        _tool("trtllm-build", ["trtllm-build", *build.build], partial)
+        engine = partial / "engine"
+        if not (engine / "config.json").is_file() or not (engine / "rank0.engine").is_file():
+            raise BuildError("BuildFailed", f"trtllm-build ended well and left no engine in {engine}: see its log")
+        (engine / "build.json").write_text(json.dumps({"convert": build.convert, "build": build.build}, indent=1))
+        for path in (*engine.iterdir(), engine):
+            _sync(path)
+        engine.rename(build.folder)
+        _sync(home)
+        shutil.rmtree(partial)
+    return f"built: {build.folder}"
+
+
+def _look_at(model: Path) -> None:
+    try:
+        cached.check(model)
+    except cached.Gone as error:
+        raise BuildError("ModelGone", str(error)) from None
+
+
+def _sync(path: Path) -> None:
+    """Put a file, or a folder's names, on the disk: a name that outlives the node has its content."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _lock(home: Path) -> Iterator[None]:
+    """The kernel lets go of it when the holder dies. Where the file system has no locks, one Job per key is all."""
+    while (file := _locked(home)) is None:
+        pass
+    with file:
+        yield
+
+
+def _locked(home: Path) -> TextIO | None:
+    """The folder's lock, held; None where the folder was pruned meanwhile: then there is another lock to hold."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / ".lock"
+    with contextlib.suppress(FileNotFoundError):
+        file = path.open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            print(f"the cache's file system has no locks ({error.strerror}): going on without", flush=True)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()
+    return None
+
+
+def _conversion(build: EngineBuildPlan, examples: Path) -> list[str]:
+    """The script that converts this checkpoint, and its arguments."""
+    if build.script:
+        script, arguments = Path(build.script), list(build.convert)
+    else:
+        try:
+            config = checkpoint.read_json(build.model / "config.json")
+            folder = conversion.folder(config)
+            arguments = conversion.arguments(folder, build.convert, config)
+        except CheckpointError as error:
+            raise BuildError("ModelInvalid", str(error)) from None
+        except conversion.Impossible as error:
+            raise BuildError(error.reason, str(error)) from None
+        script = examples / folder / "convert_checkpoint.py"
+    if not script.is_file():
+        raise BuildError(
+            "ImageLacksTools",
+            f"{script} is not in this image: it has no TensorRT-LLM with engines (up to 1.2); write another profile,"
+            " or bring the engine as engine.prebuilt",
+        )
+    return [str(script), *arguments]
+
+
+def _tool(name: str, command: Sequence[str], folder: Path) -> None:
+    """Run a tool; its output goes to the log. Raises BuildError with the last lines.
+
+    `folder`: where it may leave files of its own. trtllm-build ends by writing `model.cache` where it was started,
+    and the image's own folder is read-only.
+    """
+    print(f"starting: {' '.join(command)}", flush=True)
+    lines: deque[str] = deque(maxlen=TAIL_LINES)
+    try:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise BuildError(
+            "ImageLacksTools", f"{command[0]} cannot be started ({error.strerror}): check the image"
+        ) from None
+    with process:
+        try:
+            for line in process.stdout or ():
+                print(line, end="", flush=True)
+                lines.append(line.rstrip())
+        except BaseException:  # the pod is stopped: the tool would go on
+            process.kill()
+            raise
+    code = process.returncode
+    if code:
+        killed = code < 0 or code > 128
+        how = (
+            f"was killed (code {code}: out of memory, or the pod was stopped)"
+            if killed
+            else f"failed with code {code}"
+        )
+        tail = "\n".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
+        raise BuildError("BuildFailed", f"{name} {how}; its last lines:\n{tail}", again=killed)

@@ -1,0 +1,274 @@
+"""Checks of a revision's models, made in the pod's own image: do they load, do target and draft fit?
+
+Gives a verdict in the form of conditions, at most 4 KiB (a container's termination message).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import tokenizers
+
+from tandem_serving import checkpoint
+from tandem_serving.checkpoint import CheckpointError, ModelLimits
+from tandem_serving.prepare import cached
+from tandem_serving.prepare.engine_check import check_engines
+from tandem_serving.prepare.llm_args_check import check_llm_args
+from tandem_serving.prepare.verdict import CheckResult, bounded
+from tandem_serving.requests.tokenizer import Tokenizer
+
+_EMBEDDINGS = "model.embed_tokens.weight"
+# Parts of tokenizer.json that decide how text becomes ids and back.
+_TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """A model that loads: its limits, its tokenizer.json and how it writes a chat."""
+
+    role: str
+    limits: ModelLimits
+    tokenizer: Mapping[str, Any]
+    chat_template: Any
+
+
+def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str, str]]]:
+    """Run the checks on launch.json's `preflight` part. Never raises for what is wrong with the models.
+
+    `revision`: folder of launch.json, and of the files that it names.
+    """
+    try:
+        models = {role: load(role, plan[role]) for role in ("target", "draft") if plan.get(role)}
+        ready = CheckResult("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
+        heads = plan.get("heads")
+        pair = (
+            check_heads(models["target"], Path(heads["path"]))
+            if heads
+            else check_pair(models, int(plan.get("max_draft_len") or 0))
+        )
+    except CheckpointError as error:
+        reason = "ModelGone" if isinstance(error, cached.Gone) else "ModelInvalid"
+        ready = CheckResult("ModelsReady", "False", reason, str(error))
+        pair = CheckResult("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
+    return {"checks": [bounded(check) for check in (ready, *_engines(plan, revision, ready), pair)]}
+
+
+def _engines(plan: Mapping[str, Any], revision: Path, models: CheckResult) -> list[CheckResult]:
+    """The check of what runs the models, where there is one."""
+    if not (plan.get("engines") or plan.get("llm_args")):
+        return []
+    if models.status != "True":
+        return [CheckResult("EnginesReady", "Unknown", "ModelsNotReady", "waits for models that load")]
+    return [check_engines(plan) if plan.get("engines") else check_llm_args(plan, revision)]
+
+
+def load(role: str, places: Mapping[str, str]) -> CheckedModel:
+    """Read what a model's folder (`path`) says and check that its weights are whole, and its tokenizer's folder
+    (`tokenizer`) where that is another. Raises CheckpointError."""
+    folder = Path(places["path"])
+    tokenizer = Path(places.get("tokenizer", folder))
+    for each in {folder, tokenizer}:
+        cached.check(each)
+    if not folder.is_dir():
+        raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
+    limits = checkpoint.read_limits(folder)
+    _check_weights(role, folder, limits)
+    path = tokenizer / "tokenizer.json"
+    if not path.is_file():
+        advice = f"write {role}.model.tokenizer, the uri of a folder that has one"
+        raise CheckpointError(f"{role}: {path} is missing: {advice}")
+    data = checkpoint.read_json(path)
+    chat_template = _chat_template(tokenizer)
+    size = _tokens_needed(_tokenizer(role, path), checkpoint.end_ids(tokenizer), str(chat_template))
+    if size > limits.vocab_size:
+        raise CheckpointError(
+            f"{role}: the tokenizer has {size} tokens, the model's vocabulary only {limits.vocab_size}: "
+            "use the tokenizer that came with the model"
+        )
+    if role == "target" and tokenizer != folder and not Tokenizer(tokenizer).end_ids:
+        raise CheckpointError(
+            f"{role}: {tokenizer} names no token that ends a text, so that no answer would end: add its"
+            " generation_config.json, or tokenizer_config.json with eos_token"
+        )
+    return CheckedModel(role, limits, data, chat_template)
+
+
+def _tokenizer(role: str, path: Path) -> tokenizers.Tokenizer:
+    """Loaded. The library raises nothing narrower than Exception, which the future holds."""
+    with ThreadPoolExecutor(1) as threads:
+        loaded = threads.submit(tokenizers.Tokenizer.from_file, str(path))
+    if (error := loaded.exception()) is not None:
+        raise CheckpointError(f"{role}: {path} is no tokenizer ({error}): download it again")
+    return loaded.result()
+
+
+def _tokens_needed(tokenizer: tokenizers.Tokenizer, end_ids: Collection[int], chat_template: str) -> int:
+    """Rows that the embedding must have. None for special tokens that neither begin nor end a text nor are in chats:
+    Gemma 3 1B has the tokenizer of its larger siblings, with a placeholder for images. Who sends one is refused."""
+    needed = {*tokenizer.encode("").ids, *end_ids}
+    added = tokenizer.get_added_tokens_decoder().items()
+    unused = {id_ for id_, token in added if token.special and token.content not in chat_template} - needed
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    most: int = tokenizer.get_vocab_size(with_added_tokens=True)
+    return min(most, 1 + max(set(ids) - unused, default=-1))
+
+
+def _check_weights(role: str, folder: Path, limits: ModelLimits) -> None:
+    """Every weight file is there and whole, and the embedding has the vocabulary's rows."""
+    if "build_config" in checkpoint.read_json(folder / "config.json"):
+        if not (folder / "rank0.engine").is_file():
+            raise CheckpointError(f"{role}: {folder}/rank0.engine is missing: build the engine again")
+        return
+    for path in _weight_files(role, folder):
+        rows = _embedding_rows(role, path)
+        if rows is not None and rows != limits.vocab_size:
+            raise CheckpointError(
+                f"{role}: {path} has {rows} embedding rows and config.json a vocabulary of "
+                f"{limits.vocab_size}: download the model again, from one revision"
+            )
+
+
+def _embedding_rows(role: str, path: Path) -> int | None:
+    """Rows of the embedding, None where the file, which is whole, has none. Raises CheckpointError."""
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as weights:
+            named = _EMBEDDINGS in set(weights.keys())
+            return int(weights.get_slice(_EMBEDDINGS).get_shape()[0]) if named else None
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(f"{role}: {path} cannot be read ({error}): download it again") from None
+
+
+def _weight_files(role: str, folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        paths = [folder / "model.safetensors"]
+    else:
+        files = checkpoint.read_json(index).get("weight_map")
+        if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+            raise CheckpointError(f"{role}: {index} lists no files of weights: download it again")
+        paths = [folder / name for name in sorted(set(files.values()))]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing or not paths:
+        raise CheckpointError(f"{role}: {folder} lacks {', '.join(missing) or 'weights'}: download it again")
+    return paths
+
+
+def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> CheckResult:
+    """Whether draft tokens mean the same to the target."""
+    target, draft = models.get("target"), models.get("draft")
+    if target is None or draft is None:
+        return CheckResult("PairCompatible", "True", "NoDraft", "the service has no draft model")
+    difference = tokenizer_difference(target.tokenizer, draft.tokenizer)
+    if target.limits.vocab_size != draft.limits.vocab_size:
+        rows = f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}"
+        if difference:
+            return _incompatible("VocabularyDiffers", rows)
+        most = max(target.limits.vocab_size, draft.limits.vocab_size)
+        advice = (
+            f"{rows}, though their tokenizers are equal: fill up the smaller one to {most} rows (transformers'"
+            f" resize_token_embeddings({most})), or choose a draft model that has as many"
+        )
+        return CheckResult("PairCompatible", "False", "VocabularyDiffers", advice)
+    if difference:
+        return _incompatible("TokenizerDiffers", difference)
+    context = min(target.limits.max_sequence_len, draft.limits.max_sequence_len)
+    if max_draft_len + 1 >= context:
+        return CheckResult(
+            "PairCompatible",
+            "False",
+            "DraftLengthTooLong",
+            f"maxDraftLen is {max_draft_len} and the shorter context {context} tokens: lower maxDraftLen",
+        )
+    return CheckResult(
+        "PairCompatible", "True", "PairMatches", " ".join(["tokenizers are equal", *_warnings(target, draft)])
+    )
+
+
+def check_heads(target: CheckedModel, folder: Path) -> CheckResult:
+    """Whether heads are there, whole, and for the target's vocabulary. Raises CheckpointError."""
+    cached.check(folder)
+    files = checkpoint.weight_files(folder)
+    if not files:
+        raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")
+    for path in files:
+        if path.suffix == ".safetensors":
+            _embedding_rows("heads", path)
+    words = checkpoint.read_json(folder / "config.json").get("vocab_size")
+    if words != target.limits.vocab_size:
+        text = f"target has {target.limits.vocab_size} vocabulary rows, the heads say {words}"
+        # Only the engine knows what the heads make of it.
+        return CheckResult(
+            "PairCompatible", "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?"
+        )
+    return CheckResult("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
+
+
+def _incompatible(reason: str, what: str) -> CheckResult:
+    advice = "choose a draft model of the target's own family: both must have the same tokenizer"
+    return CheckResult("PairCompatible", "False", reason, f"{what}; {advice}")
+
+
+def tokenizer_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """Where two tokenizer.json differ in meaning, target's first; "" when they do not."""
+    vocabulary, other = _vocabulary(a), _vocabulary(b)
+    different = {token for token in vocabulary.keys() | other.keys() if vocabulary.get(token) != other.get(token)}
+    if different:
+        example = min(different)
+        return (
+            f"{len(different)} tokens differ, e.g. {example!r}: id {vocabulary.get(example)} in the target, "
+            f"{other.get(example)} in the draft"
+        )
+    if _special(a) != _special(b):
+        return f"special tokens differ: {sorted(_special(a) ^ _special(b))}"
+    if _merges(a) != _merges(b):
+        return "the vocabularies are equal but the merges differ"
+    parts = [part for part in _TOKENIZER_PARTS if a.get(part) != b.get(part)]
+    return f"{', '.join(parts)} of tokenizer.json differ" if parts else ""
+
+
+def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str, int]:
+    vocabulary = tokenizer.get("model", {}).get("vocab", {})
+    if isinstance(vocabulary, list):  # a unigram model: [token, score] by id
+        vocabulary = {entry[0]: i for i, entry in enumerate(vocabulary)}
+    return {**vocabulary, **{token["content"]: token["id"] for token in tokenizer.get("added_tokens", [])}}
+
+
+def _special(tokenizer: Mapping[str, Any]) -> set[str]:
+    return {token["content"] for token in tokenizer.get("added_tokens", []) if token.get("special")}
+
+
+def _merges(tokenizer: Mapping[str, Any]) -> list[list[str]]:
+    """Merges as pairs: files write them as "a b" or as ["a", "b"]."""
+    merges = tokenizer.get("model", {}).get("merges") or []
+    return [merge.split(" ") if isinstance(merge, str) else list(merge) for merge in merges]
+
+
+def _warnings(target: CheckedModel, draft: CheckedModel) -> list[str]:
+    warnings = []
+    if draft.limits.max_sequence_len < target.limits.max_sequence_len:
+        warnings.append(
+            f"warning: the draft's context is {draft.limits.max_sequence_len} tokens, the target's "
+            f"{target.limits.max_sequence_len}: longer sequences go on without speculation"
+        )
+    if target.chat_template != draft.chat_template:
+        warnings.append("warning: the chat templates differ; the target's is the one that counts")
+    return warnings
+
+
+def _chat_template(folder: Path) -> Any:
+    path, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    return checkpoint.read_json(config).get("chat_template") if config.exists() else None
+
+
+def _describe(models: Iterable[CheckedModel]) -> str:
+    return "; ".join(
+        f"{model.role}: vocabulary {model.limits.vocab_size}, context {model.limits.max_sequence_len}"
+        for model in models
+    )

@@ -1,0 +1,55 @@
+"""What the chunks of a sequence say beside its text; the text itself: test_text.py, test_service.py."""
+
+import numpy as np
+import pytest
+
+from tandem_serving.bls.calls import NewTokens
+from tandem_serving.bls.chunks import BlsWriter
+from tandem_serving.bls.loop import FINISH_LENGTH
+from tandem_serving.bls.request import BlsPrompt
+from tandem_serving.requests.text import Detokenizer, StopText, TextStream
+from tandem_serving.requests.tokenizer import Tokenizer
+
+
+def writer(tokenizer: Tokenizer, stream: bool) -> BlsWriter:
+    ids = np.array([5, 6], np.int32)
+    prompt = BlsPrompt(
+        index=0,
+        text="",
+        ids=ids,
+        max_tokens=9,
+        num_draft_tokens=4,
+        min_tokens=0,
+        seed=None,
+        end_ids=frozenset(),
+        stop_words=(),
+        echo=False,
+        tensors={},
+    )
+    return BlsWriter(prompt, TextStream(Detokenizer(tokenizer.decode, ids.tolist()), StopText(())), stream)
+
+
+FIRST = {"arrival_time_ns": 1, "first_token_time_ns": 2, "last_token_time_ns": 3, "kv_cache_reused_blocks": 0}
+SECOND = {"arrival_time_ns": 4, "first_token_time_ns": 5, "last_token_time_ns": 6, "kv_cache_reused_blocks": 2}
+THIRD = {"arrival_time_ns": 7, "first_token_time_ns": 8, "last_token_time_ns": 9, "kv_cache_reused_blocks": 3}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_performance_metrics_are_of_the_whole_sequence(tokenizer: Tokenizer, stream: bool) -> None:
+    made = writer(tokenizer, stream)
+    chunks = [
+        *made.write(NewTokens([40, 41], perf_metrics=FIRST)),
+        *made.write(NewTokens([42], perf_metrics=SECOND)),
+        *made.write(NewTokens([43], perf_metrics=THIRD, finish=FINISH_LENGTH)),
+    ]
+    assert [chunk.perf_metrics for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].perf_metrics == {
+        "arrival_time_ns": 1,
+        "first_token_time_ns": 2,
+        "last_token_time_ns": 9,
+        "kv_cache_reused_blocks": 3,
+    }
+
+
+def test_without_them_there_are_none(tokenizer: Tokenizer) -> None:
+    assert writer(tokenizer, True).write(NewTokens([40], finish=FINISH_LENGTH))[-1].perf_metrics is None

@@ -1,0 +1,343 @@
+import json
+from collections.abc import Sequence as Seq
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.serving.mock_engine import END, MockEngine, Model, counting, ending_after, run_loop, wrong_every
+from tandem_serving.bls.calls import Call, NewTokens, Output
+from tandem_serving.bls.loop import LoopParams, SequenceLoop, mix
+from tandem_serving.checkpoint import read_limits
+
+PROMPT = np.arange(1, 11, dtype=np.int32)
+
+
+def alone(model: Model, max_tokens: int) -> list[int]:
+    """What the target alone generates."""
+    ids: list[int] = PROMPT.tolist()
+    for _ in range(max_tokens):
+        token = model(ids)
+        if token == END:
+            break
+        ids.append(token)
+    return ids[len(PROMPT) :]
+
+
+def generate(
+    target: MockEngine, draft: MockEngine | None, k: int, max_tokens: int = 24, **settings: Any
+) -> list[NewTokens]:
+    sequence = LoopParams(PROMPT, max_tokens, frozenset({END}), **settings)
+    return list(run_loop(SequenceLoop(sequence), target, draft, k))
+
+
+def tokens(steps: Seq[NewTokens]) -> list[int]:
+    return [token for step in steps for token in step.ids]
+
+
+DRAFTS = [
+    (counting, "always right"),
+    (wrong_every(1), "always wrong"),
+    (wrong_every(3), "right at two of three"),
+    (ending_after(5), "always expects the end, proposes nothing"),
+    (ending_after(20), "expects the end too early"),
+]
+
+
+@pytest.mark.parametrize("k", range(9))
+@pytest.mark.parametrize(("draft", "reason"), DRAFTS, ids=[reason for _, reason in DRAFTS])
+@pytest.mark.parametrize("max_tokens", [1, 2, 5, 24])
+def test_output_equals_target_alone(draft: Model, reason: str, k: int, max_tokens: int) -> None:
+    steps = generate(MockEngine(counting), MockEngine(draft), k, max_tokens)
+    assert tokens(steps) == alone(counting, max_tokens), reason
+    assert [step.finish for step in steps[:-1]] == [""] * (len(steps) - 1)
+    assert steps[-1].finish == "length"
+
+
+@pytest.mark.parametrize("includes_end", [False, True], ids=["end left out", "end returned"])
+@pytest.mark.parametrize("length", range(10, 24))
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_end_id_wherever_it_falls(k: int, length: int, includes_end: bool) -> None:
+    model = ending_after(length)
+    target = MockEngine(model, includes_end=includes_end)
+    steps = generate(target, MockEngine(wrong_every(3)), k)
+    assert tokens(steps) == alone(model, 24)
+    assert steps[-1].finish == "end_id"
+
+
+@pytest.mark.parametrize("k", range(5))
+@pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
+def test_the_longest_text_that_an_engine_takes_is_not_cut(draft: Model, k: int, tmp_path: Path) -> None:
+    build = {"max_seq_len": 40, "max_num_tokens": 8192, "max_draft_len": 4}
+    config = {"build_config": build, "pretrained_config": {"vocab_size": 300}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    limit = read_limits(tmp_path).max_sequence_len
+    target = MockEngine(counting, max_seq_len=40, max_draft_len=4)
+    steps = generate(target, MockEngine(draft), k, limit - len(PROMPT), target_limit=limit)
+    assert tokens(steps) == alone(counting, limit - len(PROMPT))
+    assert steps[-1].finish == "length"
+
+
+def test_end_id_costs_no_extra_round() -> None:
+    target = MockEngine(ending_after(len(PROMPT) + 5))
+    draft = MockEngine(ending_after(len(PROMPT) + 5))
+    steps = generate(target, draft, 4)
+    assert (len(draft.calls), len(target.calls)) == (2, 2)
+    assert [(step.drafted, step.accepted, len(step.ids)) for step in steps] == [(4, 4, 5), (0, 0, 0)]
+
+
+CALLS = [
+    # k, draft model, max tokens, draft calls, target calls, reason
+    (4, counting, 10, 2, 2, "five tokens a round"),
+    (4, counting, 11, 2, 3, "the last token needs no draft"),
+    (4, wrong_every(1), 3, 2, 3, "one token a round, the last one without a draft"),
+    (0, counting, 10, 0, 4, "calls of 1, 2, 4 and 3, not one a token"),
+    (8, counting, 3, 1, 1, "never more drafts than may be used"),
+]
+
+
+@pytest.mark.parametrize(("k", "draft_model", "max_tokens", "drafts", "verifications", "reason"), CALLS)
+def test_engine_calls(
+    k: int, draft_model: Model, max_tokens: int, drafts: int, verifications: int, reason: str
+) -> None:
+    target, draft = MockEngine(counting), MockEngine(draft_model)
+    generate(target, draft, k, max_tokens)
+    assert (len(draft.calls), len(target.calls)) == (drafts, verifications), reason
+
+
+def test_calls_without_a_draft_grow_and_those_among_drafts_are_short() -> None:
+    loop, lengths = SequenceLoop(LoopParams(PROMPT, 60)), []
+    for k in (0, 0, 0, 0, 0, 2, 0, 2, 2, 0):
+        call = loop.begin(k)
+        if call.role == "draft":
+            call = loop.drafted(MockEngine(counting).run(call))
+        lengths.append(call.output_len)
+        loop.verified(MockEngine(counting).run(call))
+    assert lengths == [1, 2, 4, 8, 16, 3, 4, 3, 3, 1], "one draft among long calls is a trial: they go on with 4"
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
+@pytest.mark.parametrize("answer", ["in time", "awaited", "too late"])
+@pytest.mark.parametrize("max_tokens", [1, 5, 24])
+def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_tokens: int) -> None:
+    target, drafter, loop = MockEngine(counting), MockEngine(draft), SequenceLoop(LoopParams(PROMPT, max_tokens))
+    steps, saved = [], 0
+    foresight: Call | None = None
+    late: Call | None = None
+    call = loop.begin(k)
+    while not loop.finish:
+        if call.role == "draft":
+            call = loop.drafted(drafter.run(call))
+        elif call.draft_ids:
+            saved += 1
+        late, foresight = foresight, loop.ahead(k)
+        if foresight and answer == "in time":
+            assert loop.drafted_ahead(foresight, drafter.run(foresight)) is None
+        steps.append(loop.verified(target.run(call)))
+        if loop.finish:
+            break
+        if answer == "awaited" and loop.waits(k):
+            assert foresight is not None
+            following = loop.drafted_ahead(foresight, drafter.run(foresight))
+            assert following is not None
+            call = following
+        else:
+            call = loop.begin(k)
+        if late and answer == "too late":
+            assert loop.drafted_ahead(late, drafter.run(late)) is None
+    assert tokens(steps) == alone(counting, max_tokens)
+    if answer == "too late":
+        assert saved == 0
+    elif draft is counting and max_tokens == 24:
+        assert saved == len(steps) - 1, "a draft call for the first round only"
+
+
+def test_what_a_refused_proposal_drafted_ahead_is_not_waited_for() -> None:
+    loop = SequenceLoop(LoopParams(PROMPT, 24))
+    verification = loop.drafted(Output([loop.begin(2).ids[-1] + 100, 7]))
+    assert loop.ahead(2) is not None
+    loop.verified(MockEngine(counting).run(verification))
+    assert not loop.waits(2)
+
+
+@pytest.mark.parametrize(("k", "waits", "reason"), [(2, True, "may come true"), (0, False, "nobody wants a draft")])
+def test_a_kept_proposals_draft_ahead_is_waited_for(k: int, waits: bool, reason: str) -> None:
+    loop, engine = SequenceLoop(LoopParams(PROMPT, 24)), MockEngine(counting)
+    verification = loop.drafted(engine.run(loop.begin(2)))
+    foresight = loop.ahead(2)
+    assert foresight is not None
+    assert not loop.awaits(foresight)
+    loop.verified(engine.run(verification))
+    assert loop.waits(k) is loop.awaits(foresight) is waits, reason
+    loop.begin(0)  # the draft engine failed: the target goes on alone
+    assert not loop.awaits(foresight)
+    assert loop.drafted_ahead(foresight, engine.run(foresight)) is None
+
+
+def test_a_call_says_whether_it_brings_the_prompt() -> None:
+    loop, brings = SequenceLoop(LoopParams(PROMPT, 24)), []
+    for _ in range(2):
+        call = loop.begin(2)
+        verification = loop.drafted(MockEngine(counting).run(call))
+        brings += [(call.role, call.first), (verification.role, verification.first)]
+        loop.verified(MockEngine(counting).run(verification))
+    assert brings == [("draft", True), ("target", True), ("draft", False), ("target", False)]
+
+
+SPANS = [
+    (0.25, 0.012, [1, 2, 4, 8, 16, 16], "a fast target: the longest calls"),
+    (0.25, 0.04, [1, 2, 4, 6, 6, 6], "a slow one: a quarter of a second"),
+    (0.25, 1.0, [1, 2, 2, 2, 2, 2], "a very slow one: calls cost more than they are worth"),
+    (float("inf"), 1.0, [1, 2, 4, 8, 16, 16], "no stream: nobody waits for parts"),
+]
+
+
+@pytest.mark.parametrize(("burst", "a_token", "expected", "reason"), SPANS, ids=[reason for *_, reason in SPANS])
+def test_a_stream_of_the_target_alone_flows(burst: float, a_token: float, expected: list[int], reason: str) -> None:
+    loop, engine, spans = SequenceLoop(LoopParams(PROMPT, 100, burst=burst)), MockEngine(counting), []
+    for _ in expected:
+        call = loop.begin(0)
+        spans.append(call.output_len)
+        loop.verified(engine.run(call), seconds=a_token * call.output_len)
+    assert spans == expected, reason
+
+
+# Tokens of a sequence that drafts, seconds for a burst and of a step, calls that the target alone would have made.
+CALLS_ALONE = [
+    (15, float("inf"), 0.01, 4, "1, 2, 4, 8"),
+    (16, float("inf"), 0.01, 5, "one more for the last token"),
+    (100, float("inf"), 0.01, 10, "then 16 each"),
+    (100, 0.25, 0.03, 17, "a burst has 0.25 / 0.03 - 0.5 tokens: it waits for half a step, too"),
+    (100, 0.25, 0.0, 10, "a step is not known yet"),
+    (10, 0.25, 1.0, 6, "two tokens at least"),
+]
+
+
+@pytest.mark.parametrize(
+    ("length", "burst", "step", "calls", "reason"), CALLS_ALONE, ids=[c[-1] for c in CALLS_ALONE]
+)
+def test_calls_that_the_target_alone_would_have_made(
+    length: int, burst: float, step: float, calls: int, reason: str
+) -> None:
+    """Its own first call says nothing of that: it had a prompt, and waited."""
+    loop, engine = SequenceLoop(LoopParams(PROMPT, length, burst=burst)), MockEngine(counting)
+    loop.verified(engine.run(loop.begin(0)), seconds=10.0)
+    while not loop.finish:
+        call = loop.begin(4)
+        call = loop.drafted(engine.run(call)) if call.role == "draft" else call
+        loop.verified(engine.run(call), seconds=0.02)
+    assert loop.calls_alone(step) == (length, calls), reason
+
+
+def test_one_call_of_the_target_alone_where_the_engine_keeps_track() -> None:
+    target, draft = MockEngine(counting), MockEngine(counting)
+    steps = generate(target, draft, k=4, max_tokens=40, one_call=True)
+    assert tokens(steps) == alone(counting, 40)
+    assert (len(target.calls), len(draft.calls)) == (1, 0)
+
+
+def test_draft_failure_goes_on_with_target_alone() -> None:
+    target, draft = MockEngine(counting), MockEngine(counting, fail_at=2)
+    steps = generate(target, draft, 4)
+    assert tokens(steps) == alone(counting, 24)
+    assert [call.output_len for call in target.calls] == [5, 5, 1, 2, 4, 7]
+
+
+def test_no_draft_beyond_its_limit() -> None:
+    draft = MockEngine(counting)
+    steps = generate(MockEngine(counting), draft, 4, draft_limit=len(PROMPT) + 7)
+    assert tokens(steps) == alone(counting, 24)
+    assert max(len(call.ids) + call.output_len for call in draft.calls) == len(PROMPT) + 7
+
+
+def test_min_tokens_counts_from_the_prompt() -> None:
+    target, draft = MockEngine(counting), MockEngine(counting)
+    generate(target, draft, 2, max_tokens=9, min_tokens=5)
+    assert [call.min_tokens for call in target.calls] == [5, 2, 0]
+    assert [call.min_tokens for call in draft.calls] == [5, 2, 0]
+
+
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_no_end_id_ends_a_text_before_min_tokens(k: int) -> None:
+    """Engines know one end id and ban it; a model may have others, which are text until then."""
+    other = 100
+
+    def model(ids: list[int]) -> int:
+        return other if len(ids) in (13, 20) else counting(ids)
+
+    sequence = LoopParams(PROMPT, 24, frozenset({END, other}), min_tokens=8)
+    steps = list(run_loop(SequenceLoop(sequence), MockEngine(model), MockEngine(wrong_every(3, model)), k))
+    assert tokens(steps) == alone(model, 10)
+    assert tokens(steps)[3] == other
+    assert steps[-1].finish == "end_id"
+
+
+def test_by_logits_the_draft_s_distribution_is_not_bent() -> None:
+    loop = SequenceLoop(LoopParams(PROMPT, 24, min_tokens=5, use_draft_logits=True))
+    assert (loop.begin(2).min_tokens, loop.drafted(Output([1, 2])).min_tokens) == (0, 5)
+
+
+def test_seed_by_position_only_where_the_engine_needs_it() -> None:
+    for mix_seed, expected in [(False, [7, 7]), (True, [mix(7, 10), mix(7, 13)])]:
+        target = MockEngine(counting)
+        generate(target, MockEngine(counting), 2, max_tokens=6, seed=7, mix_seed=mix_seed)
+        assert [call.seed for call in target.calls] == expected
+
+
+def test_log_probs_of_all_steps_are_those_of_the_tokens() -> None:
+    steps = generate(MockEngine(counting), MockEngine(wrong_every(3)), 4)
+    log_probs = np.concatenate([step.log_probs for step in steps if step.log_probs is not None])
+    assert log_probs.tolist() == [-0.5 * token for token in alone(counting, 24)]
+
+
+@pytest.mark.parametrize("longer", [1, 3])
+@pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
+def test_made_up_draft_tokens_change_nothing(draft: Model, longer: int) -> None:
+    target, drafter, loop = (
+        MockEngine(counting),
+        MockEngine(draft),
+        SequenceLoop(LoopParams(PROMPT, 24, frozenset({END}))),
+    )
+    steps = []
+    while not loop.finish:
+        call = loop.begin(3)
+        if call.role == "draft":
+            call = loop.drafted(drafter.run(call))
+            wide = loop.pad_to(call, 3 + longer)
+            assert wide is not None
+            assert (len(wide.draft_ids), wide.output_len) == (3 + longer, 4 + longer)
+            call = wide
+        steps.append(loop.verified(target.run(call)))
+    assert tokens(steps) == alone(counting, 24)
+    assert all(step.accepted <= step.drafted <= 3 for step in steps), "they are not counted"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"target_limit": len(PROMPT) + 4}, id="beyond the target's limit"),
+        pytest.param({"use_draft_logits": True}, id="beside logits: they have none"),
+        pytest.param({"redrawn": True}, id="where the refused are drawn once more: they would come out too often"),
+    ],
+)
+def test_no_made_up_tokens(more: dict[str, Any]) -> None:
+    loop = SequenceLoop(LoopParams(PROMPT, 24, **more))
+    loop.begin(2)
+    logits = np.zeros((2, 8), np.float32) if "use_draft_logits" in more else None
+    assert loop.pad_to(loop.drafted(Output([1, 2], logits=logits)), 4) is None
+
+
+def test_by_logits_the_target_s_own_token_is_no_verification_of_made_up_ones() -> None:
+    """They have no logits, and in a call either all rows have them or none."""
+    loop = SequenceLoop(LoopParams(PROMPT, 24, use_draft_logits=True))
+    assert loop.pad_to(loop.begin(0), 4) is None
+
+
+def test_draft_and_target_share_a_seed_unless_they_must_be_independent() -> None:
+    for logits in (False, True):
+        loop = SequenceLoop(LoopParams(PROMPT, 24, seed=7, mix_seed=True, use_draft_logits=logits))
+        draft = loop.begin(2)
+        target = loop.drafted(Output([1, 2]))
+        assert (draft.seed == target.seed) is not logits

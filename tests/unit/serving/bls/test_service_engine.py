@@ -1,0 +1,125 @@
+"""What the service reports of its engines' calls, and what becomes of requests when the target has failed."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.serving.bls import ALONE, STREAM, MockCall, MockEngines, Sink, Start, ask, tensors
+from tandem_serving import metrics as m
+from tandem_serving.bls.calls import Call
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.service import BlsService
+from tandem_serving.bls.watched import work
+from tandem_serving.engine.health import CANARIES, PROMPT_TOKENS
+from tandem_serving.engine.watch import WatchHooks
+from tandem_serving.errors import EngineError, RequestError
+
+CUDA = "target engine: CUDA runtime error: an illegal memory access was encountered"
+GONE = EngineError("the engine fails, and starts again: send the request to another replica", "UNAVAILABLE")
+
+
+def failing(role: str, error: Exception) -> Any:
+    def before(asked: str, call: MockCall) -> None:
+        if asked == role:
+            raise error
+
+    return before
+
+
+def counted(service: BlsService, sink: Sink, role: str) -> float:
+    service.metrics.flush(sink)
+    return sink.labelled[m.ENGINE_CALL_FAILURES.name, m.of_engine(role)]
+
+
+@pytest.mark.parametrize(
+    ("role", "error", "counts"),
+    [
+        ("target", EngineError(CUDA), {"target": 1, "draft": 0}),
+        ("draft", EngineError(CUDA), {"target": 0, "draft": 1}),
+        ("target", RequestError("too long"), {"target": 0, "draft": 0}),
+        ("target", EngineError("stopped", "CANCELLED"), {"target": 0, "draft": 0}),
+    ],
+)
+def test_failures_are_counted_by_engine(
+    start: Start, sink: Sink, role: str, error: Exception, counts: dict[str, int]
+) -> None:
+    service = start(MockEngines(before=failing(role, error)))
+    answer = ask(service, tensors("a")).wait()
+    assert (answer.error is None) == (role == "draft"), "without its draft the target alone goes on"
+    assert {role: counted(service, sink, role) for role in counts} == counts
+
+
+def test_the_target_s_death_ends_all_and_refuses_the_rest(start: Start) -> None:
+    held = threading.Event()
+    service = start(MockEngines(before=lambda role, call: held.wait(40)), running=2)
+    running = [ask(service, tensors("a", **STREAM)) for _ in range(4)]
+    service.fail(GONE)
+    assert [answer.wait().error for answer in running] == [GONE] * 4, "also those in line"
+    assert ask(service, tensors("b")).wait().error is GONE
+    held.set()
+
+
+def test_a_request_that_comes_in_the_same_moment_is_refused_too(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = start(MockEngines())
+    add = service._active.add
+
+    def add_late(active: Any) -> None:
+        service.fail(GONE)
+        add(active)
+
+    held = threading.Event()
+    monkeypatch.setattr(service._runner, "add", lambda sequences: held.set())
+    monkeypatch.setattr(service._active, "add", add_late)
+    assert ask(service, tensors("a")).wait().error is GONE
+    assert held.is_set()
+
+
+def test_a_dead_target_is_found_by_its_calls(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request fails; nobody sends another: the canary finds out."""
+    monkeypatch.setattr("tandem_serving.engine.health.AGAIN", 0.02)
+    dead, ended, asked = threading.Event(), threading.Event(), []
+
+    def before(role: str, call: MockCall) -> None:
+        if dead.is_set():
+            raise EngineError(CUDA)
+
+    def canary() -> None:
+        asked.append(dead.is_set())
+        if dead.is_set():
+            raise EngineError(CUDA)
+
+    service = start(MockEngines(before=before), canary_seconds=0.05)
+    service.engine.begin(WatchHooks(canary, service.fail, end=ended.set))
+    assert ask(service, tensors("a")).wait().error is None
+    while not asked:
+        threading.Event().wait(0.01)
+    dead.set()
+    assert ask(service, tensors("a", **ALONE)).wait().error is not None
+    assert ended.wait(40)
+    assert sum(asked) == CANARIES
+    error = ask(service, tensors("a")).wait().error
+    assert error is not None
+    assert (error.code, CUDA in str(error)) == ("UNAVAILABLE", True)
+
+
+def row(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Row[Any]:
+    call = Call("target", np.zeros(ids, np.int32), output_len, (7,) * drafted, first=first)
+    return Row(None, call, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps"),
+    [
+        ([row(500, 5, drafted=4)], 1),
+        ([row(500, 16)], 16),
+        ([row(500, 5, drafted=4), row(10, 1)], 1),
+        ([row(10 * PROMPT_TOKENS, 1, first=True), row(2 * PROMPT_TOKENS, 1, first=True)], 13),
+    ],
+    ids=["a verification", "the target alone", "rows together", "prompts by their lengths"],
+)
+def test_a_call_s_work(rows: list[Row[Any]], steps: float) -> None:
+    assert work(rows) == steps

@@ -1,0 +1,281 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from support.serving.model_folders import ModelFolder, byte_level
+from tandem_serving.prepare.preflight import verdict
+from tandem_serving.prepare.verdict import MAX_MESSAGE_BYTES
+
+Change = Callable[[Path], object]
+
+
+def weights(folder: Path, rows: int = 300, name: str = "model.safetensors") -> None:
+    save_file({"model.embed_tokens.weight": np.zeros((rows, 4), np.float16)}, str(folder / name))
+
+
+@pytest.fixture
+def pair(model_folder: ModelFolder) -> dict[str, Any]:
+    """launch.json's `preflight` part for a target and a draft that fit."""
+    folders = {role: model_folder(role) for role in ("target", "draft")}
+    for folder in folders.values():
+        weights(folder)
+    return {**{role: {"path": str(folder)} for role, folder in folders.items()}, "max_draft_len": 4}
+
+
+def checks(plan: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {check["type"]: check for check in verdict(plan, Path())["checks"]}
+
+
+def edit(name: str, **changes: object) -> Change:
+    """Change keys of a JSON file of a model folder."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        data = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(data | changes))
+
+    return change
+
+
+def edit_tokenizer(change: Callable[[dict[str, Any]], object]) -> Change:
+    def apply(folder: Path) -> None:
+        data = json.loads((folder / "tokenizer.json").read_text())
+        change(data)
+        (folder / "tokenizer.json").write_text(json.dumps(data))
+
+    return apply
+
+
+def write(name: str, content: bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def remove(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def sharded(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    edit(INDEX, weight_map={"a": "one.safetensors", "b": "two.safetensors"})(folder)
+    weights(folder, name="one.safetensors")
+
+
+def swap_two(data: dict[str, Any]) -> None:
+    vocab = data["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+
+
+def another_vocabulary(folder: Path) -> None:
+    byte_level(280).save(str(folder / "tokenizer.json"))
+
+
+def small_model(folder: Path) -> None:
+    edit("config.json", vocab_size=200)(folder)
+    weights(folder, 200)
+
+
+def image_token(special: bool = True) -> Change:
+    """As Gemma 3 1B has it: a tokenizer of models that read images, one token longer than the vocabulary."""
+
+    def change(folder: Path) -> None:
+        tokenizer = byte_level()
+        size = tokenizer.get_vocab_size()
+        (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(["<image>"])
+        tokenizer.save(str(folder / "tokenizer.json"))
+        edit("config.json", vocab_size=size)(folder)
+        weights(folder, size)
+
+    return change
+
+
+def image_token_in_chats(folder: Path) -> None:
+    image_token()(folder)
+    (folder / "chat_template.jinja").write_text("<image>{{ messages }}")
+
+
+def image_token_ends(folder: Path) -> None:
+    image_token()(folder)
+    edit("generation_config.json", eos_token_id=[0, 297])(folder)
+
+
+def engine_folder(folder: Path) -> None:
+    build = {"build_config": {"max_seq_len": 128}, "pretrained_config": {"vocab_size": 300}}
+    (folder / "config.json").write_text(json.dumps(build))
+    (folder / "model.safetensors").unlink()
+
+
+ROWS: list[tuple[Change, str, str, str, str]] = [
+    # change to the draft's folder, condition, status, reason, part of the message
+    (lambda folder: None, "ModelsReady", "True", "ModelsLoad", "draft: vocabulary 300, context 128"),
+    (lambda folder: None, "PairCompatible", "True", "PairMatches", "tokenizers are equal"),
+    (remove("config.json"), "ModelsReady", "False", "ModelInvalid", "config.json is missing"),
+    (remove("config.json"), "PairCompatible", "Unknown", "ModelsNotReady", "waits"),
+    (write("config.json", b"{"), "ModelsReady", "False", "ModelInvalid", "config.json cannot be read"),
+    (write("config.json", b"[]"), "ModelsReady", "False", "ModelInvalid", "is no JSON object"),
+    (edit("config.json", vocab_size="many"), "ModelsReady", "False", "ModelInvalid", "states no vocab_size"),
+    (remove("model.safetensors"), "ModelsReady", "False", "ModelInvalid", "lacks model.safetensors"),
+    (write("model.safetensors", b"\x10"), "ModelsReady", "False", "ModelInvalid", "model.safetensors cannot be read"),
+    (sharded, "ModelsReady", "False", "ModelInvalid", "lacks two.safetensors"),
+    (
+        edit(INDEX, weight_map=["one.safetensors"]),
+        "ModelsReady",
+        "False",
+        "ModelInvalid",
+        "lists no files of weights",
+    ),
+    (edit(INDEX, weight_map={"a": 1}), "ModelsReady", "False", "ModelInvalid", "lists no files of weights"),
+    (lambda folder: weights(folder, 299), "ModelsReady", "False", "ModelInvalid", "has 299 embedding rows"),
+    (remove("tokenizer.json"), "ModelsReady", "False", "ModelInvalid", "write draft.model.tokenizer"),
+    (write("tokenizer.json", b"{}"), "ModelsReady", "False", "ModelInvalid", "is no tokenizer"),
+    (small_model, "ModelsReady", "False", "ModelInvalid", "only 200"),
+    (image_token(), "ModelsReady", "True", "ModelsLoad", "draft: vocabulary 297"),
+    (
+        image_token(special=False),
+        "ModelsReady",
+        "False",
+        "ModelInvalid",
+        "298 tokens, the model's vocabulary only 297",
+    ),
+    (image_token_in_chats, "ModelsReady", "False", "ModelInvalid", "298 tokens, the model's vocabulary only 297"),
+    (image_token_ends, "ModelsReady", "False", "ModelInvalid", "298 tokens, the model's vocabulary only 297"),
+    (engine_folder, "ModelsReady", "False", "ModelInvalid", "rank0.engine is missing"),
+    (edit_tokenizer(swap_two), "PairCompatible", "False", "TokenizerDiffers", "2 tokens differ, e.g. 'a': id"),
+    (another_vocabulary, "PairCompatible", "False", "TokenizerDiffers", "tokens differ"),
+    (
+        edit_tokenizer(lambda data: data["model"]["merges"].reverse()),
+        "PairCompatible",
+        "False",
+        "TokenizerDiffers",
+        "the merges differ",
+    ),
+    (
+        edit_tokenizer(lambda data: data["added_tokens"][0].update(special=False)),
+        "PairCompatible",
+        "False",
+        "TokenizerDiffers",
+        "special tokens differ: ['<|endoftext|>']",
+    ),
+    (
+        edit_tokenizer(lambda data: data["pre_tokenizer"].update(add_prefix_space=True)),
+        "PairCompatible",
+        "False",
+        "TokenizerDiffers",
+        "pre_tokenizer of tokenizer.json differ",
+    ),
+    (
+        edit_tokenizer(lambda data: data["model"].update(merges=[" ".join(m) for m in data["model"]["merges"]])),
+        "PairCompatible",
+        "True",
+        "PairMatches",
+        "tokenizers are equal",
+    ),
+    (
+        edit("config.json", max_position_embeddings=5),
+        "PairCompatible",
+        "False",
+        "DraftLengthTooLong",
+        "maxDraftLen is 4 and the shorter context 5 tokens",
+    ),
+    (
+        edit("config.json", max_position_embeddings=64),
+        "PairCompatible",
+        "True",
+        "PairMatches",
+        "the draft's context is 64 tokens, the target's 128",
+    ),
+    (
+        edit("tokenizer_config.json", chat_template="x"),
+        "PairCompatible",
+        "True",
+        "PairMatches",
+        "warning: the chat templates differ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "status", "reason", "message"), ROWS)
+def test_verdict(pair: dict[str, Any], change: Change, kind: str, status: str, reason: str, message: str) -> None:
+    change(Path(pair["draft"]["path"]))
+    check = checks(pair)[kind]
+    assert (check["status"], check["reason"]) == (status, reason)
+    assert message in check["message"]
+
+
+def test_vocabulary_rows_differ(pair: dict[str, Any]) -> None:
+    folder = Path(pair["draft"]["path"])
+    edit("config.json", vocab_size=320)(folder)
+    weights(folder, 320)
+    check = checks(pair)["PairCompatible"]
+    assert (check["status"], check["reason"]) == ("False", "VocabularyDiffers")
+    # As Qwen2.5 of 0.5B and 7B: "choose one of the same family" would be no help.
+    assert "fill up the smaller one to 320 rows" in check["message"]
+    another_vocabulary(folder)
+    assert "same tokenizer" in checks(pair)["PairCompatible"]["message"]
+
+
+def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path) -> None:
+    """As where a fine-tuned target came without one: it is the one that counts, also for the pair."""
+    (Path(pair["target"]["path"]) / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    assert "tokenizer.json is missing" in checks(pair)["ModelsReady"]["message"]
+    pair["target"]["tokenizer"] = str(tmp_path)
+    assert "names no token that ends a text" in checks(pair)["ModelsReady"]["message"]
+    edit("tokenizer_config.json", eos_token="<|endoftext|>")(tmp_path)
+    found = checks(pair)
+    assert found["ModelsReady"]["status"] == "True"
+    assert found["PairCompatible"]["message"] == (
+        "tokenizers are equal warning: the chat templates differ; the target's is the one that counts"
+    )
+    another_vocabulary(tmp_path)
+    assert checks(pair)["PairCompatible"]["reason"] == "TokenizerDiffers"
+
+
+def as_bin(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+HEADS: list[tuple[Change, str, str, str, str]] = [
+    # change to the folder of the heads, condition, status, reason, part of the message
+    (remove("tokenizer.json"), "PairCompatible", "True", "HeadsMatch", "the target's 300 words"),
+    (as_bin, "PairCompatible", "True", "HeadsMatch", "the target's 300 words"),
+    (lambda folder: weights(folder, 32), "PairCompatible", "True", "HeadsMatch", "the target's 300 words"),
+    (edit("config.json", vocab_size=320), "PairCompatible", "Unknown", "VocabularyDiffers", "300 vocabulary rows"),
+    (remove("model.safetensors"), "ModelsReady", "False", "ModelInvalid", "has no weights"),
+    (write("model.safetensors", b"\x10"), "ModelsReady", "False", "ModelInvalid", "model.safetensors cannot be read"),
+    (remove("config.json"), "ModelsReady", "False", "ModelInvalid", "config.json is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "status", "reason", "message"), HEADS)
+def test_heads(pair: dict[str, Any], change: Change, kind: str, status: str, reason: str, message: str) -> None:
+    """Weights as they are published: of few words, without a tokenizer, some as *.bin alone."""
+    pair["heads"] = pair.pop("draft")
+    change(Path(pair["heads"]["path"]))
+    check = checks(pair)[kind]
+    assert (check["status"], check["reason"]) == (status, reason)
+    assert message in check["message"]
+
+
+def test_no_draft(pair: dict[str, Any]) -> None:
+    del pair["draft"]
+    assert checks(pair)["PairCompatible"]["reason"] == "NoDraft"
+
+
+def test_missing_folder_says_which(pair: dict[str, Any]) -> None:
+    pair["target"] = {"path": "/nowhere/model"}
+    assert "the folder /nowhere/model is missing" in checks(pair)["ModelsReady"]["message"]
+
+
+def test_verdict_fits_a_termination_message(pair: dict[str, Any]) -> None:
+    pair["target"] = {"path": "/é" * 1000}
+    text = json.dumps(verdict(pair, Path()), ensure_ascii=False)
+    assert len(text.encode()) <= 4096
+    assert len(checks(pair)["ModelsReady"]["message"].encode()) <= MAX_MESSAGE_BYTES
