@@ -4,8 +4,8 @@
 
 Streams come and go on the real Triton with the stand-in engines: streamed and unary, with and without drafts,
 with stop words, seeds, logits, several prompts, bad requests, engines that fail or never answer, and clients that
-leave: over HTTP, since those that leave over gRPC can end Triton itself (docs/triton-backend.md; `--leave-grpc` shows it). Each
-answer is compared with the target's own text, each error with the one that is due. Every minute it prints the
+leave: over HTTP, since those that leave over gRPC can end Triton itself
+(docs/triton-backend.md; `--leave-grpc` shows it). Each answer is compared with the target's own text, each error with the one that is due. Every minute it prints the
 memory of the BLS models and of the server, shared memory, threads and file descriptors; at the end it compares the
 second half with the first, and says how many calls the engines and what stands before them answered. It exits with 1
 where something grew by more than 10%, an answer was wrong, or the server died; and where rounds in the server made
@@ -53,7 +53,7 @@ LOGITS = np.ones((1, 1), np.bool_)
 STALL_SECONDS = 60.0
 """Without the end of any request: far longer than the longest takes."""
 LENGTHS = (4, 32, 128)
-# Tokens of streams that clients leave: far from the end, where leaving can crash Triton 24.10 (docs/triton-backend.md).
+# Tokens of streams that clients leave: far from the end, where leaving can crash Triton (docs/triton-backend.md).
 LONG = 512
 PROMPTS = [f"def f{i}(" + "x, " * (i % 40) for i in range(64)]
 STOP = ["def", "\n\n"]
