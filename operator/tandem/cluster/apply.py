@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 INSTALL = {
     "LeaderWorkerSet": "a replica that needs several nodes is one; install https://lws.sigs.k8s.io, or write parallel"
     " sizes that placement.gpu.perNode holds",
-    **{kind.kind: install for kind, install in AUTOSCALERS.items()},
+    **{kind.kind: install for kind, install in AUTOSCALERS.items() if install},
 }
 """What to do where a kind is missing."""
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")
