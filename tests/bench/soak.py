@@ -10,7 +10,7 @@ prints the memory of the BLS models and of the server, shared memory, threads an
 compares the second half with the first, and prints how many calls the engines and what stands before them answered.
 It exits with 1 where something grew by more than 10%, an answer was wrong, or the server died; and where rounds in
 the server made few of the draft engine's calls, so that what is to be tried was not: the draft length is fixed
-and the engines take time, since over engines that take none the length goes to 0 (`--adaptive` for that, `--step-ms 0`).
+and the engines take time, since over engines that take none the length goes to 0 (`--adaptive`, `--step-ms 0`).
 """
 
 import json
