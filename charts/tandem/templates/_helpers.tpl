@@ -103,7 +103,7 @@ app.kubernetes.io/component: metrics
 
 {{/* Refuses a profile of a new name that lacks what the operator asks of it at its start. */}}
 {{- define "tandem.profiles.check" -}}
-{{- $shipped := list "reference" "trtllm-26.07" "trtllm-1.3" -}}
+{{- $shipped := .Files.Get "files/profiles.txt" | trim | splitList "\n" -}}
 {{- range $profile := .Values.profiles -}}
 {{- if not (has .name $shipped) -}}
 {{- range $key := list "modes" "decodingTypes" -}}

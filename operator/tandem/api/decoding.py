@@ -115,7 +115,8 @@ class TypeWithTraits(StrEnum):
 
 
 _LLMAPI, _BLS, _BOTH = (Mode.LLMAPI,), (Mode.BLS,), (Mode.LLMAPI, Mode.BLS)
-_EVERY, _SINCE_1_3 = (Dialect.V1_2, Dialect.V1_3), (Dialect.V1_3,)
+_EVERY = tuple(dialect for dialect in Dialect if dialect is not Dialect.NONE)
+_SINCE_1_3 = _EVERY[_EVERY.index(Dialect.V1_3) :]
 _EAGLE3 = Traits(
     modes=_LLMAPI,
     draft=DraftKind.HEADS,

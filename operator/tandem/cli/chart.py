@@ -1,4 +1,4 @@
-"""What the Helm chart has of the types: the schema of its values, and the rights on autoscalers."""
+"""What the Helm chart has of the types: the schema of its values, rights on autoscalers, names of the profiles."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from tandem.autoscaling import SOURCES
-from tandem.settings import Settings
+from tandem.settings import Settings, shipped_profiles
 
 Schema = dict[str, Any]
 OWN_VALUES = "values.schema.yaml"
@@ -22,6 +22,7 @@ def generated(chart: Path) -> dict[Path, str]:
     return {
         chart / "values.schema.json": json.dumps(values_schema(own), indent=2, ensure_ascii=False) + "\n",
         chart / "files" / "autoscalers.yaml": _autoscaler_rules(),
+        chart / "files" / "profiles.txt": "".join(f"{profile['name']}\n" for profile in shipped_profiles()),
     }
 
 
