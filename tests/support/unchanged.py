@@ -7,6 +7,7 @@ not run as long as that digest is the same. With an empty cache, as in CI, all r
 """
 
 import ast
+import contextlib
 import hashlib
 import os
 import sys
@@ -23,9 +24,23 @@ PACKAGES = [ROOT / path for path in ("operator", "tests", "images", *map(str, (R
 ALWAYS = (ROOT / "pyproject.toml", ROOT / "tests/requirements.txt", Path(__file__))
 
 
+def add_option(parser: pytest.Parser) -> None:
+    """Add `--skip-unchanged`, once however many folders of tests have it."""
+    with contextlib.suppress(ValueError):
+        parser.addoption(
+            "--skip-unchanged", action="store_true", help="run slow tests only when what they read changed"
+        )
+
+
+def configure(config: pytest.Config, folder: Path, reads: Mapping[str, Sequence[str]]) -> None:
+    """Leave out modules below `folder` if `--skip-unchanged` is given. `reads`: by the start of a test module's path
+    below it, what its tests read beside Python modules: files and folders, from the repository's root."""
+    if config.option.skip_unchanged:
+        config.pluginmanager.register(plugin(config, folder, reads), f"unchanged {folder}")
+
+
 def plugin(config: pytest.Config, folder: Path, reads: Mapping[str, Sequence[str]]) -> "LeftOut":
-    """What to register. `reads`: by the start of a test module's path below `folder`, what its tests read beside
-    Python modules: files and folders, from the repository's root."""
+    """What `configure` registers."""
     if hasattr(config, "workerinput"):  # of xdist: skips what its controller does, whatever other runs add meanwhile
         return LeftOut(set(config.workerinput["unchanged"]))
     digests = {}
@@ -62,11 +77,11 @@ class Unchanged(LeftOut):
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker of xdist."""
-        node.workerinput["unchanged"] = sorted(self.modules)
+        node.workerinput["unchanged"] = sorted(self.modules.union(node.workerinput.get("unchanged", [])))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep whether each module's tests all pass."""
-        module = report.nodeid.partition("::")[0]
+        module, _, _ = report.nodeid.partition("::")
         (self._ran if report.passed else self._not_passed).add(module)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -118,7 +133,7 @@ def _imported(module: Path) -> set[Path]:
 @cache
 def _imports(file: Path) -> list[Path]:
     """Modules of the repository that a file imports by an import statement, wherever it stands."""
-    names = []
+    names: list[tuple[str, Path | None]] = []
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             names += [(alias.name, None) for alias in node.names]
@@ -148,7 +163,7 @@ def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise FileNotFoundError(f"{path} does not exist: correct what tests/unit/conftest.py names")
+        raise FileNotFoundError(f"{path} does not exist: correct what the conftest.py of its tests names")
     return [file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
 
 

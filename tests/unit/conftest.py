@@ -27,12 +27,11 @@ UNTIL_CHANGED = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--skip-unchanged", action="store_true", help="slow tests only when what they read has changed")
+    unchanged.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.skip_unchanged:
-        config.pluginmanager.register(unchanged.plugin(config, Path(__file__).parent, UNTIL_CHANGED))
+    unchanged.configure(config, Path(__file__).parent, UNTIL_CHANGED)
 
 
 @pytest.fixture

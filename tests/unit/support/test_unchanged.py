@@ -71,7 +71,7 @@ def test_a_file_that_is_added_to_a_folder_counts(root: Path) -> None:
 
 
 def test_data_that_does_not_exist_is_an_error(root: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"tests/unit/conftest\.py"):
+    with pytest.raises(FileNotFoundError, match="does not exist: correct"):
         unchanged.digest(root / MODULE, ["no/such"])
 
 
