@@ -23,7 +23,7 @@ from triton.waits import eventually
 TRUE = np.array([[True]])
 TELLS = """
 
-from tandem_serving import packing
+from tandem_serving.adapter import packing
 
 _pack = packing.pack
 

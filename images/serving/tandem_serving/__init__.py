@@ -1,4 +1,4 @@
-"""What runs beside Triton in a Tandem pod: the models' code, the pod's commands, and the Jobs that prepare models.
+"""What runs with Triton in a Tandem pod: the models' code, the pod's commands, and the Jobs that prepare models.
 
 A request's way: `adapter` (Triton), then `bls` or `llmapi`, both over `requests`. `engine` judges whether an engine
 works; `boot` starts the server, `prepare` checks models and builds engines before that. Each package imports those

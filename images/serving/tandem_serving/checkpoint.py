@@ -17,7 +17,7 @@ class CheckpointError(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ModelLimits:
     """`max_sequence_len` tokens (prompt and output together) and `vocab_size` rows of the embedding."""
 
     max_sequence_len: int
@@ -37,7 +37,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_limits(folder: Path) -> Limits:
+def read_limits(folder: Path) -> ModelLimits:
     """Limits from config.json: Hugging Face's keys, or `build_config` of a built engine.
 
     An engine takes no more than `max_num_tokens` at once (trtGptModel.h, maxInputLen), and each step of the BLS
@@ -56,7 +56,7 @@ def read_limits(folder: Path) -> Limits:
     for name, value in (("maximum sequence length", length), ("vocab_size", vocab)):
         if not isinstance(value, int) or value <= 0:
             raise CheckpointError(f"{path} states no {name}: is it a checkpoint or engine folder?")
-    return Limits(int(length or 0), int(vocab or 0))
+    return ModelLimits(int(length or 0), int(vocab or 0))
 
 
 def _longest(build: Mapping[str, Any]) -> Any:

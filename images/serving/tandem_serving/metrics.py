@@ -121,7 +121,7 @@ class Sink(Protocol):
         ...
 
     def set(self, family: Family, value: float) -> None:
-        """Set a gauge, whatever others told. Raises SinkError."""
+        """Set a gauge, whatever others reported. Raises SinkError."""
         ...
 
 

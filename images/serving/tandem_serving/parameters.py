@@ -10,12 +10,12 @@ from tandem_serving.engine.health import IDLE
 T = TypeVar("T", int, float)
 
 
-class SettingsError(Exception):
+class ParameterError(Exception):
     """A parameter of config.pbtxt is missing or wrong; the message says which."""
 
 
 def queue_timeout(parameters: Mapping[str, str]) -> float:
-    """Seconds that a request waits for a place at most; infinite where nothing is said. Raises SettingsError."""
+    """Seconds that a request waits in the queue at most; infinite where it is not set. Raises SettingsError."""
     return number(parameters, "queue_timeout_seconds", float, "inf", 0.001)
 
 
@@ -28,7 +28,7 @@ def text(parameters: Mapping[str, str], name: str) -> str:
     """A parameter that must be there. Raises SettingsError."""
     value = parameters.get(name, "")
     if not value:
-        raise SettingsError(f"parameter {name} is missing in config.pbtxt")
+        raise ParameterError(f"parameter {name} is missing in config.pbtxt")
     return value
 
 
@@ -43,7 +43,7 @@ def number(parameters: Mapping[str, str], name: str, kind: Callable[[str], T], d
     try:
         value = kind(value_text)
     except ValueError:
-        raise SettingsError(f"parameter {name} in config.pbtxt is {value_text!r}: write a number") from None
+        raise ParameterError(f"parameter {name} in config.pbtxt is {value_text!r}: write a number") from None
     if value < least:
-        raise SettingsError(f"parameter {name} in config.pbtxt is {value_text}: write {least} or more")
+        raise ParameterError(f"parameter {name} in config.pbtxt is {value_text}: write {least} or more")
     return value

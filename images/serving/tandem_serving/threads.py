@@ -1,5 +1,5 @@
-"""Threads without which a model serves nobody. Where one breaks off, or does not end in time, the process ends: the
-entry point sees that, ends the server, and the container starts again."""
+"""Threads without which a model serves no client. Where one breaks off, or does not end in time, the process ends:
+the entry point sees that, ends the server, and the container starts again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start(name: str, work: Callable[[], object]) -> threading.Thread:
     def run() -> None:
         try:
             work()
-        except BaseException:  # whatever it is, and of any kind: requests that nobody watches would never end
+        except BaseException:  # whatever it is, and of any kind: requests that are not watched would never end
             log.exception("the thread %s broke off: ending this model, so that the server starts again", name)
             end_process()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Self
 
 from tandem_serving.errors import ServingError
-from tandem_serving.requests.active import Carrier, P
+from tandem_serving.requests.active import BatchSender, P
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Answer(Generic[P]):
         if last:
             self.over.set()
 
-    def carrier(self, chunk: P) -> Carrier[P] | None:
+    def batch_sender(self, chunk: P) -> BatchSender[P] | None:
         """Nothing: this client does not come by the front."""
         return None
 

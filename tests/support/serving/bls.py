@@ -11,17 +11,17 @@ from support.serving.answer import Answer as AnyAnswer
 from support.serving.mock_engine import MockEngine, Model, counting, wrong_every
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Output, Role
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.sequence import Binding, Generation
-from tandem_serving.bls.service import Service
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.sequence import BlsSequence, EngineInputs
+from tandem_serving.bls.service import BlsService
 from tandem_serving.requests.tensors import Array
 
 
-class Answer(AnyAnswer[Chunk]):
+class Answer(AnyAnswer[BlsChunk]):
     """With the chunks of one prompt."""
 
-    def of(self, index: int) -> list[Chunk]:
+    def of(self, index: int) -> list[BlsChunk]:
         """The chunks of the prompt with this index."""
         return [chunk for chunk in self.chunks if chunk.batch_index == index]
 
@@ -38,9 +38,9 @@ class MockModel:
     before: Callable[[str, "MockCall"], object]
     calls: list["MockCall"] = field(default_factory=list)
 
-    def call(self, turns: Sequence[Turn[Generation]]) -> "MockCall":
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> "MockCall":
         """An engine call, which is kept."""
-        self.calls.append(MockCall(self, turns))
+        self.calls.append(MockCall(self, rows))
         return self.calls[-1]
 
 
@@ -49,13 +49,13 @@ class MockCall:
     """An engine call, answered by the mock engine."""
 
     engine: MockModel
-    turns: Sequence[Turn[Generation]]
+    rows: Sequence[Row[BlsSequence]]
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         self.engine.before(self.engine.role, self)
         engine = MockEngine(self.engine.model, end_ids=())
-        yield [(row, engine.run(turn.call)) for row, turn in enumerate(self.turns)]
+        yield [(index, engine.run(row.call)) for index, row in enumerate(self.rows)]
 
     def stop(self) -> None:
         """End the call."""
@@ -75,7 +75,7 @@ class MockEngines:
         self.draft = MockModel("draft", draft_model, before)
 
 
-NO_TENSORS: dict[Role, Binding] = {"target": Binding({}), "draft": Binding({})}
+NO_TENSORS: dict[Role, EngineInputs] = {"target": EngineInputs({}), "draft": EngineInputs({})}
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Sink:
         self.values[family.name] = value
 
 
-Start = Callable[..., Service]
+Start = Callable[..., BlsService]
 
 
 def tensors(*prompts: str, max_tokens: int = 20, **more: Array) -> dict[str, Array]:
@@ -114,14 +114,14 @@ ALONE_ROWS: dict[str, Any] = {"num_draft_tokens": np.zeros((2, 1), np.int32)}
 ALONE: dict[str, Any] = {"num_draft_tokens": np.array([[0]], np.int32)}
 
 
-def ask(service: Service, inputs: dict[str, Array], request_id: str = "") -> Answer:
+def ask(service: BlsService, inputs: dict[str, Array], request_id: str = "") -> Answer:
     """Send a request; what its client gets."""
     answer = Answer()
     service.submit(inputs, request_id, answer)
     return answer
 
 
-def text(chunks: list[Chunk]) -> str:
+def text(chunks: list[BlsChunk]) -> str:
     """The text of these chunks."""
     return "".join(chunk.text for chunk in chunks)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN
 from tandem_serving.bls.draft_length import draft_ahead
-from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.draft_length.call_costs import WAY_ROWS, Costs
-from tandem_serving.bls.draft_length.goodput import Choice, Devices, DraftLength
+from tandem_serving.bls.draft_length.goodput import Devices, DraftLengthChoice, GoodputDraftLength
 from tandem_serving.bls.draft_length.trials import ALONE_CALLS, TRIAL_ROWS
 from tandem_serving.bls.in_flight import LONG_ENOUGH
 
@@ -60,11 +60,11 @@ class Engines:
         """A call of several tokens, which waits for the step in flight."""
         return (length + TAKEN_IN) * self.target(rows, 0, queued=True) + self._way(1)
 
-    def period(self, rows: float, k: int, slots: int) -> float:
+    def period(self, rows: float, k: int, micro_batches: int) -> float:
         """Seconds of a round; of a token with the target alone."""
         if k == 0:
             return self.alone(rows) / LONGEST_SPAN
-        if slots == 1:
+        if micro_batches == 1:
             return self.draft(rows, k) + self.target(rows, k) + rows * self.gap
         halves = self.draft(rows / 2, k, queued=True), self.target(rows / 2, k, queued=True)
         return 2 * self.overlap * side_by_side(*halves)
@@ -73,7 +73,7 @@ class Engines:
         return 0.0 if queued else self.way * (1 + rows / WAY_ROWS)
 
     def ahead(self, acceptances: list[float], k: int) -> float:
-        """A round of several rows that draft ahead: those whose tokens were foreseen, the target's own too
+        """A round of several rows that draft ahead: those whose tokens were hit_rate, the target's own too
         (a**(k + 1)), go on at once, the others draft meanwhile."""
         rows = len(acceptances)
         longer = side_by_side(self.draft(rows, k + 1), self.target(rows, k))
@@ -81,7 +81,7 @@ class Engines:
 
     def ahead_alone(self, acceptance: float, k: int) -> float:
         """A round of a single row that drafts ahead: it waits for that where all tokens were kept (a**k), and drafts
-        anew unless the target's own token was foreseen too (a**(k + 1))."""
+        anew unless the target's own token was hit_rate too (a**(k + 1))."""
         draft, target = self.draft(1, k), self.target(1, k)
         waiting = max(0.0, self.draft(1, k + 1) - target)
         return target + acceptance**k * waiting + (1 - acceptance ** (k + 1)) * draft + self.gap
@@ -93,7 +93,7 @@ class Engines:
             return self.ahead_alone(acceptances[0], k)
         if self.devices == "shared" or rows < 2 or not k:
             return self.period(rows, k, 1)
-        periods = [self.period(rows, k, slots) for slots in (1, 2)]
+        periods = [self.period(rows, k, micro_batches) for micro_batches in (1, 2)]
         if rows <= MOST_AHEAD:
             periods.append(self.ahead(acceptances, k))
         return min(periods)
@@ -120,7 +120,7 @@ class User:
     """A stream of sequences of 64..512 tokens, one after the other, of the same acceptance."""
 
     acceptance: float
-    estimate: Acceptance
+    estimate: AcceptanceEstimate
     left: float = 0.0
 
 
@@ -149,8 +149,10 @@ class Server:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.costs = Costs()
-        self.policy = DraftLength(self.minimum, MAXIMUM, self.costs, self.engines.devices)
-        self.users = [User(a, Acceptance(MAXIMUM, self.policy.server), self._life()) for a in self.acceptances]
+        self.policy = GoodputDraftLength(self.minimum, MAXIMUM, self.costs, self.engines.devices)
+        self.users = [
+            User(a, AcceptanceEstimate(MAXIMUM, self.policy.server), self._life()) for a in self.acceptances
+        ]
 
     def run(self, rounds: int) -> float:
         """Tokens a second over so many rounds."""
@@ -190,34 +192,34 @@ class Server:
         if self.span >= LONG_ENOUGH:
             self._tell(self.span, period)
         self.left_astray = max(0, self.left_astray - 1) if k else self.astray
-        if k and self.left_astray and self.policy.slots(len(together), k) == 2:
+        if k and self.left_astray and self.policy.micro_batches(len(together), k) == 2:
             period *= 1.5
         if k and self.engines.devices == "separate":
             period *= max(0.5, self.rng.gauss(1, self.engines.uneven))
-            period += self._changed(self.policy.slots(len(together), k), k) * period
+            period += self._changed(self.policy.micro_batches(len(together), k), k) * period
         made = sum(self._advance(user, k, max(1, self.span)) for user in together)
         made += sum(self._advance(user, 0, period / step) for user in apart)
         self.now += period
         return made
 
-    def _changed(self, slots: int, k: int) -> float:
+    def _changed(self, micro_batches: int, k: int) -> float:
         """Rounds that are lost in this one, the second since cohorts or lengths changed."""
         lost, (before, length) = self.late, self.order
-        self.order = slots, k
-        self.late = self.engines.regroup * (before != slots) or self.engines.retime * (length != k)
+        self.order = micro_batches, k
+        self.late = self.engines.regroup * (before != micro_batches) or self.engines.retime * (length != k)
         return lost
 
-    def _alone(self, choice: Choice) -> float:
+    def _alone(self, choice: DraftLengthChoice) -> float:
         """A call of the target for each user, after a round some short ones; `choice.turns` of them draft first, if
         it says so: a few."""
         rows = len(self.users)
-        assert not choice.k or choice.turns <= min(TRIAL_ROWS, (rows + 1) // 2)
+        assert not choice.k or choice.rounds <= min(TRIAL_ROWS, (rows + 1) // 2)
         call, spans = 0.0, [LONGEST_SPAN] if self.calls else [1, 2, 4, 8]
         for span in spans:
             self.calls += 1
             call += self._call(span)
         self._tell(spans[-1], self._call(spans[-1]))
-        trial = self.rng.sample(self.users, choice.turns if choice.k else 0)
+        trial = self.rng.sample(self.users, choice.rounds if choice.k else 0)
         self.lengths.append(choice.k)
         self.made = 0
         made = 0.0
@@ -243,30 +245,30 @@ class Server:
 
     def _speculate(self, together: list[User], apart: int, k: int) -> float:
         """The cohort's round; those apart make steps of the target meanwhile, merged with its verifications."""
-        slots = self.policy.slots(len(together), k)
-        rows = len(together) / slots
-        drafts_queue = slots == 2 and self.engines.draft(rows, k) > self.engines.target(rows, k)
-        verifications_queue = slots == 2 and not drafts_queue
+        micro_batches = self.policy.micro_batches(len(together), k)
+        rows = len(together) / micro_batches
+        drafts_queue = micro_batches == 2 and self.engines.draft(rows, k) > self.engines.target(rows, k)
+        verifications_queue = micro_batches == 2 and not drafts_queue
         draft = self.engines.draft(rows, k, drafts_queue)
         more = self.engines.target(apart, 0, queued=True) - self.engines.target(0, 0, queued=True)
         target = self.engines.target(rows, k, verifications_queue) + more
-        for _ in range(slots):
-            size = len(together) // slots
+        for _ in range(micro_batches):
+            size = len(together) // micro_batches
             self.costs.observe_draft(size, k, self._noisy(draft), queued=drafts_queue)
             self.costs.observe_target(size, k, self._noisy(target), queued=verifications_queue)
         if len(together) == 1 and self.engines.devices == "separate":
             period = self.engines.ahead_alone(together[0].acceptance, k)
-        elif slots == 1 and self._draft_ahead(len(together), k):
+        elif micro_batches == 1 and self._draft_ahead(len(together), k):
             period = self.engines.ahead([user.acceptance for user in together], k)
         else:
-            period = self.engines.period(len(together), k, slots)
+            period = self.engines.period(len(together), k, micro_batches)
         return period + more
 
     def _draft_ahead(self, rows: int, k: int) -> bool:
         """As the runner decides, see rounds.py."""
-        foreseen = self.policy.server.foreseen(k)
+        hit_rate = self.policy.server.ahead_hit_rate(k)
         times = self.costs.draft(rows, k), self.costs.draft(rows, k + 1), self.costs.target(rows, k)
-        return self.engines.devices == "separate" and draft_ahead.pays(rows, foreseen, *times)
+        return self.engines.devices == "separate" and draft_ahead.pays(rows, hit_rate, *times)
 
     def _advance(self, user: User, k: int, steps: float = 1.0) -> float:
         """Expected tokens of a user's round, or of `steps` without a draft; a finished sequence is replaced."""
@@ -278,5 +280,5 @@ class Server:
             user.estimate.observe(k, accepted)
         user.left -= expected
         if user.left <= 0:
-            user.estimate, user.left = Acceptance(MAXIMUM, self.policy.server), self._life()
+            user.estimate, user.left = AcceptanceEstimate(MAXIMUM, self.policy.server), self._life()
         return expected

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem_serving.bls.calls import Call, Output, Step
-from tandem_serving.bls.loop import Loop
+from tandem_serving.bls.calls import Call, NewTokens, Output
+from tandem_serving.bls.loop import SequenceLoop
 from tandem_serving.errors import EngineError
 
 Model = Callable[[list[int]], int]
@@ -79,7 +79,7 @@ class MockEngine:
                 return
 
 
-def run_loop(loop: Loop, target: MockEngine, draft: MockEngine | None, k: int) -> Iterator[Step]:
+def run_loop(loop: SequenceLoop, target: MockEngine, draft: MockEngine | None, k: int) -> Iterator[NewTokens]:
     """A sequence from its beginning to its end, drafting `k` tokens a round; without its draft once that fails."""
     while not loop.finish:
         call = loop.begin(k if draft else 0)

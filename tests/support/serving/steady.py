@@ -1,7 +1,7 @@
 """A policy of tests: nothing is found out, so that what happens does not depend on how long calls take."""
 
 from tandem_serving.bls.calls import Role
-from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 
 
 class Steady:
@@ -13,29 +13,29 @@ class Steady:
     def __init__(self, length: int, separate_devices: bool) -> None:
         self._length = length
         self._separate = separate_devices
-        self.server = Acceptance(length)
+        self.server = AcceptanceEstimate(length)
 
-    def estimate(self) -> Acceptance:
+    def estimate(self) -> AcceptanceEstimate:
         """A sequence's own acceptance, which starts as the server's."""
-        return Acceptance(self._length, self.server)
+        return AcceptanceEstimate(self._length, self.server)
 
-    def enter(self, estimate: Acceptance, most: int) -> None:
+    def enter(self, estimate: AcceptanceEstimate, most: int) -> None:
         """Who runs does not matter."""
 
-    def leave(self, estimate: Acceptance) -> None:
+    def leave(self, estimate: AcceptanceEstimate) -> None:
         """Who runs does not matter."""
 
-    def turns(self, rows: int, length: int) -> None:
+    def rounds_ended(self, rows: int, length: int) -> None:
         """Whose turn it is does not matter."""
 
     def think(self) -> None:
         """There is nothing to find out."""
 
-    def length(self, estimate: Acceptance) -> int:
+    def length(self, estimate: AcceptanceEstimate) -> int:
         """The same for all."""
         return self._length
 
-    def slots(self, sequences: int) -> int:
+    def micro_batches(self, sequences: int) -> int:
         """Two from `ALTERNATE` sequences on, where the engines run side by side."""
         return 2 if self._separate and sequences >= self.ALTERNATE else 1
 

@@ -17,7 +17,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter import packing
-from tandem_serving.bls.chunks import Chunk, Summary
+from tandem_serving.bls.chunks import BlsChunk, BlsSummary
 
 FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
 
@@ -91,9 +91,9 @@ class TritonPythonModel:
         return dict(zip(waiting, response.output_tensors()[0].as_numpy().tolist(), strict=True))
 
 
-def _chunk(fields: dict[str, Any]) -> Chunk:
-    summary = {"summary": Summary(*fields["summary"])} if "summary" in fields else {}
-    return Chunk(0, "", [])._replace(**(fields | summary))
+def _chunk(fields: dict[str, Any]) -> BlsChunk:
+    summary = {"summary": BlsSummary(*fields["summary"])} if "summary" in fields else {}
+    return BlsChunk(0, "", [])._replace(**(fields | summary))
 
 
 def _tensor(name: str, kind: str, value: Any) -> Any:

@@ -16,7 +16,7 @@ from reference_llm import LLM, SamplingParams
 from reference_llm.executor.result import RequestOutput
 from reference_llm.llmapi.drafters import lookup
 from reference_llm.llmapi.llm_args import DraftTargetConfig, LlmArgs
-from tandem_serving.llmapi.statistics import State, parse
+from tandem_serving.llmapi.statistics import EngineState, parse
 from unit.reference_engine import tiny_llama
 
 PROMPTS = [[5, 9, 2, 7], [1, 2, 3, 1, 2, 3, 1, 2], [42], [90, 17, 17, 3, 8, 11]]
@@ -244,7 +244,7 @@ async def test_the_state_of_the_engine_is_told_where_it_is_asked_for(
     folders: dict[str, Path], config: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By TensorRT-LLM's names, as `statistics` of the LLM-API model reads them."""
-    add, looked, early = RequestOutput.add, threading.Event(), State(requests=1, blocks=2 * 4, used=1)
+    add, looked, early = RequestOutput.add, threading.Event(), EngineState(requests=1, blocks=2 * 4, used=1)
 
     def add_and_wait(result: RequestOutput, output: Output) -> None:
         add(result, output)

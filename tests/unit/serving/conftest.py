@@ -11,16 +11,16 @@ from support.serving.bls import NO_TENSORS, MockEngines, Sink, Start
 from support.serving.model_folders import ModelFolder, write_model_folder
 from support.serving.steady import Steady
 from tandem_serving.bls import rounds
-from tandem_serving.bls.request import Limits, Parser
-from tandem_serving.bls.runner import Engine
-from tandem_serving.bls.schedule import Lane
-from tandem_serving.bls.service import Options, Service
+from tandem_serving.bls.request import BlsParser, RequestLimits
+from tandem_serving.bls.runner import BlsEngine
+from tandem_serving.bls.schedule import Route
+from tandem_serving.bls.service import BlsOptions, BlsService
 from tandem_serving.requests.tokenizer import Tokenizer
 
 LIMITS: dict[str, Any] = {
     "running": 64,
     "waiting": 1024,
-    "rows": 64,
+    "max_rows": 64,
     "draft_timeout": 30,
     "ahead": False,
     "queue_timeout": math.inf,
@@ -50,15 +50,15 @@ def sink() -> Sink:
 @pytest.fixture
 def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
     """Starts services, with their watchdogs, and closes them."""
-    services: list[Service] = []
+    services: list[BlsService] = []
 
-    def make(engines: MockEngines, **options: Any) -> Service:
-        parser = Parser(tokenizer, Limits(128, 4, 300))
+    def make(engines: MockEngines, **options: Any) -> BlsService:
+        parser = BlsParser(tokenizer, RequestLimits(128, 4, 300))
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
         chosen = options.pop("policy", Steady(4, separate_devices=True))
-        settings = Options(**{"request_timeout": 50, "limits": rounds.Limits(**limits), **options})
-        both: dict[Lane, Engine] = {"target": engines.target, "draft": engines.draft}
-        services.append(Service(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, chosen, settings))
+        settings = BlsOptions(**{"request_timeout": 50, "limits": rounds.RoundLimits(**limits), **options})
+        both: dict[Route, BlsEngine] = {"target": engines.target, "draft": engines.draft}
+        services.append(BlsService(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, chosen, settings))
         threading.Thread(target=services[-1].watch, args=(sink,), daemon=True).start()
         return services[-1]
 

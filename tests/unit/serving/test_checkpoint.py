@@ -5,24 +5,24 @@ import pytest
 
 from support.serving.model_folders import ModelFolder, byte_level
 from tandem_serving import checkpoint
-from tandem_serving.checkpoint import Limits
+from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.requests.tokenizer import Tokenizer
 
 LIMITS = [
-    ({"max_position_embeddings": 2048, "vocab_size": 300}, Limits(2048, 300), "Hugging Face"),
+    ({"max_position_embeddings": 2048, "vocab_size": 300}, ModelLimits(2048, 300), "Hugging Face"),
     (
         {"build_config": {"max_seq_len": 4096}, "pretrained_config": {"vocab_size": 128}},
-        Limits(4096, 128),
+        ModelLimits(4096, 128),
         "a TensorRT-LLM engine",
     ),
     (
         {"build_config": {"max_seq_len": 131072, "max_num_tokens": 8192}, "pretrained_config": {"vocab_size": 128}},
-        Limits(8192, 128),
+        ModelLimits(8192, 128),
         "an engine that takes no more at once",
     ),
     (
         {"build_config": {"max_seq_len": 4096, "max_draft_len": 8}, "pretrained_config": {"vocab_size": 128}},
-        Limits(4088, 128),
+        ModelLimits(4088, 128),
         "an engine that keeps room for draft tokens",
     ),
     (
@@ -30,21 +30,21 @@ LIMITS = [
             "build_config": {"max_seq_len": 9000, "max_num_tokens": 8192, "max_draft_len": 8},
             "pretrained_config": {"vocab_size": 128},
         },
-        Limits(8192, 128),
+        ModelLimits(8192, 128),
         "an engine that has that room beyond what it takes at once",
     ),
     (
         {"model_type": "llama4", "text_config": {"max_position_embeddings": 2048, "vocab_size": 300}},
-        Limits(2048, 300),
+        ModelLimits(2048, 300),
         "a model that reads images too",
     ),
-    ({"model_type": "gpt_bigcode", "n_positions": 8192, "vocab_size": 300}, Limits(8192, 300), "GPT-2's kin"),
-    ({"model_type": "bloom", "seq_length": 2048, "vocab_size": 300}, Limits(2048, 300), "BLOOM"),
+    ({"model_type": "gpt_bigcode", "n_positions": 8192, "vocab_size": 300}, ModelLimits(8192, 300), "GPT-2's kin"),
+    ({"model_type": "bloom", "seq_length": 2048, "vocab_size": 300}, ModelLimits(2048, 300), "BLOOM"),
 ]
 
 
 @pytest.mark.parametrize(("config", "limits", "reason"), LIMITS, ids=[row[2] for row in LIMITS])
-def test_limits(tmp_path: Path, config: dict[str, object], limits: Limits, reason: str) -> None:
+def test_limits(tmp_path: Path, config: dict[str, object], limits: ModelLimits, reason: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert checkpoint.read_limits(tmp_path) == limits, reason
 

@@ -78,7 +78,7 @@ def test_a_delivery_that_breaks_off_ends_the_process(ended: threading.Event) -> 
     def panic() -> None:
         raise SystemExit
 
-    Delivery[None](waves=False).put("a sequence", panic)
+    Delivery[None](batched=False).put("a sequence", panic)
     assert ended.wait(30)
 
 
@@ -113,9 +113,11 @@ def test_dead_models_are_looked_for_after_a_fault(
 
 STOP = """
 import os, signal, sys, threading
-from tandem_serving import launch
+from tandem_serving.boot.supervise import Supervisor
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-sys.exit(launch.run(["sleep", "60"], os.environ, lambda: 1 // 0))
+server = Supervisor(os.environ, lambda: 1 // 0)
+server.start(["sleep", "60"])
+sys.exit(server.wait())
 """
 
 

@@ -6,45 +6,33 @@ from functools import partial
 
 from tandem_serving import checkpoint
 from tandem_serving.adapter.canary import Canary
-from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, bind
-from tandem_serving.bls import abilities, rounds
-from tandem_serving.bls.draft_length.policy import Adaptive
-from tandem_serving.bls.request import Acceptance, Limits, Parser
-from tandem_serving.bls.schedule import Lane
-from tandem_serving.bls.service import Options, Service
-from tandem_serving.bls.settings import Settings
+from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, engine_inputs
+from tandem_serving.bls import abilities
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
+from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
+from tandem_serving.bls.rounds import RoundLimits
+from tandem_serving.bls.schedule import Route
+from tandem_serving.bls.service import BlsOptions, BlsService
+from tandem_serving.bls.settings import BlsSettings
 from tandem_serving.engine import metrics_page
-from tandem_serving.engine.watch import Means
+from tandem_serving.engine.watch import WatchHooks
 from tandem_serving.requests.tokenizer import Tokenizer
 
 
-def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
+def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     """The service that a model configuration describes. Raises settings and checkpoint errors."""
     tokenizer = Tokenizer(config.tokenizer_dir)
     limits = checkpoint.read_limits(config.target_path)
     draft_limits = checkpoint.read_limits(config.draft_path) if config.draft_path else None
     target = EngineModel(config.target_model, "target", config.target_collector)
-    draft = EngineModel(config.draft_model, "draft", config.draft_collector) if draft_limits else None
-    engines: dict[Lane, EngineModel] = {"target": target}
-    if draft:
-        engines["draft"] = draft
-    if draft and config.rounds_model:
-        engines |= {"round": RoundModel(config.rounds_model), "join": JoinModel(config.rounds_model, "target")}
-    request_limits = Limits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)
-    acceptance = Acceptance(config.use_draft_logits, config.acceptance_threshold)
+    engines: dict[Route, EngineModel] = {"target": target, **(_drafting(config) if draft_limits else {})}
+    request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)
+    acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
     refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)
-    parser = Parser(tokenizer, request_limits, acceptance, refused)
-    options = Options(
+    parser = BlsParser(tokenizer, request_limits, acceptance, refused)
+    options = BlsOptions(
         request_timeout=config.request_timeout,
-        limits=rounds.Limits(
-            running=config.running,
-            waiting=config.waiting,
-            rows=config.rows,
-            draft_timeout=config.draft_timeout,
-            ahead=config.separate_devices,
-            queue_timeout=config.queue_timeout,
-            whole_rounds=config.max_draft_len if "round" in engines else 0,
-        ),
+        limits=_round_limits(config, "round" in engines),
         target_limit=limits.max_sequence_len,
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
         mix_seed=config.mix_seed,
@@ -53,8 +41,28 @@ def build_service(config: Settings) -> tuple[Service, list[EngineModel]]:
         canary_seconds=config.canary_seconds,
     )
     least = config.min_draft_len if config.adaptive else config.max_draft_len
-    policy = Adaptive(least, config.max_draft_len, config.separate_devices, config.rows > 1)
-    service = Service(parser, tokenizer, engines, bind, policy, options)
+    policy = AdaptiveDraftLength(least, config.max_draft_len, config.separate_devices, config.max_rows > 1)
+    service = BlsService(parser, tokenizer, engines, engine_inputs, policy, options)
     signs = partial(metrics_page.iterations, config.target_model)
-    service.engine.begin(Means(Canary(target, parser), service.fail, signs))
+    service.engine.begin(WatchHooks(Canary(target, parser), service.fail, signs))
     return service, list(engines.values())
+
+
+def _drafting(config: BlsSettings) -> dict[Route, EngineModel]:
+    """The draft engine, and what makes whole rounds in the server, if anything does."""
+    engines: dict[Route, EngineModel] = {"draft": EngineModel(config.draft_model, "draft", config.draft_collector)}
+    if config.rounds_model:
+        engines |= {"round": RoundModel(config.rounds_model), "join": JoinModel(config.rounds_model, "target")}
+    return engines
+
+
+def _round_limits(config: BlsSettings, whole_rounds: bool) -> RoundLimits:
+    return RoundLimits(
+        running=config.running,
+        waiting=config.waiting,
+        max_rows=config.max_rows,
+        draft_timeout=config.draft_timeout,
+        ahead=config.separate_devices,
+        queue_timeout=config.queue_timeout,
+        whole_rounds=config.max_draft_len if whole_rounds else 0,
+    )

@@ -9,18 +9,18 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter.responder import TritonResponder
-from tandem_serving.bls.chunks import Chunk, Summary
+from tandem_serving.bls.chunks import BlsChunk, BlsSummary
 from tandem_serving.requests.tensors import Array
 
 
-class BlsResponder(TritonResponder[Chunk]):
+class BlsResponder(TritonResponder[BlsChunk]):
     """Sends chunks as [1, ...] tensors."""
 
-    def arrays(self, chunk: Chunk) -> dict[str, Array]:
+    def arrays(self, chunk: BlsChunk) -> dict[str, Array]:
         """All of a chunk's outputs."""
         return chunk_arrays(chunk) | {name: small(value) for name, value in chunk_numbers(chunk).items()}
 
-    def tensors(self, chunk: Chunk) -> list[Any]:
+    def tensors(self, chunk: BlsChunk) -> list[Any]:
         """Those that the client wants, as Triton's tensors."""
         wanted, known = self.wanted, _local.constants
         tensors = [pb_utils.Tensor(name, value) for name, value in chunk_arrays(chunk).items() if name in wanted]
@@ -56,7 +56,7 @@ def small(value: int | str) -> Array:
     return np.array([[value]], np.int32) if isinstance(value, int) else np.array([[value.encode()]], np.object_)
 
 
-def chunk_numbers(chunk: Chunk) -> dict[str, int | str]:
+def chunk_numbers(chunk: BlsChunk) -> dict[str, int | str]:
     """A chunk's outputs that are one number or word, by name."""
     numbers: dict[str, int | str] = {
         "num_accepted_draft_tokens": chunk.accepted,
@@ -67,7 +67,7 @@ def chunk_numbers(chunk: Chunk) -> dict[str, int | str]:
     return numbers | (_summary_numbers(chunk.summary) if chunk.summary else {})
 
 
-def chunk_arrays(chunk: Chunk) -> dict[str, Array]:
+def chunk_arrays(chunk: BlsChunk) -> dict[str, Array]:
     """A chunk's other outputs by name, batch dimension 1."""
     arrays: dict[str, Array] = {
         # One dimension, as upstream's: its clients take the first element for a text.
@@ -80,14 +80,14 @@ def chunk_arrays(chunk: Chunk) -> dict[str, Array]:
         arrays["output_log_probs"] = chunk.log_probs[None, None]
     if chunk.logits is not None:
         arrays["generation_logits"] = chunk.logits[None, None]
-    for name, figure in (chunk.figures or {}).items():
-        arrays[name] = np.array([[figure]], np.int64 if name.endswith("_ns") else np.int32)
+    for name, value in (chunk.perf_metrics or {}).items():
+        arrays[name] = np.array([[value]], np.int64 if name.endswith("_ns") else np.int32)
     if chunk.summary:
         arrays["acceptance_rate"] = np.array([[chunk.summary.acceptance_rate]], np.float32)
     return arrays
 
 
-def _summary_numbers(summary: Summary) -> dict[str, int | str]:
+def _summary_numbers(summary: BlsSummary) -> dict[str, int | str]:
     return {
         "total_accepted_draft_tokens": summary.accepted_draft_tokens,
         "total_draft_tokens": summary.draft_tokens,

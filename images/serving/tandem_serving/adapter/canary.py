@@ -6,8 +6,8 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter import inner_calls
-from tandem_serving.adapter.engine import EngineModel, bind
-from tandem_serving.bls.request import Parser
+from tandem_serving.adapter.engine import EngineModel, engine_inputs
+from tandem_serving.bls.request import BlsParser
 from tandem_serving.engine.health import CANARY_PROMPT
 from tandem_serving.engine.watch import AskAgainError
 from tandem_serving.errors import EngineError
@@ -16,14 +16,14 @@ from tandem_serving.errors import EngineError
 class Canary:
     """Calls an engine when it is called. The prompt is the startup probe's: this engine takes it."""
 
-    def __init__(self, engine: EngineModel, parser: Parser) -> None:
+    def __init__(self, engine: EngineModel, parser: BlsParser) -> None:
         self._engine = engine
         request = parser.parse(
             {"text_input": np.array([[CANARY_PROMPT.encode()]], np.object_), "max_tokens": _one(1)}
         )
         (prompt,) = request.prompts
         arrays = {
-            **bind(prompt, request)["target"].tensors,
+            **engine_inputs(prompt, request)["target"].tensors,
             "input_ids": prompt.ids[None],
             "input_lengths": _one(len(prompt.ids)),
             "request_output_len": _one(1),

@@ -29,10 +29,10 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter import inner_calls
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error
-from tandem_serving.bls.calls import FloatArray, Output, Role, Served
-from tandem_serving.bls.request import Prompt, Request
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.sequence import Binding, Generation
+from tandem_serving.bls.calls import FloatArray, Output, Role, ServerRound
+from tandem_serving.bls.request import BlsPrompt, BlsRequest
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.errors import EngineError, Survived
 from tandem_serving.requests.tensors import Array
 
@@ -40,14 +40,14 @@ _TOKENS = ("output_ids", "sequence_length")
 _GROUP = ("round_group", "round_members")
 _ROUND = ("round_draft_ids", "round_draft_lengths", "round_draft_ns", "round_target_ns", *_GROUP)
 _LOG_PROBS, _LOGITS = "output_log_probs", "generation_logits"
-FIGURES = (
+PERF_METRICS = (
     *(f"{when}_time_ns" for when in ("arrival", "first_scheduled", "first_token", "last_token")),
     *(f"kv_cache_{what}_blocks" for what in ("alloc_new", "reused", "alloc_total")),
 )
 
 
-def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
-    """A prompt's tensors for both engines, and what `request` wants from the target beside tokens."""
+def engine_inputs(prompt: BlsPrompt, request: BlsRequest) -> dict[Role, EngineInputs]:
+    """A prompt's tensors for both engines, and what `request` wants from the target besides tokens."""
     asked = {_LOG_PROBS: request.log_probs, _LOGITS: request.generation_logits}
     flags = {_LOG_PROBS: "return_log_probs", _LOGITS: "return_generation_logits"}
     outputs = tuple(name for name, wanted in asked.items() if wanted)
@@ -55,7 +55,7 @@ def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
     more: dict[str, Array] = {**prompt.target_tensors, **{flags[name]: true for name in outputs}}
     if request.perf_metrics:
         more["return_perf_metrics"] = true
-        outputs += FIGURES
+        outputs += PERF_METRICS
     always = {**prompt.tensors, "exclude_input_in_output": true}
     draft = always
     if request.use_draft_logits:
@@ -63,8 +63,8 @@ def bind(prompt: Prompt, request: Request) -> dict[Role, Binding]:
         draft = {name: value for name, value in always.items() if name != "end_id"} | {flags[_LOGITS]: true}
     seeded = prompt.seed is not None
     return {
-        "target": Binding({**always, **more}, outputs, seeded),
-        "draft": Binding(draft, (_LOGITS,) if request.use_draft_logits else (), seeded),
+        "target": EngineInputs({**always, **more}, outputs, seeded),
+        "draft": EngineInputs(draft, (_LOGITS,) if request.use_draft_logits else (), seeded),
     }
 
 
@@ -89,17 +89,17 @@ class EngineModel:
     lengths = "request_output_len"
     """The tensor that says how many tokens each row wants."""
     more: tuple[str, ...] = ()
-    """Outputs beside an engine's."""
+    """Outputs besides an engine's."""
     spare: int | None = 0
     """Tokens that an answer may have beyond the longest that was asked for; None: the server checks it."""
 
-    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
-        """An engine call with a row for each turn; it starts when it is read."""
-        return Answers(self, f"{self._prefix}-{next(self._numbers)}", turns)
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> TritonResponses:
+        """An engine call with these rows; it starts when it is read."""
+        return TritonResponses(self, f"{self._prefix}-{next(self._numbers)}", rows)
 
-    def tensors(self, turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
-        """A call's inputs beside what comes from its requests."""
-        return _tensors(turns)
+    def tensors(self, rows: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
+        """A call's inputs besides what comes from its requests."""
+        return _tensors(rows)
 
     def ask(self, tensors: list[Any]) -> None:
         """Make a call of one row, and wait for its answer. Raises EngineError."""
@@ -151,12 +151,12 @@ class RoundModel(EngineModel):
     def __init__(self, name: str) -> None:
         super().__init__(name, "draft")
 
-    def tensors(self, turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+    def tensors(self, rows: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
         """With what the server needs to draft ahead."""
-        most = [turn.sequence.loop.longest_draft for turn in turns]
+        most = [row.sequence.loop.longest_draft for row in rows]
         return {
-            **_tensors(turns),
-            "round_sequence": np.array([turn.sequence.number for turn in turns], np.int64)[:, None],
+            **_tensors(rows),
+            "round_sequence": np.array([row.sequence.number for row in rows], np.int64)[:, None],
             "round_most": np.array(most, np.int32)[:, None],
         }
 
@@ -168,17 +168,17 @@ class JoinModel(EngineModel):
     spare = None  # made-up draft tokens may come true
 
 
-class Answers:
-    """One engine call: the `Answers` of the runner."""
+class TritonResponses:
+    """One engine call: the `TritonResponses` of the runner."""
 
-    def __init__(self, model: EngineModel, request_id: str, turns: Sequence[Turn[Generation]]) -> None:
+    def __init__(self, model: EngineModel, request_id: str, rows: Sequence[Row[BlsSequence]]) -> None:
         self._model = model
         self._id = request_id
-        self._rows = len(turns)
-        self._calls = [turn.call for turn in turns]
-        self._outputs = turns[0].sequence.bindings[model.role].outputs
-        self._common = _common(model, turns)
-        self._tensors = [pb_utils.Tensor(name, array) for name, array in model.tensors(turns).items()]
+        self._rows = len(rows)
+        self._calls = [row.call for row in rows]
+        self._outputs = rows[0].sequence.engine_inputs[model.role].outputs
+        self._common = _common(model, rows)
+        self._tensors = [pb_utils.Tensor(name, array) for name, array in model.tensors(rows).items()]
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """Outputs with their rows, all at once. Raises EngineError."""
@@ -233,22 +233,24 @@ class Sent(dict[Hashable, list[Any]]):
         self[common.key] = common.tensors
 
 
-def _common(model: EngineModel, turns: Sequence[Turn[Generation]]) -> Common:
+def _common(model: EngineModel, rows: Sequence[Row[BlsSequence]]) -> Common:
     """What comes from the sequences' requests, and how many tokens each wants."""
-    bindings = [turn.sequence.bindings[model.role] for turn in turns]
-    lengths = tuple(turn.call.output_len for turn in turns)
-    values = tuple(binding.values for binding in bindings)
+    engine_inputs = [row.sequence.engine_inputs[model.role] for row in rows]
+    lengths = tuple(row.call.output_len for row in rows)
+    values = tuple(inputs.values for inputs in engine_inputs)
     key = None if None in values else (values, lengths)
     if known := model.sent.get(key):
         return Common(key, known)
-    arrays = {name: np.concatenate([each.tensors[name] for each in bindings]) for name in bindings[0].tensors}
+    arrays = {
+        name: np.concatenate([each.tensors[name] for each in engine_inputs]) for name in engine_inputs[0].tensors
+    }
     arrays[model.lengths] = np.array(lengths, np.int32)[:, None]
     return Common(key, [pb_utils.Tensor(name, array) for name, array in arrays.items()])
 
 
-def _tensors(turns: Sequence[Turn[Generation]]) -> dict[str, Array]:
+def _tensors(rows: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
     """What an engine needs to know of the sequences."""
-    calls = [turn.call for turn in turns]
+    calls = [row.call for row in rows]
     lengths = [len(call.ids) for call in calls]
     arrays: dict[str, Array] = {"input_ids": (ids := np.zeros((len(calls), max(lengths)), np.int32))}
     for row, call, length in zip(ids, calls, lengths, strict=True):
@@ -276,8 +278,8 @@ def _outputs(found: Mapping[str, Array], rows: int, wanted: tuple[str, ...]) -> 
     tokens, counts = ids.reshape(rows, -1).tolist(), lengths.reshape(-1).tolist()
     log_probs = found.get(_LOG_PROBS) if _LOG_PROBS in wanted else None
     logits = found.get(_LOGITS) if _LOGITS in wanted else None
-    figures = {name: found[name] for name in FIGURES if name in wanted and name in found}
-    drafted, served = _drafted(found), _served(found)
+    perf_metrics = {name: found[name] for name in PERF_METRICS if name in wanted and name in found}
+    drafted, server_round = _drafted(found), _served(found)
     return [
         (
             row,
@@ -285,9 +287,11 @@ def _outputs(found: Mapping[str, Array], rows: int, wanted: tuple[str, ...]) -> 
                 tokens[row][:count],
                 None if log_probs is None else log_probs[row].reshape(-1)[:count].copy(),
                 None if logits is None else _logits(logits[row], count),
-                {name: int(array[row].reshape(-1)[0]) for name, array in figures.items()} if figures else None,
+                {name: int(array[row].reshape(-1)[0]) for name, array in perf_metrics.items()}
+                if perf_metrics
+                else None,
                 drafted[row] if drafted else None,
-                served,
+                server_round,
             ),
         )
         for row, count in enumerate(counts)
@@ -302,12 +306,12 @@ def _drafted(found: Mapping[str, Array]) -> list[list[int]]:
     return [row[:count] for row, count in zip(ids, counts, strict=True)]
 
 
-def _served(found: Mapping[str, Array]) -> Served | None:
+def _served(found: Mapping[str, Array]) -> ServerRound | None:
     if "round_group" not in found:
         return None
     draft, target = (found[name].flat[0] * 1e-9 if name in found else 0.0 for name in _ROUND[2:4])
     group, members = (int(found[name].flat[0]) for name in _GROUP)
-    return Served(draft, target, group, members, found["round_draft_ids"].shape[1] if _ROUND[0] in found else 0)
+    return ServerRound(draft, target, group, members, found["round_draft_ids"].shape[1] if _ROUND[0] in found else 0)
 
 
 def _logits(row: Array, count: int) -> FloatArray:

@@ -1,4 +1,5 @@
-"""Clients behind the front: their chunks leave in waves, and which of them have left is asked for all at once."""
+"""Clients behind the front: their chunks leave many in one response, and which of them have left is asked for all at
+once."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter import inner_calls, packing
 from tandem_serving.adapter.bls_response import BlsResponder
 from tandem_serving.adapter.responder import TICKET
-from tandem_serving.bls.chunks import Chunk
+from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.errors import Survived
 
 # The front ends some requests a second after their clients have left, when it is asked: so it is for a while.
@@ -110,13 +111,13 @@ class FrontResponder(BlsResponder):
         """Whether the client was gone at the latest look."""
         return self.gone
 
-    def carrier(self, chunk: Chunk) -> FrontResponder | None:
-        """This request, where a chunk can leave in a wave, and a wave with it."""
+    def batch_sender(self, chunk: BlsChunk) -> FrontResponder | None:
+        """This request, where a chunk can leave with those of others, and they with it."""
         return self if self._front.gave(self.ticket) and packing.fits(chunk) else None
 
-    def carry(self, wave: Sequence[tuple[FrontResponder, Chunk, bool]]) -> None:
-        """Send a wave, with this request, which is open."""
-        packed = packing.pack((responder.ticket, chunk, last) for responder, chunk, last in wave)
+    def send_batch(self, batch: Sequence[tuple[FrontResponder, BlsChunk, bool]]) -> None:
+        """Send chunks of many requests, with this request, which is open."""
+        packed = packing.pack((responder.ticket, chunk, last) for responder, chunk, last in batch)
         tensors = [pb_utils.Tensor("wave", packed.numbers), pb_utils.Tensor("wave_text", packed.text)]
         self._send(pb_utils.InferenceResponse(tensors), last=False)
 

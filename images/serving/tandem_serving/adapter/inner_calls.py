@@ -24,7 +24,7 @@ class ServerEndsError(EngineError):
         super().__init__("the server is shutting down: send the request again", "UNAVAILABLE")
 
 
-class Server:
+class ServerState:
     """What this process's calls have shown of the server. Thread-safe."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Server:
             self.check()
 
 
-SERVER = Server()
+SERVER = ServerState()
 
 
 def execute(call: Any, **how: Any) -> Any:

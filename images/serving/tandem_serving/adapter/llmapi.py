@@ -1,4 +1,4 @@
-"""The LLM-API model's side of Triton: its session from config.pbtxt, its responses."""
+"""The LLM-API model's side of Triton: its service from config.pbtxt, its responses."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 from tandem_serving import checkpoint
 from tandem_serving.adapter.responder import TritonResponder
 from tandem_serving.llmapi import arguments, outputs, settings
-from tandem_serving.llmapi.chunks import Chunk
-from tandem_serving.llmapi.engine import Engine
-from tandem_serving.llmapi.request import Features, Parser
-from tandem_serving.llmapi.session import Options, Session
+from tandem_serving.llmapi.chunks import LlmApiChunk
+from tandem_serving.llmapi.engine import TensorRtLlmEngine
+from tandem_serving.llmapi.request import Features, LlmApiParser
+from tandem_serving.llmapi.service import LlmApiService
+from tandem_serving.llmapi.tasks import LlmApiOptions
 from tandem_serving.requests.tensors import Array
 
 
-class LlmApiResponder(TritonResponder[Chunk]):
+class LlmApiResponder(TritonResponder[LlmApiChunk]):
     """Sends chunks as [1, ...] tensors, of which upstream's model knows the first dimension only."""
 
-    def arrays(self, chunk: Chunk) -> dict[str, Array]:
+    def arrays(self, chunk: LlmApiChunk) -> dict[str, Array]:
         """A chunk's outputs."""
         return outputs.arrays(chunk)
 
 
-def open_session(parameters: Mapping[str, str]) -> Session:
+def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     """Start the engine that a model configuration describes. Raises settings, arguments and checkpoint errors."""
     config = settings.read(parameters)
     llm_arguments = arguments.read(config.llm_args_path)
@@ -34,19 +35,19 @@ def open_session(parameters: Mapping[str, str]) -> Session:
     if config.drafter:
         drafter = arguments.load_drafter(config.drafter, config.drafter_path)
         llm_arguments = arguments.with_drafter(llm_arguments, drafter)
-    engine = Engine(llm_arguments, config.llm_package)
-    options = Options(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)
-    session = Session(engine, Parser(engine.codec, limits, features), options)
-    session.guard()
-    return session
+    engine = TensorRtLlmEngine(llm_arguments, config.llm_package)
+    options = LlmApiOptions(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)
+    service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
+    service.guard()
+    return service
 
 
-def _limits(llm_arguments: Mapping[str, Any]) -> checkpoint.Limits:
+def _limits(llm_arguments: Mapping[str, Any]) -> checkpoint.ModelLimits:
     limits = checkpoint.read_limits(Path(llm_arguments["model"]))
-    return checkpoint.Limits(int(llm_arguments.get("max_seq_len") or limits.max_sequence_len), limits.vocab_size)
+    return checkpoint.ModelLimits(int(llm_arguments.get("max_seq_len") or limits.max_sequence_len), limits.vocab_size)
 
 
-def _features(llm_arguments: Mapping[str, Any], config: settings.Settings) -> Features:
+def _features(llm_arguments: Mapping[str, Any], config: settings.LlmApiSettings) -> Features:
     lora = llm_arguments.get("lora_config") or {}
     return Features(
         guided_decoding=bool(llm_arguments.get("guided_decoding_backend")),

@@ -23,12 +23,12 @@ def merge(rows: list[dict[str, Array]]) -> dict[str, Array]:
 
 
 def _stack(arrays: list[Array | None]) -> Array:
-    told = [array for array in arrays if array is not None]
-    if len(told) == len(arrays) and len({array.shape for array in told}) == 1:
-        return np.concatenate(told)
-    shape = np.max([array.shape for array in told], axis=0)
-    fill: Any = b"" if told[0].dtype == np.object_ else 0
-    stacked = np.full((len(arrays), *shape[1:]), fill, told[0].dtype)
+    present = [array for array in arrays if array is not None]
+    if len(present) == len(arrays) and len({array.shape for array in present}) == 1:
+        return np.concatenate(present)
+    shape = np.max([array.shape for array in present], axis=0)
+    fill: Any = b"" if present[0].dtype == np.object_ else 0
+    stacked = np.full((len(arrays), *shape[1:]), fill, present[0].dtype)
     for i, array in enumerate(arrays):
         if array is not None:
             stacked[(i, *(slice(size) for size in array.shape[1:]))] = array[0]

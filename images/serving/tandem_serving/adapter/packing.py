@@ -1,4 +1,4 @@
-"""Chunks of many requests as a wave, packed into two arrays: what the front (`images/serving/front`) takes apart.
+"""Chunks of many requests, packed into two arrays: what the front (`images/serving/front`) takes apart.
 
 The numbers of a chunk are its ticket, whether it is its request's last, and so on as `_row` has them, then its token
 ids; the next chunk's follow. The texts stand one after the other.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem_serving.bls.chunks import Chunk, Summary
+from tandem_serving.bls.chunks import BlsChunk, BlsSummary
 from tandem_serving.bls.loop import FINISH_END_ID, FINISH_LENGTH, FINISH_STOP
 from tandem_serving.requests.tensors import Array
 
@@ -20,18 +20,18 @@ _NO_SUMMARY = (0, 0, 0, 0)
 
 
 class Packed(NamedTuple):
-    """A wave's chunks: int64[n] and, as UTF-8, uint8[m]."""
+    """Packed chunks: int64[n] and, as UTF-8, uint8[m]."""
 
     numbers: Array
     text: Array
 
 
-def fits(chunk: Chunk) -> bool:
-    """Whether a chunk has nothing but what a wave has room for."""
-    return chunk.log_probs is None and chunk.logits is None and not chunk.figures and chunk.cum_log_prob is None
+def fits(chunk: BlsChunk) -> bool:
+    """Whether a chunk has nothing but what has room among packed chunks."""
+    return chunk.log_probs is None and chunk.logits is None and not chunk.perf_metrics and chunk.cum_log_prob is None
 
 
-def pack(chunks: Iterable[tuple[int, Chunk, bool]]) -> Packed:
+def pack(chunks: Iterable[tuple[int, BlsChunk, bool]]) -> Packed:
     """Pack chunks that fit: of each its request's ticket, itself, and whether it is the request's last."""
     numbers: list[int] = []
     texts: list[bytes] = []
@@ -53,5 +53,5 @@ def pack(chunks: Iterable[tuple[int, Chunk, bool]]) -> Packed:
     return Packed(np.array(numbers, np.int64), np.frombuffer(b"".join(texts), np.uint8))
 
 
-def _totals(summary: Summary) -> tuple[int, int, int, int]:
+def _totals(summary: BlsSummary) -> tuple[int, int, int, int]:
     return summary.accepted_draft_tokens, summary.draft_tokens, summary.input_tokens, summary.output_tokens

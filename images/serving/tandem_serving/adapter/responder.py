@@ -14,17 +14,17 @@ from tandem_serving.adapter import merge
 from tandem_serving.adapter.triton_errors import triton_error
 from tandem_serving.adapter.watchdog import Watchdog
 from tandem_serving.errors import ServingError, faults_as_errors
-from tandem_serving.requests.active import Carrier, P, Piece, Responder
+from tandem_serving.requests.active import BatchSender, P, Responder, ResponseChunk
 from tandem_serving.requests.tensors import Array
 
 ONE_RESPONSE = "one_response"
 TICKET = "ticket"
 """The input by which a front names its client."""
 _triton = Watchdog()
-MadeP = TypeVar("MadeP", bound=Piece, covariant=True)
+MadeP = TypeVar("MadeP", bound=ResponseChunk, covariant=True)
 
 
-class Service(Protocol[MadeP]):
+class RequestHandler(Protocol[MadeP]):
     """What runs a model's requests."""
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[MadeP]) -> None:
@@ -36,7 +36,7 @@ class Service(Protocol[MadeP]):
         ...
 
 
-def dispatch(service: Service[P], triton_request: Any, responder: TritonResponder[P]) -> None:
+def dispatch(service: RequestHandler[P], triton_request: Any, responder: TritonResponder[P]) -> None:
     """Start a request, or with the input `stop` end those with its id."""
     try:
         with faults_as_errors("a request could not be taken"):
@@ -80,8 +80,8 @@ class TritonResponder(ABC, Generic[P]):
         else:
             self._send(pb_utils.InferenceResponse(self.tensors(chunk)), last)
 
-    def carrier(self, chunk: P) -> Carrier[P] | None:
-        """What sends a chunk in a wave: only where a front takes that apart."""
+    def batch_sender(self, chunk: P) -> BatchSender[P] | None:
+        """What sends a chunk with those of other requests: only where a front takes that apart."""
         return None
 
     def fail(self, error: ServingError) -> None:

@@ -1,4 +1,4 @@
-"""One response for unary clients, made by a decoupled model beside: the code of the unary models.
+"""One response for unary clients, made by another, decoupled model: the code of the unary models.
 
 Triton refuses unary calls to decoupled models, and upstream's clients make them. Requests run on threads, as
 many as the decoupled model runs at once; those beyond wait here, counted as waiting. Above a bound they are refused,
@@ -26,7 +26,7 @@ from tandem_serving import metrics as m
 from tandem_serving import threads
 from tandem_serving.adapter import entry, inner_calls
 from tandem_serving.adapter.metrics_sink import TritonSink
-from tandem_serving.adapter.queue import Line
+from tandem_serving.adapter.queue import RequestQueue
 from tandem_serving.adapter.responder import ONE_RESPONSE
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error, raise_in_band, triton_error
@@ -67,7 +67,7 @@ class Unary:
         self._running, self._waiting = running, int(parameters.get("max_waiting_sequences") or "1024")
         self._queue_timeout = queue_timeout(parameters)
         self._metrics = m.Metrics((m.REFUSED, m.FAULTS))
-        self._line: Line[Any] = Line(self._queue_timeout)
+        self._queue: RequestQueue[Any] = RequestQueue(self._queue_timeout)
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -86,7 +86,7 @@ class Unary:
             if self._enter():
                 begun = self._requests.submit(self._answer, request)
                 begun.add_done_callback(self._leave)
-                self._line.add(request, begun, time.monotonic())
+                self._queue.add(request, begun, time.monotonic())
                 continue
             self._metrics.add(m.REFUSED, 1, m.QUEUE_FULL)
             full = QueueFullError(
@@ -116,20 +116,22 @@ class Unary:
         self._look_at(done)
 
     def _look_at(self, done: Future[None]) -> None:
-        """See how a thread's work ended, at which nobody else looks."""
+        """Log and count work of a thread that broke off."""
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("a request broke off", exc_info=error)
             self._metrics.fault(m.ENDED_REQUEST)
 
     def _watch(self) -> None:
         sink = TritonSink()
-        late, told = (Survived(f"{what} failed", self._metrics.fault) for what in ("refusing a request", "metrics"))
+        late, reporting = (
+            Survived(f"{what} failed", self._metrics.fault) for what in ("refusing a request", "metrics")
+        )
         while not self._closed.wait(WATCH_SECONDS):
-            for request, waited in self._line.late(time.monotonic()):
+            for request, waited in self._queue.late(time.monotonic()):
                 with late:
                     self._metrics.add(m.REFUSED, 1, m.QUEUE_TIMEOUT)
                     _refuse(request, QueueTimeoutError(waited, self._queue_timeout))
-            with told:
+            with reporting:
                 self._metrics.set(m.WAITING, max(0, self._count - self._running))
                 self._metrics.flush(sink)
 
@@ -146,7 +148,7 @@ class Unary:
             sender.send(response or _error_response(failed), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _run(self, request: Any, sender: Any) -> dict[str, Array]:
-        if sender.is_cancelled():  # while it stood in line
+        if sender.is_cancelled():  # while it waited
             raise CancelledError("the client cancelled the request")
         inputs = [self._with_row_length(tensor) for tensor in request.inputs()]
         if any(tensor.name() in STREAM and tensor.as_numpy().any() for tensor in inputs):

@@ -71,6 +71,8 @@ class Watchdog:
         while not self.look():
             pause.wait(LOOK_SECONDS)
         # Not by logging, whose records may go through Triton.
-        with contextlib.suppress(OSError, AttributeError):  # nobody reads any longer: it must end all the same
+        with contextlib.suppress(
+            OSError, AttributeError
+        ):  # stderr has no reader any longer: it must end all the same
             os.write(sys.stderr.fileno(), f"{MESSAGE}\n".encode())
         self._end()

@@ -36,7 +36,7 @@ class Call(NamedTuple):
     first: bool = False
 
 
-class Served(NamedTuple):
+class ServerRound(NamedTuple):
     """What the server tells of a round that it made by itself, see images/serving/collector/rounds.cpp.
 
     Seconds of its draft (0: not known) and of its verification, of `draft_length` tokens; the calls of one `group`,
@@ -61,12 +61,12 @@ class Output(NamedTuple):
     ids: list[int]
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
-    figures: Mapping[str, int] | None = None
+    perf_metrics: Mapping[str, int] | None = None
     drafted: list[int] | None = None
-    served: Served | None = None
+    server_round: ServerRound | None = None
 
 
-class Step(NamedTuple):
+class NewTokens(NamedTuple):
     """What one call of the target added. The first `accepted` of `ids` came from the draft.
 
     `drafted` counts the proposed tokens, `finish` is "" until the last step.
@@ -78,7 +78,7 @@ class Step(NamedTuple):
     finish: str = ""
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
-    figures: Mapping[str, int] | None = None
+    perf_metrics: Mapping[str, int] | None = None
 
 
 def padded(call: Call, length: int) -> Call:

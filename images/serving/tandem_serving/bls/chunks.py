@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem_serving.bls.calls import FloatArray, Step
+from tandem_serving.bls.calls import FloatArray, NewTokens
 from tandem_serving.bls.loop import FINISH_STOP
-from tandem_serving.bls.request import Prompt
-from tandem_serving.requests.text import TextStep, TextStream
+from tandem_serving.bls.request import BlsPrompt
+from tandem_serving.requests.text import TextDelta, TextStream
 
 
 @dataclass(frozen=True)
-class Summary:
+class BlsSummary:
     """Counts over all of a sequence's steps."""
 
     draft_tokens: int
@@ -29,7 +29,7 @@ class Summary:
         return self.accepted_draft_tokens / self.draft_tokens if self.draft_tokens else 0.0
 
 
-class Chunk(NamedTuple):
+class BlsChunk(NamedTuple):
     """One response about prompt `batch_index`.
 
     The first `accepted` of `ids` were accepted from the draft, the first `draft_length` characters of
@@ -47,22 +47,22 @@ class Chunk(NamedTuple):
     cum_log_prob: float | None = None
     log_probs: FloatArray | None = None
     logits: FloatArray | None = None
-    summary: Summary | None = None
-    figures: Mapping[str, int] | None = None
+    summary: BlsSummary | None = None
+    perf_metrics: Mapping[str, int] | None = None
 
 
 # Performance metrics of a sequence's first call that are the sequence's; of the others its last call's are.
 _FIRST = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns")
 
 
-class Writer:
+class BlsWriter:
     """Turns one sequence's steps into chunks: as they come (`stream`), or one at the end.
 
     A streamed chunk is a delta. The one chunk of a sequence that is not streamed also repeats the prompt, unless the
     client excluded it (upstream's `exclude_input_in_output`).
     """
 
-    def __init__(self, prompt: Prompt, text: TextStream, stream: bool) -> None:
+    def __init__(self, prompt: BlsPrompt, text: TextStream, stream: bool) -> None:
         self.over = False
         self.used = 0
         self.stops_on_text = bool(prompt.stop_words)
@@ -71,12 +71,12 @@ class Writer:
         self._text = text
         self._stream = stream
         self._drafted = self._accepted = 0
-        self._output = Chunk(prompt.index, "", [])
+        self._output = BlsChunk(prompt.index, "", [])
         self._tokens = 0
         self._cum_log_prob: float | None = None
-        self._figures: Mapping[str, int] | None = None
+        self._perf_metrics: Mapping[str, int] | None = None
 
-    def write(self, step: Step) -> list[Chunk]:
+    def write(self, step: NewTokens) -> list[BlsChunk]:
         """Take a step: the chunks to send now.
 
         Sets `over` at its finish, or a stop word in the text; `used`: its tokens before that.
@@ -87,19 +87,19 @@ class Writer:
         self._accepted += step.accepted
         self.used = text.used
         self._tokens += text.used
-        if step.figures is not None:
-            first = self._figures or {}
-            self._figures = {**step.figures, **{name: first[name] for name in _FIRST if name in first}}
+        if step.perf_metrics is not None:
+            first = self._perf_metrics or {}
+            self._perf_metrics = {**step.perf_metrics, **{name: first[name] for name in _FIRST if name in first}}
         self.over = bool(finish)
         chunk = self._chunk(step, text, finish)
         return [chunk] if self._stream else self._collect(chunk)
 
-    def _chunk(self, step: Step, text: TextStep, finish: str) -> Chunk:
+    def _chunk(self, step: NewTokens, text: TextDelta, finish: str) -> BlsChunk:
         used = text.used
         log_probs = None if step.log_probs is None else step.log_probs[:used]
         if log_probs is not None:
             self._cum_log_prob = (self._cum_log_prob or 0.0) + float(log_probs.sum())
-        return Chunk(
+        return BlsChunk(
             self._prompt.index,
             text.text,
             step.ids[:used],
@@ -110,13 +110,13 @@ class Writer:
             log_probs=log_probs,
             logits=None if step.logits is None else step.logits[:used],
             summary=self._summary() if finish else None,
-            figures=self._figures if finish else None,
+            perf_metrics=self._perf_metrics if finish else None,
         )
 
-    def _summary(self) -> Summary:
-        return Summary(self._drafted, self._accepted, len(self._prompt.ids), self._tokens)
+    def _summary(self) -> BlsSummary:
+        return BlsSummary(self._drafted, self._accepted, len(self._prompt.ids), self._tokens)
 
-    def _collect(self, chunk: Chunk) -> list[Chunk]:
+    def _collect(self, chunk: BlsChunk) -> list[BlsChunk]:
         total = self._output
         self._output = chunk._replace(
             text=total.text + chunk.text,
@@ -128,7 +128,7 @@ class Writer:
         )
         return [self._echoed(self._output)] if chunk.finish_reason else []
 
-    def _echoed(self, chunk: Chunk) -> Chunk:
+    def _echoed(self, chunk: BlsChunk) -> BlsChunk:
         if not self._prompt.echo:
             return chunk
         return chunk._replace(text=self._prompt.text + chunk.text, ids=self._prompt.ids.tolist() + chunk.ids)

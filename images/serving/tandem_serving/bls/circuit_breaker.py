@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Breaker:
+class CircuitBreaker:
     """Keeps sequences from waiting for a draft engine that is down: no drafts for a while after `FAILURES`
     calls in a row (one bad request is not an engine that is down).
 

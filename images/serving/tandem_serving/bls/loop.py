@@ -36,7 +36,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Call, FloatArray, IntArray, Output, Role, Step, padded
+from tandem_serving.bls.calls import (
+    LONGEST_SPAN,
+    TAKEN_IN,
+    Call,
+    FloatArray,
+    IntArray,
+    NewTokens,
+    Output,
+    Role,
+    padded,
+)
 
 FINISH_LENGTH = "length"
 FINISH_END_ID = "end_id"
@@ -49,7 +59,7 @@ _MASK64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class Sequence:
+class LoopParams:
     """What to generate: `prompt` int32[n], at most `max_tokens` tokens, ended by any of `end_ids`.
 
     `target_limit` and `draft_limit` are the longest sequences (tokens) that the engines take; 0: there is
@@ -92,10 +102,10 @@ def common_prefix(a: list[int], b: list[int]) -> int:
     return min(len(a), len(b))
 
 
-class Loop:
+class SequenceLoop:
     """Generates one sequence. Alternate `begin` (and `drafted`) with `verified` until `finish` is set."""
 
-    def __init__(self, sequence: Sequence) -> None:
+    def __init__(self, sequence: LoopParams) -> None:
         self.finish = ""
         self._sequence = sequence
         self._start = len(sequence.prompt)
@@ -109,7 +119,7 @@ class Loop:
         self._seen: set[Role] = set()
         self._ahead: Call | None = None
         self._awaited = 0
-        self._guess: list[int] = []
+        self._drafted_ahead: list[int] = []
         self._ready: list[int] = []
 
     def waits(self, draft_length: int) -> bool:
@@ -156,7 +166,7 @@ class Loop:
         """Whether the next round waits for the answer of this call, made by `ahead`."""
         return call is self._ahead and self._awaited > 0
 
-    def guessed(self, call: Call, output: Output) -> Call | None:
+    def drafted_ahead(self, call: Call, output: Output) -> Call | None:
         """Take the answer of `ahead`: the next round's first call if that waits for it.
 
         After a verification that did not keep all tokens the answer is no use.
@@ -165,15 +175,15 @@ class Loop:
             return None
         awaited, self._ahead, self._awaited = self._awaited, None, 0
         if not awaited:
-            self._guess = output.ids
+            self._drafted_ahead = output.ids
             return None
-        self._foresee(output.ids, int(self._ids[self._end - 1]))
+        self._keep_ahead(output.ids, int(self._ids[self._end - 1]))
         return self.begin(awaited)
 
-    def verified(self, output: Output, seconds: float = 0.0) -> Step:
+    def verified(self, output: Output, seconds: float = 0.0) -> NewTokens:
         """Take the target's answer, which took so long: what the sequence has gained."""
         proposal, self._proposal = self._proposal, []
-        guess, self._guess = self._guess, []
+        drafted, self._drafted_ahead = self._drafted_ahead, []
         if output.ids and not proposal and seconds > 0:
             fitting = len(output.ids) * self._sequence.burst / seconds
             self.longest_span = int(min(max(fitting, SHORTEST_LIMIT), LONGEST_SPAN))
@@ -184,23 +194,23 @@ class Loop:
         if accepted < len(proposal) or cut <= accepted:
             self._ahead = None
         else:
-            self._foresee(guess, ids[accepted])
+            self._keep_ahead(drafted, ids[accepted])
         if cut < len(ids) or (not self.finish and self._is_short(cut, accepted, len(proposal))):
             self.finish = FINISH_END_ID
-        return Step(
+        return NewTokens(
             ids[:cut],
             accepted=accepted,
             drafted=len(proposal),
             finish=self.finish,
             log_probs=None if output.log_probs is None else output.log_probs[:cut],
             logits=None if output.logits is None else output.logits[:cut],
-            figures=output.figures,
+            perf_metrics=output.perf_metrics,
         )
 
-    def _foresee(self, guess: list[int], own: int) -> None:
+    def _keep_ahead(self, drafted: list[int], own: int) -> None:
         """Keep the next draft where all tokens before it came true, the target's `own` one too."""
-        if guess[:1] == [own]:
-            self._ready = guess[1:]
+        if drafted[:1] == [own]:
+            self._ready = drafted[1:]
 
     @property
     def pads(self) -> bool:

@@ -1,4 +1,4 @@
-"""Places of the sequences that run, and the line of those that wait for one. Not thread-safe."""
+"""The sequences that run, and the queue of those that wait until one of them ends. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -6,58 +6,58 @@ from collections import deque
 from collections.abc import Iterator
 
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import QueueFullError, QueueTimeoutError, ServingError
-from tandem_serving.requests.active import Job
+from tandem_serving.requests.active import ActiveRequest
 
 
-class Places:
-    """`places` for sequences that run, `most` in line, for `queue_timeout` seconds each."""
+class SequenceQueue:
+    """At most `running` sequences run, and at most `waiting` wait, for `queue_timeout` seconds each."""
 
-    def __init__(self, places: int, most: int, queue_timeout: float, metrics: m.Metrics) -> None:
-        self.running: dict[Generation, None] = {}
-        self.waiting: deque[Generation] = deque()
-        self._places = places
-        self._most = most
+    def __init__(self, running: int, waiting: int, queue_timeout: float, metrics: m.Metrics) -> None:
+        self.running: dict[BlsSequence, None] = {}
+        self.waiting: deque[BlsSequence] = deque()
+        self._most_running = running
+        self._most_waiting = waiting
         self._queue_timeout = queue_timeout
         self._metrics = metrics
 
-    def line_up(self, generations: list[Generation]) -> None:
-        """Put sequences in line, all or none. Raises QueueFullError."""
-        admitted, limit = len(self.running) + len(self.waiting), self._places + self._most
-        if admitted + len(generations) > limit:
-            self._metrics.add(m.REFUSED, len(generations), m.QUEUE_FULL)
+    def enqueue(self, sequences: list[BlsSequence]) -> None:
+        """Queue sequences, all or none. Raises QueueFullError."""
+        admitted, limit = len(self.running) + len(self.waiting), self._most_running + self._most_waiting
+        if admitted + len(sequences) > limit:
+            self._metrics.add(m.REFUSED, len(sequences), m.QUEUE_FULL)
             raise QueueFullError(
                 f"{admitted} sequences are running or waiting and the limit is {limit}: "
-                f"no room for {len(generations)} more; send the request again later or to another replica"
+                f"no room for {len(sequences)} more; send the request again later or to another replica"
             )
-        self.waiting += generations
+        self.waiting += sequences
 
-    def fill(self) -> Iterator[Generation]:
-        """Give free places to those in line, one by one."""
-        while self.waiting and len(self.running) < self._places:
-            generation = self.waiting.popleft()
-            self.running[generation] = None
-            generation.job.begun = True
-            yield generation
+    def start_waiting(self) -> Iterator[BlsSequence]:
+        """Let sequences run, in the order of the queue, as long as there is room."""
+        while self.waiting and len(self.running) < self._most_running:
+            sequence = self.waiting.popleft()
+            self.running[sequence] = None
+            sequence.request.begun = True
+            yield sequence
 
-    def free(self, generation: Generation) -> None:
-        """A sequence needs its place no longer, if it had one."""
-        self.running.pop(generation, None)
+    def remove(self, sequence: BlsSequence) -> None:
+        """A sequence runs no longer, if it did."""
+        self.running.pop(sequence, None)
 
-    def dead(self) -> list[Generation]:
-        """Those with a place whose requests are over; who is in line leaves it."""
-        if any(g.job.over for g in self.waiting):
-            self.waiting = deque(g for g in self.waiting if not g.job.over)
-        return [g for g in self.running if g.job.over]
+    def over(self) -> list[BlsSequence]:
+        """Sequences that run and whose requests are over; those that wait leave the queue."""
+        if any(g.request.over for g in self.waiting):
+            self.waiting = deque(g for g in self.waiting if not g.request.over)
+        return [g for g in self.running if g.request.over]
 
-    def refuse(self, now: float) -> list[tuple[Job[Chunk], ServingError]]:
-        """Take those out of the line who waited too long, for the caller to tell them. A request that has a place for
-        one of its prompts waits for the others."""
+    def time_out(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
+        """Take sequences that waited too long out of the queue, for the caller to end their requests. A request
+        of which a sequence runs waits for its others."""
         limit = self._queue_timeout
-        late = {g for g in self.waiting if now - g.job.arrived > limit and not g.job.begun}
+        late = {g for g in self.waiting if now - g.request.arrived > limit and not g.request.begun}
         if late:
             self._metrics.add(m.REFUSED, len(late), m.QUEUE_TIMEOUT)
             self.waiting = deque(g for g in self.waiting if g not in late)
-        return [(g.job, QueueTimeoutError(now - g.job.arrived, limit)) for g in late]
+        return [(g.request, QueueTimeoutError(now - g.request.arrived, limit)) for g in late]

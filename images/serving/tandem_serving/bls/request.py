@@ -14,7 +14,7 @@ import numpy as np
 from tandem_serving.bls.calls import IntArray
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.sampling import SAMPLING
-from tandem_serving.requests.tensors import Array, Inputs, tokens_of_text
+from tandem_serving.requests.tensors import Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -42,7 +42,7 @@ UNSUPPORTED_ABOVE_ONE = {
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What the service allows: sequence lengths in tokens (prompt and output), draft length, vocabulary."""
 
     max_sequence_len: int
@@ -56,7 +56,7 @@ GUIDE = ("guided_decoding_guide_type", "guided_decoding_guide")
 
 
 @dataclass(frozen=True)
-class Prompt:
+class BlsPrompt:
     """One sequence to generate. `tensors` go to both engines on every call, shapes with batch 1.
 
     `target_tensors` go to the target alone. `guided`: by a guide, which the engine follows from a call's first
@@ -91,10 +91,10 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Request:
+class BlsRequest:
     """A request's prompts and what it wants back."""
 
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[BlsPrompt, ...]
     stream: bool
     log_probs: bool = False
     generation_logits: bool = False
@@ -103,7 +103,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class AcceptanceMethod:
     """How draft tokens are accepted where a request does not say: by logits, and then where the target's probability
     is more than `threshold` of the draft's (None: by the rejection rule)."""
 
@@ -111,33 +111,33 @@ class Acceptance:
     threshold: float | None = None
 
 
-class Parser:
+class BlsParser:
     """Parses requests for one service. `refused`: flags that its engines cannot serve, and why."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        limits: Limits,
-        acceptance: Acceptance | None = None,
+        limits: RequestLimits,
+        acceptance: AcceptanceMethod | None = None,
         refused: Mapping[str, str] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
-        self._acceptance = acceptance or Acceptance()
+        self._acceptance = acceptance or AcceptanceMethod()
         self._refused = {**UNSUPPORTED_TRUE, **(refused or {})}
 
-    def parse(self, tensors: Mapping[str, Array]) -> Request:
+    def parse(self, tensors: Mapping[str, Array]) -> BlsRequest:
         """Check everything and tokenize. Raises RequestError.
 
         Prompts are `text_input` object[n, 1], or `input_ids` int32[n, m] filled up behind `input_lengths`
         int32[n, 1] tokens.
         """
-        inputs = Inputs(tensors, "input_ids" if _IDS in tensors and _TEXT not in tensors else _TEXT)
+        inputs = RequestTensors(tensors, "input_ids" if _IDS in tensors and _TEXT not in tensors else _TEXT)
         if _IDS in tensors and _TEXT in tensors:
             raise RequestError("both text_input and input_ids hold prompts: send one of them")
         _refuse_unsupported(inputs, self._refused)
         stream = inputs.flag("stream")
-        return Request(
+        return BlsRequest(
             prompts=tuple(self._prompt(inputs, i, stream) for i in range(inputs.count)),
             stream=stream,
             log_probs=inputs.flag("return_log_probs"),
@@ -146,7 +146,7 @@ class Parser:
             perf_metrics=inputs.flag("return_perf_metrics"),
         )
 
-    def _prompt(self, inputs: Inputs, i: int, stream: bool) -> Prompt:
+    def _prompt(self, inputs: RequestTensors, i: int, stream: bool) -> BlsPrompt:
         max_tokens = inputs.scalar("max_tokens", i)
         text, ids = self._token_ids(inputs, i) if _IDS in inputs.tensors else self._tokenize(inputs, i)
         self._check_lengths(len(ids), max_tokens)
@@ -155,7 +155,7 @@ class Parser:
         echo = not (stream or inputs.scalar("exclude_input_in_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
             text = whole_characters(self._tokenizer.decode, ids)
-        return Prompt(
+        return BlsPrompt(
             index=i,
             text=text,
             ids=np.array(ids, np.int32),
@@ -179,7 +179,7 @@ class Parser:
             raise RequestError(f"end_id is {end_id}: send -1 (none) or a token, 0 to {self._limits.vocab_size - 1}")
         return [end_id]
 
-    def _threshold(self, inputs: Inputs) -> dict[str, Array]:
+    def _threshold(self, inputs: RequestTensors) -> dict[str, Array]:
         threshold = self._acceptance.threshold
         if threshold is None or not inputs.flag("use_draft_logits", self._acceptance.by_logits):
             return {}
@@ -187,7 +187,7 @@ class Parser:
         least = float(np.finfo(np.float32).tiny)
         return {"draft_acceptance_threshold": np.array([[max(threshold, least)]], np.float32)}
 
-    def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+    def _tokenize(self, inputs: RequestTensors, i: int) -> tuple[str, list[int]]:
         text = inputs.text(_TEXT, i)
         if not text:
             raise RequestError("the prompt is empty: send at least one character in text_input")
@@ -199,15 +199,15 @@ class Parser:
             )
         return text, tokens_of_text(self._tokenizer.encode(text), self._limits.vocab_size)
 
-    def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+    def _token_ids(self, inputs: RequestTensors, i: int) -> tuple[str, list[int]]:
         ids = inputs.token_ids(_IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
         return whole_characters(self._tokenizer.decode, ids), ids
 
     def _check_lengths(self, length: int, max_tokens: int | None) -> None:
         limit = self._limits.max_sequence_len
         if max_tokens is None or max_tokens <= 0:
-            said = "missing" if max_tokens is None else max_tokens
-            raise RequestError(f"max_tokens is {said}: send the number of tokens wanted, 1 or more")
+            value = "missing" if max_tokens is None else max_tokens
+            raise RequestError(f"max_tokens is {value}: send the number of tokens wanted, 1 or more")
         if length + max_tokens > limit:
             raise RequestError(
                 f"the prompt's {length} tokens and max_tokens {max_tokens} make {length + max_tokens}, "
@@ -221,7 +221,7 @@ class Parser:
             raise RequestError(f"num_draft_tokens is {wanted}: send 0 (no speculation) or more")
         return min(wanted, self._limits.max_draft_len)
 
-    def _engine_tensors(self, inputs: Inputs, i: int, end_ids: list[int]) -> dict[str, Array]:
+    def _engine_tensors(self, inputs: RequestTensors, i: int, end_ids: list[int]) -> dict[str, Array]:
         tensors: dict[str, Array] = {}
         for name, scalar in SAMPLING.items():
             value = inputs.scalar(name, i)
@@ -245,14 +245,14 @@ class Parser:
             tensors["embedding_bias"] = bias
         return tensors
 
-    def _bias(self, inputs: Inputs, i: int) -> Array | None:
+    def _bias(self, inputs: RequestTensors, i: int) -> Array | None:
         words, weights = inputs.weighted_words("embedding_bias_words", "embedding_bias_weights", i)
         if not words:
             return None
         return self._tokenizer.embedding_bias(words, weights, self._limits.vocab_size)[None]
 
 
-def _target_tensors(inputs: Inputs, i: int) -> dict[str, Array]:
+def _target_tensors(inputs: RequestTensors, i: int) -> dict[str, Array]:
     """Row `i` of the inputs that go to the target as they come."""
     tensors: dict[str, Array] = {}
     for name in (*LORA, *GUIDE):
@@ -267,7 +267,7 @@ def _target_tensors(inputs: Inputs, i: int) -> dict[str, Array]:
     return tensors
 
 
-def _refuse_unsupported(inputs: Inputs, flags: Mapping[str, str]) -> None:
+def _refuse_unsupported(inputs: RequestTensors, flags: Mapping[str, str]) -> None:
     for name, why in UNSUPPORTED.items():
         if name in inputs.tensors:
             raise RequestError(f"{name} is not supported: {why}")

@@ -1,9 +1,9 @@
 """Which sequences run, and what each engine call's answer leads to. No threads: the runner has the lock.
 
-Engine calls go out as batches (`start`), become flights (`took_off`), and come back with answers (`answered`) or
-without (`landed`, `late`); what sequences gained waits in `outgoing` for its delivery.
+Engine calls go out as batches (`start`), are in flight (`sent`), and come back with answers (`answered`) or without
+(`call_ended`, `late`); what sequences gained waits in `outgoing` for its delivery.
 
-An answer is taken once, whatever comes of it: a fault then ends that sequence's request, and nobody else's. One that
+An answer is taken once, whatever comes of it: a fault then ends that sequence's request alone. One that
 leaves these methods leaves all sequences in an unknown state: `abandon` them. What is only measured ends none.
 """
 
@@ -16,31 +16,32 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Call, Output, Step
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.circuit_breaker import Breaker
-from tandem_serving.bls.draft_length.draft_ahead import Foresight
-from tandem_serving.bls.draft_length.policy import Policy
-from tandem_serving.bls.in_flight import Flight, Flights
-from tandem_serving.bls.queue import Places
-from tandem_serving.bls.schedule import Batch, Order, Schedule, Turn
-from tandem_serving.bls.sequence import Generation, Key, MakeChunks
+from tandem_serving.bls import padding
+from tandem_serving.bls.calls import Call, NewTokens, Output
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.circuit_breaker import CircuitBreaker
+from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
+from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.in_flight import InFlightBatch, InFlightBatches
+from tandem_serving.bls.queue import SequenceQueue
+from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
+from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
-from tandem_serving.requests.active import Job
+from tandem_serving.requests.active import ActiveRequest
 
 log = logging.getLogger("tandem.rounds")
 _BROKE_OFF = "a sequence broke off"
 
 
 @dataclass(frozen=True)
-class Limits:
-    """`running` sequences at once, `waiting` more in line; `rows` of an engine call; seconds of a draft call;
-    `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in line;
-    `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none."""
+class RoundLimits:
+    """`running` sequences at once, `waiting` more in the queue; `max_rows` of an engine call; seconds of a draft
+    call; `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in the
+    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none."""
 
     running: int
     waiting: int
-    rows: int
+    max_rows: int
     draft_timeout: float
     ahead: bool = False
     queue_timeout: float = math.inf
@@ -56,322 +57,301 @@ class Rounds:
 
     def __init__(
         self,
-        policy: Policy,
-        limits: Limits,
+        policy: DraftLengthPolicy,
+        limits: RoundLimits,
         metrics: m.Metrics,
-        depart: Callable[[Generation], None],
+        depart: Callable[[BlsSequence], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.outgoing: list[tuple[Generation, MakeChunks]] = []
+        self.outgoing: list[tuple[BlsSequence, MakeChunks]] = []
         self._policy = policy
         self._limits = limits
         self._depart = depart
         self._clock = clock
-        self._foresight = Foresight(limits.ahead)
-        self._schedule: Schedule[Generation] = Schedule(limits.rows, self._order, self._hold, self._in_rounds, clock)
-        self._places = Places(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._flights = Flights(policy, self._foresight, limits.rows > 1, limits.draft_timeout)
-        self._breaker = Breaker()
+        self._draft_ahead = DraftAhead(limits.ahead)
+        self._schedule: Schedule[BlsSequence] = Schedule(
+            limits.max_rows, self._overlap, self._hold, self._in_rounds, clock
+        )
+        self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
+        self._in_flight = InFlightBatches(policy, self._draft_ahead, limits.max_rows > 1, limits.draft_timeout)
+        self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
-        self._out: set[Batch[Generation]] = set()
+        self._out: set[Batch[BlsSequence]] = set()
         self.held = 0.0
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
-        return len(self._places.running), len(self._places.waiting)
+        return len(self._queue.running), len(self._queue.waiting)
 
     # --- sequences come and go --------------------------------------------------------------------
-    def admit(self, generations: list[Generation]) -> None:
+    def admit(self, sequences: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
         self.forget_dead()
-        self._places.line_up(generations)
+        self._queue.enqueue(sequences)
         self._fill()
 
     def forget_dead(self) -> None:
-        """Let go of sequences whose requests are over: their places become free."""
-        for generation in self._places.dead():
-            self._let_go(generation)
+        """Let go of sequences whose requests are over: others run in their stead."""
+        for sequence in self._queue.over():
+            self._let_go(sequence)
         self._fill()
 
-    def refuse(self, now: float) -> list[tuple[Job[Chunk], ServingError]]:
-        """Those who waited in line too long, for the caller to tell them.
+    def time_out(self, now: float) -> list[tuple[ActiveRequest[BlsChunk], ServingError]]:
+        """The requests that waited too long, for the caller to end them.
 
-        Nobody waits for places of requests that are over: one of several prompts failed, or a response.
+        No sequence waits behind requests that are over: one of several prompts failed, or a response.
         """
         self.forget_dead()
-        return self._places.refuse(now)
+        return self._queue.time_out(now)
 
-    def leave(self, generation: Generation) -> None:
-        """A sequence is over and delivered: its place is free."""
-        self._let_go(generation)
+    def leave(self, sequence: BlsSequence) -> None:
+        """A sequence is over and delivered: another one may run."""
+        self._let_go(sequence)
         self._fill()
 
-    def abandon(self) -> list[Job[Chunk]]:
+    def abandon(self) -> list[ActiveRequest[BlsChunk]]:
         """Give up all sequences and their calls; the requests, for the caller to end. Make no more use of this."""
         for batch in self._out:
             batch.void = True
-        sequences = [*self._places.running, *self._places.waiting]
-        for generation in sequences:
+        sequences = [*self._queue.running, *self._queue.waiting]
+        for sequence in sequences:
             with self._measuring:
-                self._policy.leave(generation.acceptance)
-        return [generation.job for generation in sequences]
+                self._policy.leave(sequence.acceptance)
+        return [sequence.request for sequence in sequences]
 
-    def _break_off(self, generation: Generation) -> None:
+    def _break_off(self, sequence: BlsSequence) -> None:
         """End a request for a fault that is being handled."""
         self._metrics.fault(m.ENDED_REQUEST)
-        generation.job.fail(EngineError(FAILED))
-        self._let_go(generation)
+        sequence.request.fail(EngineError(FAILED))
+        self._let_go(sequence)
 
     def _fill(self) -> None:
-        for generation in self._places.fill():
-            self._schedule.enter(generation.key)
+        for sequence in self._queue.start_waiting():
+            self._schedule.enter(sequence.key)
             try:
-                if generation.draft_length:
-                    self._policy.enter(generation.acceptance, generation.draft_length)
-                self._begin(generation, first=not generation.reproducible)  # nobody's first token waits for a draft
+                if sequence.draft_length:
+                    self._policy.enter(sequence.acceptance, sequence.draft_length)
+                self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
             except Exception:  # whatever it is, it is this sequence's
                 log.exception(_BROKE_OFF)
-                self._break_off(generation)
+                self._break_off(sequence)
 
-    def _let_go(self, generation: Generation) -> None:
-        self._retire(generation)
-        self._places.free(generation)
+    def _let_go(self, sequence: BlsSequence) -> None:
+        self._retire(sequence)
+        self._queue.remove(sequence)
 
-    def _retire(self, generation: Generation) -> None:
+    def _retire(self, sequence: BlsSequence) -> None:
         """A sequence makes no more calls."""
-        if generation in self._places.running and not generation.retired:
-            generation.retired = True
-            self._schedule.leave(generation.key)
-            self._policy.leave(generation.acceptance)
+        if sequence in self._queue.running and not sequence.retired:
+            sequence.retired = True
+            self._schedule.leave(sequence.key)
+            self._policy.leave(sequence.acceptance)
 
     # --- calls go out -----------------------------------------------------------------------------
-    def start(self) -> list[Batch[Generation]]:
+    def start(self) -> list[Batch[BlsSequence]]:
         """The engine calls that begin now."""
         self.held = 0.0
-        batches = self._schedule.start(lambda generation: generation.alive)
+        batches = self._schedule.start(lambda sequence: sequence.alive)
         batches = [part for batch in batches for part in self._fit(batch)]
         self._out.update(batches)
         return batches
 
-    def _order(self, sequences: int) -> Order:
-        if self._draft_ahead(sequences):
-            return "ahead"
-        return "alternating" if self._policy.slots(sequences) > 1 else "lock-step"
+    def _overlap(self, sequences: int) -> Overlap:
+        if self._drafts_ahead(sequences):
+            return "draft-ahead"
+        return "micro-batches" if self._policy.micro_batches(sequences) > 1 else "none"
 
     def _in_rounds(self, key: Hashable) -> bool:
         """Whether the server makes whole rounds of these sequences."""
-        return bool(self._limits.whole_rounds) and isinstance(key, Key) and key.whole_rounds
+        return bool(self._limits.whole_rounds) and isinstance(key, BatchKey) and key.whole_rounds
 
-    def _draft_ahead(self, sequences: int) -> bool:
-        return self._foresight.worth(sequences, self._policy.server) and self._policy.slots(sequences) == 1
+    def _drafts_ahead(self, sequences: int) -> bool:
+        return self._draft_ahead.worth(sequences, self._policy.server) and self._policy.micro_batches(sequences) == 1
 
     def _hold(self, key: Hashable) -> bool:
         """Whether a verification waits for drafts: until `held` at most."""
-        until = self._flights.worth_waiting(key, self._clock())
+        until = self._in_flight.worth_waiting(key, self._clock())
         self.held = max(self.held, until)
         return until > 0
 
-    def took_off(self, batch: Batch[Generation], started: float) -> Flight:
+    def sent(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call began."""
-        return self._flights.begin(batch, started, len(self._places.running))
+        return self._in_flight.begin(batch, started, len(self._queue.running))
 
-    def _begin(self, generation: Generation, first: bool = False) -> None:
+    def _begin(self, sequence: BlsSequence, first: bool = False) -> None:
         """A sequence's next round."""
         if first:
-            self._ask(generation, generation.loop.begin(0))
-        elif not generation.loop.waits(k := self._length(generation)):
-            self._ask(generation, generation.loop.begin(k))
+            self._ask(sequence, sequence.loop.begin(0))
+        elif not sequence.loop.waits(k := self._length(sequence)):
+            self._ask(sequence, sequence.loop.begin(k))
 
-    def _length(self, generation: Generation) -> int:
-        if not generation.draft_length:
+    def _length(self, sequence: BlsSequence) -> int:
+        if not sequence.draft_length:
             return 0
-        if not (self._flights.draft_returns and self._breaker.closed(self._clock())):
+        if not (self._in_flight.draft_returns and self._breaker.closed(self._clock())):
             if not self._policy.off:
-                generation.count_draft_failure()
+                sequence.count_draft_failure()
             return 0
-        if generation.reproducible:
-            return generation.draft_length
-        return min(generation.draft_length, self._policy.length(generation.acceptance))
+        if sequence.reproducible:
+            return sequence.draft_length
+        return min(sequence.draft_length, self._policy.length(sequence.acceptance))
 
-    def _ask(self, generation: Generation, call: Call) -> None:
+    def _ask(self, sequence: BlsSequence, call: Call) -> None:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.
         alone = call.role == "target" and not call.draft_ids
-        joins = call.output_len == 1 and generation.draft_length and not self._policy.off
-        own = generation.isolated or (alone and not joins) or not self._flights.shares(call.role)
-        self._schedule.ask(Turn(generation, call, generation.key, own))
-        if call.role == "draft" or own or generation.reproducible:
+        joins = call.output_len == 1 and sequence.draft_length and not self._policy.off
+        own = sequence.isolated or (alone and not joins) or not self._in_flight.shares(call.role)
+        self._schedule.ask(Row(sequence, call, sequence.key, own))
+        if call.role == "draft" or own or sequence.reproducible:
             return
-        if self._draft_ahead(len(self._places.running)):
-            k = len(call.draft_ids) or self._length(generation)
-            if foresight := generation.loop.ahead(k):
-                self._schedule.ask(Turn(generation, foresight, generation.key, ahead=True))
+        if self._drafts_ahead(len(self._queue.running)):
+            k = len(call.draft_ids) or self._length(sequence)
+            if draft_ahead := sequence.loop.ahead(k):
+                self._schedule.ask(Row(sequence, draft_ahead, sequence.key, ahead=True))
 
-    def _fit(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
-        """One verification needs equal draft lengths: pad the shorter ones, leave out what can't be."""
-        if batch.via != "engine":
-            return self._fit_server(batch)
-        if batch.role == "draft" or len(batch.turns) == 1:
-            return [batch]
-        longest = max(len(turn.call.draft_ids) for turn in batch.turns)
-        together, apart = [], []
-        for turn in batch.turns:
-            call: Call | None = turn.call
-            if len(turn.call.draft_ids) < longest:
-                call = None if turn.sequence.reproducible else turn.sequence.loop.pad_to(turn.call, longest)
-            if call is None:
-                apart.append(turn)
-            else:
-                together.append(Turn(turn.sequence, call, turn.key))
-        batch.turns = together
-        return [batch, *(Batch(batch.role, [turn], wave=False) for turn in apart)]
-
-    def _fit_server(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
-        """The server fills up drafts as long as any: leave out what can't be."""
-        longest = self._limits.whole_rounds
-        fitting: list[Turn[Generation]] = []
-        apart: list[Turn[Generation]] = []
-        for turn in batch.turns:
-            (fitting if turn.sequence.loop.takes(turn.call, longest) else apart).append(turn)
-        alone = [Batch(batch.role, [turn], wave=False) for turn in apart]
-        if not fitting:
+    def _fit(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
+        """Pad the shorter drafts of a batch: what cannot be padded goes by itself."""
+        batches = padding.fit_to(batch, self._limits.whole_rounds) if batch.via != "engine" else padding.fit(batch)
+        if batch not in batches:
             self._schedule.finish(batch)
-            return alone
-        batch.turns = fitting
-        return [batch, *alone]
+        return batches
 
     # --- answers come in --------------------------------------------------------------------------
-    def release(self, batch: Batch[Generation]) -> list[Batch[Generation]]:
+    def release(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """All is answered: what the engine can go on with before this batch is settled."""
         self._schedule.release(batch)
         return self.start() if batch.released else []
 
-    def answered(self, flight: Flight, outputs: list[tuple[int, Output]], now: float) -> None:
+    def answered(self, in_flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
-        if flight.batch.role == "target" or flight.batch.via == "round":
+        if in_flight.batch.role == "target" or in_flight.batch.via == "round":
             with self._measuring:
-                self._policy.turns(len(outputs), _drafted(flight, outputs))
-        for row, output in outputs:
-            flight.served = output.served
+                self._policy.rounds_ended(len(outputs), _drafted(in_flight, outputs))
+        for index, output in outputs:
+            in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
-            if turn := flight.left.pop(row, None):
+            if row := in_flight.left.pop(index, None):
                 try:
-                    self._answer(turn, output, now - flight.started)
+                    self._answer(row, output, now - in_flight.started)
                 except Exception:  # whatever it is, it is this sequence's, which may have gone on already
                     log.exception(_BROKE_OFF)
-                    self._break_off(turn.sequence)
+                    self._break_off(row.sequence)
 
-    def _answer(self, turn: Turn[Generation], output: Output, seconds: float) -> None:
-        generation = turn.sequence
-        if not generation.alive:
+    def _answer(self, row: Row[BlsSequence], output: Output, seconds: float) -> None:
+        sequence = row.sequence
+        if not sequence.alive:
             return
-        if turn.ahead:
-            if call := generation.loop.guessed(turn.call, output):
-                self._ask(generation, call)
+        if row.ahead:
+            if call := sequence.loop.drafted_ahead(row.call, output):
+                self._ask(sequence, call)
             return
-        if turn.call.role == "draft":
+        if row.call.role == "draft":
             self._breaker.worked()
             if output.drafted is None:
-                self._ask(generation, generation.loop.drafted(output))
+                self._ask(sequence, sequence.loop.drafted(output))
                 return
-            generation.loop.drafted(Output(output.drafted))  # what that asks for is answered already
-        step = generation.loop.verified(output, seconds)
-        self.outgoing.append((generation, generation.take(step)))
+            sequence.loop.drafted(Output(output.drafted))  # what that asks for is answered already
+        step = sequence.loop.verified(output, seconds)
+        self.outgoing.append((sequence, sequence.take(step)))
         with self._measuring:
-            self._measure(generation, step)
-        if generation.over:
-            self._retire(generation)
-            # It keeps its place until its text is sent: clients that cannot be served as fast as the engines
+            self._measure(sequence, step)
+        if sequence.over:
+            self._retire(sequence)
+            # It counts as running until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.
-            self.outgoing.append((generation, lambda: self._depart(generation)))
+            self.outgoing.append((sequence, lambda: self._depart(sequence)))
         else:
-            self._begin(generation)
+            self._begin(sequence)
 
-    def _measure(self, generation: Generation, step: Step) -> None:
+    def _measure(self, sequence: BlsSequence, step: NewTokens) -> None:
         if step.drafted:
-            generation.acceptance.observe(step.drafted, step.accepted)
-        if generation.over:
-            seconds_alone = self._policy.step(len(self._places.running))
-            self._policy.ended(*generation.loop.calls_alone(seconds_alone))
+            sequence.acceptance.observe(step.drafted, step.accepted)
+        if sequence.over:
+            seconds_alone = self._policy.step(len(self._queue.running))
+            self._policy.ended(*sequence.loop.calls_alone(seconds_alone))
 
-    def landed(self, flight: Flight, error: ServingError, now: float) -> None:
+    def call_ended(self, in_flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
-        self._out.discard(flight.batch)
+        self._out.discard(in_flight.batch)
         with self._measuring:
-            self._flights.end(flight, len(self._places.running), now)
-        if flight.batch.via != "engine":
-            self._schedule.landed(flight.served)
-        if not flight.given_up:
-            self._schedule.finish(flight.batch)
-            self._fail_rows(flight, error)
+            self._in_flight.end(in_flight, len(self._queue.running), now)
+        if in_flight.batch.via != "engine":
+            self._schedule.verified_in_server(in_flight.server_round)
+        if not in_flight.given_up:
+            self._schedule.finish(in_flight.batch)
+            self._fail_rows(in_flight, error)
         self._fill()
 
-    def useless(self) -> list[Flight]:
-        """Engine calls that nobody waits for any longer, given up."""
+    def useless(self) -> list[InFlightBatch]:
+        """Engine calls that no sequence waits for any longer, given up."""
         self.forget_dead()
-        return [self._give_up(flight) for flight in self._flights.useless()]
+        return [self._give_up(in_flight) for in_flight in self._in_flight.useless()]
 
-    def late(self, now: float) -> list[Flight]:
+    def late(self, now: float) -> list[InFlightBatch]:
         """Engine calls that take too long, given up, and those that were and have to be stopped again.
 
         Of a draft the sequences go on with the target alone, of a verification each by itself.
         """
-        for flight in self._flights.late(now):
-            self._give_up(flight)
+        for in_flight in self._in_flight.late(now):
+            self._give_up(in_flight)
+            seconds = now - in_flight.started
             self._fail_rows(
-                flight, EngineError(f"{flight.batch.role} engine: no answer within {now - flight.started:.1f} s")
+                in_flight, EngineError(f"{in_flight.batch.role} engine: no answer within {seconds:.1f} s")
             )
-        return self._flights.unstopped(now)
+        return self._in_flight.unstopped(now)
 
-    def _give_up(self, flight: Flight) -> Flight:
-        """Wait for an engine call no longer: its lane is free, what it still says is not heard."""
-        self._flights.give_up(flight)
-        self._schedule.finish(flight.batch)
-        return flight
+    def _give_up(self, in_flight: InFlightBatch) -> InFlightBatch:
+        """Wait for an engine call no longer: the engine is free for others, a late answer is dropped."""
+        self._in_flight.give_up(in_flight)
+        self._schedule.finish(in_flight.batch)
+        return in_flight
 
-    def _fail_rows(self, flight: Flight, error: ServingError) -> None:
+    def _fail_rows(self, in_flight: InFlightBatch, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
-        batch = flight.batch
-        for turn in flight.left.values():
-            if turn.ahead and not turn.sequence.loop.awaits(turn.call):
-                turn.sequence.loop.guessed(turn.call, Output([]))  # no answer: the next round must not wait for it
-        rows, flight.left = flight.awaited(), {}
+        batch = in_flight.batch
+        for row in in_flight.left.values():
+            if row.ahead and not row.sequence.loop.awaits(row.call):
+                row.sequence.loop.drafted_ahead(
+                    row.call, Output([])
+                )  # no answer: the next round must not wait for it
+        rows, in_flight.left = in_flight.awaited(), {}
         # Which engine failed shows when each sequence asks both by itself; what joins others may fail with them.
-        together = len(batch.turns) > 1 or (batch.via == "round" and not flight.given_up) or batch.via == "join"
-        if rows and batch.role == "draft" and (batch.via == "engine" or flight.given_up):
+        together = len(batch.rows) > 1 or (batch.via == "round" and not in_flight.given_up) or batch.via == "join"
+        if rows and batch.role == "draft" and (batch.via == "engine" or in_flight.given_up):
             self._breaker.failed(self._clock())
         if len(rows) > 1:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
-        for turn in rows:
-            if turn.sequence.alive:
+        for row in rows:
+            if row.sequence.alive:
                 try:
-                    self._fail_row(flight, turn, together, error)
+                    self._fail_row(in_flight, row, together, error)
                 except Exception:  # whatever it is, it is this sequence's
                     log.exception(_BROKE_OFF)
-                    self._break_off(turn.sequence)
+                    self._break_off(row.sequence)
 
-    def _fail_row(self, flight: Flight, turn: Turn[Generation], together: bool, error: ServingError) -> None:
-        generation, batch = turn.sequence, flight.batch
-        generation.isolated |= together
-        if together and not (flight.given_up and batch.role == "draft"):
-            again = generation.loop.begin(self._length(generation)) if turn.ahead else turn.call
-            self._ask(generation, again)
+    def _fail_row(self, in_flight: InFlightBatch, row: Row[BlsSequence], together: bool, error: ServingError) -> None:
+        sequence, batch = row.sequence, in_flight.batch
+        sequence.isolated |= together
+        if together and not (in_flight.given_up and batch.role == "draft"):
+            again = sequence.loop.begin(self._length(sequence)) if row.ahead else row.call
+            self._ask(sequence, again)
         elif batch.role == "draft":
-            self._without_draft(generation, error, for_good=len(batch.turns) == 1)
+            self._without_draft(sequence, error, for_good=len(batch.rows) == 1)
         else:
-            generation.job.fail(error)
-            self._let_go(generation)
+            sequence.request.fail(error)
+            self._let_go(sequence)
 
-    def _without_draft(self, generation: Generation, error: ServingError, for_good: bool) -> None:
-        generation.count_draft_failure()
+    def _without_draft(self, sequence: BlsSequence, error: ServingError, for_good: bool) -> None:
+        sequence.count_draft_failure()
         if for_good:
-            generation.draft_length = 0
-            self._policy.leave(generation.acceptance)
+            sequence.draft_length = 0
+            self._policy.leave(sequence.acceptance)
             log.warning("a sequence goes on with the target alone: %s", error)
-        self._ask(generation, generation.loop.begin(0))
+        self._ask(sequence, sequence.loop.begin(0))
 
 
-def _drafted(flight: Flight, outputs: list[tuple[int, Output]]) -> int:
+def _drafted(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
     """Draft tokens of each row of a call of the target, as it was made: none is 0."""
-    served = outputs[0][1].served if outputs else None
-    return served.draft_length if served else len(flight.batch.turns[0].call.draft_ids)
+    server_round = outputs[0][1].server_round if outputs else None
+    return server_round.draft_length if server_round else len(in_flight.batch.rows[0].call.draft_ids)

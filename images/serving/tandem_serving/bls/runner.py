@@ -21,29 +21,29 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Output, Role
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.draft_length.policy import Policy
-from tandem_serving.bls.in_flight import MOST_LOST, Flight
-from tandem_serving.bls.rounds import Limits, Rounds
-from tandem_serving.bls.schedule import Batch, Lane, Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
+from tandem_serving.bls.rounds import RoundLimits, Rounds
+from tandem_serving.bls.schedule import Batch, Route, Row
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError, Survived
-from tandem_serving.requests.active import Parcel, send
+from tandem_serving.requests.active import AddressedChunk, send
 from tandem_serving.requests.delivery import Delivery
 
 log = logging.getLogger("tandem.runner")
 
-# Engine calls wait while more steps than sequences may run are in line to be delivered, or than this: where few may
+# Engine calls wait while more steps than sequences may run wait to be delivered, or than this: where few may
 # run, a step or two always are.
 LEAST_BEHIND = 16
-# A wave brings the steps of all its sequences at once, and they are delivered while the next two are under way: with
-# only one in line, 64 sequences on engines that share a device would wait for deliveries at every round.
-WAVES_BEHIND = 3
+# A shared batch brings the tokens of all its sequences at once, and they are delivered while the next two are under
+# way: with only one waiting, 64 sequences on engines that share a device would wait for deliveries at every round.
+BATCHES_BEHIND = 3
 
 Outputs = list[tuple[int, Output]]
 
 
-class Answers(Protocol):
+class EngineResponses(Protocol):
     """One engine call in flight."""
 
     def __iter__(self) -> Iterator[Outputs]:
@@ -55,11 +55,11 @@ class Answers(Protocol):
         ...
 
 
-class Engine(Protocol):
+class BlsEngine(Protocol):
     """The target or the draft engine."""
 
-    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
-        """An engine call with a row for each turn; it starts when it is read."""
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> EngineResponses:
+        """An engine call with these rows; it starts when it is read."""
         ...
 
 
@@ -67,36 +67,38 @@ class Runner:
     """Thread-safe. `metrics` gets what is not of one request. `engines` by role; where the server makes whole rounds,
     by "round" what makes them, by "join" what lets calls join them."""
 
-    def __init__(self, engines: Mapping[Lane, Engine], policy: Policy, limits: Limits, metrics: m.Metrics) -> None:
+    def __init__(
+        self, engines: Mapping[Route, BlsEngine], policy: DraftLengthPolicy, limits: RoundLimits, metrics: m.Metrics
+    ) -> None:
         self._engines = engines
         self._policy = policy
         self._lock = threading.Lock()
         self._metrics = metrics
         self._limits = limits
         self._rounds = self._new_rounds()
-        self._answers: dict[Flight, Answers] = {}
-        waves = limits.rows > 1
-        behind = max(LEAST_BEHIND, limits.running * (WAVES_BEHIND if waves else 1))
+        self._answers: dict[InFlightBatch, EngineResponses] = {}
+        batched = limits.max_rows > 1
+        behind = max(LEAST_BEHIND, limits.running * (BATCHES_BEHIND if batched else 1))
         deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
-        self._delivery: Delivery[Parcel[Chunk]] = Delivery(deliver, waves=waves, most_behind=behind)
+        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, batched=batched, most_behind=behind)
         self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         # A call that never returns keeps its thread: leave some for the others.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
-    def add(self, generations: list[Generation]) -> None:
+    def add(self, sequences: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
         with self._together():
             with self._lock:
-                self._rounds.admit(generations)
+                self._rounds.admit(sequences)
                 ready = self._rounds.start()
             self._submit(ready)
 
     def settle_ended(self) -> None:
-        """Let go of sequences whose requests are over: places become free, engine calls are stopped."""
+        """Let go of sequences whose requests are over: others run in their stead, engine calls are stopped."""
         with self._together():
             with self._lock:
-                useless = [self._answers[flight] for flight in self._rounds.useless()]
+                useless = [self._answers[in_flight] for in_flight in self._rounds.useless()]
                 ready = self._rounds.start()
             self._stop(useless)
             self._submit(ready)
@@ -105,13 +107,13 @@ class Runner:
         """Refuse who waited too long, give up engine calls that are late, stop those that go on nevertheless."""
         with self._together():
             with self._lock:
-                refused = self._rounds.refuse(now)
-                late = [self._answers[flight] for flight in self._rounds.late(now)]
+                refused = self._rounds.time_out(now)
+                late = [self._answers[in_flight] for in_flight in self._rounds.late(now)]
                 ready = self._rounds.start()
             self._stop(late)
             self._submit(ready)
-        for job, error in refused:
-            job.fail(error)
+        for request, error in refused:
+            request.fail(error)
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
@@ -132,7 +134,7 @@ class Runner:
             yield
         except QueueFullError:
             raise
-        except BaseException:  # whatever it is, and of any kind: nobody else waits for this thread
+        except BaseException:  # whatever it is, and of any kind: no other thread waits for this one
             log.exception("the work for all sequences broke off: their requests end, others are taken")
             self._metrics.fault(m.ENDED_ALL)
             self._begin_anew()
@@ -145,15 +147,15 @@ class Runner:
         with self._lock:
             ended, self._rounds = self._rounds.abandon(), self._new_rounds()
             calls, self._answers = list(self._answers.values()), {}
-        for job in ended:
-            job.fail(EngineError(FAILED))
+        for request in ended:
+            request.fail(EngineError(FAILED))
         self._stop(calls)
 
     # --- on the delivery threads ------------------------------------------------------------------
-    def _depart(self, generation: Generation) -> None:
+    def _depart(self, sequence: BlsSequence) -> None:
         with self._together():
             with self._lock:
-                self._rounds.leave(generation)
+                self._rounds.leave(sequence)
                 ready = self._rounds.start()
             self._submit(ready)
 
@@ -162,14 +164,14 @@ class Runner:
             self._policy.think()
 
     # --- on the engine threads --------------------------------------------------------------------
-    def _submit(self, batches: Iterable[Batch[Generation]]) -> None:
+    def _submit(self, batches: Iterable[Batch[BlsSequence]]) -> None:
         for batch in batches:
             self._threads.submit(self._drive, batch)
 
-    def _drive(self, batch: Batch[Generation]) -> None:
+    def _drive(self, batch: Batch[BlsSequence]) -> None:
         """Run an engine call, then whatever can start when it is settled."""
         self._delivery.hurry(True)
-        following: Batch[Generation] | None = batch
+        following: Batch[BlsSequence] | None = batch
         try:
             with self._together():
                 while following is not None:
@@ -178,23 +180,23 @@ class Runner:
         finally:
             self._delivery.hurry(False)
 
-    def _run(self, batch: Batch[Generation]) -> Batch[Generation] | None:
+    def _run(self, batch: Batch[BlsSequence]) -> Batch[BlsSequence] | None:
         """Run an engine call and settle it; a batch that can start now. In a hurry but for the call itself."""
         started = time.monotonic()
         answers = self._call(batch)
         with self._lock:
             if batch.void:
                 return None
-            flight = self._rounds.took_off(batch, started)
-            self._answers[flight] = answers
+            in_flight = self._rounds.sent(batch, started)
+            self._answers[in_flight] = answers
         responses = iter(answers)
         while not isinstance(found := self._wait_for(batch.role, responses), ServingError):
-            self._take(flight, found)
-        return self._settle(flight, found)
+            self._take(in_flight, found)
+        return self._settle(in_flight, found)
 
-    def _call(self, batch: Batch[Generation]) -> Answers:
+    def _call(self, batch: Batch[BlsSequence]) -> EngineResponses:
         try:
-            return self._engines[batch.lane].call(batch.turns)
+            return self._engines[batch.route].call(batch.rows)
         except Exception:  # as in _run; without answers the call has failed
             log.exception("an engine call could not be made")
             return _NO_CALL
@@ -213,45 +215,45 @@ class Runner:
         finally:
             self._delivery.hurry(True)
 
-    def _take(self, flight: Flight, outputs: Outputs) -> None:
-        if flight.batch.wave and len(outputs) == len(flight.left):
+    def _take(self, in_flight: InFlightBatch, outputs: Outputs) -> None:
+        if in_flight.batch.shared and len(outputs) == len(in_flight.left):
             # All is answered: the engine goes on with others before this batch is settled.
             with self._lock:
-                ready = [] if flight.batch.void else self._rounds.release(flight.batch)
+                ready = [] if in_flight.batch.void else self._rounds.release(in_flight.batch)
             self._submit(ready)
         now = time.monotonic()
         with self._lock:
-            if flight.batch.void:
+            if in_flight.batch.void:
                 return
-            self._rounds.answered(flight, outputs, now)
+            self._rounds.answered(in_flight, outputs, now)
             outgoing, self._rounds.outgoing = self._rounds.outgoing, []
-            first = [item for item in outgoing if not item[0].heard_of]
-            # Of the others those that end: who waits for their places waits for the next verification, too.
-            then = sorted((item for item in outgoing if item[0].heard_of), key=lambda item: not item[0].over)
+            first = [item for item in outgoing if not item[0].has_first_token]
+            # Of the others those that end: those that wait to run wait for the next verification, too.
+            then = sorted((item for item in outgoing if item[0].has_first_token), key=lambda item: not item[0].over)
             # Under the lock: without it, another thread could run a sequence's next round and put that step first.
-            self._delivery.put_wave(first, urgent=True)
-            self._delivery.put_wave(then)
+            self._delivery.put_batch(first, urgent=True)
+            self._delivery.put_batch(then)
 
-    def _settle(self, flight: Flight, error: ServingError) -> Batch[Generation] | None:
+    def _settle(self, in_flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:
         with self._lock:
-            if flight.batch.void:
+            if in_flight.batch.void:
                 return None
-            del self._answers[flight]
-            self._rounds.landed(flight, error, time.monotonic())
+            del self._answers[in_flight]
+            self._rounds.call_ended(in_flight, error, time.monotonic())
             ready, held = self._rounds.start(), self._rounds.held
         following = self._share_out(ready, held)
         self._delivery.put(self, self._think)
         return following
 
-    def _share_out(self, ready: list[Batch[Generation]], held: float) -> Batch[Generation] | None:
+    def _share_out(self, ready: list[Batch[BlsSequence]], held: float) -> Batch[BlsSequence] | None:
         """Give batches to other threads, but for one: with that this one goes on, unless something is `held`."""
         self._submit(ready if held else ready[1:])
         return ready[0] if ready and not held else None
 
-    def _held(self) -> Batch[Generation] | None:
+    def _held(self) -> Batch[BlsSequence] | None:
         """Keep the time of a verification that waits for drafts which are almost done: it begins without those that
         are late."""
-        following: Batch[Generation] | None = None
+        following: Batch[BlsSequence] | None = None
         while following is None:
             with self._lock:
                 until = self._rounds.held
@@ -265,7 +267,7 @@ class Runner:
             following = self._share_out(ready, held)
         return following
 
-    def _stop(self, calls: Iterable[Answers]) -> None:
+    def _stop(self, calls: Iterable[EngineResponses]) -> None:
         for call in calls:
             with self._stopping:
                 call.stop()

@@ -1,4 +1,4 @@
-"""One sequence while it runs: its loop, its text, the request that it belongs to."""
+"""One sequence: its loop, its text, the request that it belongs to."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Role, Step
-from tandem_serving.bls.chunks import Chunk, Writer
-from tandem_serving.bls.draft_length.acceptance import Acceptance
-from tandem_serving.bls.loop import Loop
+from tandem_serving.bls.calls import NewTokens, Role
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
+from tandem_serving.bls.loop import SequenceLoop
 from tandem_serving.errors import FAILED, EngineError, Survived
-from tandem_serving.requests.active import Job, Parcel
+from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 from tandem_serving.requests.delivery import Make
 from tandem_serving.requests.tensors import Array
 
-log = logging.getLogger("tandem.generation")
+log = logging.getLogger("tandem.sequence")
 
 SMALL = 64  # bytes of a tensor
 _numbers = itertools.count(random.getrandbits(60))  # other processes call the same engines
-MakeChunks = Make[Parcel[Chunk]]
+MakeChunks = Make[AddressedChunk[BlsChunk]]
 UNCOUNTED = Survived("a step could not be counted")
 
 
-class Values:
+class TensorValues:
     """Stands for what tensors hold: one object for all equal ones, which is quick to compare at each call."""
 
-    _known: ClassVar[WeakValueDictionary[Hashable, Values]] = WeakValueDictionary()
+    _known: ClassVar[WeakValueDictionary[Hashable, TensorValues]] = WeakValueDictionary()
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Array]) -> Values | None:
+    def of(cls, tensors: Mapping[str, Array]) -> TensorValues | None:
         """None for tensors that are more than a few numbers."""
         if any(array.dtype.hasobject or array.nbytes > SMALL for array in tensors.values()):
             return None
@@ -44,21 +44,21 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Binding:
+class EngineInputs:
     """What goes with each of a sequence's calls to one engine.
 
-    `tensors` by name, shapes with batch 1; `outputs` are wanted beside the tokens; `seeded`: calls bring a
+    `tensors` by name, shapes with batch 1; `outputs` are wanted besides the tokens; `seeded`: calls bring a
     seed of their own. Calls of sequences with equal `key` can share an engine call. `values` of the tensors.
     """
 
     tensors: Mapping[str, Array]
     outputs: tuple[str, ...] = ()
     seeded: bool = False
-    values: Values | None = field(init=False)
+    values: TensorValues | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Compute the values once."""
-        object.__setattr__(self, "values", Values.of(self.tensors))
+        object.__setattr__(self, "values", TensorValues.of(self.tensors))
 
     @property
     def key(self) -> Hashable:
@@ -67,11 +67,11 @@ class Binding:
         return tuple(shapes), self.outputs, self.seeded
 
 
-class Key(NamedTuple):
+class BatchKey(NamedTuple):
     """Sequences of equal key can share engine calls. `whole_rounds`: the server may draft and verify for them at
     once."""
 
-    bindings: Hashable
+    engine_inputs: Hashable
     reproducible: bool
     whole_rounds: bool
 
@@ -79,25 +79,25 @@ class Key(NamedTuple):
 class _Written(NamedTuple):
     """What a step gave its client: `tokens` of it, without those behind a stop word; `over`: it was the last."""
 
-    chunks: list[Chunk]
+    chunks: list[BlsChunk]
     tokens: int
     over: bool
 
 
 @dataclass(eq=False)
-class Generation:
-    """A sequence of a job. `draft_length` is the request's; 0 once the draft engine is given up.
+class BlsSequence:
+    """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
     on what else runs. `isolated`: its calls failed together with others', so they go by themselves. `over`: its
     last token is known; `retired`: it makes no more calls. `number`: names it, to the server.
     """
 
-    job: Job[Chunk]
-    loop: Loop
-    writer: Writer
-    bindings: Mapping[Role, Binding]
-    acceptance: Acceptance
+    request: ActiveRequest[BlsChunk]
+    loop: SequenceLoop
+    writer: BlsWriter
+    engine_inputs: Mapping[Role, EngineInputs]
+    acceptance: AcceptanceEstimate
     metrics: m.Metrics
     draft_length: int
     probe: bool = False
@@ -106,27 +106,27 @@ class Generation:
     over: bool = False
     retired: bool = False
     number: int = field(default_factory=lambda: next(_numbers))
-    key: Key = field(init=False)
-    _told: float = 0.0
+    key: BatchKey = field(init=False)
+    _last_at: float = 0.0
     _undrafted: bool = False
 
     def __post_init__(self) -> None:
         """Compute the key once: it is compared at every call."""
-        keys = tuple((role, binding.key) for role, binding in self.bindings.items())
+        keys = tuple((role, inputs.key) for role, inputs in self.engine_inputs.items())
         alike = len({key for _, key in keys}) == 1  # both engines get the same tensors
-        self.key = Key(keys, self.reproducible, alike and self.loop.pads and not self.reproducible)
+        self.key = BatchKey(keys, self.reproducible, alike and self.loop.pads and not self.reproducible)
 
     @property
-    def heard_of(self) -> bool:
+    def has_first_token(self) -> bool:
         """Whether its client has a first token."""
-        return bool(self._told)
+        return bool(self._last_at)
 
     @property
     def alive(self) -> bool:
         """Whether anybody waits for more of it."""
-        return not self.over and not self.job.over
+        return not self.over and not self.request.over
 
-    def take(self, step: Step) -> MakeChunks:
+    def take(self, step: NewTokens) -> MakeChunks:
         """Take a step; what need not be known now is left to the delivery: making its chunks and sending them."""
         self.over = bool(step.finish)
         if not self.writer.stops_on_text:
@@ -141,11 +141,11 @@ class Generation:
             self._undrafted = True
             self.metrics.add(m.DRAFT_FAILURES, 1)
 
-    def _write(self, step: Step) -> _Written:
+    def _write(self, step: NewTokens) -> _Written:
         chunks = self.writer.write(step)
         return _Written(chunks, self.writer.used, self.writer.over)
 
-    def _make(self, step: Step, written: _Written | None) -> list[Parcel[Chunk]]:
+    def _make(self, step: NewTokens, written: _Written | None) -> list[AddressedChunk[BlsChunk]]:
         try:
             written = written or self._write(step)
             with UNCOUNTED:
@@ -154,21 +154,21 @@ class Generation:
             log.exception("a response could not be made")
             self.over = True
             self.metrics.fault(m.ENDED_REQUEST)
-            self.job.fail(EngineError(FAILED))
+            self.request.fail(EngineError(FAILED))
             return []
-        return [Parcel(self.job, chunk) for chunk in written.chunks]
+        return [AddressedChunk(self.request, chunk) for chunk in written.chunks]
 
-    def _count(self, step: Step, written: _Written) -> None:
-        told, now, metrics = self._told, time.monotonic(), self.metrics
-        self._told, tokens = now, written.tokens
-        if not told:
-            metrics.observe(m.FIRST_TOKEN, now - self.job.arrived)
+    def _count(self, step: NewTokens, written: _Written) -> None:
+        last_at, now, metrics = self._last_at, time.monotonic(), self.metrics
+        self._last_at, tokens = now, written.tokens
+        if not last_at:
+            metrics.observe(m.FIRST_TOKEN, now - self.request.arrived)
         elif tokens:
             for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + self.probe]:
-                metrics.observe(family, (now - told) / tokens, tokens)
+                metrics.observe(family, (now - last_at) / tokens, tokens)
         metrics.step(tokens, step.drafted, step.accepted)
         if written.over:
             metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
-            metrics.observe(m.LATENCY, now - self.job.arrived)
+            metrics.observe(m.LATENCY, now - self.request.arrived)
             if self.probe:
                 metrics.add(m.PROBES, 1)

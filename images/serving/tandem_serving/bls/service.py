@@ -17,19 +17,19 @@ from typing import Protocol
 
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Role
-from tandem_serving.bls.chunks import Chunk, Writer
-from tandem_serving.bls.draft_length.policy import Policy
-from tandem_serving.bls.loop import Loop, Sequence
-from tandem_serving.bls.request import Parser, Prompt, Request
-from tandem_serving.bls.rounds import Limits
-from tandem_serving.bls.runner import Engine, Runner
-from tandem_serving.bls.schedule import Lane
-from tandem_serving.bls.sequence import Binding, Generation
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.loop import LoopParams, SequenceLoop
+from tandem_serving.bls.request import BlsParser, BlsPrompt, BlsRequest
+from tandem_serving.bls.rounds import RoundLimits
+from tandem_serving.bls.runner import BlsEngine, Runner
+from tandem_serving.bls.schedule import Route
+from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.bls.watched import watched
 from tandem_serving.engine.health import IDLE, EngineHealth
 from tandem_serving.engine.watch import EngineWatch
 from tandem_serving.errors import CancelledError, ServingError, Survived, faults_as_errors
-from tandem_serving.requests.active import Job, Jobs, Responder
+from tandem_serving.requests.active import ActiveRequest, ActiveRequests, Responder
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.text import Detokenizer, StopText, StopTokens, TextStream
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -41,23 +41,23 @@ METRICS_SECONDS = 0.5
 BURST_SECONDS = 0.25
 
 
-class Bind(Protocol):
+class MakeEngineInputs(Protocol):
     """What goes with each call of a prompt, by engine."""
 
-    def __call__(self, prompt: Prompt, request: Request) -> Mapping[Role, Binding]:
+    def __call__(self, prompt: BlsPrompt, request: BlsRequest) -> Mapping[Role, EngineInputs]:
         """The prompt's bindings."""
         ...
 
 
 @dataclass(frozen=True)
-class Options:
+class BlsOptions:
     """Settings of a service. `request_timeout` in seconds; `target_limit`, `draft_limit`: longest sequences (tokens)
-    of the engines, 0: no draft. `mix_seed`: see loop.Sequence. `probe_share` (0 to 1): of the requests that leave the
-    draft length to the service, so many run without speculation, to measure what it is worth. `target`: the target
-    engine's name; `canary_seconds`: see engine_health.IDLE."""
+    of the engines, 0: no draft. `mix_seed`: see loop.LoopParams. `probe_share` (0 to 1): of the requests that leave
+    the draft length to the service, so many run without speculation, to measure what it is worth. `target`: the
+    target engine's name; `canary_seconds`: see engine.health.IDLE."""
 
     request_timeout: float
-    limits: Limits
+    limits: RoundLimits
     target_limit: int = 1 << 30
     draft_limit: int = 1 << 30
     mix_seed: bool = False
@@ -66,17 +66,17 @@ class Options:
     canary_seconds: float = IDLE
 
 
-class Service:
+class BlsService:
     """Runs requests; thread-safe. `close` ends everything. `engine` watches the target once it is begun."""
 
     def __init__(
         self,
-        parser: Parser,
+        parser: BlsParser,
         tokenizer: Tokenizer,
-        engines: Mapping[Lane, Engine],
-        bind: Bind,
-        policy: Policy,
-        options: Options,
+        engines: Mapping[Route, BlsEngine],
+        bind: MakeEngineInputs,
+        policy: DraftLengthPolicy,
+        options: BlsOptions,
     ) -> None:
         self._parser = parser
         self._tokenizer = tokenizer
@@ -86,12 +86,12 @@ class Service:
         self._closed, self._due = threading.Event(), threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
-        self._jobs: Jobs[Chunk] = Jobs(options.request_timeout, self.metrics.fault)
+        self._active: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self.engine = EngineWatch(options.target, self.metrics, EngineHealth(options.canary_seconds))
         self._failure: ServingError | None = None
         self._runner = Runner(watched(engines, self.engine), policy, options.limits, self.metrics)
 
-    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[Chunk]) -> None:
+    def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[BlsChunk]) -> None:
         """Start a request; everything that is wrong with it goes to `responder`."""
         end: Callable[[ServingError], None] = responder.fail
         try:
@@ -99,32 +99,32 @@ class Service:
                 raise self._failure
             with faults_as_errors("a request could not be started"):
                 request = self._parser.parse(tensors)
-                job = self._jobs.make(len(request.prompts), request_id, responder)
-                end = job.fail  # who runs it may have ended it already
-                generations = [self._generation(job, request, prompt) for prompt in request.prompts]
-                self._runner.add(generations)
-                self._jobs.add(job)
+                active = self._active.make(len(request.prompts), request_id, responder)
+                end = active.fail  # who runs it may have ended it already
+                sequences = [self._sequence(active, request, prompt) for prompt in request.prompts]
+                self._runner.add(sequences)
+                self._active.add(active)
         except ServingError as error:
             end(error)
             return
         if self._failure:  # meanwhile
-            job.fail(self._failure)
+            active.fail(self._failure)
 
     def fail(self, error: ServingError) -> None:
         """End all requests, and refuse later ones: the target engine has failed."""
         self._failure = error
-        self._jobs.fail_all(error)
+        self._active.fail_all(error)
         self._runner.settle_ended()
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
-        self._jobs.cancel(request_id)
+        self._active.cancel(request_id)
         self._runner.settle_ended()
 
     def watch(self, sink: m.Sink) -> None:
         """Watch over requests and report metrics until `close`; run on a thread of its own."""
         flushed = 0.0
-        over, late, told = (
+        over, late, reporting = (
             Survived(f"{what} failed", self.metrics.fault) for what in ("requests that end", "late calls", "metrics")
         )
         while not self._closed.is_set():
@@ -132,13 +132,13 @@ class Service:
             self._due.clear()
             now = time.monotonic()
             with over:
-                if self._jobs.watch(now):
+                if self._active.watch(now):
                     self._runner.settle_ended()
             with late:
                 self._runner.watch(now)
             if now - flushed >= METRICS_SECONDS:
                 flushed = now
-                with told:
+                with reporting:
                     self._report(sink)
 
     def wake(self) -> None:
@@ -150,7 +150,7 @@ class Service:
         self.engine.close()
         self._closed.set()
         self._due.set()
-        self._jobs.fail_all(CancelledError("the server is shutting down: send the request again"))
+        self._active.fail_all(CancelledError("the server is shutting down: send the request again"))
         self._runner.close()
 
     def _report(self, sink: m.Sink) -> None:
@@ -159,14 +159,29 @@ class Service:
         self.metrics.set(m.WAITING, waiting)
         self.metrics.flush(sink)
 
-    def _generation(self, job: Job[Chunk], request: Request, prompt: Prompt) -> Generation:
+    def _sequence(self, active: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
         options = self._options
         # By logits, too, which token a seed gives depends on the lengths of the drafts.
         reproducible = prompt.seed is not None and (options.mix_seed or request.use_draft_logits)
         if options.mix_seed and prompt.seed is None:
             # Such engines start each call without one at the same seed: all tokens would be drawn by the same number.
             prompt = replace(prompt, seed=random.getrandbits(64))
-        sequence = Sequence(
+        probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
+        return BlsSequence(
+            request=active,
+            loop=SequenceLoop(self._loop_params(request, prompt, reproducible)),
+            writer=BlsWriter(prompt, self._text(prompt), request.stream),
+            engine_inputs=self._bind(prompt, request),
+            acceptance=self._policy.estimate(),
+            metrics=self.metrics,
+            draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
+            probe=probe,
+            reproducible=reproducible,
+        )
+
+    def _loop_params(self, request: BlsRequest, prompt: BlsPrompt, reproducible: bool) -> LoopParams:
+        options = self._options
+        return LoopParams(
             prompt=prompt.ids,
             max_tokens=prompt.max_tokens,
             end_ids=prompt.end_ids,
@@ -180,19 +195,9 @@ class Service:
             burst=BURST_SECONDS if request.stream and not reproducible else math.inf,
             redrawn=options.mix_seed and prompt.sampled,
         )
-        probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
+
+    def _text(self, prompt: BlsPrompt) -> TextStream:
         ids = prompt.ids.tolist()
         stop_tokens = StopTokens(self._tokenizer.words(prompt.stop_words), ids)
         detokenizer = Detokenizer(self._tokenizer.decode, ids, prompt.text)
-        text = TextStream(detokenizer, StopText(prompt.stop_words, keep=True), stop_tokens)
-        return Generation(
-            job=job,
-            loop=Loop(sequence),
-            writer=Writer(prompt, text, request.stream),
-            bindings=self._bind(prompt, request),
-            acceptance=self._policy.estimate(),
-            metrics=self.metrics,
-            draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
-            probe=probe,
-            reproducible=reproducible,
-        )
+        return TextStream(detokenizer, StopText(prompt.stop_words, keep=True), stop_tokens)

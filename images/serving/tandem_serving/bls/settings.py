@@ -8,20 +8,22 @@ from pathlib import Path
 
 from tandem_serving.parameters import canary_seconds, flag, number, queue_timeout, text
 
-# Of a request's time, for a draft at most: it is to outlast two that never come, a wave's and then its own.
+# Of a request's time, for a draft at most: it is to outlast two that never come, one in a shared batch and then its
+# own.
 DRAFT_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Settings:
+class BlsSettings:
     """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
 
     `target_collector` and `draft_collector`: models that collect the rows of engines which are decoupled; empty:
-    they are not. `rounds_model`: one that makes whole rounds; empty: there is none. `mix_seed`: see loop.Sequence.
-    `running` and `waiting` bound the sequences of one instance, `rows` those of one engine call (1: each sequence's
-    calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
-    `acceptance_threshold`: see request.Acceptance, `fast_logits`: see abilities. `probe_share`: see service.Options.
-    `clients_model` tells which of the front's clients have left. `canary_seconds`: see engine_health.IDLE.
+    they are not. `rounds_model`: one that makes whole rounds; empty: there is none. `mix_seed`: see loop.LoopParams.
+    `running` and `waiting` bound the sequences of one instance, `max_rows` those of one engine call (1: each
+    sequence's calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
+    `acceptance_threshold`: see request.AcceptanceMethod, `fast_logits`: see abilities. `probe_share`: see
+    service.BlsOptions. `clients_model` tells which of the front's clients have left. `canary_seconds`: see
+    engine.health.IDLE.
     """
 
     target_model: str
@@ -39,7 +41,7 @@ class Settings:
     draft_timeout: float
     running: int
     waiting: int
-    rows: int
+    max_rows: int
     separate_devices: bool
     mix_seed: bool
     queue_timeout: float
@@ -51,11 +53,11 @@ class Settings:
     canary_seconds: float
 
 
-def read(parameters: Mapping[str, str]) -> Settings:
+def read(parameters: Mapping[str, str]) -> BlsSettings:
     """Settings from a model's parameters. Raises SettingsError."""
     draft_model = parameters.get("tensorrt_llm_draft_model_name", "")
     timeout = number(parameters, "request_timeout_seconds", float, "600", 0.001)
-    return Settings(
+    return BlsSettings(
         target_model=text(parameters, "tensorrt_llm_model_name"),
         draft_model=draft_model,
         target_collector=parameters.get("tensorrt_llm_collector_name", ""),
@@ -71,18 +73,19 @@ def read(parameters: Mapping[str, str]) -> Settings:
         draft_timeout=min(number(parameters, "draft_timeout_seconds", float, "10", 0.001), DRAFT_SHARE * timeout),
         running=number(parameters, "max_running_sequences", int, "64", 1),
         waiting=number(parameters, "max_waiting_sequences", int, "1024", 0),
-        rows=number(parameters, "max_engine_rows", int, "1", 1),
+        max_rows=number(parameters, "max_engine_rows", int, "1", 1),
         separate_devices=flag(parameters, "separate_devices"),
         mix_seed=flag(parameters, "mix_seed"),
         queue_timeout=queue_timeout(parameters),
         use_draft_logits=flag(parameters, "use_draft_logits"),
-        acceptance_threshold=(
-            number(parameters, "draft_acceptance_threshold", float, "", 0)
-            if parameters.get("draft_acceptance_threshold")
-            else None
-        ),
+        acceptance_threshold=_threshold(parameters),
         fast_logits=flag(parameters, "fast_logits"),
         probe_share=number(parameters, "probe_share", float, "0", 0),
         clients_model=parameters.get("clients_model_name", ""),
         canary_seconds=canary_seconds(parameters),
     )
+
+
+def _threshold(parameters: Mapping[str, str]) -> float | None:
+    name = "draft_acceptance_threshold"
+    return number(parameters, name, float, "", 0) if parameters.get(name) else None

@@ -5,49 +5,51 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from tandem_serving.bls.calls import Call, Output
-from tandem_serving.bls.runner import Answers, Engine
-from tandem_serving.bls.schedule import Lane, Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.runner import BlsEngine, EngineResponses
+from tandem_serving.bls.schedule import Route, Row
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.engine.health import PROMPT_TOKENS
 from tandem_serving.engine.watch import EngineWatch
 from tandem_serving.errors import ServingError
 
 
-class Watched:
-    """An `Engine` of the runner; `lane`: what it is there."""
+class WatchedEngine:
+    """An `BlsEngine` of the runner; `route`: what it is there."""
 
-    def __init__(self, engine: Engine, lane: Lane, watch: EngineWatch) -> None:
+    def __init__(self, engine: BlsEngine, route: Route, watch: EngineWatch) -> None:
         self._engine = engine
-        self._lane = lane
+        self._route = route
         self._watch = watch
 
-    def call(self, turns: Sequence[Turn[Generation]]) -> Answers:
-        """An engine call with a row for each turn; it starts when it is read."""
-        return _Answers(self._engine.call(turns), self._lane, turns, self._watch)
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> EngineResponses:
+        """An engine call with these rows; it starts when it is read."""
+        return _WatchedResponses(self._engine.call(rows), self._route, rows, self._watch)
 
 
-def watched(engines: Mapping[Lane, Engine], watch: EngineWatch) -> dict[Lane, Engine]:
+def watched(engines: Mapping[Route, BlsEngine], watch: EngineWatch) -> dict[Route, BlsEngine]:
     """The runner's engines, each reporting to `watch`."""
-    return {lane: Watched(engine, lane, watch) for lane, engine in engines.items()}
+    return {route: WatchedEngine(engine, route, watch) for route, engine in engines.items()}
 
 
-class _Answers:
-    def __init__(self, answers: Answers, lane: Lane, turns: Sequence[Turn[Generation]], watch: EngineWatch) -> None:
+class _WatchedResponses:
+    def __init__(
+        self, answers: EngineResponses, route: Route, rows: Sequence[Row[BlsSequence]], watch: EngineWatch
+    ) -> None:
         self._answers = answers
-        self._lane = lane
-        self._turns = turns
+        self._route = route
+        self._rows = rows
         self._watch = watch
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """The call's answers. Raises what it raises."""
-        return self._of_draft() if self._lane in ("draft", "round") else self._of_target()
+        return self._of_draft() if self._route in ("draft", "round") else self._of_target()
 
     def stop(self) -> None:
         """Ask the engine to end the call; returns at once."""
         self._answers.stop()
 
     def _of_target(self) -> Iterator[list[tuple[int, Output]]]:
-        with self._watch.call(work(self._turns), self._kind()) as answered:
+        with self._watch.call(work(self._rows), self._kind()) as answered:
             for outputs in self._answers:
                 answered()
                 yield outputs
@@ -56,24 +58,24 @@ class _Answers:
         """Of a round that the server makes the target answered; where one fails, each engine is asked by itself."""
         try:
             for outputs in self._answers:
-                if self._lane == "round":
+                if self._route == "round":
                     self._watch.worked()
                 yield outputs
         except ServingError:
-            if self._lane == "draft":
+            if self._route == "draft":
                 self._watch.draft_failed()
             raise
 
     def _kind(self) -> Hashable:
         """What decides which code of the engine runs: what its requests ask for."""
-        binding = self._turns[0].sequence.bindings["target"]
-        return frozenset(binding.tensors), binding.outputs
+        inputs = self._rows[0].sequence.engine_inputs["target"]
+        return frozenset(inputs.tensors), inputs.outputs
 
 
-def work(turns: Sequence[Turn[Generation]]) -> float:
+def work(rows: Sequence[Row[BlsSequence]]) -> float:
     """A call's work in steps of the engine: its prompts', and those of its longest row."""
-    steps = max(1 if turn.call.draft_ids else turn.call.output_len for turn in turns)
-    return steps + sum(_prompt(turn.call) for turn in turns) / PROMPT_TOKENS
+    steps = max(1 if row.call.draft_ids else row.call.output_len for row in rows)
+    return steps + sum(_prompt(row.call) for row in rows) / PROMPT_TOKENS
 
 
 def _prompt(call: Call) -> int:

@@ -1,4 +1,4 @@
-"""A server that is told to stop first finishes the requests that it has.
+"""A server that gets SIGTERM first finishes the requests that it has.
 
 Triton waits at SIGTERM for HTTP requests, but refuses the next engine call of a gRPC stream, which ends it: so
 SIGTERM reaches Triton when no request is left. The pod has left the Service's endpoints by then; only clients that

@@ -1,5 +1,5 @@
 """The commands of Tandem's pods: `serve` and its startup probe `probe`; `preflight` and `build`, which are Jobs; in
-groups of pods also `worker` (the containers beside the leader) and `session` (what their sshd starts)."""
+groups of pods also `worker` (the other pods' containers) and `session` (what their sshd starts)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _build(options: argparse.Namespace) -> int:
     # As PID 1 there is no default: a pod that is stopped would wait for the tools.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        build = engine_build.Build.parse(launch.read_plan(options.revision).builds, options.role)
+        build = engine_build.EngineBuildPlan.parse(launch.read_plan(options.revision).builds, options.role)
         verdict, code = engine_build.run(options.role, build, options.examples)
         text = json.dumps(verdict, ensure_ascii=False)
         options.termination_log.write_text(text, encoding="utf-8")

@@ -7,36 +7,29 @@ The revision folder holds `launch.json`:
    "group": {"hosts": PODS, "slots": RANKS of each}: where a replica is several pods; see mpi.py,
    "drain": {"port": METRICS PORT, "seconds": LONGEST REQUEST}: see drain.py,
    "builds": {ROLE: ...}: see engine_build.py, "preflight": ...: see preflight.py}
-This process stays as PID 1: it forwards signals, reaps orphans, and ends with the server's exit code.
+This process stays as PID 1, see supervise.py, and ends with the server's exit code.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from tandem_serving.boot import control, dead_models, drain, mpi, ranks
+from tandem_serving.boot import control, drain, mpi, supervise
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.engine import failure as engine_failure
 from tandem_serving.engine import metrics_page
-from tandem_serving.errors import Survived
 from tandem_serving.prepare import cached, kv_cache
 
 PLAN = "launch.json"
-TERMINATION_LOG = Path("/dev/termination-log")
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class LaunchError(Exception):
@@ -55,7 +48,7 @@ class ModelSource:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """What launch.json says."""
 
     models: Mapping[str, ModelSource]
@@ -68,7 +61,7 @@ class Plan:
     drain: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_plan(revision: Path) -> Plan:
+def read_plan(revision: Path) -> LaunchPlan:
     """Parse launch.json. Raises LaunchError."""
     path = revision / PLAN
     try:
@@ -80,17 +73,17 @@ def read_plan(revision: Path) -> Plan:
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
         env = {str(name): str(value) for name, value in data.get("env", {}).items()}
         parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds", "group", "drain")}
-        return Plan(models, command, env, **parts)
+        return LaunchPlan(models, command, env, **parts)
     except OSError as error:
         raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise LaunchError(f"{path} is malformed ({error!r}): apply the resource again") from None
 
 
-def assemble(plan: Plan, models: Path) -> None:
+def assemble(plan: LaunchPlan, models: Path) -> None:
     """Make the model repository: config.pbtxt copied, `1` linked to the source, or empty. Raises LaunchError.
 
-    The Python packages beside the folder of the source (`tandem_serving` for Tandem's own models) are
+    The Python packages next to the folder of the source (`tandem_serving` for Tandem's own models) are
     linked into the model's folder: Triton's stub puts it on sys.path, and ignores PYTHONPATH.
     """
     if not plan.models or not plan.command:
@@ -124,7 +117,7 @@ def _assemble_model(model: ModelSource, folder: Path) -> None:
         (folder / package.parent.name).symlink_to(package.parent, target_is_directory=True)
 
 
-def size_kv_caches(plan: Plan, models: Path, memory: Callable[[], Sequence[int]] = kv_cache.gpu_memory) -> None:
+def size_kv_caches(plan: LaunchPlan, models: Path, memory: Callable[[], Sequence[int]] = kv_cache.gpu_memory) -> None:
     """Add the sizes that depend on the pod's GPUs to the engines' configurations. Raises LaunchError.
 
     `memory`: bytes of each GPU.
@@ -155,77 +148,7 @@ def raise_limits() -> None:
         resource.setrlimit(kind, (hard, hard))
 
 
-def run(
-    command: list[str],
-    env: Mapping[str, str],
-    finish: Callable[[], object] = lambda: None,
-    termination_log: Path = TERMINATION_LOG,
-) -> int:
-    """Run the server to its end; returns its exit code, 128 + n when signal n ended it, 1 when a model died or an
-    engine failed, which is in `termination_log` then.
-
-    At the first SIGTERM `finish` is called in a thread, and the server gets the signal when it returns.
-    """
-    child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-    finishing, stopping = threading.Event(), threading.Event()
-    model_died = threading.Event()
-    launcher = ranks.is_launcher(command[0])
-    failure = Path(env[engine_failure.VARIABLE]) if engine_failure.VARIABLE in env else None
-
-    def forward(number: int, _: FrameType | None) -> None:
-        if child is None:
-            early.append(number)
-        elif number == signal.SIGTERM and not finishing.is_set():
-            finishing.set()
-            threading.Thread(target=stop, args=(child.pid,), daemon=True).start()
-        else:
-            stopping.set()
-            _signal(child.pid, launcher, number)
-
-    def stop(pid: int) -> None:
-        with Survived("requests could not be finished"):  # whatever is wrong with that: the server must hear of it
-            finish()
-        stopping.set()
-        _signal(pid, launcher, signal.SIGTERM)
-
-    def end() -> None:
-        model_died.set()
-        assert child is not None
-        _signal(child.pid, launcher, signal.SIGKILL)  # told to stop, Triton would wait for streams that nobody serves
-
-    for number in FORWARDED:
-        signal.signal(number, forward)
-    try:
-        child = subprocess.Popen(command, env=dict(env))
-    except OSError as error:
-        raise LaunchError(f"{command[0]} cannot be started ({error.strerror}): check the image") from None
-    for missed in early:
-        _signal(child.pid, launcher, missed)
-    threading.Thread(target=dead_models.watch, args=(child.pid, stopping, end), daemon=True).start()
-    if failure:
-        threading.Thread(target=engine_failure.watch, args=(failure, stopping, end), daemon=True).start()
-    code = _reap(child.pid)
-    failed = failure is not None and not stopping.is_set() and engine_failure.pass_on(failure, termination_log)
-    return 1 if failed or model_died.is_set() else code
-
-
-def _signal(child: int, launcher: bool, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ends this moment
-        os.kill(ranks.server(child) if launcher else child, number)
-
-
-def _reap(pid: int) -> int:
-    """Wait for `pid`, and for every orphan that ends before it (PID 1 inherits them)."""
-    while True:
-        ended, status = os.waitpid(-1, 0)
-        if ended == pid:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-        print(f"process {ended} ended (status {status})", flush=True)
-
-
-def serve(revision: Path, models: Path, termination_log: Path = TERMINATION_LOG) -> int:
+def serve(revision: Path, models: Path, termination_log: Path = supervise.TERMINATION_LOG) -> int:
     """Assemble, start and watch the server. Raises LaunchError."""
     plan = read_plan(revision)
     try:
@@ -243,11 +166,16 @@ def serve(revision: Path, models: Path, termination_log: Path = TERMINATION_LOG)
         environment.update(_meet_workers(plan.group))
     print(f"models: {', '.join(plan.models)}; starting: {' '.join(command)}", flush=True)
     print(f"{', '.join(control.CONTROL)}: answered with the key in {models / control.KEY_FILE}", flush=True)
-    # Only now: the key is not for the log.
-    return run(control.restrict(command, models), environment, lambda: _finish(plan.drain), termination_log)
+    server = supervise.Supervisor(environment, lambda: _finish(plan.drain), termination_log)
+    guarded = control.restrict(command, models)  # only now: the key is not for the log
+    try:
+        server.start(guarded)
+    except OSError as error:
+        raise LaunchError(f"{command[0]} cannot be started ({error.strerror}): check the image") from None
+    return server.wait()
 
 
-def _for_models(plan: Plan, models: Path) -> dict[str, str]:
+def _for_models(plan: LaunchPlan, models: Path) -> dict[str, str]:
     """Variables by which models know where to report that an engine has failed, and the port of the metrics page."""
     failure = models / "engine-failure.json"
     failure.unlink(missing_ok=True)  # of an earlier start of this container
@@ -257,7 +185,7 @@ def _for_models(plan: Plan, models: Path) -> dict[str, str]:
 
 def _finish(drain_plan: Mapping[str, int]) -> None:
     if drain_plan:
-        print("told to stop: finishing requests", flush=True)
+        print("SIGTERM: finishing requests", flush=True)
         idle = drain.wait_idle(lambda: drain.requests_left(drain_plan["port"]), drain_plan["seconds"])
         print("no request is left" if idle else "out of time: requests end unfinished", flush=True)
 

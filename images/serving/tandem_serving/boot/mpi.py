@@ -20,7 +20,7 @@ FOLDER = Path("/tmp/tandem-group")
 """Working files; the renderer's mpirun reads `hostfile` in it."""
 PORT = 2222
 HOST_ALIAS = "tandem-group"
-SAID_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 
 
 class GroupError(Exception):
@@ -114,10 +114,10 @@ def wait_for(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Return when all hosts are up. The startup probe ends a wait that is in vain."""
-    missing, said = list(hosts), clock() - SAID_SECONDS
+    missing, reported = list(hosts), clock() - REPORT_SECONDS
     while missing := [host for host in missing if not is_up(host)]:
-        if clock() - said >= SAID_SECONDS:
-            said = clock()
+        if clock() - reported >= REPORT_SECONDS:
+            reported = clock()
             print(f"waiting for {', '.join(missing)}", flush=True)
         sleep(1)
 

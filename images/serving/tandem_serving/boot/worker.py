@@ -1,4 +1,4 @@
-"""A pod of a group beside the leader: an sshd through which the leader's mpirun starts this pod's ranks.
+"""A pod of a group that is not the leader: an sshd through which the leader's mpirun starts this pod's ranks.
 
 sshd runs as the pod's own user and starts `session` for each connection, which takes up the container's environment
 (sshd's sessions have none) and becomes Open MPI's daemon. The daemon leaves its ssh connection, so what tells

@@ -1,7 +1,8 @@
 """An engine's failure, on its way from the model that finds it to whoever starts the container again.
 
 The model writes a file, whose name the entry point gives it in a variable; the entry point sees it, gives clients a
-moment to be told, ends the server, and passes the file on as the container's termination message, one JSON object:
+moment to get their errors, ends the server, and passes the file on as the container's termination message, a JSON
+object:
 {"engineFailure": {"model": NAME, "reason": "EngineFailing" or "EngineHung", "message": the engine's own last error}}
 """
 
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tandem_serving.engine.health import Verdict
+from tandem_serving.engine.health import EngineVerdict
 
 VARIABLE = "TANDEM_ENGINE_FAILURE"
 KEY = "engineFailure"
@@ -22,7 +23,7 @@ GRACE_SECONDS = 1.0
 """In which requests end with an error of the engine, and later ones are refused: then the server ends."""
 
 
-def publish(model: str, verdict: Verdict) -> None:
+def publish(model: str, verdict: EngineVerdict) -> None:
     """Tell the entry point, if there is one. Raises OSError."""
     if name := os.environ.get(VARIABLE):
         # Characters of several bytes are escaped: it stays far below the 4 KiB of a termination message.
@@ -33,13 +34,13 @@ def publish(model: str, verdict: Verdict) -> None:
         unfinished.replace(path)
 
 
-def published() -> Verdict | None:
+def published() -> EngineVerdict | None:
     """What this or another process of the server has published. Raises OSError and ValueError."""
     name = os.environ.get(VARIABLE)
     if not name or not Path(name).exists():
         return None
     found = json.loads(Path(name).read_text(encoding="utf-8"))[KEY]
-    return Verdict(found["reason"], found["message"])
+    return EngineVerdict(found["reason"], found["message"])
 
 
 def watch(path: Path, stopping: threading.Event, end: Callable[[], None]) -> None:

@@ -6,12 +6,12 @@ the model ready. So an engine is judged by its calls, and by a canary: a call of
 does. The canary is what keeps a client's own faults apart from the engine's. An engine is
 
 - *failing* when `CANARIES` canaries in a row fail and no call of anybody is answered between them. A call that fails
-  is why one is sent at once; one that fails beside others that are answered costs nothing.
+  is why one is sent at once; one that fails among others that are answered costs nothing.
 - *hung* when calls wait and none at all was answered for `SILENCE` seconds, or for longer where a call that waits has
   more to do: `TIMES` what it should take, by its work and by what calls took so far (of a long one `TIMES_LONG` that,
   and `NEW` seconds); `NEW` seconds for the first call of its kind, as engines compile code for some.
 
-Nothing is said before the engine has answered once: until then the startup probe judges. A canary that never worked
+Nothing is judged before the engine has answered once: until then the startup probe judges. A canary that never worked
 is not believed where no request fails: this engine may not take such calls.
 """
 
@@ -39,12 +39,12 @@ PROMPT_TOKENS = 64
 SLOWER = 0.1
 """How fast what calls take is forgotten, where it was more than now."""
 LONGEST_LOOK = 0.5
-"""Of the time between two looks, what counts as silence: a process that stood still has heard nothing meanwhile."""
+"""Of the time between two looks, what counts as silence: a process that stood still has seen nothing meanwhile."""
 MOST_MESSAGE = 500
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EngineVerdict:
     """An engine that does not work any more: `message` is its own last error, one line."""
 
     reason: Reason
@@ -75,7 +75,7 @@ class EngineHealth:
         self._looked = 0.0
         self._silent = 0.0
         self._error = ""
-        self._verdict: Verdict | None = None
+        self._verdict: EngineVerdict | None = None
 
     # --- what becomes of calls ----------------------------------------------------------------------
     def started(self, call: Hashable, work: float, kind: Hashable, now: float) -> None:
@@ -96,12 +96,12 @@ class EngineHealth:
         self._proven |= call == CANARY
         self._answered = now
         self._request_failed, self._failed_canaries = False, 0
-        self.heard(now)
+        self.sign_of_life(now)
 
     def failed(self, call: Hashable, error: str, now: float) -> None:
         """A call failed in the engine, with its `error`; that a request is wrong, or was stopped, is none."""
         self._calls.pop(call, None)
-        self.heard(now)
+        self.sign_of_life(now)
         self._error = one_line(error)
         if self._answered is None:
             return
@@ -113,7 +113,7 @@ class EngineHealth:
             self._request_failed = True
             self._failed_canaries *= self._proven
 
-    def heard(self, now: float) -> None:
+    def sign_of_life(self, now: float) -> None:
         """The engine shows by something else that it works: it may be at work for others."""
         self._sign, self._silent = now, 0.0
 
@@ -136,10 +136,10 @@ class EngineHealth:
 
     @property
     def suspicious(self) -> bool:
-        """Whether nothing was heard of it for so long that other signs are worth looking for."""
+        """Whether it gave no sign of life for so long that other signs are worth looking for."""
         return self._silent >= SILENCE / 2
 
-    def look(self, now: float) -> Verdict | None:
+    def look(self, now: float) -> EngineVerdict | None:
         """What is known by now; to be called several times a second. A verdict stays."""
         if self._calls:
             self._silent += min(now - self._looked, LONGEST_LOOK)
@@ -165,7 +165,7 @@ class EngineHealth:
         return call.started + max(known, min(TIMES * expected, TIMES_LONG * expected + NEW))
 
     def _find(self, reason: Reason, message: str) -> None:
-        self._verdict = self._verdict or Verdict(reason, message)
+        self._verdict = self._verdict or EngineVerdict(reason, message)
 
 
 def one_line(message: str) -> str:

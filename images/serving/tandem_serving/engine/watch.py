@@ -15,7 +15,7 @@ from functools import partial
 
 from tandem_serving import metrics as m
 from tandem_serving.engine import failure
-from tandem_serving.engine.health import CANARY, EngineHealth, Verdict
+from tandem_serving.engine.health import CANARY, EngineHealth, EngineVerdict
 from tandem_serving.errors import EngineError, ServingError, Survived
 from tandem_serving.threads import end_process
 from tandem_serving.threads import start as start_thread
@@ -30,7 +30,7 @@ REQUESTS_OWN = ("INVALID_ARG", "UNSUPPORTED", "CANCELLED")
 
 
 @dataclass(frozen=True)
-class Means:
+class WatchHooks:
     """What an EngineWatch works with. `ask` makes one call of one token, raises ServingError, and AskAgainError where
     its failure tells nothing. `fail` ends all requests with an error and refuses later ones. `signs`: something that
     changes as long as the engine works, for whomever; None: nothing tells."""
@@ -77,7 +77,7 @@ class EngineWatch:
                 self._health.ended(key)
 
     def draft_failed(self) -> None:
-        """A call of the draft engine failed. The target alone goes on: that is counted, and judged by nobody."""
+        """A call of the draft engine failed. The target alone goes on: that is counted, and not judged."""
         self._metrics.add(m.ENGINE_CALL_FAILURES, 1, m.of_engine("draft"))
 
     def worked(self) -> None:
@@ -89,7 +89,7 @@ class EngineWatch:
         with self._lock:
             self._health.stopped(message)
 
-    def begin(self, means: Means) -> None:
+    def begin(self, means: WatchHooks) -> None:
         """Judge from now on."""
         for name, work in (("engine-watch", self._watch), ("canary", self._ask)):
             self._threads.append(start_thread(name, partial(work, means)))
@@ -113,9 +113,9 @@ class EngineWatch:
             self._health.answered(key, time.monotonic())
 
     # --- on the watching thread -------------------------------------------------------------------
-    def _watch(self, means: Means) -> None:
+    def _watch(self, means: WatchHooks) -> None:
         looking = Survived("looking after the engine failed", self._metrics.fault)
-        verdict: Verdict | None = None
+        verdict: EngineVerdict | None = None
         while verdict is None and not self._closed.wait(LOOK_SECONDS):
             with looking:
                 self._look_for_signs(means)
@@ -123,7 +123,7 @@ class EngineWatch:
         if verdict is not None and not self._closed.is_set():
             self._finish(verdict, means)
 
-    def _look(self) -> Verdict | None:
+    def _look(self) -> EngineVerdict | None:
         now = time.monotonic()
         with self._lock:
             verdict = self._health.look(now)
@@ -132,8 +132,8 @@ class EngineWatch:
                 self._due.release()
         return verdict or failure.published()
 
-    def _look_for_signs(self, means: Means) -> None:
-        """Others may keep the engine at work, whose calls nobody reports here."""
+    def _look_for_signs(self, means: WatchHooks) -> None:
+        """Others may keep the engine at work, whose calls are not reported here."""
         now = time.monotonic()
         if not self._health.suspicious or now - self._signs_at < SIGNS_SECONDS:
             return
@@ -141,9 +141,9 @@ class EngineWatch:
         self._signs, self._signs_at = means.signs(), time.monotonic()
         if fresh and self._signs != before:
             with self._lock:
-                self._health.heard(time.monotonic())
+                self._health.sign_of_life(time.monotonic())
 
-    def _finish(self, verdict: Verdict, means: Means) -> None:
+    def _finish(self, verdict: EngineVerdict, means: WatchHooks) -> None:
         log.error("%s: %s: %s; ending this process", self._model, verdict.reason, verdict.message)
         end = threading.Timer(1.5 * failure.GRACE_SECONDS, means.end)  # if the entry point does not, before
         end.daemon = True
@@ -153,14 +153,14 @@ class EngineWatch:
         means.fail(EngineError(refusal(verdict), "UNAVAILABLE"))
 
     # --- on the canary's thread -------------------------------------------------------------------
-    def _ask(self, means: Means) -> None:
+    def _ask(self, means: WatchHooks) -> None:
         while True:
             self._due.acquire()
             if self._closed.is_set():
                 return
             self._ask_once(means)
 
-    def _ask_once(self, means: Means) -> None:
+    def _ask_once(self, means: WatchHooks) -> None:
         try:
             means.ask()
         except AskAgainError:
@@ -182,7 +182,7 @@ class EngineWatch:
             self._failed(error, CANARY, "canary")
 
 
-def refusal(verdict: Verdict) -> str:
-    """What clients are told."""
+def refusal(verdict: EngineVerdict) -> str:
+    """The error that clients get."""
     what = "the engine fails" if verdict.reason == "EngineFailing" else "the engine hangs"
     return f"{what}, and starts again: {verdict.message}; send the request to another replica"

@@ -20,7 +20,7 @@ class ArgumentsError(Exception):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The arguments that a YAML file holds: `model`, a checkpoint's folder, and all that `LLM` takes beside it.
+    """The arguments that a YAML file holds: `model`, a checkpoint's folder, and all else that `LLM` takes.
 
     Raises ArgumentsError.
     """
@@ -61,7 +61,7 @@ def load_drafter(entry_point: str, folder: str) -> object:
         module = importlib.import_module(module_name)
         drafter = operator.attrgetter(attribute)(module)
         return drafter() if isinstance(drafter, type) else drafter
-    except Exception as error:  # the user's code raises what it likes: who starts the pod is told where to look
+    except Exception as error:  # the user's code raises what it likes: the message says where to look
         where = f" ({folder} comes first on the path)" if folder else ""
         raise ArgumentsError(
             f"the drafter {entry_point} cannot be loaded: {error!r}{where}; check its ConfigMap, or the image"

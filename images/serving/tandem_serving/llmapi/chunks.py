@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tandem_serving.errors import CancelledError
-from tandem_serving.llmapi.request import Prompt, Request
+from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
 from tandem_serving.requests.text import Detokenizer, StopText, StopTokens, TextStream
 
 STOP, CANCELLED = "stop", "cancelled"
 
 
 @dataclass(frozen=True)
-class Figures:
+class RequestMetrics:
     """What the engine tells of a sequence so far; None, or absent from `perf`: it does not tell.
 
     `tokens_per_iteration`: generated tokens over decoding iterations, the accepted length of speculation plus one.
@@ -30,7 +30,7 @@ class Figures:
         return round(tokens / self.tokens_per_iteration) if self.tokens_per_iteration else None
 
     def accepted(self, tokens: int) -> int | None:
-        """Accepted draft tokens among `tokens`: told, or those that are more than one an iteration."""
+        """Accepted draft tokens among `tokens`: as reported, or those that are more than one an iteration."""
         iterations = self.iterations(tokens)
         if self.accepted_draft_tokens is not None or iterations is None:
             return self.accepted_draft_tokens
@@ -38,27 +38,27 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SequenceOutput:
     """A sequence as the engine has it: all its tokens so far; a finish reason once it is over."""
 
     ids: list[int]
     finish_reason: str = ""
     stop_reason: str = ""
     cumulative_logprob: float | None = None
-    figures: Figures = field(default_factory=Figures)
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
 
 
 @dataclass(frozen=True)
-class Summary:
+class LlmApiSummary:
     """Of a whole sequence: tokens in, tokens out, and what the engine tells."""
 
     input_tokens: int
     output_tokens: int
-    figures: Figures
+    metrics: RequestMetrics
 
 
 @dataclass(frozen=True)
-class Chunk:
+class LlmApiChunk:
     """One response about prompt `batch_index`; its last has a `finish_reason` and a `summary`.
 
     What the request did not ask for is None, or absent from the figures.
@@ -70,13 +70,13 @@ class Chunk:
     finish_reason: str = ""
     stop_reason: str | None = None
     cumulative_logprob: float | None = None
-    summary: Summary | None = None
+    summary: LlmApiSummary | None = None
 
 
-class Writer:
+class LlmApiWriter:
     """Turns a sequence's progress into chunks: deltas as they come, or without `stream` one at the end."""
 
-    def __init__(self, prompt: Prompt, request: Request, decode: Callable[[list[int]], str]) -> None:
+    def __init__(self, prompt: LlmApiPrompt, request: LlmApiRequest, decode: Callable[[list[int]], str]) -> None:
         self.over = False
         self._prompt = prompt
         self._request = request
@@ -84,9 +84,9 @@ class Writer:
         special = StopTokens({(token,): word for token, word in prompt.stop_ids.items()})
         self._text = TextStream(Detokenizer(decode, prompt.ids, prompt.text), self._stop, special)
         self._seen = 0
-        self._all = Chunk(prompt.index, "", [])
+        self._all = LlmApiChunk(prompt.index, "", [])
 
-    def write(self, progress: Progress) -> Chunk | None:
+    def write(self, progress: SequenceOutput) -> LlmApiChunk | None:
         """The chunk to send now, if any; sets `over`. Raises CancelledError when the engine gave the sequence up."""
         if progress.finish_reason == CANCELLED:
             raise CancelledError("the engine cancelled the request: send it again")
@@ -94,7 +94,7 @@ class Writer:
         self._seen = len(progress.ids)
         step = self._text.push(new, 0, last=bool(progress.finish_reason))
         self.over = step.stopped or bool(progress.finish_reason)
-        chunk = Chunk(self._prompt.index, step.text, new[: step.used])
+        chunk = LlmApiChunk(self._prompt.index, step.text, new[: step.used])
         self._all = replace(self._all, text=self._all.text + chunk.text, ids=self._all.ids + chunk.ids)
         if not self._request.stream:
             chunk = self._echoed()
@@ -102,21 +102,21 @@ class Writer:
             return self._last(chunk, progress, step.stopped)
         return chunk if self._request.stream else None
 
-    def _last(self, chunk: Chunk, progress: Progress, stopped: bool) -> Chunk:
-        asked, figures = self._request, progress.figures
+    def _last(self, chunk: LlmApiChunk, progress: SequenceOutput, stopped: bool) -> LlmApiChunk:
+        asked, metrics = self._request, progress.metrics
         return replace(
             chunk,
             finish_reason=STOP if stopped else progress.finish_reason,
             stop_reason=(self._stop.found or progress.stop_reason) if asked.stop_reason else None,
             cumulative_logprob=progress.cumulative_logprob if asked.cumulative_logprob else None,
-            summary=Summary(
+            summary=LlmApiSummary(
                 len(self._prompt.ids),
                 len(self._all.ids),
-                figures if asked.perf_metrics else replace(figures, perf={}),
+                metrics if asked.perf_metrics else replace(metrics, perf={}),
             ),
         )
 
-    def _echoed(self) -> Chunk:
+    def _echoed(self) -> LlmApiChunk:
         if not self._prompt.echo:
             return self._all
         return replace(self._all, text=self._prompt.text + self._all.text, ids=self._prompt.ids + self._all.ids)

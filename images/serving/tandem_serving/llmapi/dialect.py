@@ -4,7 +4,7 @@
 |---|---|---|---|
 | mappings in the arguments | an update function makes objects of some | `LLM` takes them | llmapi/llm_args.py |
 | whether the engine lives | `_executor.is_shutdown()` | `_check_health()` | llmapi/llm.py |
-| drafted, accepted tokens | zeros, even when drafting | told | pull request 17082 |
+| drafted, accepted tokens | zeros, even when drafting | reported | pull request 17082 |
 | tokens an iteration | `avg_decoded_tokens_per_iter` | the same | executor/result.py |
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from tandem_serving.llmapi.chunks import Figures
+from tandem_serving.llmapi.chunks import RequestMetrics
 
 # Upstream's output to the attributes of RequestPerfMetrics (cpp/tensorrt_llm/nanobind/executor/bindings.cpp).
 _PERF = {
@@ -74,12 +74,12 @@ def longest_token(tokenizer: Any) -> int:
     return max(map(len, vocabulary), default=1)
 
 
-def figures(result: Any) -> Figures:
-    """What a RequestOutput tells beside tokens. Nothing is made up: what is not told is left out."""
+def metrics(result: Any) -> RequestMetrics:
+    """What a RequestOutput reports besides tokens. What it does not report is left out."""
     metrics = getattr(result.outputs[0], "request_perf_metrics", None)
     speculation = getattr(metrics, "speculative_decoding", None)
     drafted = getattr(speculation, "total_draft_tokens", 0)
-    return Figures(
+    return RequestMetrics(
         tokens_per_iteration=getattr(result, "avg_decoded_tokens_per_iter", None) or None,
         draft_tokens=drafted or None,
         accepted_draft_tokens=speculation.total_accepted_draft_tokens if speculation and drafted else None,

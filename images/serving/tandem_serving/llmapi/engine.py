@@ -16,8 +16,8 @@ from typing import Any
 
 from tandem_serving.errors import EngineError, RequestError
 from tandem_serving.llmapi import dialect, statistics
-from tandem_serving.llmapi.chunks import Progress
-from tandem_serving.llmapi.request import Codec, Lora, Prompt, Request
+from tandem_serving.llmapi.chunks import SequenceOutput
+from tandem_serving.llmapi.request import Codec, LlmApiPrompt, LlmApiRequest, Lora
 from tandem_serving.requests.tokenizer import panics_as_errors
 
 log = logging.getLogger("tandem.llmapi")
@@ -32,7 +32,7 @@ def stopped() -> EngineError:
     return EngineError(STOPPED, "UNAVAILABLE")
 
 
-class Engine:
+class TensorRtLlmEngine:
     """A running `LLM`. `start` is called on an asyncio loop, always the same."""
 
     def __init__(self, arguments: Mapping[str, Any], package: str = dialect.TENSORRT_LLM) -> None:
@@ -41,20 +41,20 @@ class Engine:
         self._llm = dialect.find(package, "LLM")(**dialect.llm_arguments(arguments, package))
         self._failed: type[Exception] = dialect.find(package, "RequestError", "executor.utils")
         self.codec = _codec(self._llm.tokenizer)
-        self._tells = bool(arguments.get("enable_iter_perf_stats"))
+        self._has_statistics = bool(arguments.get("enable_iter_perf_stats"))
 
-    async def states(self) -> AsyncIterator[statistics.State]:
+    async def states(self) -> AsyncIterator[statistics.EngineState]:
         """The engine's state after each iteration, until none came for seconds; nothing where it does not tell."""
-        if self._tells:
-            async for told in self._llm.get_stats_async(timeout=STATISTICS_SECONDS):
-                if state := statistics.parse(told):
+        if self._has_statistics:
+            async for statistics_of_iteration in self._llm.get_stats_async(timeout=STATISTICS_SECONDS):
+                if state := statistics.parse(statistics_of_iteration):
                     yield state
 
     def healthy(self) -> bool:
         """Whether the engine lives, as far as it knows."""
         return dialect.healthy(self._llm)
 
-    def start(self, prompt: Prompt, request: Request) -> Call:
+    def start(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> TensorRtLlmCall:
         """Start a sequence. Raises RequestError where the engine refuses it, EngineError where it is gone."""
         try:
             result = self._llm.generate_async(
@@ -70,13 +70,13 @@ class Engine:
         except RuntimeError as error:
             log.exception("a request could not be started")
             raise stopped() from error
-        return Call(result, self._failed)
+        return TensorRtLlmCall(result, self._failed)
 
     def close(self) -> None:
         """End the engine."""
         self._llm.shutdown()
 
-    def _sampling_params(self, prompt: Prompt, request: Request) -> Any:
+    def _sampling_params(self, prompt: LlmApiPrompt, request: LlmApiRequest) -> Any:
         guide = dialect.find(self._package, "GuidedDecodingParams", "llmapi") if prompt.guide else None
         return dialect.find(self._package, "SamplingParams")(
             **prompt.sampling,
@@ -96,7 +96,7 @@ class Engine:
         )
 
 
-class Call:
+class TensorRtLlmCall:
     """A sequence in the engine. `failed`: what iterating raises when the request alone has failed."""
 
     def __init__(self, result: Any, failed: type[Exception]) -> None:
@@ -108,14 +108,14 @@ class Call:
         if not self._result.finished:
             self._result.abort()
 
-    async def __aiter__(self) -> AsyncIterator[Progress]:
+    async def __aiter__(self) -> AsyncIterator[SequenceOutput]:
         """The sequence after each response of the engine. Raises EngineError."""
         try:
             async for result in self._result:
                 yield _progress(result)
         except self._failed as error:
             raise EngineError(f"the engine failed at this request: {first_line(error)}") from None
-        except Exception as error:  # of its threads and processes, of any class: it shuts down, as clients are told
+        except Exception as error:  # of its threads and processes, of any class: it shuts down, as its error says
             log.exception("the engine broke off")
             raise stopped() from error
 
@@ -147,13 +147,13 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _progress(result: Any) -> Progress:
+def _progress(result: Any) -> SequenceOutput:
     best = result.outputs[0]
     over = result.finished
-    return Progress(
+    return SequenceOutput(
         ids=list(best.token_ids),
         finish_reason=(best.finish_reason or "stop") if over else "",
         stop_reason="" if best.stop_reason is None else str(best.stop_reason),
         cumulative_logprob=best.cumulative_logprob,
-        figures=dialect.figures(result),
+        metrics=dialect.metrics(result),
     )

@@ -1,4 +1,4 @@
-"""A chunk as the tensors of upstream's LLM-API model, and ours beside them. Pure."""
+"""A chunk as the tensors of upstream's LLM-API model, and our own. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem_serving.llmapi.chunks import Chunk, Summary
+from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiSummary
 from tandem_serving.requests.tensors import Array
 
 # Performance figures of a request: upstream's names and types.
@@ -23,7 +23,7 @@ PERF: dict[str, type[np.generic]] = {
 }
 
 
-def arrays(chunk: Chunk) -> dict[str, Array]:
+def arrays(chunk: LlmApiChunk) -> dict[str, Array]:
     """A chunk's outputs by name, the first dimension 1."""
     outputs: dict[str, Array] = {
         "text_output": _word(chunk.text),
@@ -38,20 +38,20 @@ def arrays(chunk: Chunk) -> dict[str, Array]:
     return outputs | (_summary(chunk.summary) if chunk.summary else {})
 
 
-def _summary(summary: Summary) -> dict[str, Array]:
-    figures = summary.figures
+def _summary(summary: LlmApiSummary) -> dict[str, Array]:
+    metrics = summary.metrics
     outputs = {
         "num_input_tokens": _number(summary.input_tokens, np.int32),
         "num_output_tokens": _number(summary.output_tokens, np.int32),
     }
-    if figures.tokens_per_iteration is not None:
-        outputs["avg_decoded_tokens_per_iter"] = _number(figures.tokens_per_iteration, np.float32)
-    if figures.draft_tokens is not None and figures.accepted_draft_tokens is not None:
-        rate = figures.accepted_draft_tokens / figures.draft_tokens
+    if metrics.tokens_per_iteration is not None:
+        outputs["avg_decoded_tokens_per_iter"] = _number(metrics.tokens_per_iteration, np.float32)
+    if metrics.draft_tokens is not None and metrics.accepted_draft_tokens is not None:
+        rate = metrics.accepted_draft_tokens / metrics.draft_tokens
         outputs["acceptance_rate"] = _number(rate, np.float32)
-        outputs["total_accepted_draft_tokens"] = _number(figures.accepted_draft_tokens, np.int32)
-        outputs["total_draft_tokens"] = _number(figures.draft_tokens, np.int32)
-    return outputs | {name: _number(value, PERF[name]) for name, value in figures.perf.items()}
+        outputs["total_accepted_draft_tokens"] = _number(metrics.accepted_draft_tokens, np.int32)
+        outputs["total_draft_tokens"] = _number(metrics.draft_tokens, np.int32)
+    return outputs | {name: _number(value, PERF[name]) for name, value in metrics.perf.items()}
 
 
 def _number(value: float, dtype: Any) -> Array:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tandem_serving.checkpoint import Limits
+from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.sampling import SAMPLING
-from tandem_serving.requests.tensors import Array, Inputs, tokens_of_text
+from tandem_serving.requests.tensors import Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
 
 TEXT, IDS = "text_input", "input_ids"
@@ -30,26 +30,26 @@ DEFAULT_MAX_TOKENS = 32  # SamplingParams' own
 
 
 @dataclass(frozen=True)
-class Rule:
+class NumberRule:
     """What a number must satisfy."""
 
     valid: Callable[[float], bool]
     must: str
 
 
-AT_LEAST_ONE = Rule(lambda value: value >= 1, "be 1 or more")
+AT_LEAST_ONE = NumberRule(lambda value: value >= 1, "be 1 or more")
 # Fields of SamplingParams that go to the engine as they come; each is a tensor `sampling_param_…`.
-RULES: dict[str, Rule] = {
+RULES: dict[str, NumberRule] = {
     **{
-        name: Rule(SAMPLING[name].valid, SAMPLING[name].must)
+        name: NumberRule(SAMPLING[name].valid, SAMPLING[name].must)
         for name in ("top_k", "top_p", "temperature", "repetition_penalty", "presence_penalty", "frequency_penalty")
     },
     "max_tokens": AT_LEAST_ONE,
     "best_of": AT_LEAST_ONE,
-    "min_tokens": Rule(lambda value: value >= 0, "be 0 or more"),
-    "min_p": Rule(lambda value: 0 <= value <= 1, "lie between 0 and 1"),
-    "seed": Rule(math.isfinite, "be a number"),
-    "ignore_eos": Rule(lambda value: True, "be a flag"),
+    "min_tokens": NumberRule(lambda value: value >= 0, "be 0 or more"),
+    "min_p": NumberRule(lambda value: 0 <= value <= 1, "lie between 0 and 1"),
+    "seed": NumberRule(math.isfinite, "be a number"),
+    "ignore_eos": NumberRule(lambda value: True, "be a flag"),
 }
 # Guide types of TensorRT-LLM's Triton models, as fields of GuidedDecodingParams.
 GUIDES = {
@@ -84,7 +84,7 @@ class Lora:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class LlmApiPrompt:
     """One sequence to generate. `sampling`: fields of SamplingParams; `guide`: of GuidedDecodingParams.
 
     `stop_words` are looked for in the text here, not by the engine; `stop_ids` are those that have none, special
@@ -108,10 +108,10 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A request's prompts and what it wants back beside text."""
+class LlmApiRequest:
+    """A request's prompts and what it wants back besides text."""
 
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[LlmApiPrompt, ...]
     stream: bool = False
     stop_reason: bool = False
     cumulative_logprob: bool = False
@@ -130,15 +130,15 @@ class Codec:
     special: Callable[[Iterable[str]], dict[int, str]]
 
 
-class Parser:
+class LlmApiParser:
     """Parses requests for one engine."""
 
-    def __init__(self, codec: Codec, limits: Limits, features: Features) -> None:
+    def __init__(self, codec: Codec, limits: ModelLimits, features: Features) -> None:
         self._codec = codec
         self._limits = limits
         self._features = features
 
-    def parse(self, tensors: Mapping[str, Array]) -> Request:
+    def parse(self, tensors: Mapping[str, Array]) -> LlmApiRequest:
         """Check everything and tokenize. Raises RequestError.
 
         Prompts are `text_input` object[n], or `input_ids` int32[n, m] filled up behind `input_lengths`
@@ -149,12 +149,12 @@ class Parser:
         if IDS in tensors and TEXT in tensors:
             raise RequestError("both text_input and input_ids hold prompts: send one of them")
         prompts = IDS if IDS in tensors else TEXT
-        inputs = Inputs(rows(tensors, prompts), prompts)
+        inputs = RequestTensors(rows(tensors, prompts), prompts)
         self._check_count(inputs.count)
         stream = inputs.flag("streaming")
         if stream and any(inputs.scalar(f"{PREFIX}best_of", i, 1) > 1 for i in range(inputs.count)):
             raise RequestError("sampling_param_best_of cannot be streamed: which one is best shows at the end")
-        return Request(
+        return LlmApiRequest(
             prompts=tuple(self._prompt(inputs, i, stream) for i in range(inputs.count)),
             stream=stream,
             stop_reason=inputs.flag("return_stop_reason"),
@@ -167,7 +167,7 @@ class Parser:
         if count > most:
             raise RequestError(f"the request has {count} prompts and the service holds {most} at most: send fewer")
 
-    def _prompt(self, inputs: Inputs, i: int, stream: bool) -> Prompt:
+    def _prompt(self, inputs: RequestTensors, i: int, stream: bool) -> LlmApiPrompt:
         text, ids = self._token_ids(inputs, i) if IDS in inputs.tensors else self._tokenize(inputs, i)
         sampling = _sampling(inputs, i)
         self._check_length(len(ids), sampling["max_tokens"])
@@ -176,7 +176,7 @@ class Parser:
         echo = not (stream or inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
             text = whole_characters(self._codec.decode, ids)
-        return Prompt(
+        return LlmApiPrompt(
             index=i,
             text=text,
             ids=ids,
@@ -188,7 +188,7 @@ class Parser:
             lora=self._lora(inputs, i),
         )
 
-    def _tokenize(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+    def _tokenize(self, inputs: RequestTensors, i: int) -> tuple[str, list[int]]:
         text = inputs.text(TEXT, i)
         if not text:
             raise RequestError("the prompt is empty: send at least one character in text_input")
@@ -200,7 +200,7 @@ class Parser:
             )
         return text, tokens_of_text(self._codec.encode(text), self._limits.vocab_size)
 
-    def _token_ids(self, inputs: Inputs, i: int) -> tuple[str, list[int]]:
+    def _token_ids(self, inputs: RequestTensors, i: int) -> tuple[str, list[int]]:
         ids = inputs.token_ids(IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
         return whole_characters(self._codec.decode, ids), ids
 
@@ -219,7 +219,7 @@ class Parser:
         if best_of > most:
             raise RequestError(f"{PREFIX}best_of is {best_of}: the engine runs {most} sequences at once, send fewer")
 
-    def _guide(self, inputs: Inputs, i: int) -> dict[str, Any]:
+    def _guide(self, inputs: RequestTensors, i: int) -> dict[str, Any]:
         kind = inputs.text("guided_decoding_guide_type", i)
         guide = inputs.text("guided_decoding_guide", i)
         if not kind and not guide:
@@ -237,7 +237,7 @@ class Parser:
             raise RequestError(f"guided_decoding_guide is empty: send the {kind} in it")
         return {GUIDES[kind]: guide}
 
-    def _lora(self, inputs: Inputs, i: int) -> Lora | None:
+    def _lora(self, inputs: RequestTensors, i: int) -> Lora | None:
         number, name, path = inputs.scalar("lora_id", i), inputs.text("lora_name", i), inputs.text("lora_path", i)
         if number is None and not name and not path:
             return None
@@ -272,7 +272,7 @@ def _rows(name: str, value: Array, count: int) -> Array:
     return value.reshape(count, -1)
 
 
-def _sampling(inputs: Inputs, i: int) -> dict[str, Any]:
+def _sampling(inputs: RequestTensors, i: int) -> dict[str, Any]:
     sampling: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS}
     for name, rule in RULES.items():
         value = inputs.scalar(f"{PREFIX}{name}", i)

@@ -11,7 +11,7 @@ from tandem_serving.parameters import canary_seconds, number, text
 
 
 @dataclass(frozen=True)
-class Settings:
+class LlmApiSettings:
     """What config.pbtxt says. `llm_args_path`: the YAML file of `LLM`'s arguments; `llm_package`: where `LLM` is.
 
     `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too; empty: none.
@@ -29,9 +29,9 @@ class Settings:
     canary_seconds: float
 
 
-def read(parameters: Mapping[str, str]) -> Settings:
+def read(parameters: Mapping[str, str]) -> LlmApiSettings:
     """Settings from a model's parameters. Raises SettingsError."""
-    return Settings(
+    return LlmApiSettings(
         llm_args_path=Path(text(parameters, "llm_args_path")),
         llm_package=parameters.get("llm_package", TENSORRT_LLM),
         drafter=parameters.get("drafter", ""),

@@ -20,7 +20,7 @@ MODEL = (("model", "tensorrt_llm"), ("version", "1"))
 
 
 @dataclass(frozen=True)
-class State:
+class EngineState:
     """Requests in the engine, and blocks of its KV cache: all of them, and those that requests hold."""
 
     requests: int
@@ -36,10 +36,10 @@ class State:
         }
 
 
-def parse(told: str | Mapping[str, Any]) -> State | None:
+def parse(iteration: str | Mapping[str, Any]) -> EngineState | None:
     """The state after an iteration; None where it tells nothing of a KV cache."""
-    statistics = json.loads(told) if isinstance(told, str) else told
+    statistics = json.loads(iteration) if isinstance(iteration, str) else iteration
     cache = statistics.get("kvCacheStats")
     if not cache:
         return None
-    return State(statistics["numActiveRequests"], cache["maxNumBlocks"], cache["usedNumBlocks"])
+    return EngineState(statistics["numActiveRequests"], cache["maxNumBlocks"], cache["usedNumBlocks"])

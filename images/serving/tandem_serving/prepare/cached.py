@@ -23,7 +23,7 @@ class Gone(CheckpointError):
 
     @classmethod
     def of(cls, folder: Path | str) -> Gone:
-        """What is said of `folder`: the operator reads it."""
+        """The error for `folder`: the operator reads its message."""
         return cls(f"{folder} is gone from the cache volume, or not whole any more: Tandem has it made again")
 
 

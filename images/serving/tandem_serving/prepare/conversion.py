@@ -1,4 +1,4 @@
-"""TensorRT-LLM's scripts that convert checkpoints: which one fits a checkpoint, and in which words it is told. Pure.
+"""TensorRT-LLM's scripts that convert checkpoints: which one fits a checkpoint, and which arguments it takes. Pure.
 
 A script a family of models, `convert_checkpoint.py` in release 1.2's `examples/models/`. The launch plan has the
 arguments in the words of most of them.

@@ -28,7 +28,7 @@ from typing import Any, TextIO
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.prepare import cached, conversion
-from tandem_serving.prepare.verdict import Check, bounded
+from tandem_serving.prepare.verdict import CheckResult, bounded
 
 EXAMPLES = Path("/app/examples")
 """Where NVIDIA's image has TensorRT-LLM's examples."""
@@ -46,8 +46,8 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class Build:
-    """A part of launch.json's `builds`; see `tandem.render.v1.engines.Build`."""
+class EngineBuildPlan:
+    """A part of launch.json's `builds`; see `tandem.render.v1.engines.EngineBuildPlan`."""
 
     model: Path
     folder: Path
@@ -56,7 +56,7 @@ class Build:
     build: tuple[str, ...]
 
     @classmethod
-    def parse(cls, builds: Mapping[str, Any], role: str) -> Build:
+    def parse(cls, builds: Mapping[str, Any], role: str) -> EngineBuildPlan:
         """The build of a role. Raises BuildError."""
         if role not in builds:
             raise BuildError("PlanMalformed", f"launch.json has no build for {role}: apply the resource again")
@@ -65,27 +65,27 @@ class Build:
         return cls(Path(part["model"]), Path(part["folder"]), str(part["script"]), *arguments)
 
 
-def run(role: str, build: Build, examples: Path = EXAMPLES) -> tuple[dict[str, Any], int]:
+def run(role: str, build: EngineBuildPlan, examples: Path = EXAMPLES) -> tuple[dict[str, Any], int]:
     """Build the engine of a role, unless it is there. The verdict, and the exit code."""
     try:
         message = _build(build, examples)
     except BuildError as error:
-        check = Check("EnginesReady", "False", error.reason, f"{role} engine: {error}")
+        check = CheckResult("EnginesReady", "False", error.reason, f"{role} engine: {error}")
         return {"checks": [bounded(check)]}, int(error.again)
     except OSError as error:
         text = f"{role} engine: {build.folder.parent} cannot be written ({error.strerror}): check the cache volume"
-        return {"checks": [bounded(Check("EnginesReady", "False", "CacheFailed", text))]}, 1
-    return {"checks": [bounded(Check("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
+        return {"checks": [bounded(CheckResult("EnginesReady", "False", "CacheFailed", text))]}, 1
+    return {"checks": [bounded(CheckResult("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
 
 
-def _build(build: Build, examples: Path) -> str:
+def _build(build: EngineBuildPlan, examples: Path) -> str:
     home = build.folder.parent
     partial = home / ".partial"
     with _lock(home):
         (home / ".tandem").write_text(f"{home.parent.name}/{home.name}\n", encoding="utf-8")
         if build.folder.is_dir():
             with contextlib.suppress(OSError):  # a volume that is only read keeps its times
-                os.utime(home)  # asked for: not pruned soon, though nobody may refer to it yet
+                os.utime(home)  # asked for: not pruned soon, though no revision may refer to it yet
             return f"was there: {build.folder}"
         _look_at(build.model)
         shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed
@@ -146,7 +146,7 @@ def _locked(home: Path) -> TextIO | None:
     return None
 
 
-def _conversion(build: Build, examples: Path) -> list[str]:
+def _conversion(build: EngineBuildPlan, examples: Path) -> list[str]:
     """The script that converts this checkpoint, and its arguments."""
     if build.script:
         script, arguments = Path(build.script), list(build.convert)

@@ -11,25 +11,27 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.prepare import cached, kv_cache
 from tandem_serving.prepare.kv_cache import GIB, KvCacheError, Share
-from tandem_serving.prepare.verdict import Check
+from tandem_serving.prepare.verdict import CheckResult
 
 READY = "EnginesReady"
 
 
-def check_engines(plan: Mapping[str, Any]) -> Check:
+def check_engines(plan: Mapping[str, Any]) -> CheckResult:
     """The first thing that is wrong with an engine of launch.json's `preflight` part, or that all are well."""
     try:
         for role, wanted in plan["engines"].items():
             if wrong := _mismatch(wanted, _version() or str(plan.get("tensorrt_llm") or "")):
                 reason, text = wrong
-                return Check(READY, "False", reason, f"{role} engine {wanted['path']}: {text}")
+                return CheckResult(READY, "False", reason, f"{role} engine {wanted['path']}: {text}")
         fits = _memory(plan)
     except CheckpointError as error:
         reason = "EngineGone" if isinstance(error, cached.Gone) else "EngineInvalid"
-        return Check(READY, "False", reason, str(error))
+        return CheckResult(READY, "False", reason, str(error))
     except KvCacheError as error:
-        return Check(READY, "False", "MemoryTooSmall", str(error))
-    return Check(READY, "True", "EnginesFit", f"engines for {' and '.join(plan['engines'])} are as asked for{fits}")
+        return CheckResult(READY, "False", "MemoryTooSmall", str(error))
+    return CheckResult(
+        READY, "True", "EnginesFit", f"engines for {' and '.join(plan['engines'])} are as asked for{fits}"
+    )
 
 
 def _version() -> str:
@@ -58,6 +60,11 @@ def _mismatch(wanted: Mapping[str, Any], version: str) -> tuple[str, str] | None
     ranks = len(list(folder.glob("rank*.engine")))
     if ranks != wanted["tp_size"] * wanted["pp_size"]:
         return "EngineIncomplete", f"has {ranks} rank*.engine of {wanted['tp_size'] * wanted['pp_size']}: copy all"
+    return _built_otherwise(wanted, built)
+
+
+def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The same of how the engine was built."""
     for name, field in (("max_draft_len", "speculation.maxDraftLen"), ("max_batch_size", "serving.maxBatchSize")):
         if (built.get(name) or 0) < wanted[name]:
             return "EngineLimit", f"built with {name} {built.get(name) or 0}, needed {wanted[name]}: lower {field}"

@@ -25,7 +25,7 @@ GIB = 1 << 30
 USABLE = 0.9
 """Share of the remaining memory that becomes KV cache: TensorRT-LLM's own default."""
 WORKSPACE = 2 * GIB
-"""An estimate of what an engine takes beside its weights: activations, CUDA context, NCCL's buffers."""
+"""An estimate of what an engine takes besides its weights: activations, CUDA context, NCCL's buffers."""
 BLOCK_TOKENS = 64
 """Sizes are multiples of this: no engine has larger blocks."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "INT8": 1, "FP8": 1}
@@ -36,7 +36,7 @@ class KvCacheError(Exception):
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineMemory:
     """What an engine takes of each of its GPUs, in bytes, and the longest sequence that it must hold, in tokens:
     a draft's are in its cache too."""
 
@@ -49,12 +49,12 @@ class Engine:
 class Share:
     """An engine, the indices of its GPUs, and the tokens that the user gave it."""
 
-    engine: Engine
+    engine: EngineMemory
     devices: tuple[int, ...]
     max_tokens: int | None = None
 
 
-def read_engine(folder: Path) -> Engine:
+def read_engine(folder: Path) -> EngineMemory:
     """Sizes from an engine's config.json and files. Raises CheckpointError."""
     config = checkpoint.read_json(folder / "config.json")
     limits = checkpoint.read_limits(folder)
@@ -66,7 +66,7 @@ def read_engine(folder: Path) -> Engine:
     if not ranks:
         raise CheckpointError(f"{folder} has no rank*.engine: build the engine again")
     drafted = (config.get("build_config") or {}).get("max_draft_len") or 0
-    return Engine(weights=max(ranks), token=token, max_seq_len=limits.max_sequence_len + drafted)
+    return EngineMemory(weights=max(ranks), token=token, max_seq_len=limits.max_sequence_len + drafted)
 
 
 def _token_bytes(config: Mapping[str, Any]) -> int:

@@ -10,14 +10,14 @@ from typing import Any
 from tandem_serving.checkpoint import weight_files
 from tandem_serving.llmapi import dialect
 from tandem_serving.prepare.kv_cache import GIB, WORKSPACE
-from tandem_serving.prepare.verdict import Check
+from tandem_serving.prepare.verdict import CheckResult
 
 READY = "EnginesReady"
 # Where the class is, by package version: `TorchLlmArgs` since 0.20, `LlmArgs` is its alias in later ones.
 CLASSES = ("llmapi.llm_args:TorchLlmArgs", "llmapi.llm_args:LlmArgs")
 
 
-def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
+def check_llm_args(plan: Mapping[str, Any], revision: Path) -> CheckResult:
     """The dry run on `llm_args` of launch.json's `preflight` part; `revision` has the file."""
     import yaml  # in images with the LLM API alone, as tensorrt_llm needs it
 
@@ -29,11 +29,11 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
         found = _argument_class(part["package"])
     except Exception as error:  # noqa: BLE001 - libraries that miss the driver fail to load with errors of any class
         text = f"{part['package']} cannot be imported without a GPU ({error}): its arguments were not tried"
-        return Check(READY, "Unknown", "ArgumentsNotTried", text)
+        return CheckResult(READY, "Unknown", "ArgumentsNotTried", text)
     try:
         found(**dialect.llm_arguments(arguments, part["package"]))  # as the server will
     except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
-        return Check(
+        return CheckResult(
             READY,
             "False",
             "ArgumentsRefused",
@@ -42,8 +42,8 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> Check:
         )
     except Exception as error:  # noqa: BLE001 - some checks ask for the GPU: RuntimeError of torch, `dtype` in 1.2
         text = f"{part['package']} cannot check its arguments without a GPU ({error}): it does so when it starts"
-        return Check(READY, "Unknown", "ArgumentsNotTried", text)
-    return Check(READY, "True", "ArgumentsAccepted", f"{part['package']} of this image takes the arguments")
+        return CheckResult(READY, "Unknown", "ArgumentsNotTried", text)
+    return CheckResult(READY, "True", "ArgumentsAccepted", f"{part['package']} of this image takes the arguments")
 
 
 def _whole(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,7 +63,7 @@ def _argument_class(package: str) -> Any:
     raise ImportError(f"no {' or '.join(CLASSES)} in it")
 
 
-def _weights(plan: Mapping[str, Any]) -> Check | None:
+def _weights(plan: Mapping[str, Any]) -> CheckResult | None:
     """A verdict only when the weights alone do not fit: the engine sizes its KV cache by what is left."""
     gpu = plan.get("gpu")
     if not gpu:
@@ -74,7 +74,7 @@ def _weights(plan: Mapping[str, Any]) -> Check | None:
     if needed <= memory:
         return None
     parts = " + ".join(f"{role} {size / GIB:.1f}" for role, size in sizes.items())
-    return Check(
+    return CheckResult(
         READY,
         "False",
         "MemoryTooSmall",

@@ -15,11 +15,11 @@ import safetensors
 import tokenizers
 
 from tandem_serving import checkpoint
-from tandem_serving.checkpoint import CheckpointError, Limits
+from tandem_serving.checkpoint import CheckpointError, ModelLimits
 from tandem_serving.prepare import cached
 from tandem_serving.prepare.engine_check import check_engines
 from tandem_serving.prepare.llm_args_check import check_llm_args
-from tandem_serving.prepare.verdict import Check, bounded
+from tandem_serving.prepare.verdict import CheckResult, bounded
 from tandem_serving.requests.tokenizer import Tokenizer
 
 _EMBEDDINGS = "model.embed_tokens.weight"
@@ -28,11 +28,11 @@ _TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
 
 @dataclass(frozen=True)
-class Model:
+class CheckedModel:
     """A model that loads: its limits, its tokenizer.json and how it writes a chat."""
 
     role: str
-    limits: Limits
+    limits: ModelLimits
     tokenizer: Mapping[str, Any]
     chat_template: Any
 
@@ -44,7 +44,7 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
     """
     try:
         models = {role: load(role, plan[role]) for role in ("target", "draft") if plan.get(role)}
-        ready = Check("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
+        ready = CheckResult("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
         heads = plan.get("heads")
         pair = (
             check_heads(models["target"], Path(heads["path"]))
@@ -53,21 +53,21 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
         )
     except CheckpointError as error:
         reason = "ModelGone" if isinstance(error, cached.Gone) else "ModelInvalid"
-        ready = Check("ModelsReady", "False", reason, str(error))
-        pair = Check("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
+        ready = CheckResult("ModelsReady", "False", reason, str(error))
+        pair = CheckResult("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
     return {"checks": [bounded(check) for check in (ready, *_engines(plan, revision, ready), pair)]}
 
 
-def _engines(plan: Mapping[str, Any], revision: Path, models: Check) -> list[Check]:
+def _engines(plan: Mapping[str, Any], revision: Path, models: CheckResult) -> list[CheckResult]:
     """The check of what runs the models, where there is one."""
     if not (plan.get("engines") or plan.get("llm_args")):
         return []
     if models.status != "True":
-        return [Check("EnginesReady", "Unknown", "ModelsNotReady", "waits for models that load")]
+        return [CheckResult("EnginesReady", "Unknown", "ModelsNotReady", "waits for models that load")]
     return [check_engines(plan) if plan.get("engines") else check_llm_args(plan, revision)]
 
 
-def load(role: str, places: Mapping[str, str]) -> Model:
+def load(role: str, places: Mapping[str, str]) -> CheckedModel:
     """Read what a model's folder (`path`) says and check that its weights are whole, and its tokenizer's folder
     (`tokenizer`) where that is another. Raises CheckpointError."""
     folder = Path(places["path"])
@@ -95,7 +95,7 @@ def load(role: str, places: Mapping[str, str]) -> Model:
             f"{role}: {tokenizer} names no token that ends a text, so that no answer would end: add its"
             " generation_config.json, or tokenizer_config.json with eos_token"
         )
-    return Model(role, limits, data, chat_template)
+    return CheckedModel(role, limits, data, chat_template)
 
 
 def _tokenizer(role: str, path: Path) -> tokenizers.Tokenizer:
@@ -118,7 +118,7 @@ def _tokens_needed(tokenizer: tokenizers.Tokenizer, end_ids: Collection[int], ch
     return min(most, 1 + max(set(ids) - unused, default=-1))
 
 
-def _check_weights(role: str, folder: Path, limits: Limits) -> None:
+def _check_weights(role: str, folder: Path, limits: ModelLimits) -> None:
     """Every weight file is there and whole, and the embedding has the vocabulary's rows."""
     if "build_config" in checkpoint.read_json(folder / "config.json"):
         if not (folder / "rank0.engine").is_file():
@@ -158,11 +158,11 @@ def _weight_files(role: str, folder: Path) -> list[Path]:
     return paths
 
 
-def check_pair(models: Mapping[str, Model], max_draft_len: int) -> Check:
+def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> CheckResult:
     """Whether draft tokens mean the same to the target."""
     target, draft = models.get("target"), models.get("draft")
     if target is None or draft is None:
-        return Check("PairCompatible", "True", "NoDraft", "the service has no draft model")
+        return CheckResult("PairCompatible", "True", "NoDraft", "the service has no draft model")
     difference = tokenizer_difference(target.tokenizer, draft.tokenizer)
     if target.limits.vocab_size != draft.limits.vocab_size:
         rows = f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}"
@@ -173,23 +173,23 @@ def check_pair(models: Mapping[str, Model], max_draft_len: int) -> Check:
             f"{rows}, though their tokenizers are equal: fill up the smaller one to {most} rows (transformers'"
             f" resize_token_embeddings({most})), or choose a draft model that has as many"
         )
-        return Check("PairCompatible", "False", "VocabularyDiffers", advice)
+        return CheckResult("PairCompatible", "False", "VocabularyDiffers", advice)
     if difference:
         return _incompatible("TokenizerDiffers", difference)
     context = min(target.limits.max_sequence_len, draft.limits.max_sequence_len)
     if max_draft_len + 1 >= context:
-        return Check(
+        return CheckResult(
             "PairCompatible",
             "False",
             "DraftLengthTooLong",
             f"maxDraftLen is {max_draft_len} and the shorter context {context} tokens: lower maxDraftLen",
         )
-    return Check(
+    return CheckResult(
         "PairCompatible", "True", "PairMatches", " ".join(["tokenizers are equal", *_warnings(target, draft)])
     )
 
 
-def check_heads(target: Model, folder: Path) -> Check:
+def check_heads(target: CheckedModel, folder: Path) -> CheckResult:
     """Whether heads are there, whole, and for the target's vocabulary. Raises CheckpointError."""
     cached.check(folder)
     files = checkpoint.weight_files(folder)
@@ -202,13 +202,15 @@ def check_heads(target: Model, folder: Path) -> Check:
     if words != target.limits.vocab_size:
         text = f"target has {target.limits.vocab_size} vocabulary rows, the heads say {words}"
         # Only the engine knows what the heads make of it.
-        return Check("PairCompatible", "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?")
-    return Check("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
+        return CheckResult(
+            "PairCompatible", "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?"
+        )
+    return CheckResult("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
 
 
-def _incompatible(reason: str, what: str) -> Check:
+def _incompatible(reason: str, what: str) -> CheckResult:
     advice = "choose a draft model of the target's own family: both must have the same tokenizer"
-    return Check("PairCompatible", "False", reason, f"{what}; {advice}")
+    return CheckResult("PairCompatible", "False", reason, f"{what}; {advice}")
 
 
 def tokenizer_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
@@ -246,7 +248,7 @@ def _merges(tokenizer: Mapping[str, Any]) -> list[list[str]]:
     return [merge.split(" ") if isinstance(merge, str) else list(merge) for merge in merges]
 
 
-def _warnings(target: Model, draft: Model) -> list[str]:
+def _warnings(target: CheckedModel, draft: CheckedModel) -> list[str]:
     warnings = []
     if draft.limits.max_sequence_len < target.limits.max_sequence_len:
         warnings.append(
@@ -265,7 +267,7 @@ def _chat_template(folder: Path) -> Any:
     return checkpoint.read_json(config).get("chat_template") if config.exists() else None
 
 
-def _describe(models: Iterable[Model]) -> str:
+def _describe(models: Iterable[CheckedModel]) -> str:
     return "; ".join(
         f"{model.role}: vocabulary {model.limits.vocab_size}, context {model.limits.max_sequence_len}"
         for model in models

@@ -8,7 +8,7 @@ MAX_MESSAGE_BYTES = 1200
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """A condition: `status` is "True", "False" or "Unknown"; `message` says what to do."""
 
     type: str
@@ -17,7 +17,7 @@ class Check:
     message: str
 
 
-def bounded(check: Check) -> dict[str, str]:
+def bounded(check: CheckResult) -> dict[str, str]:
     """The check as data. Of a long message the end is left out."""
     data = asdict(check)
     data["message"] = check.message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")

@@ -19,10 +19,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestTimeoutError, ServingError, Survived
 
-log = logging.getLogger("tandem.jobs")
+log = logging.getLogger("tandem.requests")
 
 
-class Piece(Protocol):
+class ResponseChunk(Protocol):
     """A part of the answer to one prompt of a request."""
 
     @property
@@ -33,31 +33,31 @@ class Piece(Protocol):
 
 LINGER_SECONDS = 1.0
 
-P = TypeVar("P", bound=Piece)
-SentP = TypeVar("SentP", bound=Piece, contravariant=True)
+P = TypeVar("P", bound=ResponseChunk)
+SentP = TypeVar("SentP", bound=ResponseChunk, contravariant=True)
 
 
-class Carrier(Protocol[SentP]):
-    """Sends pieces of many requests by way of one of them."""
+class BatchSender(Protocol[SentP]):
+    """Sends chunks of many requests by way of one of them."""
 
-    def carry(self, wave: Sequence[tuple[Any, SentP, bool]]) -> None:
-        """Of each piece the responder that it goes to, and whether it is the last."""
+    def send_batch(self, batch: Sequence[tuple[Any, SentP, bool]]) -> None:
+        """Of each chunk the responder that it goes to, and whether it is the last."""
         ...
 
 
 class Responder(Protocol[SentP]):
     """A request's way back to its client. One thread at a time calls it."""
 
-    def send(self, piece: SentP, last: bool) -> None:
-        """Send a piece; the `last` ends the request."""
+    def send(self, chunk: SentP, last: bool) -> None:
+        """Send a chunk; the `last` ends the request."""
         ...
 
-    def carrier(self, piece: SentP) -> Carrier[SentP] | None:
-        """What sends a piece with those of other requests, and theirs as well; None: it goes by itself."""
+    def batch_sender(self, chunk: SentP) -> BatchSender[SentP] | None:
+        """What sends a chunk with those of other requests, and theirs as well; None: it goes by itself."""
         ...
 
     def close(self) -> None:
-        """End the request, whose last piece was sent."""
+        """End the request, whose last chunk was sent."""
         ...
 
     def fail(self, error: ServingError) -> None:
@@ -70,8 +70,8 @@ class Responder(Protocol[SentP]):
 
 
 @dataclass(eq=False)
-class Job(Generic[P]):
-    """A request of `prompts` prompts while it runs. Sending stops at its end. `begun`: one of them got a place."""
+class ActiveRequest(Generic[P]):
+    """A request of `prompts` prompts while it runs. Sending stops at its end. `begun`: one of them runs, or did."""
 
     prompts: int
     request_id: str
@@ -83,39 +83,39 @@ class Job(Generic[P]):
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finished: int = 0
 
-    def send(self, piece: P) -> None:
-        """Send a piece, unless the request is over. The last one of its last prompt ends it."""
+    def send(self, chunk: P) -> None:
+        """Send a chunk, unless the request is over. The last one of its last prompt ends it."""
         with self._lock:
-            last = self._counted(piece)
+            last = self._counted(chunk)
             if last is None:
                 return
-            self.responder.send(piece, last)
+            self.responder.send(chunk, last)
             self.over = last  # not before: of a response that cannot be made or sent, `fail` still tells the client
 
-    def admit(self, piece: P) -> bool | None:
-        """Count a piece that is about to be sent with others': whether it is the last, or None, which is not sent."""
+    def admit(self, chunk: P) -> bool | None:
+        """Count a chunk that is about to be sent with others': whether it is the last, or None, which is not sent."""
         with self._lock:
-            return self._counted(piece)
+            return self._counted(chunk)
 
-    def carry(self, piece: P, wave: Sequence[tuple[Responder[P], P, bool]]) -> bool:
-        """Send its piece and those of others by way of this request, unless it is over; whether they were sent."""
+    def send_batch(self, chunk: P, batch: Sequence[tuple[Responder[P], P, bool]]) -> bool:
+        """Send its chunk and those of others by way of this request, unless it is over; whether they were sent."""
         with self._lock:
-            carrier = None if self.over else self.responder.carrier(piece)
-            if carrier is not None:
-                carrier.carry(wave)
-            return carrier is not None
+            batch_sender = None if self.over else self.responder.batch_sender(chunk)
+            if batch_sender is not None:
+                batch_sender.send_batch(batch)
+            return batch_sender is not None
 
     def close(self) -> None:
-        """End the request, whose last piece was sent with others', unless it is over."""
+        """End the request, whose last chunk was sent with others', unless it is over."""
         with self._lock:
             if not self.over:
                 self.responder.close()
                 self.over = True
 
-    def _counted(self, piece: P) -> bool | None:
+    def _counted(self, chunk: P) -> bool | None:
         if self.over:
             return None
-        self._finished += bool(piece.finish_reason)
+        self._finished += bool(chunk.finish_reason)
         last = self._finished == self.prompts
         if last and self.responder.cancelled():
             return None  # it lingers, see above
@@ -126,10 +126,10 @@ class Job(Generic[P]):
         with self._lock:
             if not self.over:
                 self.over = True
-                _tell(self.responder, error)
+                _send_error(self.responder, error)
 
     def abandoned(self) -> bool:
-        """Whether the client is gone, which nobody knew: the request is over now, but for its last response.
+        """Whether the client is gone, which was not known: the request is over now, but for its last response.
 
         Triton is never asked once a request is over: it has freed it then.
         """
@@ -140,111 +140,111 @@ class Job(Generic[P]):
             return True
 
 
-class Parcel(NamedTuple, Generic[P]):
-    """A piece and the request that it is for."""
+class AddressedChunk(NamedTuple, Generic[P]):
+    """A chunk and the request that it is for."""
 
-    job: Job[P]
-    piece: P
+    request: ActiveRequest[P]
+    chunk: P
 
 
-def send(parcels: Iterable[Parcel[P]], count: Callable[[], object] = lambda: None) -> None:
-    """Send pieces to their requests' clients, in order; those that pack, together.
+def send(addressed_chunks: Iterable[AddressedChunk[P]], count: Callable[[], object] = lambda: None) -> None:
+    """Send chunks to their requests' clients, in order; those that pack, together.
 
     Of one request by one thread at a time. What cannot be sent is those requests' error; `count` is called then.
     """
-    wave: list[Parcel[P]] = []
-    for parcel in parcels:
+    batch: list[AddressedChunk[P]] = []
+    for addressed in addressed_chunks:
         packs = False
-        with _failing([parcel.job], count):
-            packs = parcel.job.responder.carrier(parcel.piece) is not None
+        with _failing([addressed.request], count):
+            packs = addressed.request.responder.batch_sender(addressed.chunk) is not None
         if packs:
-            wave.append(parcel)
+            batch.append(addressed)
         else:
-            _send_wave(wave, count)  # an earlier piece of the same request may be in it
-            wave = []
-            with _failing([parcel.job], count):
-                parcel.job.send(parcel.piece)
-    _send_wave(wave, count)
+            _send_batch(batch, count)  # an earlier chunk of the same request may be in it
+            batch = []
+            with _failing([addressed.request], count):
+                addressed.request.send(addressed.chunk)
+    _send_batch(batch, count)
 
 
-def _send_wave(parcels: Sequence[Parcel[P]], count: Callable[[], object]) -> None:
-    admitted: list[tuple[Job[P], P, bool]] = []
-    for job, piece in parcels:
-        with _failing([job], count):
-            if (last := job.admit(piece)) is not None:
-                admitted.append((job, piece, last))
-    wave = [(job.responder, piece, last) for job, piece, last in admitted]
-    with _failing([job for job, _, _ in admitted], count):
-        any(job.carry(piece, wave) for job, piece, _ in admitted)  # the first one that is still open
-    for job, _, last in admitted:
+def _send_batch(addressed_chunks: Sequence[AddressedChunk[P]], count: Callable[[], object]) -> None:
+    counted: list[tuple[ActiveRequest[P], P, bool]] = []
+    for request, chunk in addressed_chunks:
+        with _failing([request], count):
+            if (last := request.admit(chunk)) is not None:
+                counted.append((request, chunk, last))
+    batch = [(request.responder, chunk, last) for request, chunk, last in counted]
+    with _failing([request for request, _, _ in counted], count):
+        any(request.send_batch(chunk, batch) for request, chunk, _ in counted)  # the first one that is still open
+    for request, _, last in counted:
         if last:
-            with _failing([job], count):
-                job.close()
+            with _failing([request], count):
+                request.close()
 
 
 @contextmanager
-def _failing(jobs: Sequence[Job[P]], count: Callable[[], object]) -> Iterator[None]:
+def _failing(requests: Sequence[ActiveRequest[P]], count: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     except Exception:  # of tensors or Triton's sender, whatever it is: others are sent theirs
         log.exception("a response could not be sent")
         count()
-        for job in jobs:
-            job.fail(EngineError(FAILED))
+        for request in requests:
+            request.fail(EngineError(FAILED))
 
 
-def _tell(responder: Responder[P], error: ServingError) -> None:
-    """Send the error. One client that cannot be told must not end the watch over all others."""
+def _send_error(responder: Responder[P], error: ServingError) -> None:
+    """Send the error. One client that cannot get it must not end the watch over all others."""
     try:
         responder.fail(error)
     except Exception:  # of Triton's sender, whatever it is: deadlines and cancellations of others go on
-        log.exception("a client could not be told that its request is over: %s", error)
+        log.exception("a client could not be sent the end of its request: %s", error)
 
 
-class Jobs(Generic[P]):
+class ActiveRequests(Generic[P]):
     """The requests of a model that are not over. Thread-safe."""
 
     def __init__(self, timeout: float, count: Callable[[], object] = lambda: None) -> None:
         """`timeout` in seconds, for each request as a whole. `count`: called where a client cannot be asked about."""
         self._timeout = timeout
-        self._jobs: dict[int, Job[P]] = {}
-        self._abandoned: deque[tuple[float, Job[P]]] = deque()
+        self._requests: dict[int, ActiveRequest[P]] = {}
+        self._abandoned: deque[tuple[float, ActiveRequest[P]]] = deque()
         self._unasked = Survived("it is not known whether a client is gone", count)
 
-    def make(self, prompts: int, request_id: str, responder: Responder[P]) -> Job[P]:
-        """A request's job, which nobody watches yet."""
-        return Job(prompts, request_id, responder, time.monotonic() + self._timeout)
+    def make(self, prompts: int, request_id: str, responder: Responder[P]) -> ActiveRequest[P]:
+        """An active request, which is not watched yet."""
+        return ActiveRequest(prompts, request_id, responder, time.monotonic() + self._timeout)
 
-    def add(self, job: Job[P]) -> None:
-        """Watch over a job."""
-        self._jobs[id(job)] = job
+    def add(self, request: ActiveRequest[P]) -> None:
+        """Watch over a request."""
+        self._requests[id(request)] = request
 
     def cancel(self, request_id: str) -> None:
         """End all requests with this id: the client asked for it."""
-        for job in list(self._jobs.values()):
-            if request_id and job.request_id == request_id:
-                job.fail(CancelledError("the request was stopped"))
+        for request in list(self._requests.values()):
+            if request_id and request.request_id == request_id:
+                request.fail(CancelledError("the request was stopped"))
 
     def fail_all(self, error: ServingError) -> None:
         """End all requests."""
-        for job in list(self._jobs.values()):
-            job.fail(error)
+        for request in list(self._requests.values()):
+            request.fail(error)
 
     def watch(self, now: float) -> bool:
         """End requests whose time is over or whose client is gone; whether there were any. Forget what is over."""
-        ended = [self._watch_job(job, now) for job in list(self._jobs.values())]
+        ended = [self._watch_request(request, now) for request in list(self._requests.values())]
         while self._abandoned and now - self._abandoned[0][0] >= LINGER_SECONDS:
-            _tell(self._abandoned.popleft()[1].responder, CancelledError("the client cancelled the request"))
+            _send_error(self._abandoned.popleft()[1].responder, CancelledError("the client cancelled the request"))
         return any(ended)
 
-    def _watch_job(self, job: Job[P], now: float) -> bool:
-        if job.over:
-            self._jobs.pop(id(job), None)
+    def _watch_request(self, request: ActiveRequest[P], now: float) -> bool:
+        if request.over:
+            self._requests.pop(id(request), None)
             return False
-        if now > job.deadline:
-            job.fail(RequestTimeoutError(f"the request took longer than {self._timeout:g} s and was ended"))
+        if now > request.deadline:
+            request.fail(RequestTimeoutError(f"the request took longer than {self._timeout:g} s and was ended"))
         else:
             with self._unasked:
-                if job.abandoned():
-                    self._abandoned.append((now, job))
-        return job.over
+                if request.abandoned():
+                    self._abandoned.append((now, request))
+        return request.over

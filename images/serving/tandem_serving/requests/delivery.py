@@ -1,4 +1,4 @@
-"""Threads that turn steps into text and send it, while the engines already work on the next round."""
+"""Threads that turn new tokens into text and send it, while the engines already work on the next round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("tandem.delivery")
 Make = Callable[[], Sequence[T] | None]
 
 
-class _Wave(NamedTuple, Generic[T]):
+class _Batch(NamedTuple, Generic[T]):
     makes: list[Make[T]]
     urgent: bool
 
@@ -29,13 +29,13 @@ class _Wave(NamedTuple, Generic[T]):
 class Delivery(Generic[T]):
     """Steps of one sequence are delivered in order, of different ones side by side.
 
-    What a wave brings is made, then sent together: a response costs more than all of the texts in it, and between two
-    the processors do the server's work, and have to fetch ours again.
+    What a batch brings is made, then sent together: a response costs more than all of the texts in it, and between
+    two the processors do the server's work, and have to fetch ours again.
 
-    With `waves` it makes way, unless for what is urgent: no work begins while a `hurry` lasts, since the interpreter
-    runs one thread at a time and engines that wait for their next call cost every sequence. Nor in the first `GRACE`
-    seconds after it: the call is then on its way through the server, on the same processors. Without, each sequence
-    makes its own calls, and one of them is always in a hurry.
+    Where `batched`, it makes way, unless for what is urgent: no work begins while a `hurry` lasts, since the
+    interpreter runs one thread at a time and engines that wait for their next call cost every sequence. Nor in the
+    first `GRACE` seconds after it: the call is then on its way through the server, on the same processors. Without,
+    each sequence makes its own calls, and one of them is always in a hurry.
 
     Who makes engine calls must not run ahead of it: see `keep_up`.
     """
@@ -46,15 +46,15 @@ class Delivery(Generic[T]):
         self,
         send: Callable[[list[T]], None] = lambda made: None,
         threads: int = 1,
-        waves: bool = True,
+        batched: bool = True,
         most_behind: float = math.inf,
     ) -> None:
-        """`send` sends what is made of a wave. More `threads` send more often, each a part."""
+        """`send` sends what is made of a batch. More `threads` send more often, each a part."""
         self._send = send
-        self._queues: list[SimpleQueue[_Wave[T] | None]] = [SimpleQueue() for _ in range(threads)]
-        self._waves = waves
+        self._queues: list[SimpleQueue[_Batch[T] | None]] = [SimpleQueue() for _ in range(threads)]
+        self._batched = batched
         self._most_behind = most_behind
-        self._behind = 0  # steps in line
+        self._behind = 0  # steps that wait
         self._caught_up = threading.Condition()
         self._free = threading.Event()
         self._free.set()
@@ -67,9 +67,9 @@ class Delivery(Generic[T]):
 
     def put(self, sequence: Hashable, action: Callable[[], None]) -> None:
         """Do something after all earlier steps of a sequence."""
-        self.put_wave([(sequence, action)])
+        self.put_batch([(sequence, action)])
 
-    def put_wave(self, steps: Iterable[tuple[Hashable, Make[T]]], urgent: bool = False) -> None:
+    def put_batch(self, steps: Iterable[tuple[Hashable, Make[T]]], urgent: bool = False) -> None:
         """Deliver steps of sequences, each after all earlier ones of its sequence; `urgent`: without making way."""
         parts: dict[int, list[Make[T]]] = {}
         for sequence, make in steps:
@@ -77,11 +77,11 @@ class Delivery(Generic[T]):
         with self._caught_up:
             self._behind += sum(map(len, parts.values()))
         for number, makes in parts.items():
-            self._queues[number].put(_Wave(makes, urgent))
+            self._queues[number].put(_Batch(makes, urgent))
 
     def hurry(self, begins: bool) -> None:
         """A hurry begins or ends; several may overlap."""
-        if not self._waves:
+        if not self._batched:
             return
         with self._lock:
             self._hurries += 1 if begins else -1
@@ -92,10 +92,10 @@ class Delivery(Generic[T]):
                 self._free.set()
 
     def keep_up(self) -> None:
-        """In a hurry: wait while more than `most_behind` steps are in line.
+        """In a hurry: wait while more than `most_behind` steps wait.
 
         The threads of many engine calls get the interpreter's lock more often than those of deliveries: texts would
-        come seconds late, and sequences that have ended would keep their places until then.
+        come seconds late, and sequences that have ended would count as running until then.
         """
         if self._behind <= self._most_behind:
             return
@@ -107,7 +107,7 @@ class Delivery(Generic[T]):
             self.hurry(True)
 
     def close(self) -> None:
-        """Do what is in line, then end the threads."""
+        """Do what waits, then end the threads."""
         for queue in self._queues:
             queue.put(None)
         for thread in self._threads:
@@ -120,26 +120,26 @@ class Delivery(Generic[T]):
             time.sleep(rest)
             self._free.wait()
 
-    def _work(self, queue: SimpleQueue[_Wave[T] | None]) -> None:
-        while (wave := self._next(queue)) is not None:
-            made = [each for make in wave.makes for each in self._do(make, wave.urgent) or ()]
+    def _work(self, queue: SimpleQueue[_Batch[T] | None]) -> None:
+        while (batch := self._next(queue)) is not None:
+            made = [each for make in batch.makes for each in self._do(make, batch.urgent) or ()]
             if made:
-                self._do(partial(self._send, made), wave.urgent)
+                self._do(partial(self._send, made), batch.urgent)
             with self._caught_up:
-                self._behind -= len(wave.makes)
+                self._behind -= len(batch.makes)
                 if self._behind <= self._most_behind:
                     self._caught_up.notify_all()
 
-    def _next(self, queue: SimpleQueue[_Wave[T] | None]) -> _Wave[T] | None:
-        """The next in line. Where sequences make their own calls, all that are: else each step goes by itself."""
-        wave = queue.get()
-        while wave and not self._waves and not queue.empty():
+    def _next(self, queue: SimpleQueue[_Batch[T] | None]) -> _Batch[T] | None:
+        """The next that waits. Where sequences make their own calls, all that are: else each step goes by itself."""
+        batch = queue.get()
+        while batch and not self._batched and not queue.empty():
             more = queue.get()
             if more is None:
                 queue.put(None)
                 break
-            wave.makes.extend(more.makes)
-        return wave
+            batch.makes.extend(more.makes)
+        return batch
 
     def _do(self, part: Callable[[], R], urgent: bool) -> R | None:
         if not urgent:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tandem_serving.errors import RequestError
-from tandem_serving.requests.tensors import Array, Inputs, tokens_of_text
+from tandem_serving.requests.tensors import Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.tokenizer import Tokenizer, stack_word_lists
 
 _UNSUPPORTED = ("DECODER_QUERY", "IMAGES", "IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID")
@@ -35,7 +35,7 @@ class Preprocessor:
         for name in _UNSUPPORTED:
             if name in tensors:
                 raise RequestError(f"{name} is not supported: this service takes text only; leave it out")
-        inputs = Inputs(tensors, "QUERY")
+        inputs = RequestTensors(tensors, "QUERY")
         rows = range(inputs.count)
         ends = [inputs.scalar("END_ID", i, self._end_id()) for i in rows]
         pads = [inputs.scalar("PAD_ID", i, self._tokenizer.pad_id) for i in rows]
@@ -56,16 +56,16 @@ class Preprocessor:
     def _end_id(self) -> int:
         return self._tokenizer.end_ids[0] if self._tokenizer.end_ids else -1
 
-    def _encode(self, inputs: Inputs, i: int) -> list[int]:
+    def _encode(self, inputs: RequestTensors, i: int) -> list[int]:
         texts = inputs.strings("QUERY", i)
         if len(texts) != 1:
             raise RequestError("QUERY is empty or holds several texts a row: send one prompt a row")
         return tokens_of_text(self._tokenizer.encode(texts[0], self._special), self._vocab_size)
 
-    def _words(self, inputs: Inputs, name: str) -> Array:
+    def _words(self, inputs: RequestTensors, name: str) -> Array:
         return stack_word_lists([self._tokenizer.word_list(inputs.strings(name, i)) for i in range(inputs.count)])
 
-    def _bias(self, inputs: Inputs) -> Array:
+    def _bias(self, inputs: RequestTensors) -> Array:
         names = ("EMBEDDING_BIAS_WORDS", "EMBEDDING_BIAS_WEIGHTS")
         if not any(name in inputs.tensors for name in names):
             return np.zeros((inputs.count, 0), np.float32)

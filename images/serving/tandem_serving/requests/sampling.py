@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Scalar:
+class SamplingField:
     """A number that goes to the engines: its tensor there, its dtype, and what it must satisfy."""
 
     tensor: str
@@ -20,12 +20,12 @@ class Scalar:
 
 
 SAMPLING = {
-    "top_k": Scalar("runtime_top_k", np.int32, lambda v: v >= 0, "be 0 (all) or more"),
-    "top_p": Scalar("runtime_top_p", np.float32, lambda v: 0 <= v <= 1, "lie between 0 and 1"),
-    "temperature": Scalar("temperature", np.float32, lambda v: 0 <= v < math.inf, "be 0 or more"),
-    "length_penalty": Scalar("len_penalty", np.float32, lambda v: 0 <= v < math.inf, "be 0 or more"),
-    "repetition_penalty": Scalar("repetition_penalty", np.float32, lambda v: 0 < v < math.inf, "be above 0"),
-    "presence_penalty": Scalar("presence_penalty", np.float32),
-    "frequency_penalty": Scalar("frequency_penalty", np.float32),
-    "pad_id": Scalar("pad_id", np.int32),
+    "top_k": SamplingField("runtime_top_k", np.int32, lambda v: v >= 0, "be 0 (all) or more"),
+    "top_p": SamplingField("runtime_top_p", np.float32, lambda v: 0 <= v <= 1, "lie between 0 and 1"),
+    "temperature": SamplingField("temperature", np.float32, lambda v: 0 <= v < math.inf, "be 0 or more"),
+    "length_penalty": SamplingField("len_penalty", np.float32, lambda v: 0 <= v < math.inf, "be 0 or more"),
+    "repetition_penalty": SamplingField("repetition_penalty", np.float32, lambda v: 0 < v < math.inf, "be above 0"),
+    "presence_penalty": SamplingField("presence_penalty", np.float32),
+    "frequency_penalty": SamplingField("frequency_penalty", np.float32),
+    "pad_id": SamplingField("pad_id", np.int32),
 }

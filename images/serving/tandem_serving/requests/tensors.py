@@ -13,7 +13,7 @@ from tandem_serving.errors import RequestError
 Array = npt.NDArray[Any]
 
 
-class Inputs:
+class RequestTensors:
     """A request's tensors with checked shapes: n rows each."""
 
     def __init__(self, tensors: Mapping[str, Array], text: str = "text_input") -> None:

@@ -1,4 +1,4 @@
-"""Text of a sequence, piece by piece: incremental decoding, stop words, and who wrote which characters."""
+"""Text of a sequence as its tokens come: incremental decoding, stop words, and who wrote which characters."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class StopTokens:
         return next((self._words[ids] for ids in ends if ids in self._words), "")
 
 
-class TextStep(NamedTuple):
+class TextDelta(NamedTuple):
     """What a step's tokens gave: text to send, tokens used, whether a stop word ended it.
 
     The first `draft_length` characters come from accepted draft tokens, where no text is held back.
@@ -173,7 +173,7 @@ class TextStream:
     stop: StopText
     stop_tokens: StopTokens = field(default_factory=lambda: StopTokens({}))
 
-    def push(self, ids: list[int], accepted: int, last: bool) -> TextStep:
+    def push(self, ids: list[int], accepted: int, last: bool) -> TextDelta:
         """Add a step's tokens, the first `accepted` of them drafted; `last` flushes what is held."""
         if not self.stop.words:
             return self._unstopped(ids, accepted, last)
@@ -184,9 +184,9 @@ class TextStream:
             text += new
             draft_length = len(text) if end <= accepted else draft_length
             if stopped:
-                return TextStep(text, draft_length, end, stopped=True)
+                return TextDelta(text, draft_length, end, stopped=True)
         rest, stopped = self._rest() if last else ("", False)
-        return TextStep(text + rest, draft_length, len(ids), stopped)
+        return TextDelta(text + rest, draft_length, len(ids), stopped)
 
     def _next(self, token: int) -> tuple[str, bool]:
         """A token's text, and whether a stop word was found."""
@@ -198,10 +198,10 @@ class TextStream:
         text, stopped = self.stop.push(self.detokenizer.flush())
         return text + self.stop.flush(), stopped
 
-    def _unstopped(self, ids: list[int], accepted: int, last: bool) -> TextStep:
+    def _unstopped(self, ids: list[int], accepted: int, last: bool) -> TextDelta:
         """The step without stop words, which need not be taken token by token."""
         drafted = self.detokenizer.push(ids[:accepted]) if accepted else ""
         rest = self.detokenizer.push(ids[accepted:]) if accepted < len(ids) else ""
         if last:
             rest += self.detokenizer.flush()
-        return TextStep(drafted + rest, len(drafted), len(ids), stopped=False)
+        return TextDelta(drafted + rest, len(drafted), len(ids), stopped=False)

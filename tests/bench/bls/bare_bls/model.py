@@ -18,7 +18,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tandem_serving.adapter import packing
-from tandem_serving.bls.chunks import Chunk
+from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -112,7 +112,7 @@ def _send(sequences: list[Sequence], answers: list[list[int]]) -> None:
     for sequence, tokens in zip(sequences, answers, strict=True):
         sequence.ids += tokens
         finish = "" if sequence.left else FINISH_LENGTH
-        wave.append((sequence.ticket, Chunk(0, "text of a step", tokens, finish_reason=finish), not sequence.left))
+        wave.append((sequence.ticket, BlsChunk(0, "text of a step", tokens, finish_reason=finish), not sequence.left))
     packed = packing.pack(wave)
     tensors = [pb_utils.Tensor("wave", packed.numbers), pb_utils.Tensor("wave_text", packed.text)]
     sequences[0].sender.send(pb_utils.InferenceResponse(tensors))

@@ -20,9 +20,9 @@ EXECUTE = "new requests"
 # As entry points are named, in tandem_serving.
 STAGES = {
     EXECUTE: [
-        "bls.service:Service.submit",
-        "bls.service:Service._generation",
-        "bls.request:Parser.parse",
+        "bls.service:BlsService.submit",
+        "bls.service:BlsService._sequence",
+        "bls.request:BlsParser.parse",
         "bls.runner:Runner.add",
         "adapter.front:Front.responder",
     ],
@@ -33,18 +33,21 @@ STAGES = {
         "bls.runner:Runner._take",
         "bls.runner:Runner._settle",
         "bls.rounds:Rounds.answered",
-        "bls.rounds:Rounds.landed",
+        "bls.rounds:Rounds.call_ended",
         "bls.rounds:Rounds.start",
-        "bls.rounds:Rounds.took_off",
+        "bls.rounds:Rounds.sent",
     ],
     "the draft length": ["bls.runner:Runner._think"],
-    "texts": ["generation:Generation._write"],
-    "counters": ["generation:Generation._make", "generation:Generation._count"],
-    "packing and sending a wave": ["adapter.front:FrontResponder.carry", "adapter.responder:TritonResponder._send"],
+    "texts": ["bls.sequence:BlsSequence._write"],
+    "counters": ["bls.sequence:BlsSequence._make", "bls.sequence:BlsSequence._count"],
+    "packing and sending a batch": [
+        "adapter.front:FrontResponder.send_batch",
+        "adapter.responder:TritonResponder._send",
+    ],
     "places of those that are over": ["bls.runner:Runner._depart"],
     "who has left": ["adapter.front:Front._look"],
-    "deadlines": ["bls.runner:Runner.watch", "requests.active:Jobs.watch"],
-    "metrics": ["bls.service:Service._report"],
+    "deadlines": ["bls.runner:Runner.watch", "requests.active:ActiveRequests.watch"],
+    "metrics": ["bls.service:BlsService._report"],
 }
 
 

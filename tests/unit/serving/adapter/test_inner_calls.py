@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tandem_serving.adapter import inner_calls
-from tandem_serving.adapter.inner_calls import Server, ServerEndsError, execute, learn
+from tandem_serving.adapter.inner_calls import ServerEndsError, ServerState, execute, learn
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.errors import EngineError
 
@@ -55,15 +55,17 @@ def stream(call: Call) -> None:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    made = Server()
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerState]:
+    made = ServerState()
     monkeypatch.setattr(inner_calls, "SERVER", made)
     yield made
 
 
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("make", [one, stream])
-def test_the_first_call_that_a_server_which_ends_refuses_is_the_last(server: Server, make: Any, raises: bool) -> None:
+def test_the_first_call_that_a_server_which_ends_refuses_is_the_last(
+    server: ServerState, make: Any, raises: bool
+) -> None:
     make(Call())
     with pytest.raises(ServerEndsError, match="shutting down") as caught:
         make(Call(REFUSED, raises))
@@ -76,13 +78,13 @@ def test_the_first_call_that_a_server_which_ends_refuses_is_the_last(server: Ser
         assert not later.made, "it would be freed after the memory that it lies in"
 
 
-def test_before_the_server_was_ready_a_refusal_is_nothing_to_remember(server: Server) -> None:
+def test_before_the_server_was_ready_a_refusal_is_nothing_to_remember(server: ServerState) -> None:
     assert one(Call(REFUSED)).has_error()
     assert not one(Call()).has_error()
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_other_errors_are_passed_on(server: Server, raises: bool) -> None:
+def test_other_errors_are_passed_on(server: ServerState, raises: bool) -> None:
     one(Call())
     if raises:
         with pytest.raises(RuntimeError, match="no blocks"):

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tandem_serving.adapter.queue import Line
+from tandem_serving.adapter.queue import RequestQueue
 
 
 class Request:
@@ -15,7 +15,7 @@ class Request:
 
 
 def test_who_waited_too_long_leaves_the_line_and_never_begins() -> None:
-    line, futures = Line[str](timeout=1.0), [Future[None]() for _ in range(3)]
+    line, futures = RequestQueue[str](timeout=1.0), [Future[None]() for _ in range(3)]
     for time, (name, future) in enumerate(zip("abc", futures, strict=True)):
         line.add(name, future, now=float(time))
     futures[0].set_running_or_notify_cancel()
@@ -29,7 +29,7 @@ def test_who_waited_too_long_leaves_the_line_and_never_begins() -> None:
 @pytest.mark.parametrize("over", [False, True], ids=["runs", "over"])
 def test_a_request_that_has_begun_is_not_kept(timeout: float, over: bool) -> None:
     """Its tensors are in Triton's shared memory for as long."""
-    line, future, request = Line[Request](timeout), Future[None](), Request()
+    line, future, request = RequestQueue[Request](timeout), Future[None](), Request()
     line.add(request, future, now=0.0)
     future.set_running_or_notify_cancel()
     if over:

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from tandem_serving.bls.calls import Step
-from tandem_serving.bls.chunks import Writer
+from tandem_serving.bls.calls import NewTokens
+from tandem_serving.bls.chunks import BlsWriter
 from tandem_serving.bls.loop import FINISH_LENGTH
-from tandem_serving.bls.request import Prompt
+from tandem_serving.bls.request import BlsPrompt
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
 from tandem_serving.requests.tokenizer import Tokenizer
 
 
-def writer(tokenizer: Tokenizer, stream: bool) -> Writer:
+def writer(tokenizer: Tokenizer, stream: bool) -> BlsWriter:
     ids = np.array([5, 6], np.int32)
-    prompt = Prompt(
+    prompt = BlsPrompt(
         index=0,
         text="",
         ids=ids,
@@ -26,7 +26,7 @@ def writer(tokenizer: Tokenizer, stream: bool) -> Writer:
         echo=False,
         tensors={},
     )
-    return Writer(prompt, TextStream(Detokenizer(tokenizer.decode, ids.tolist()), StopText(())), stream)
+    return BlsWriter(prompt, TextStream(Detokenizer(tokenizer.decode, ids.tolist()), StopText(())), stream)
 
 
 FIRST = {"arrival_time_ns": 1, "first_token_time_ns": 2, "last_token_time_ns": 3, "kv_cache_reused_blocks": 0}
@@ -38,12 +38,12 @@ THIRD = {"arrival_time_ns": 7, "first_token_time_ns": 8, "last_token_time_ns": 9
 def test_performance_metrics_are_of_the_whole_sequence(tokenizer: Tokenizer, stream: bool) -> None:
     made = writer(tokenizer, stream)
     chunks = [
-        *made.write(Step([40, 41], figures=FIRST)),
-        *made.write(Step([42], figures=SECOND)),
-        *made.write(Step([43], figures=THIRD, finish=FINISH_LENGTH)),
+        *made.write(NewTokens([40, 41], perf_metrics=FIRST)),
+        *made.write(NewTokens([42], perf_metrics=SECOND)),
+        *made.write(NewTokens([43], perf_metrics=THIRD, finish=FINISH_LENGTH)),
     ]
-    assert [chunk.figures for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
-    assert chunks[-1].figures == {
+    assert [chunk.perf_metrics for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].perf_metrics == {
         "arrival_time_ns": 1,
         "first_token_time_ns": 2,
         "last_token_time_ns": 9,
@@ -52,4 +52,4 @@ def test_performance_metrics_are_of_the_whole_sequence(tokenizer: Tokenizer, str
 
 
 def test_without_them_there_are_none(tokenizer: Tokenizer) -> None:
-    assert writer(tokenizer, True).write(Step([40], finish=FINISH_LENGTH))[-1].figures is None
+    assert writer(tokenizer, True).write(NewTokens([40], finish=FINISH_LENGTH))[-1].perf_metrics is None

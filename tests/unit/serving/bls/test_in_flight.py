@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from support.serving.steady import Steady
-from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Call, Role, Served
-from tandem_serving.bls.draft_length.draft_ahead import Foresight
-from tandem_serving.bls.in_flight import LATE, TARGET_LATE, Flight, Flights
-from tandem_serving.bls.schedule import Batch, Turn, Via
+from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Call, Role, ServerRound
+from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
+from tandem_serving.bls.in_flight import LATE, TARGET_LATE, InFlightBatch, InFlightBatches
+from tandem_serving.bls.schedule import Batch, Row, Via
 
 K, ERA, DRAFT_TIMEOUT = 4, 100.0, 30.0
 
@@ -45,41 +45,41 @@ class Policy(Steady):
 class Sky:
     """Flights of sequences that do not matter here."""
 
-    def __init__(self, waves: bool = True, draft_timeout: float = DRAFT_TIMEOUT) -> None:
-        self.policy, self.foresight = Policy(), Foresight(possible=True)
-        self.flights, self.now = Flights(self.policy, self.foresight, waves, draft_timeout), ERA
+    def __init__(self, batched: bool = True, draft_timeout: float = DRAFT_TIMEOUT) -> None:
+        self.policy, self.foresight = Policy(), DraftAhead(possible=True)
+        self.in_flight, self.now = InFlightBatches(self.policy, self.foresight, batched, draft_timeout), ERA
 
     def begin(
-        self, role: Role, rows: int, k: int = K, wave: bool = True, queued: bool = False, via: Via = "engine"
-    ) -> Flight:
+        self, role: Role, rows: int, k: int = K, shared: bool = True, queued: bool = False, via: Via = "engine"
+    ) -> InFlightBatch:
         length = k if role == "draft" else k + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
         sequence: Any = Span()
-        batch = Batch(role, [Turn(sequence, call, "key")] * rows, wave, queued, via=via)
-        return self.flights.begin(batch, self.now, running=8)
+        batch = Batch(role, [Row(sequence, call, "key")] * rows, shared, queued, via=via)
+        return self.in_flight.begin(batch, self.now, running=8)
 
-    def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> Flight:
+    def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> InFlightBatch:
         """The target alone begins a call of several tokens for a sequence, which may have so many at once."""
-        flight = self.begin("target", 1, wave=False)
-        call = flight.batch.turns[0].call._replace(draft_ids=(), output_len=length)
-        flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call, sequence=Span(longest))  # type: ignore[arg-type]
-        return flight
+        in_flight = self.begin("target", 1, shared=False)
+        call = in_flight.batch.rows[0].call._replace(draft_ids=(), output_len=length)
+        in_flight.batch.rows[0] = in_flight.batch.rows[0]._replace(call=call, sequence=Span(longest))  # type: ignore[arg-type]
+        return in_flight
 
-    def prompt(self) -> Flight:
+    def prompt(self) -> InFlightBatch:
         """A new prompt's first token, by itself while waves are in the engine's queue."""
-        flight = self.alone()
-        call = flight.batch.turns[0].call._replace(output_len=1, first=True)
-        flight.batch.turns[0] = flight.batch.turns[0]._replace(call=call)
-        return flight
+        in_flight = self.alone()
+        call = in_flight.batch.rows[0].call._replace(output_len=1, first=True)
+        in_flight.batch.rows[0] = in_flight.batch.rows[0]._replace(call=call)
+        return in_flight
 
-    def end(self, flight: Flight, running: int = 8) -> None:
+    def end(self, in_flight: InFlightBatch, running: int = 8) -> None:
         self.now += 0.01
-        flight.left.clear()
-        self.flights.end(flight, running, self.now)
+        in_flight.left.clear()
+        self.in_flight.end(in_flight, running, self.now)
 
-    def end_round(self, flight: Flight) -> None:
-        flight.served = Served(0.009, 0.012, 1, 1, K)
-        self.end(flight)
+    def end_round(self, in_flight: InFlightBatch) -> None:
+        in_flight.server_round = ServerRound(0.009, 0.012, 1, 1, K)
+        self.end(in_flight)
 
 
 @dataclass
@@ -131,9 +131,9 @@ def test_verifications_that_wait_for_a_new_prompts_step_teach_nothing() -> None:
     """Nor those that the engine then takes together with them, which come when that is over."""
     sky = Sky()
     prompt = sky.prompt()
-    waves = [sky.begin("target", 3), sky.begin("target", 4)]
-    for flight in (prompt, *waves):
-        sky.end(flight)
+    batched = [sky.begin("target", 3), sky.begin("target", 4)]
+    for in_flight in (prompt, *batched):
+        sky.end(in_flight)
     assert sky.policy.told == []
     sky.end(sky.begin("target", 5))
     assert sky.policy.told == [("target", 5)], "it began when all that was over"
@@ -164,7 +164,7 @@ def test_a_call_in_the_queue_is_told_from_one_that_the_engine_waited_for(
 
 def test_a_prompt_s_call_that_never_returns_does_not_silence_others() -> None:
     sky = Sky()
-    sky.flights.give_up(sky.prompt())
+    sky.in_flight.give_up(sky.prompt())
     sky.end(sky.begin("target", 3))
     assert sky.policy.told == [("target", 3)]
 
@@ -181,21 +181,21 @@ def test_a_prompt_s_call_that_never_returns_does_not_silence_others() -> None:
 def test_merged_calls_teach_what_the_length_costs_that_all_have(
     others: list[int], told: list[tuple[Role, float]], reason: str
 ) -> None:
-    sky = Sky(waves=False)
+    sky = Sky(batched=False)
     for k in others:
-        sky.begin("target", 1, k, wave=False)
-    sky.end(sky.begin("target", 1, wave=False))
+        sky.begin("target", 1, k, shared=False)
+    sky.end(sky.begin("target", 1, shared=False))
     assert sky.policy.told == told, reason
 
 
 def test_calls_by_themselves_teach_nothing_where_others_share_theirs() -> None:
     sky = Sky()
     for role in ("draft", "target"):
-        sky.end(sky.begin(role, 1, wave=False))
+        sky.end(sky.begin(role, 1, shared=False))
     assert sky.policy.told == []
 
 
-@pytest.mark.parametrize("waves", [True, False])
+@pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize(
     ("length", "longest", "tells", "reason"),
     [
@@ -209,9 +209,9 @@ def test_calls_by_themselves_teach_nothing_where_others_share_theirs() -> None:
     ],
 )
 def test_long_calls_tell_what_the_target_takes_by_itself(
-    length: int, longest: int, tells: bool, reason: str, waves: bool
+    length: int, longest: int, tells: bool, reason: str, batched: bool
 ) -> None:
-    sky = Sky(waves)
+    sky = Sky(batched)
     sky.end(sky.alone(length, longest))
     assert sky.policy.alone_told == [length + TAKEN_IN] * tells, reason
 
@@ -277,38 +277,44 @@ def test_a_round_that_waits_for_a_step_which_joined_none_teaches_nothing() -> No
 
 ROUNDS = [
     # what the server tells, what is learnt of it, reason
-    (Served(0.009, 0.012, 1, 1, K), [("draft", K), ("target", K)], "both calls, and nothing between them"),
-    (Served(0.009, 0.030, 1, 3, K), [("draft", K)], "new prompts that joined make the verification longer"),
-    (Served(0.0, 0.012, 1, 1, K), [("target", K)], "some of it was drafted ahead and some not"),
-    (Served(0.0, 0.012, 1, 1, 2), [("target", 2)], "the draft was shorter than asked, as foreseen a round before"),
+    (ServerRound(0.009, 0.012, 1, 1, K), [("draft", K), ("target", K)], "both calls, and nothing between them"),
+    (ServerRound(0.009, 0.030, 1, 3, K), [("draft", K)], "new prompts that joined make the verification longer"),
+    (ServerRound(0.0, 0.012, 1, 1, K), [("target", K)], "some of it was drafted ahead and some not"),
+    (
+        ServerRound(0.0, 0.012, 1, 1, 2),
+        [("target", 2)],
+        "the draft was shorter than asked, as hit_rate a round before",
+    ),
     (None, [], "it failed"),
 ]
 
 
-@pytest.mark.parametrize(("served", "told", "reason"), ROUNDS)
-def test_what_a_round_in_the_server_teaches(served: Served | None, told: list[tuple[Role, int]], reason: str) -> None:
+@pytest.mark.parametrize(("server_round", "told", "reason"), ROUNDS)
+def test_what_a_round_in_the_server_teaches(
+    server_round: ServerRound | None, told: list[tuple[Role, int]], reason: str
+) -> None:
     sky = Sky()
-    flight = sky.begin("draft", 8, via="round")
-    flight.served = served
-    sky.end(flight)
+    in_flight = sky.begin("draft", 8, via="round")
+    in_flight.server_round = server_round
+    sky.end(in_flight)
     assert list(zip([role for role, _ in sky.policy.told], sky.policy.lengths, strict=True)) == told, reason
 
 
 def test_what_joins_a_round_teaches_nothing() -> None:
     """It waits for the verification, as long as that takes to come."""
     sky = Sky()
-    flight = sky.begin("target", 1, via="join")
-    flight.served = Served(0.0, 0.0, 1, 2)
-    sky.end(flight)
+    in_flight = sky.begin("target", 1, via="join")
+    in_flight.server_round = ServerRound(0.0, 0.0, 1, 2)
+    sky.end(in_flight)
     assert not sky.policy.told and not sky.policy.alone_told
 
 
 def test_a_round_is_late_when_a_draft_is_and_then_a_verification() -> None:
     sky = Sky()
-    flight = sky.begin("draft", 8, via="round")
-    assert flight.late - ERA == pytest.approx(DRAFT_TIMEOUT + TARGET_LATE), "nothing is known of what they take"
-    flight.served = Served(0.4, 0.3, 1, 1, K)
-    sky.end(flight)
+    in_flight = sky.begin("draft", 8, via="round")
+    assert in_flight.late - ERA == pytest.approx(DRAFT_TIMEOUT + TARGET_LATE), "nothing is known of what they take"
+    in_flight.server_round = ServerRound(0.4, 0.3, 1, 1, K)
+    sky.end(in_flight)
     again = sky.begin("draft", 8, via="round")
     assert again.late - sky.now == pytest.approx(LATE * (0.4 + 0.3))
 
@@ -323,4 +329,4 @@ def test_a_round_whose_draft_hangs_is_late_while_there_is_time_for_the_target(ti
 @pytest.mark.parametrize("via", ["engine", "join"])
 def test_a_new_prompt_s_call_may_take_as_long_as_its_request(via: Via) -> None:
     """Stopped and asked again it would be prefilled twice: engines with much to do would get more."""
-    assert Sky().begin("target", 1, wave=via == "join", via=via).late == math.inf
+    assert Sky().begin("target", 1, shared=via == "join", via=via).late == math.inf

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from support.serving.mock_engine import END, MockEngine, Model, counting, ending_after, run_loop, wrong_every
-from tandem_serving.bls.calls import Call, Output, Step
-from tandem_serving.bls.loop import Loop, Sequence, mix
+from tandem_serving.bls.calls import Call, NewTokens, Output
+from tandem_serving.bls.loop import LoopParams, SequenceLoop, mix
 from tandem_serving.checkpoint import read_limits
 
 PROMPT = np.arange(1, 11, dtype=np.int32)
@@ -27,12 +27,12 @@ def alone(model: Model, max_tokens: int) -> list[int]:
 
 def generate(
     target: MockEngine, draft: MockEngine | None, k: int, max_tokens: int = 24, **settings: Any
-) -> list[Step]:
-    sequence = Sequence(PROMPT, max_tokens, frozenset({END}), **settings)
-    return list(run_loop(Loop(sequence), target, draft, k))
+) -> list[NewTokens]:
+    sequence = LoopParams(PROMPT, max_tokens, frozenset({END}), **settings)
+    return list(run_loop(SequenceLoop(sequence), target, draft, k))
 
 
-def tokens(steps: Seq[Step]) -> list[int]:
+def tokens(steps: Seq[NewTokens]) -> list[int]:
     return [token for step in steps for token in step.ids]
 
 
@@ -107,7 +107,7 @@ def test_engine_calls(
 
 
 def test_calls_without_a_draft_grow_and_those_among_drafts_are_short() -> None:
-    loop, lengths = Loop(Sequence(PROMPT, 60)), []
+    loop, lengths = SequenceLoop(LoopParams(PROMPT, 60)), []
     for k in (0, 0, 0, 0, 0, 2, 0, 2, 2, 0):
         call = loop.begin(k)
         if call.role == "draft":
@@ -122,7 +122,7 @@ def test_calls_without_a_draft_grow_and_those_among_drafts_are_short() -> None:
 @pytest.mark.parametrize("answer", ["in time", "awaited", "too late"])
 @pytest.mark.parametrize("max_tokens", [1, 5, 24])
 def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_tokens: int) -> None:
-    target, drafter, loop = MockEngine(counting), MockEngine(draft), Loop(Sequence(PROMPT, max_tokens))
+    target, drafter, loop = MockEngine(counting), MockEngine(draft), SequenceLoop(LoopParams(PROMPT, max_tokens))
     steps, saved = [], 0
     foresight: Call | None = None
     late: Call | None = None
@@ -134,19 +134,19 @@ def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_
             saved += 1
         late, foresight = foresight, loop.ahead(k)
         if foresight and answer == "in time":
-            assert loop.guessed(foresight, drafter.run(foresight)) is None
+            assert loop.drafted_ahead(foresight, drafter.run(foresight)) is None
         steps.append(loop.verified(target.run(call)))
         if loop.finish:
             break
         if answer == "awaited" and loop.waits(k):
             assert foresight is not None
-            following = loop.guessed(foresight, drafter.run(foresight))
+            following = loop.drafted_ahead(foresight, drafter.run(foresight))
             assert following is not None
             call = following
         else:
             call = loop.begin(k)
         if late and answer == "too late":
-            assert loop.guessed(late, drafter.run(late)) is None
+            assert loop.drafted_ahead(late, drafter.run(late)) is None
     assert tokens(steps) == alone(counting, max_tokens)
     if answer == "too late":
         assert saved == 0
@@ -155,7 +155,7 @@ def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_
 
 
 def test_what_a_refused_proposal_drafted_ahead_is_not_waited_for() -> None:
-    loop = Loop(Sequence(PROMPT, 24))
+    loop = SequenceLoop(LoopParams(PROMPT, 24))
     verification = loop.drafted(Output([loop.begin(2).ids[-1] + 100, 7]))
     assert loop.ahead(2) is not None
     loop.verified(MockEngine(counting).run(verification))
@@ -164,7 +164,7 @@ def test_what_a_refused_proposal_drafted_ahead_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize(("k", "waits", "reason"), [(2, True, "may come true"), (0, False, "nobody wants a draft")])
 def test_a_kept_proposals_draft_ahead_is_waited_for(k: int, waits: bool, reason: str) -> None:
-    loop, engine = Loop(Sequence(PROMPT, 24)), MockEngine(counting)
+    loop, engine = SequenceLoop(LoopParams(PROMPT, 24)), MockEngine(counting)
     verification = loop.drafted(engine.run(loop.begin(2)))
     foresight = loop.ahead(2)
     assert foresight is not None
@@ -173,11 +173,11 @@ def test_a_kept_proposals_draft_ahead_is_waited_for(k: int, waits: bool, reason:
     assert loop.waits(k) is loop.awaits(foresight) is waits, reason
     loop.begin(0)  # the draft engine failed: the target goes on alone
     assert not loop.awaits(foresight)
-    assert loop.guessed(foresight, engine.run(foresight)) is None
+    assert loop.drafted_ahead(foresight, engine.run(foresight)) is None
 
 
 def test_a_call_says_whether_it_brings_the_prompt() -> None:
-    loop, brings = Loop(Sequence(PROMPT, 24)), []
+    loop, brings = SequenceLoop(LoopParams(PROMPT, 24)), []
     for _ in range(2):
         call = loop.begin(2)
         verification = loop.drafted(MockEngine(counting).run(call))
@@ -196,7 +196,7 @@ SPANS = [
 
 @pytest.mark.parametrize(("burst", "a_token", "expected", "reason"), SPANS, ids=[reason for *_, reason in SPANS])
 def test_a_stream_of_the_target_alone_flows(burst: float, a_token: float, expected: list[int], reason: str) -> None:
-    loop, engine, spans = Loop(Sequence(PROMPT, 100, burst=burst)), MockEngine(counting), []
+    loop, engine, spans = SequenceLoop(LoopParams(PROMPT, 100, burst=burst)), MockEngine(counting), []
     for _ in expected:
         call = loop.begin(0)
         spans.append(call.output_len)
@@ -222,7 +222,7 @@ def test_calls_that_the_target_alone_would_have_made(
     length: int, burst: float, step: float, calls: int, reason: str
 ) -> None:
     """Its own first call says nothing of that: it had a prompt, and waited."""
-    loop, engine = Loop(Sequence(PROMPT, length, burst=burst)), MockEngine(counting)
+    loop, engine = SequenceLoop(LoopParams(PROMPT, length, burst=burst)), MockEngine(counting)
     loop.verified(engine.run(loop.begin(0)), seconds=10.0)
     while not loop.finish:
         call = loop.begin(4)
@@ -267,15 +267,15 @@ def test_no_end_id_ends_a_text_before_min_tokens(k: int) -> None:
     def model(ids: list[int]) -> int:
         return other if len(ids) in (13, 20) else counting(ids)
 
-    sequence = Sequence(PROMPT, 24, frozenset({END, other}), min_tokens=8)
-    steps = list(run_loop(Loop(sequence), MockEngine(model), MockEngine(wrong_every(3, model)), k))
+    sequence = LoopParams(PROMPT, 24, frozenset({END, other}), min_tokens=8)
+    steps = list(run_loop(SequenceLoop(sequence), MockEngine(model), MockEngine(wrong_every(3, model)), k))
     assert tokens(steps) == alone(model, 10)
     assert tokens(steps)[3] == other
     assert steps[-1].finish == "end_id"
 
 
 def test_by_logits_the_draft_s_distribution_is_not_bent() -> None:
-    loop = Loop(Sequence(PROMPT, 24, min_tokens=5, use_draft_logits=True))
+    loop = SequenceLoop(LoopParams(PROMPT, 24, min_tokens=5, use_draft_logits=True))
     assert (loop.begin(2).min_tokens, loop.drafted(Output([1, 2])).min_tokens) == (0, 5)
 
 
@@ -295,7 +295,11 @@ def test_log_probs_of_all_steps_are_those_of_the_tokens() -> None:
 @pytest.mark.parametrize("longer", [1, 3])
 @pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
 def test_made_up_draft_tokens_change_nothing(draft: Model, longer: int) -> None:
-    target, drafter, loop = MockEngine(counting), MockEngine(draft), Loop(Sequence(PROMPT, 24, frozenset({END})))
+    target, drafter, loop = (
+        MockEngine(counting),
+        MockEngine(draft),
+        SequenceLoop(LoopParams(PROMPT, 24, frozenset({END}))),
+    )
     steps = []
     while not loop.finish:
         call = loop.begin(3)
@@ -319,7 +323,7 @@ def test_made_up_draft_tokens_change_nothing(draft: Model, longer: int) -> None:
     ],
 )
 def test_no_made_up_tokens(more: dict[str, Any]) -> None:
-    loop = Loop(Sequence(PROMPT, 24, **more))
+    loop = SequenceLoop(LoopParams(PROMPT, 24, **more))
     loop.begin(2)
     logits = np.zeros((2, 8), np.float32) if "use_draft_logits" in more else None
     assert loop.pad_to(loop.drafted(Output([1, 2], logits=logits)), 4) is None
@@ -327,13 +331,13 @@ def test_no_made_up_tokens(more: dict[str, Any]) -> None:
 
 def test_by_logits_the_target_s_own_token_is_no_verification_of_made_up_ones() -> None:
     """They have no logits, and in a call either all rows have them or none."""
-    loop = Loop(Sequence(PROMPT, 24, use_draft_logits=True))
+    loop = SequenceLoop(LoopParams(PROMPT, 24, use_draft_logits=True))
     assert loop.pad_to(loop.begin(0), 4) is None
 
 
 def test_draft_and_target_share_a_seed_unless_they_must_be_independent() -> None:
     for logits in (False, True):
-        loop = Loop(Sequence(PROMPT, 24, seed=7, mix_seed=True, use_draft_logits=logits))
+        loop = SequenceLoop(LoopParams(PROMPT, 24, seed=7, mix_seed=True, use_draft_logits=logits))
         draft = loop.begin(2)
         target = loop.drafted(Output([1, 2]))
         assert (draft.seed == target.seed) is not logits

@@ -17,15 +17,15 @@ from support.serving.bls import NO_TENSORS, Answer, NoText
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Call, Output, Role
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.draft_length.policy import Adaptive, Policy
-from tandem_serving.bls.in_flight import Flight
-from tandem_serving.bls.loop import Loop, Sequence
-from tandem_serving.bls.rounds import Limits, Rounds
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
+from tandem_serving.bls.in_flight import InFlightBatch
+from tandem_serving.bls.loop import LoopParams, SequenceLoop
+from tandem_serving.bls.rounds import RoundLimits, Rounds
 from tandem_serving.bls.schedule import Batch
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
-from tandem_serving.requests.active import Job
+from tandem_serving.requests.active import ActiveRequest
 
 MAX_K, WAY = 8, 0.0008
 # Share of the best fixed length's speed: 0.89 to 1.14 with other seeds; 0.3 to 0.81 where a length of 4 stays though
@@ -43,11 +43,11 @@ class Engine:
 
     def __init__(self, world: "World", base: float, token: float) -> None:
         self._world, self._base, self._token = world, base, token
-        self._left: dict[Flight, int] = {}
+        self._left: dict[InFlightBatch, int] = {}
         self._stepping = False
 
-    def take(self, flight: Flight) -> None:
-        self._left[flight] = max(steps(turn.call) for turn in flight.batch.turns)
+    def take(self, in_flight: InFlightBatch) -> None:
+        self._left[in_flight] = max(steps(row.call) for row in in_flight.batch.rows)
         if not self._stepping:
             self._step()
 
@@ -55,15 +55,15 @@ class Engine:
         self._stepping = bool(self._left)
         if self._stepping:
             taken = list(self._left)
-            tokens = sum(len(turn.call.draft_ids) + 1 for flight in taken for turn in flight.batch.turns)
+            tokens = sum(len(row.call.draft_ids) + 1 for in_flight in taken for row in in_flight.batch.rows)
             self._world.after(self._base + self._token * tokens, lambda: self._stepped(taken))
 
-    def _stepped(self, taken: list[Flight]) -> None:
-        for flight in taken:
-            self._left[flight] -= 1
-            if not self._left[flight]:
-                del self._left[flight]
-                self._world.after(WAY / 2, lambda flight=flight: self._world.answered(flight))  # type: ignore[misc]
+    def _stepped(self, taken: list[InFlightBatch]) -> None:
+        for in_flight in taken:
+            self._left[in_flight] -= 1
+            if not self._left[in_flight]:
+                del self._left[in_flight]
+                self._world.after(WAY / 2, lambda in_flight=in_flight: self._world.answered(in_flight))  # type: ignore[misc]
         self._step()
 
 
@@ -76,7 +76,7 @@ class World:
 
     def __init__(
         self,
-        policy: Callable[["World"], Policy],
+        policy: Callable[["World"], DraftLengthPolicy],
         rows: int,
         acceptance: float,
         token: float,
@@ -86,9 +86,9 @@ class World:
         self.now, self.tokens, self._numbers = 100.0, 0, count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._work, self._idle_from = work, 0.0
-        self._random, self._acceptance, self._guided = random.Random(seed), acceptance, set[Generation]()
+        self._random, self._acceptance, self._guided = random.Random(seed), acceptance, set[BlsSequence]()
         self.policy = policy(self)
-        limits = Limits(64, 0, rows, draft_timeout=60.0, ahead=True)
+        limits = RoundLimits(64, 0, rows, draft_timeout=60.0, ahead=True)
         self._rounds = Rounds(self.policy, limits, m.Metrics(), lambda _: None, clock=lambda: self.now)
         self._engines: dict[Role, Engine] = {"draft": Engine(self, 0.002, 5e-5), "target": Engine(self, 0.012, token)}
 
@@ -106,11 +106,11 @@ class World:
 
     def begin(self, guided: bool = False) -> None:
         length = 400 if guided else self._random.randrange(100, 157)
-        loop = Loop(Sequence(np.zeros(20, np.int32), length, one_call=guided))
-        job: Job[Chunk] = Job(1, "", Answer(), deadline=1e9)
+        loop = SequenceLoop(LoopParams(np.zeros(20, np.int32), length, one_call=guided))
+        active: ActiveRequest[BlsChunk] = ActiveRequest(1, "", Answer(), deadline=1e9)
         writer: Any = NoText()
         estimate = self.policy.estimate()
-        made = Generation(job, loop, writer, NO_TENSORS, estimate, m.Metrics(), draft_length=MAX_K)
+        made = BlsSequence(active, loop, writer, NO_TENSORS, estimate, m.Metrics(), draft_length=MAX_K)
         self._guided |= {made} if guided else set()
         self._rounds.admit([made])
         self.start()
@@ -120,25 +120,25 @@ class World:
         if self._rounds.held:
             self.after(max(0.0, self._rounds.held - self.now), self.start)
 
-    def _take_off(self, batches: list[Batch[Generation]]) -> None:
+    def _take_off(self, batches: list[Batch[BlsSequence]]) -> None:
         for batch in batches:
-            flight = self._rounds.took_off(batch, self.now)
+            in_flight = self._rounds.sent(batch, self.now)
             engine = self._engines[batch.role]
             self._idle_from = max(self.now, self._idle_from) + self._work
             delay = self._idle_from - self.now + WAY / 2
-            self.after(delay, lambda flight=flight, engine=engine: engine.take(flight))  # type: ignore[misc]
+            self.after(delay, lambda in_flight=in_flight, engine=engine: engine.take(in_flight))  # type: ignore[misc]
 
-    def answered(self, flight: Flight) -> None:
-        turns = flight.batch.turns
-        outputs = [(row, Output(self._answer(turn.call))) for row, turn in enumerate(turns)]
-        self._take_off(self._rounds.release(flight.batch))
-        self._rounds.answered(flight, outputs, self.now)
+    def answered(self, in_flight: InFlightBatch) -> None:
+        rows = in_flight.batch.rows
+        outputs = [(index, Output(self._answer(row.call))) for index, row in enumerate(rows)]
+        self._take_off(self._rounds.release(in_flight.batch))
+        self._rounds.answered(in_flight, outputs, self.now)
         self._rounds.outgoing.clear()
-        self._rounds.landed(flight, FAILED, self.now)
-        for generation in [turn.sequence for turn in turns if turn.sequence.over and not turn.sequence.job.over]:
-            generation.job.over = True
-            self._rounds.leave(generation)
-            self.begin(generation in self._guided)
+        self._rounds.call_ended(in_flight, FAILED, self.now)
+        for sequence in [row.sequence for row in rows if row.sequence.over and not row.sequence.request.over]:
+            sequence.request.over = True
+            self._rounds.leave(sequence)
+            self.begin(sequence in self._guided)
         self.start()
         self.policy.think()
 
@@ -163,10 +163,10 @@ def speed(
 ) -> float:
     """Tokens a second once all is known."""
 
-    def policy(world: World) -> Policy:
+    def policy(world: World) -> DraftLengthPolicy:
         if fixed is not None:
             return Steady(fixed, separate_devices=True)
-        return Adaptive(0, MAX_K, separate_devices=True, waves=rows > 1, clock=lambda: world.now)
+        return AdaptiveDraftLength(0, MAX_K, separate_devices=True, batched=rows > 1, clock=lambda: world.now)
 
     world = World(policy, rows, acceptance, token, work, seed)
     for _ in range(guided):

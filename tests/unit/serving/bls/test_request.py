@@ -3,12 +3,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_serving.bls.request import Acceptance, Limits, Parser
+from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
 
-LIMITS = Limits(max_sequence_len=128, max_draft_len=4, vocab_size=300)
+LIMITS = RequestLimits(max_sequence_len=128, max_draft_len=4, vocab_size=300)
 
 
 def strings(*rows: list[str]) -> Array:
@@ -86,19 +86,19 @@ REFUSED: list[tuple[dict[str, Array | None], str]] = [
 @pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refused(tokenizer: Tokenizer, changes: dict[str, Array | None], message: str) -> None:
     with pytest.raises(RequestError) as error:
-        Parser(tokenizer, LIMITS).parse(request(**changes))
+        BlsParser(tokenizer, LIMITS).parse(request(**changes))
     assert message in str(error.value)
 
 
 def test_a_token_that_only_the_tokenizer_has_is_refused(tokenizer: Tokenizer) -> None:
     vocabulary = max(tokenizer.encode("def add("))
-    limits = Limits(max_sequence_len=128, max_draft_len=4, vocab_size=vocabulary)
+    limits = RequestLimits(max_sequence_len=128, max_draft_len=4, vocab_size=vocabulary)
     with pytest.raises(RequestError, match=f"the prompt holds the token {vocabulary}, and the model's vocabulary"):
-        Parser(tokenizer, limits).parse(request(text_input=strings(["def add("])))
+        BlsParser(tokenizer, limits).parse(request(text_input=strings(["def add("])))
 
 
 def test_what_the_engines_cannot_serve_is_refused_where_it_is_asked_for(tokenizer: Tokenizer) -> None:
-    parser = Parser(tokenizer, LIMITS, refused={"return_log_probs": "the engine computes none"})
+    parser = BlsParser(tokenizer, LIMITS, refused={"return_log_probs": "the engine computes none"})
     assert parser.parse(request(return_log_probs=np.array([[False]])))
     with pytest.raises(RequestError, match="return_log_probs is not supported: the engine computes none"):
         parser.parse(request(return_log_probs=YES))
@@ -112,7 +112,7 @@ LORA: dict[str, Any] = {
 
 
 def test_lora_goes_to_the_target_alone_as_it_comes(tokenizer: Tokenizer) -> None:
-    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**LORA)).prompts
+    (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(**LORA)).prompts
     assert not prompt.tensors.keys() & LORA.keys()
     assert prompt.target_tensors["lora_task_id"].tolist() == [[7]]
     for name in ("lora_weights", "lora_config"):
@@ -136,13 +136,13 @@ def test_lora_goes_to_the_target_alone_as_it_comes(tokenizer: Tokenizer) -> None
     ],
 )
 def test_whether_tokens_are_drawn(tokenizer: Tokenizer, asked: dict[str, Any], sampled: bool) -> None:
-    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**asked)).prompts
+    (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(**asked)).prompts
     assert prompt.sampled is sampled
 
 
 def test_a_guide_goes_to_the_target_alone(tokenizer: Tokenizer) -> None:
     guide = {"guided_decoding_guide_type": strings(["regex"]), "guided_decoding_guide": strings(["a+"])}
-    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**guide)).prompts
+    (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(**guide)).prompts
     assert {name: value.tolist() for name, value in prompt.target_tensors.items()} == {
         "guided_decoding_guide_type": [[b"regex"]],
         "guided_decoding_guide": [[b"a+"]],
@@ -153,20 +153,20 @@ def test_a_guide_goes_to_the_target_alone(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("acceptance", "asked", "by_logits", "threshold"),
     [
-        (Acceptance(), None, False, None),
-        (Acceptance(), True, True, None),
-        (Acceptance(by_logits=True), None, True, None),
-        (Acceptance(by_logits=True, threshold=0.25), None, True, [[0.25]]),
-        (Acceptance(by_logits=True, threshold=0.25), False, False, None),
+        (AcceptanceMethod(), None, False, None),
+        (AcceptanceMethod(), True, True, None),
+        (AcceptanceMethod(by_logits=True), None, True, None),
+        (AcceptanceMethod(by_logits=True, threshold=0.25), None, True, [[0.25]]),
+        (AcceptanceMethod(by_logits=True, threshold=0.25), False, False, None),
         # Of all tokens that the target may choose: TensorRT-LLM takes no 0.
-        (Acceptance(by_logits=True, threshold=0.0), None, True, [[pytest.approx(0, abs=1e-30)]]),
+        (AcceptanceMethod(by_logits=True, threshold=0.0), None, True, [[pytest.approx(0, abs=1e-30)]]),
     ],
 )
 def test_acceptance_is_the_services_unless_the_request_says(
-    tokenizer: Tokenizer, acceptance: Acceptance, asked: bool | None, by_logits: bool, threshold: Any
+    tokenizer: Tokenizer, acceptance: AcceptanceMethod, asked: bool | None, by_logits: bool, threshold: Any
 ) -> None:
     flag = {} if asked is None else {"use_draft_logits": np.array([[asked]])}
-    parsed = Parser(tokenizer, LIMITS, acceptance).parse(request(**flag))
+    parsed = BlsParser(tokenizer, LIMITS, acceptance).parse(request(**flag))
     assert parsed.use_draft_logits is by_logits
     found = parsed.prompts[0].target_tensors.get("draft_acceptance_threshold")
     assert (None if found is None else found.tolist()) == threshold
@@ -176,13 +176,13 @@ def test_acceptance_is_the_services_unless_the_request_says(
 
 def test_limit_is_inclusive(tokenizer: Tokenizer) -> None:
     room = LIMITS.max_sequence_len - len(tokenizer.encode("def add("))
-    assert Parser(tokenizer, LIMITS).parse(request(max_tokens=integer(room)))
+    assert BlsParser(tokenizer, LIMITS).parse(request(max_tokens=integer(room)))
     with pytest.raises(RequestError, match="make 129, more than the model's limit of 128"):
-        Parser(tokenizer, LIMITS).parse(request(max_tokens=integer(room + 1)))
+        BlsParser(tokenizer, LIMITS).parse(request(max_tokens=integer(room + 1)))
 
 
 def test_defaults(tokenizer: Tokenizer) -> None:
-    parsed = Parser(tokenizer, LIMITS).parse(request())
+    parsed = BlsParser(tokenizer, LIMITS).parse(request())
     (prompt,) = parsed.prompts
     assert not (parsed.stream or parsed.log_probs or parsed.generation_logits)
     assert (prompt.num_draft_tokens, prompt.min_tokens, prompt.seed, prompt.stop_words) == (4, 0, None, ())
@@ -207,7 +207,7 @@ ENGINE_TENSORS: list[tuple[str, Array, str, Any]] = [
 
 @pytest.mark.parametrize(("name", "value", "tensor", "expected"), ENGINE_TENSORS, ids=[r[0] for r in ENGINE_TENSORS])
 def test_goes_to_the_engines(tokenizer: Tokenizer, name: str, value: Array, tensor: str, expected: Any) -> None:
-    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**{name: value})).prompts
+    (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(**{name: value})).prompts
     assert prompt.tensors[tensor].tolist() == expected
     assert prompt.tensors[tensor].dtype == value.dtype
 
@@ -224,7 +224,7 @@ def test_goes_to_the_engines(tokenizer: Tokenizer, name: str, value: Array, tens
 def test_temperature_0_is_greedy_whatever_else_is_sent(
     tokenizer: Tokenizer, sent: dict[str, Array], top_k: Any, reason: str
 ) -> None:
-    (prompt,) = Parser(tokenizer, LIMITS).parse(request(**sent)).prompts
+    (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(**sent)).prompts
     found = prompt.tensors.get("runtime_top_k")
     assert (None if found is None else found.tolist()) == top_k, reason
 
@@ -241,16 +241,16 @@ def test_temperature_0_is_greedy_whatever_else_is_sent(
 def test_min_tokens_by_either_name(tokenizer: Tokenizer, sent: dict[str, int], least: int) -> None:
     """`min_length` is what GenAI-Perf says."""
     tensors = request(**{name: integer(value) for name, value in sent.items()})
-    assert Parser(tokenizer, LIMITS).parse(tensors).prompts[0].min_tokens == least
+    assert BlsParser(tokenizer, LIMITS).parse(tensors).prompts[0].min_tokens == least
 
 
 def test_end_id_of_the_client_is_the_only_one(tokenizer: Tokenizer) -> None:
-    (prompt,) = Parser(tokenizer, LIMITS).parse(request(end_id=integer(17))).prompts
+    (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(end_id=integer(17))).prompts
     assert prompt.end_ids == {17}
 
 
 def test_rows_are_their_prompts_own(tokenizer: Tokenizer) -> None:
-    parsed = Parser(tokenizer, LIMITS).parse(
+    parsed = BlsParser(tokenizer, LIMITS).parse(
         {
             "text_input": strings(["a"], ["for i"], ["class"]),
             "max_tokens": np.array([[3], [2], [1]], np.int32),
@@ -270,7 +270,7 @@ def test_rows_are_their_prompts_own(tokenizer: Tokenizer) -> None:
 def test_word_lists_and_bias(tokenizer: Tokenizer) -> None:
     words = ["return", "in"]
     (prompt,) = (
-        Parser(tokenizer, LIMITS)
+        BlsParser(tokenizer, LIMITS)
         .parse(
             request(
                 bad_words=strings(words),
@@ -292,7 +292,7 @@ def test_word_lists_and_bias(tokenizer: Tokenizer) -> None:
 
 
 def test_token_ids_instead_of_text(tokenizer: Tokenizer) -> None:
-    parser = Parser(tokenizer, LIMITS)
+    parser = BlsParser(tokenizer, LIMITS)
     text = parser.parse(request()).prompts[0]
     ids = np.pad(text.ids[None], ((0, 1), (0, 3)))
     ids[1, :2] = [5, 6]

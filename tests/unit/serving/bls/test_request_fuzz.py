@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tandem_serving.bls.request import Limits, Parser
+from tandem_serving.bls.request import BlsParser, RequestLimits
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -59,7 +59,9 @@ def requests(draw: st.DrawFn) -> dict[str, Array]:
 @given(tensors=requests())
 def test_a_request_or_what_is_wrong_with_it(tokenizer: Tokenizer, tensors: dict[str, Array]) -> None:
     try:
-        request = Parser(tokenizer, Limits(max_sequence_len=128, max_draft_len=4, vocab_size=300)).parse(tensors)
+        request = BlsParser(tokenizer, RequestLimits(max_sequence_len=128, max_draft_len=4, vocab_size=300)).parse(
+            tensors
+        )
     except RequestError as error:
         assert str(error)
     else:

@@ -9,15 +9,15 @@ from support.serving.bls import NO_TENSORS, Answer, NoText
 from support.serving.mock_engine import MockEngine, Model, counting
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Output, Served
-from tandem_serving.bls.chunks import Chunk
-from tandem_serving.bls.in_flight import MOST_LOST, Flight
-from tandem_serving.bls.loop import Loop, Sequence
-from tandem_serving.bls.rounds import Limits, Rounds
-from tandem_serving.bls.schedule import Batch
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.calls import Output, ServerRound
+from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
+from tandem_serving.bls.loop import LoopParams, SequenceLoop
+from tandem_serving.bls.rounds import RoundLimits, Rounds
+from tandem_serving.bls.schedule import Batch, Row
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
-from tandem_serving.requests.active import Job
+from tandem_serving.requests.active import ActiveRequest
 
 K = 2
 DRAFT, AHEAD, VERIFICATION = 0.004, 0.006, 0.012
@@ -40,58 +40,58 @@ class Table:
         self.policy = Steady(K, separate_devices=True)
         for _ in range(40):
             self.policy.server.observe(K, K)  # much comes true
-        limits = Limits(running=8, waiting=0, rows=8, draft_timeout=1.0, ahead=ahead)
-        self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda generation: None, clock=lambda: self.now)
+        limits = RoundLimits(running=8, waiting=0, max_rows=8, draft_timeout=1.0, ahead=ahead)
+        self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda sequence: None, clock=lambda: self.now)
         for role, length, seconds in (("draft", K, DRAFT), ("draft", K + 1, AHEAD), ("target", K + 1, VERIFICATION)):
-            self.rounds._foresight.timed(role, length, seconds)  # type: ignore[arg-type]
-        self.names: dict[Generation, str] = {}
+            self.rounds._draft_ahead.timed(role, length, seconds)  # type: ignore[arg-type]
+        self.names: dict[BlsSequence, str] = {}
         self.drafts = drafts
-        self.flights: dict[str, Flight] = {}
-        self.rounds.admit([self.generation(name, i) for i, name in enumerate(drafts)])
+        self.in_flight: dict[str, InFlightBatch] = {}
+        self.rounds.admit([self.sequence(name, i) for i, name in enumerate(drafts)])
         self.start()
 
-    def generation(self, name: str, number: int) -> Generation:
-        job: Job[Chunk] = Job(1, name, Answer(), deadline=self.now + 60)
-        loop = Loop(Sequence(np.arange(5 + number, dtype=np.int32), 40))
+    def sequence(self, name: str, number: int) -> BlsSequence:
+        active: ActiveRequest[BlsChunk] = ActiveRequest(1, name, Answer(), deadline=self.now + 60)
+        loop = SequenceLoop(LoopParams(np.arange(5 + number, dtype=np.int32), 40))
         writer: Any = NoText()
-        made = Generation(job, loop, writer, NO_TENSORS, self.policy.estimate(), m.Metrics(), draft_length=K)
+        made = BlsSequence(active, loop, writer, NO_TENSORS, self.policy.estimate(), m.Metrics(), draft_length=K)
         self.names[made] = name
         return made
 
-    def name(self, batch: Batch[Generation]) -> str:
-        kind = "ahead" if batch.turns[0].ahead else batch.role
-        return f"{kind} {''.join(sorted(self.names[turn.sequence] for turn in batch.turns))}"
+    def name(self, batch: Batch[BlsSequence]) -> str:
+        kind = "ahead" if batch.rows[0].ahead else batch.role
+        return f"{kind} {''.join(sorted(self.names[row.sequence] for row in batch.rows))}"
 
     def start(self) -> list[str]:
         """Start what can; the engine calls in flight."""
         for batch in self.rounds.start():
             name = self.name(batch)
-            assert name not in self.flights, "no sequence has two calls of a kind"
-            self.flights[name] = self.rounds.took_off(batch, self.now)
-        return sorted(self.flights)
+            assert name not in self.in_flight, "no sequence has two calls of a kind"
+            self.in_flight[name] = self.rounds.sent(batch, self.now)
+        return sorted(self.in_flight)
 
     def end(self, name: str, after: float = 0.0, fails: bool = False) -> list[str]:
         """An engine call ends, some seconds from now; the calls in flight then."""
         self.now += after
-        flight = self.flights.pop(name)
+        in_flight = self.in_flight.pop(name)
         if not fails:
-            self.rounds.answered(flight, self.outputs(flight), self.now)
-        self.rounds.landed(flight, ERROR, self.now)
+            self.rounds.answered(in_flight, self.outputs(in_flight), self.now)
+        self.rounds.call_ended(in_flight, ERROR, self.now)
         return self.start()
 
-    def outputs(self, flight: Flight) -> list[tuple[int, Output]]:
-        def model(row: int) -> Model:
-            return self.drafts[self.names[flight.batch.turns[row].sequence]]
+    def outputs(self, in_flight: InFlightBatch) -> list[tuple[int, Output]]:
+        def model(row: Row[BlsSequence]) -> Model:
+            return self.drafts[self.names[row.sequence]]
 
-        target = flight.batch.role == "target"
+        target = in_flight.batch.role == "target"
         return [
-            (row, MockEngine(counting if target else model(row), end_ids=()).run(turn.call))
-            for row, turn in enumerate(flight.batch.turns)
+            (index, MockEngine(counting if target else model(row), end_ids=()).run(row.call))
+            for index, row in enumerate(in_flight.batch.rows)
         ]
 
     def to_the_first_verification(self) -> None:
         """Past the prompts: a and b were drafted and are being verified."""
-        assert sorted(self.flights) == ["ahead ab", "target ab"], "the prompt's first token needs no draft"
+        assert sorted(self.in_flight) == ["ahead ab", "target ab"], "the prompt's first token needs no draft"
         self.end("ahead ab")
         assert self.end("target ab", VERIFICATION) == ["ahead a", "draft b", "target a"]
 
@@ -109,7 +109,7 @@ def test_a_verification_waits_for_drafts_that_are_almost_done() -> None:
     table.to_the_first_verification()
     table.end("ahead a", AHEAD)
     table.now += VERIFICATION - AHEAD - DRAFT  # b's draft is late: it began with a's verification
-    table.flights["draft b"].due = table.now + DRAFT + 0.002
+    table.in_flight["draft b"].due = table.now + DRAFT + 0.002
     assert table.end("target a", DRAFT) == ["ahead a", "draft b"], "2 ms from now b can come along"
     assert table.rounds.held == pytest.approx(table.now + 0.002 + VERIFICATION / 4)
     assert table.end("draft b", 0.002) == ["ahead a", "ahead b", "target ab"]
@@ -122,16 +122,16 @@ def test_a_verification_does_not_wait_for_others(due: float, reason: str) -> Non
     table = Table(a=right, b=wrong)
     table.to_the_first_verification()
     table.end("ahead a")
-    table.flights["draft b"].due = table.now + VERIFICATION + due
+    table.in_flight["draft b"].due = table.now + VERIFICATION + due
     assert table.end("target a", VERIFICATION) == ["ahead a", "draft b", "target a"], reason
 
 
 def test_a_verification_does_not_wait_for_the_draft_of_a_sequence_that_goes_by_itself() -> None:
     table = Table(a=right, b=wrong)
-    next(generation for generation, name in table.names.items() if name == "b").isolated = True
+    next(sequence for sequence, name in table.names.items() if name == "b").isolated = True
     table.to_the_first_verification()
     table.end("ahead a")
-    table.flights["draft b"].due = table.now + VERIFICATION + 0.001
+    table.in_flight["draft b"].due = table.now + VERIFICATION + 0.001
     assert table.end("target a", VERIFICATION) == ["ahead a", "draft b", "target a"]
 
 
@@ -139,7 +139,7 @@ def test_a_verification_that_waited_begins_without_a_draft_that_is_late() -> Non
     table = Table(a=right, b=wrong)
     table.to_the_first_verification()
     table.end("ahead a")
-    table.flights["draft b"].due = table.now + VERIFICATION + 0.001
+    table.in_flight["draft b"].due = table.now + VERIFICATION + 0.001
     assert table.end("target a", VERIFICATION) == ["ahead a", "draft b"]
     table.now = table.rounds.held + 1e-6
     assert table.start() == ["ahead a", "draft b", "target a"]
@@ -148,7 +148,7 @@ def test_a_verification_that_waited_begins_without_a_draft_that_is_late() -> Non
 def test_a_draft_ahead_that_fails_is_made_again_by_itself() -> None:
     """It was shared: who is to blame is not known."""
     table = Table(a=right, b=right)
-    assert table.end("target ab", VERIFICATION) == ["ahead ab"], "the first tokens were foreseen, so both wait for it"
+    assert table.end("target ab", VERIFICATION) == ["ahead ab"], "the first tokens were hit_rate, so both wait for it"
     assert table.end("ahead ab", fails=True) == ["draft a", "draft b"]
     table.end("draft a")
     assert table.end("draft b") == ["target a", "target b"], "each by itself, as their calls failed together"
@@ -161,7 +161,7 @@ def test_a_draft_ahead_that_comes_to_nothing_is_not_waited_for(several: bool, la
     table, names = (Table(a=right, b=right), "ab") if several else (Table(a=right), "a")
     if late:
         table.now += 2.0
-        assert table.rounds.late(table.now) == [table.flights.pop(f"ahead {names}")]
+        assert table.rounds.late(table.now) == [table.in_flight.pop(f"ahead {names}")]
     else:
         table.end(f"ahead {names}", fails=True)
     assert table.end(f"target {names}", VERIFICATION) == [f"draft {names}"]
@@ -175,61 +175,63 @@ def test_a_draft_engine_whose_calls_never_return_is_asked_no_more() -> None:
         return table.end("target a")
 
     def another() -> list[str]:
-        for generation in table.names:
-            generation.job.over = True
+        for sequence in table.names:
+            sequence.request.over = True
         table.rounds.useless()
-        table.flights.clear()
-        table.rounds.admit([table.generation("a", 0)])
+        table.in_flight.clear()
+        table.rounds.admit([table.sequence("a", 0)])
         table.start()
         return after_its_prompt()
 
     seen = after_its_prompt()
     for _ in range(MOST_LOST):
-        lost.append(table.flights["draft a"])
+        lost.append(table.in_flight["draft a"])
         seen = another()
         assert lost[-1].given_up
     assert seen == ["target a"]
-    table.rounds.landed(lost[0], ERROR, table.now)
+    table.rounds.call_ended(lost[0], ERROR, table.now)
     assert another() == ["draft a"]
 
 
 def test_without_a_device_of_its_own_all_draft_and_all_are_verified() -> None:
     table = Table(ahead=False, a=right, b=wrong)
-    seen = [table.end(next(iter(table.flights))) for _ in range(6)]
+    seen = [table.end(next(iter(table.in_flight))) for _ in range(6)]
     assert seen == [["draft ab"], ["target ab"]] * 3
 
 
 @pytest.mark.parametrize(
-    ("off", "flying", "reason"),
+    ("off", "in_flight", "reason"),
     [
         (False, ["target ab"], "its first token fits into the next verification"),
         (True, ["target ab", "target c"], "there is none: the engine takes it into the step of those that run"),
     ],
 )
-def test_a_new_prompt_waits_for_others_only_while_they_speculate(off: bool, flying: list[str], reason: str) -> None:
+def test_a_new_prompt_waits_for_others_only_while_they_speculate(
+    off: bool, in_flight: list[str], reason: str
+) -> None:
     table = Table(ahead=False, a=right, b=right)
-    assert list(table.flights) == ["target ab"], "nor does one that comes alone wait for a draft"
+    assert list(table.in_flight) == ["target ab"], "nor does one that comes alone wait for a draft"
     table.policy.off = off
-    table.rounds.admit([table.generation("c", 2)])
-    assert table.start() == flying, reason
+    table.rounds.admit([table.sequence("c", 2)])
+    assert table.start() == in_flight, reason
 
 
 MADE = [
     # what the server tells of a verification, the draft tokens in it, and whose they are
     (None, K, "both engines were called, one after the other"),
-    (Served(0.0, VERIFICATION, 1, 1, 1), 1, "drafted ahead, when one was asked for"),
-    (Served(0.0, 0.0, 1, 2), 0, "a new prompt's, which joined a verification"),
+    (ServerRound(0.0, VERIFICATION, 1, 1, 1), 1, "drafted ahead, when one was asked for"),
+    (ServerRound(0.0, 0.0, 1, 2), 0, "a new prompt's, which joined a verification"),
 ]
 
 
-@pytest.mark.parametrize(("served", "length", "reason"), MADE, ids=[reason for *_, reason in MADE])
+@pytest.mark.parametrize(("server_round", "length", "reason"), MADE, ids=[reason for *_, reason in MADE])
 def test_the_policy_is_told_of_the_draft_as_it_was_made(
-    monkeypatch: pytest.MonkeyPatch, served: Served | None, length: int, reason: str
+    monkeypatch: pytest.MonkeyPatch, server_round: ServerRound | None, length: int, reason: str
 ) -> None:
     table, told = Table(a=right, b=wrong), list[tuple[int, int]]()
     table.to_the_first_verification()
-    monkeypatch.setattr(table.policy, "turns", lambda rows, length: told.append((rows, length)))
-    flight = table.flights["target a"]
-    outputs = [(row, output._replace(served=served)) for row, output in table.outputs(flight)]
-    table.rounds.answered(flight, outputs, table.now)
+    monkeypatch.setattr(table.policy, "rounds_ended", lambda rows, length: told.append((rows, length)))
+    in_flight = table.in_flight["target a"]
+    outputs = [(row, output._replace(server_round=server_round)) for row, output in table.outputs(in_flight)]
+    table.rounds.answered(in_flight, outputs, table.now)
     assert told == [(1, length)], reason

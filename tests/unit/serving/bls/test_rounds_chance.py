@@ -23,17 +23,17 @@ from support.serving.bls import Answer
 from support.serving.mock_engine import END, MockEngine
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Output, Role, Served, padded
-from tandem_serving.bls.chunks import Chunk, Writer
-from tandem_serving.bls.draft_length.policy import Adaptive, Policy
-from tandem_serving.bls.in_flight import Flight
-from tandem_serving.bls.loop import Loop, Sequence
-from tandem_serving.bls.request import Prompt
-from tandem_serving.bls.rounds import Limits, Rounds
+from tandem_serving.bls.calls import Output, Role, ServerRound, padded
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
+from tandem_serving.bls.in_flight import InFlightBatch
+from tandem_serving.bls.loop import LoopParams, SequenceLoop
+from tandem_serving.bls.request import BlsPrompt
+from tandem_serving.bls.rounds import RoundLimits, Rounds
 from tandem_serving.bls.schedule import Batch
-from tandem_serving.bls.sequence import Binding, Generation, MakeChunks
+from tandem_serving.bls.sequence import BlsSequence, EngineInputs, MakeChunks
 from tandem_serving.errors import EngineError, QueueTimeoutError
-from tandem_serving.requests.active import Job, send
+from tandem_serving.requests.active import ActiveRequest, send
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
 
 K = 4
@@ -71,18 +71,21 @@ class Play:
     ) -> None:
         self.rng = random.Random(seed)
         self.now, self.right, self.faults, self.rows = 100.0, right, faults, rows
-        policies: list[Policy] = [Steady(K, beside), Adaptive(0, K, beside, rows > 1, clock=lambda: self.now)]
+        policies: list[DraftLengthPolicy] = [
+            Steady(K, beside),
+            AdaptiveDraftLength(0, K, beside, rows > 1, clock=lambda: self.now),
+        ]
         self.policy = policies[seed % 4 == 3]
         patience = 0.03 if seed % 2 else math.inf
-        limits = Limits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0)
+        limits = RoundLimits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), self.depart, clock=lambda: self.now)
-        self.asked: dict[Generation, list[int]] = {}  # with what it is to say
+        self.asked: dict[BlsSequence, list[int]] = {}  # with what it is to say
         self.events: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = count()
-        self.flying: dict[Flight, bool] = {}  # whether it hangs
+        self.in_flight: dict[InFlightBatch, bool] = {}  # whether it hangs
         self.failed: set[int] = set()
         self.orders: set[str] = set()
-        self.joining: list[Flight] = []  # calls that wait for the verification of a round
+        self.joining: list[InFlightBatch] = []  # calls that wait for the verification of a round
         self.groups = count(1)
         self.joined = 0
 
@@ -103,35 +106,47 @@ class Play:
     def request(self) -> None:
         rng, answer = self.rng, Answer()
         prompts, logits = rng.choice([1, 1, 1, 2, 8]), rng.random() < 0.2
-        job: Job[Chunk] = Job(prompts, "", answer, deadline=self.now + LONGEST, arrived=self.now)
-        generations = [self.generation(job, i, logits) for i in range(prompts)]
-        self.rounds.admit(generations)
+        active: ActiveRequest[BlsChunk] = ActiveRequest(
+            prompts, "", answer, deadline=self.now + LONGEST, arrived=self.now
+        )
+        sequences = [self.sequence(active, i, logits) for i in range(prompts)]
+        self.rounds.admit(sequences)
         if rng.random() < 0.2:
             self.at(self.now + rng.random() * 0.3, lambda: setattr(answer, "gone", True))
         self.start()
 
-    def generation(self, job: Job[Chunk], index: int, logits: bool) -> Generation:
+    def sequence(self, active: ActiveRequest[BlsChunk], index: int, logits: bool) -> BlsSequence:
         rng = self.rng
         ids = [rng.randrange(1, 97) for _ in range(rng.randrange(1, 9))]
         most, stop = rng.choice([1, 2, 3, 17, 40]), decode([rng.randrange(1, 97)]) if rng.random() < 0.3 else ""
-        prompt = Prompt(index, "", np.array(ids, np.int32), most, K, 0, None, frozenset({END}), (stop,), False, {})
-        writer = Writer(prompt, TextStream(Detokenizer(decode, ids), StopText((stop,))), stream=rng.random() < 0.7)
+        prompt = BlsPrompt(index, "", np.array(ids, np.int32), most, K, 0, None, frozenset({END}), (stop,), False, {})
+        writer = BlsWriter(prompt, TextStream(Detokenizer(decode, ids), StopText((stop,))), stream=rng.random() < 0.7)
         limits: dict[str, Any] = {
             "target_limit": len(ids) + most + rng.choice([0, K]),
             "draft_limit": len(ids) + rng.choice([10, 99]),
         }
-        loop = Loop(Sequence(prompt.ids, most, frozenset({END}), use_draft_logits=logits, **limits))
-        bindings: dict[Role, Binding] = {"target": Binding({}), "draft": Binding({}, ("logits",) * logits)}
+        loop = SequenceLoop(LoopParams(prompt.ids, most, frozenset({END}), use_draft_logits=logits, **limits))
+        engine_inputs: dict[Role, EngineInputs] = {
+            "target": EngineInputs({}),
+            "draft": EngineInputs({}, ("logits",) * logits),
+        }
         k = rng.choice([0, 1, K, K, K])
         alike = rng.random() < 0.1
-        made = Generation(
-            job, loop, writer, bindings, self.policy.estimate(), m.Metrics(), draft_length=k, reproducible=alike
+        made = BlsSequence(
+            active,
+            loop,
+            writer,
+            engine_inputs,
+            self.policy.estimate(),
+            m.Metrics(),
+            draft_length=k,
+            reproducible=alike,
         )
         self.asked[made] = expected(ids, most, stop)
         return made
 
-    def depart(self, generation: Generation) -> None:
-        self.rounds.leave(generation)
+    def depart(self, sequence: BlsSequence) -> None:
+        self.rounds.leave(sequence)
         self.start()
 
     # --- what the runner and its watchdog do -------------------------------------------------------
@@ -145,96 +160,108 @@ class Play:
             self.at(self.rounds.held, self.drive)
 
     def watch(self) -> None:
-        jobs = {id(generation.job): generation.job for generation in self.asked if not generation.job.over}.values()
-        if sum(job.abandoned() for job in jobs):
+        active_requests = {
+            id(sequence.request): sequence.request for sequence in self.asked if not sequence.request.over
+        }.values()
+        if sum(active.abandoned() for active in active_requests):
             self.stop(self.rounds.useless())
-        assert all(self.now < job.deadline for job in jobs), "somebody waits for ever"
-        for job, error in self.rounds.refuse(self.now):
-            job.fail(error)
+        assert all(self.now < active.deadline for active in active_requests), "somebody waits for ever"
+        for active, error in self.rounds.time_out(self.now):
+            active.fail(error)
         self.stop(self.rounds.late(self.now))
         self.start()
-        if self.events or self.flying:
+        if self.events or self.in_flight:
             self.at(self.now + WATCH, self.watch)
 
-    def stop(self, flights: list[Flight]) -> None:
-        for flight in flights:  # a stop may come too late for what does not hang
-            fails = flight.batch.via == "round" or self.flying.get(flight, True)
-            self.at(self.now + 0.01, partial(self.land, flight, fails=fails))
+    def stop(self, late: list[InFlightBatch]) -> None:
+        for in_flight in late:  # a stop may come too late for what does not hang
+            fails = in_flight.batch.via == "round" or self.in_flight.get(in_flight, True)
+            self.at(self.now + 0.01, partial(self.land, in_flight, fails=fails))
 
     # --- engines ----------------------------------------------------------------------------------
-    def take_off(self, batch: Batch[Generation]) -> None:
-        calls, chance = [turn.call for turn in batch.turns], self.rng.random()
-        assert len({turn.sequence for turn in batch.turns}) == len(calls) <= self.rows
+    def take_off(self, batch: Batch[BlsSequence]) -> None:
+        calls, chance = [row.call for row in batch.rows], self.rng.random()
+        assert len({row.sequence for row in batch.rows}) == len(calls) <= self.rows
         assert batch.via != "join" or not any(call.draft_ids for call in calls)
         if batch.via == "engine":
             assert len({(call.role, len(call.draft_ids), call.draft_logits is None) for call in calls}) == 1
-        self.orders.add(self.rounds._order(len(self.rounds._places.running)))
+        self.orders.add(self.rounds._overlap(len(self.rounds._queue.running)))
         longest = max(call.output_len for call in calls)
         seconds = DRAFT_TOKEN * longest if batch.role == "draft" else TARGET_STEP
-        flight = self.rounds.took_off(batch, self.now)
+        in_flight = self.rounds.sent(batch, self.now)
         fails, late = chance < self.faults, self.faults < chance < 2 * self.faults
-        self.flying[flight] = hangs = 2 * self.faults < chance < 3 * self.faults and batch.role == "draft"
-        if batch.via == "join" and any(other.batch.via == "round" for other in self.flying):
-            self.joining.append(flight)
+        self.in_flight[in_flight] = hangs = 2 * self.faults < chance < 3 * self.faults and batch.role == "draft"
+        if batch.via == "join" and any(other.batch.via == "round" for other in self.in_flight):
+            self.joining.append(in_flight)
         elif not hangs:
             seconds *= self.rng.uniform(0.1, 1.2) if fails else self.rng.uniform(0.8, 1.3) + 60 * late
             whole = batch.via == "round" and not fails
-            self.at(self.now + seconds, partial(self.verify, flight) if whole else partial(self.land, flight, fails))
+            self.at(
+                self.now + seconds, partial(self.verify, in_flight) if whole else partial(self.land, in_flight, fails)
+            )
 
-    def verify(self, flight: Flight) -> None:
+    def verify(self, in_flight: InFlightBatch) -> None:
         """The server has a round's drafts verified, with the calls that wait for that."""
-        if flight not in self.flying:
+        if in_flight not in self.in_flight:
             return
-        group, self.joining = [flight, *self.joining], []
+        group, self.joining = [in_flight, *self.joining], []
         self.joined += len(group) - 1
-        drafts = [self.output(turn.sequence, turn.call).ids for turn in flight.batch.turns]
-        served = Served(0.009, TARGET_STEP, next(self.groups), len(group))
+        drafts = [self.output(row.sequence, row.call).ids for row in in_flight.batch.rows]
+        server_round = ServerRound(0.009, TARGET_STEP, next(self.groups), len(group))
         end = self.now + TARGET_STEP
         for member in group:  # their answers come together, but in any order
-            self.at(end + self.rng.random() * 0.001, partial(self.land, member, False, served, drafts))
+            self.at(end + self.rng.random() * 0.001, partial(self.land, member, False, server_round, drafts))
 
     def land(
-        self, flight: Flight, fails: bool, served: Served | None = None, drafts: Sequence_[list[int]] = ()
+        self,
+        in_flight: InFlightBatch,
+        fails: bool,
+        server_round: ServerRound | None = None,
+        drafts: Sequence_[list[int]] = (),
     ) -> None:
-        if (flight in self.joining and fails) or self.flying.pop(flight, None) is None:
+        if (in_flight in self.joining and fails) or self.in_flight.pop(in_flight, None) is None:
             return  # the server lets nobody go who waits for a verification
-        batch = flight.batch
+        batch = in_flight.batch
         if batch.via == "round":
             self.at(self.now + K * DRAFT_TOKEN, self.let_go)
         if not fails:
-            self.answer(flight, served, drafts)
-        elif batch.role == "target" and len(batch.turns) == 1:
-            self.failed.add(id(batch.turns[0].sequence.job))
-        self.rounds.landed(flight, FAILED, self.now)
+            self.answer(in_flight, server_round, drafts)
+        elif batch.role == "target" and len(batch.rows) == 1:
+            self.failed.add(id(batch.rows[0].sequence.request))
+        self.rounds.call_ended(in_flight, FAILED, self.now)
         self.drive()
         self.policy.think()
 
     def let_go(self) -> None:
         """What was drafted ahead is there, and nobody asked for it."""
-        if not any(other.batch.via == "round" for other in self.flying):
+        if not any(other.batch.via == "round" for other in self.in_flight):
             waiting, self.joining = self.joining, []
             for joined in waiting:
                 self.at(self.now + TARGET_STEP, partial(self.land, joined, False))
 
-    def answer(self, flight: Flight, served: Served | None, drafts: Sequence_[list[int]]) -> None:
-        calls = [turn.call for turn in flight.batch.turns]
-        if flight.batch.via == "round":
+    def answer(
+        self, in_flight: InFlightBatch, server_round: ServerRound | None, drafts: Sequence_[list[int]]
+    ) -> None:
+        calls = [row.call for row in in_flight.batch.rows]
+        if in_flight.batch.via == "round":
             asked = zip(calls, drafts, strict=True)
             calls = [
                 call._replace(role="target", output_len=len(ids) + 1, draft_ids=tuple(ids)) for call, ids in asked
             ]
         longest = max(map(len, drafts), default=0)
-        given = [self.output(t.sequence, padded(c, longest)) for t, c in zip(flight.batch.turns, calls, strict=True)]
-        if flight.batch.via != "engine":
-            told = served or Served(0.0, 0.0, 0, 1)
-            given = [output._replace(served=told) for output in given]
-        if flight.batch.via == "round":
+        given = [
+            self.output(t.sequence, padded(c, longest)) for t, c in zip(in_flight.batch.rows, calls, strict=True)
+        ]
+        if in_flight.batch.via != "engine":
+            told = server_round or ServerRound(0.0, 0.0, 0, 1)
+            given = [output._replace(server_round=told) for output in given]
+        if in_flight.batch.via == "round":
             given = [output._replace(drafted=ids) for output, ids in zip(given, drafts, strict=True)]
         outputs = list(enumerate(given))
-        if flight.batch.wave and len(outputs) == len(flight.left):
-            for batch in self.rounds.release(flight.batch):
+        if in_flight.batch.shared and len(outputs) == len(in_flight.left):
+            for batch in self.rounds.release(in_flight.batch):
                 self.take_off(batch)
-        self.rounds.answered(flight, outputs, self.now)
+        self.rounds.answered(in_flight, outputs, self.now)
         outgoing, self.rounds.outgoing = self.rounds.outgoing, []
         for _, make in outgoing:
             self.at(self.now + 0.001, partial(self.deliver, make))
@@ -242,11 +269,11 @@ class Play:
     def deliver(self, make: MakeChunks) -> None:
         send(make() or ())
 
-    def output(self, generation: Generation, call: Any) -> Output:
+    def output(self, sequence: BlsSequence, call: Any) -> Output:
         if call.role == "target":
             return MockEngine(target).run(call)
         output = MockEngine(self.draft, end_ids=()).run(call)
-        logits = generation.bindings["draft"].outputs
+        logits = sequence.engine_inputs["draft"].outputs
         return output._replace(logits=np.zeros((len(output.ids), 1), np.float32)) if logits else output
 
     def draft(self, ids: list[int]) -> int:
@@ -255,24 +282,25 @@ class Play:
 
     # --- what must hold ---------------------------------------------------------------------------
     def check_calls(self) -> None:
-        """Each sequence that runs waits for one call, in line or in the air; lanes hold what flies."""
-        schedule, flights = self.rounds._schedule, [f for f in self.rounds._flights._flights if not f.given_up]
-        turns = [turn for flight in flights for turn in flight.awaited()]
-        for cohort in schedule._cohorts.values():
-            turns += [turn for waiting in cohort.waiting.values() for turn in waiting]
-            assert min(cohort.flying.values()) >= 0, "a lane was freed twice"
-        calls = Counter(turn.sequence for turn in turns)
-        alive = [generation for generation in self.rounds._places.running if generation.alive]
-        assert all(calls[generation] == 1 for generation in alive), "a call was lost, or made twice"
+        """Each sequence that runs waits for one call, which is queued or in flight."""
+        schedule = self.rounds._schedule
+        awaited = [f for f in self.rounds._in_flight._in_flight if not f.given_up]
+        rows = [row for in_flight in awaited for row in in_flight.awaited()]
+        for cohort in schedule._groups.values():
+            rows += [row for waiting in cohort.waiting.values() for row in waiting]
+            assert min(cohort.in_flight.values()) >= 0, "a lane was freed twice"
+        calls = Counter(row.sequence for row in rows)
+        alive = [sequence for sequence in self.rounds._queue.running if sequence.alive]
+        assert all(calls[sequence] == 1 for sequence in alive), "a call was lost, or made twice"
 
     def check_end(self) -> Iterator[str]:
         """All requests are over, each as it should be; how they ended."""
         assert self.rounds.load() == (0, 0)
-        assert not self.rounds._schedule._cohorts
-        assert not self.rounds._flights._flights
-        for generation, ids in self.asked.items():
-            answer: Any = generation.job.responder
-            chunks = answer.of(generation.writer._output.batch_index)
+        assert not self.rounds._schedule._groups
+        assert not self.rounds._in_flight._in_flight
+        for sequence, ids in self.asked.items():
+            answer: Any = sequence.request.responder
+            chunks = answer.of(sequence.writer._output.batch_index)
             if answer.over.is_set() and not answer.error:
                 assert [token for chunk in chunks for token in chunk.ids] == ids
                 yield "answered"
@@ -280,20 +308,20 @@ class Play:
                 assert answer.gone
                 yield "left"
             else:
-                assert isinstance(answer.error, QueueTimeoutError) or id(generation.job) in self.failed
+                assert isinstance(answer.error, QueueTimeoutError) or id(sequence.request) in self.failed
                 yield type(answer.error).__name__
 
 
 PLAYS = [
     # order, places, rows, beside, right, reason
-    ("lock-step", 8, 64, False, 0.8, False, "engines that share a device"),
-    ("lock-step", 8, 64, False, 0.8, True, "rounds in the server"),
-    ("lock-step", 8, 3, False, 0.8, True, "rounds in the server, of few rows"),
-    ("ahead", 1, 64, True, 0.8, True, "a sequence alone"),
-    ("ahead", 4, 64, True, 0.98, True, "few sequences, and much comes true"),
-    ("ahead", 4, 1, True, 0.98, False, "an engine that takes a sequence a call"),
-    ("alternating", 12, 64, True, 0.8, True, "many sequences"),
-    ("alternating", 12, 3, True, 0.8, False, "an engine of few rows"),
+    ("none", 8, 64, False, 0.8, False, "engines that share a device"),
+    ("none", 8, 64, False, 0.8, True, "rounds in the server"),
+    ("none", 8, 3, False, 0.8, True, "rounds in the server, of few rows"),
+    ("draft-ahead", 1, 64, True, 0.8, True, "a sequence alone"),
+    ("draft-ahead", 4, 64, True, 0.98, True, "few sequences, and much comes true"),
+    ("draft-ahead", 4, 1, True, 0.98, False, "an engine that takes a sequence a call"),
+    ("micro-batches", 12, 64, True, 0.8, True, "many sequences"),
+    ("micro-batches", 12, 3, True, 0.8, False, "an engine of few rows"),
 ]
 
 
@@ -319,6 +347,6 @@ def test_each_request_ends_once_and_as_it_should(
         orders |= play.orders
         joined += play.joined
     assert order in orders, reason
-    assert joined or not whole or "lock-step" not in orders, "nothing joined a round"
+    assert joined or not whole or "none" not in orders, "nothing joined a round"
     assert ends >= {"answered", "left", "QueueTimeoutError"}
     assert ("EngineError" in ends) is (faults > 0)

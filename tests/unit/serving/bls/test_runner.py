@@ -10,14 +10,14 @@ import pytest
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Output, Role
-from tandem_serving.bls.in_flight import Flight
-from tandem_serving.bls.rounds import Limits
-from tandem_serving.bls.runner import Engine, Runner
-from tandem_serving.bls.schedule import Batch, Lane
+from tandem_serving.bls.in_flight import InFlightBatch
+from tandem_serving.bls.rounds import RoundLimits
+from tandem_serving.bls.runner import BlsEngine, Runner
+from tandem_serving.bls.schedule import Batch, Route
 
 
 def batch(role: Role, name: Any) -> Batch[Any]:
-    return Batch(role, [name], wave=True)
+    return Batch(role, [name], shared=True)
 
 
 class Script:
@@ -28,10 +28,10 @@ class Script:
         self.outgoing: list[Any] = []
         self._begun = self._until = 0.0
 
-    def admit(self, generations: list[Any]) -> None:
+    def admit(self, sequences: list[Any]) -> None:
         pass
 
-    def useless(self) -> list[Flight]:
+    def useless(self) -> list[InFlightBatch]:
         return []
 
     def start(self) -> list[Batch[Any]]:
@@ -46,10 +46,10 @@ class Script:
             return [batch("target", "held")]
         return []
 
-    def took_off(self, batch: Batch[Any], started: float) -> Flight:
-        return Flight(batch, started, {})
+    def sent(self, batch: Batch[Any], started: float) -> InFlightBatch:
+        return InFlightBatch(batch, started, {})
 
-    def landed(self, flight: Flight, error: Exception, now: float) -> None:
+    def call_ended(self, in_flight: InFlightBatch, error: Exception, now: float) -> None:
         pass
 
 
@@ -60,8 +60,8 @@ class Calls:
         self.began = threading.Event()
         self.in_time = False
 
-    def call(self, turns: Any) -> Any:
-        return Call(self, turns[0])
+    def call(self, rows: Any) -> Any:
+        return Call(self, rows[0])
 
 
 class Call:
@@ -83,8 +83,10 @@ class Call:
 def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
     """A draft that hangs must not hold it up."""
     calls: Any = Calls()
-    engines: dict[Lane, Engine] = {"target": calls, "draft": calls}
-    runner = Runner(engines, Steady(4, True), Limits(running=2, waiting=0, rows=8, draft_timeout=1.0), m.Metrics())
+    engines: dict[Route, BlsEngine] = {"target": calls, "draft": calls}
+    runner = Runner(
+        engines, Steady(4, True), RoundLimits(running=2, waiting=0, max_rows=8, draft_timeout=1.0), m.Metrics()
+    )
     rounds: Any = Script()
     runner._rounds = rounds
     runner.add([])
@@ -103,7 +105,7 @@ def test_a_held_verification_begins_in_time_whatever_else_began() -> None:
 )
 def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, waits: bool, why: str) -> None:
     calls: Any = Calls()
-    limits = Limits(running=64, waiting=0, rows=rows, draft_timeout=1.0)
+    limits = RoundLimits(running=64, waiting=0, max_rows=rows, draft_timeout=1.0)
     runner = Runner({"target": calls, "draft": calls}, Steady(4, True), limits, m.Metrics())
     delivery, taken = runner._delivery, threading.Event()
 
@@ -111,7 +113,7 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
         taken.wait(30)
 
     for _ in range(rounds):
-        delivery.put_wave([(object(), send) for _ in range(64)], urgent=True)
+        delivery.put_batch([(object(), send) for _ in range(64)], urgent=True)
 
     def make_a_call() -> None:
         delivery.hurry(True)

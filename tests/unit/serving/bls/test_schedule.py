@@ -5,17 +5,17 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from tandem_serving.bls.calls import Call, Role, Served
-from tandem_serving.bls.schedule import Batch, Order, Schedule, Turn
+from tandem_serving.bls.calls import Call, Role, ServerRound
+from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 
 IDS = np.arange(4, dtype=np.int32)
 
 
-def turn(name: str, role: Role, key: str = "k", own: bool = False) -> Turn[str]:
-    return Turn(name, Call(role, IDS, 4), key, own)
+def row(name: str, role: Role, key: str = "k", own: bool = False) -> Row[str]:
+    return Row(name, Call(role, IDS, 4), key, own)
 
 
-def schedule(members: int, rows: int = 64, order: Order = "lock-step", held: str = "") -> Schedule[str]:
+def schedule(members: int, rows: int = 64, order: Overlap = "none", held: str = "") -> Schedule[str]:
     made: Schedule[str] = Schedule(rows, lambda sequences: order, lambda key: key == held)
     for _ in range(members):
         made.enter("k")
@@ -27,19 +27,19 @@ def start(made: Schedule[str], dead: str = "") -> list[Batch[str]]:
 
 
 def names(batches: Iterable[Batch[str]]) -> list[str]:
-    return ["".join(turn.sequence for turn in batch.turns) for batch in batches]
+    return ["".join(row.sequence for row in batch.rows) for batch in batches]
 
 
 def ask(made: Schedule[str], drafts: str = "", targets: str = "") -> None:
     for name in drafts:
-        made.ask(turn(name, "draft"))
+        made.ask(row(name, "draft"))
     for name in targets:
-        made.ask(turn(name, "target"))
+        made.ask(row(name, "target"))
 
 
-LOCK_STEP: Order = "lock-step"
-ALTERNATING: Order = "alternating"
-AHEAD: Order = "ahead"
+LOCK_STEP: Overlap = "none"
+ALTERNATING: Overlap = "micro-batches"
+AHEAD: Overlap = "draft-ahead"
 STARTS = [
     # members, rows, order, drafts, targets, started, reason
     (4, 64, LOCK_STEP, "abcd", "", ["abcd"], "lock-step: all that wait, in one call"),
@@ -56,7 +56,7 @@ STARTS = [
 
 @pytest.mark.parametrize(("members", "rows", "order", "drafts", "targets", "started", "reason"), STARTS)
 def test_what_starts(
-    members: int, rows: int, order: Order, drafts: str, targets: str, started: list[str], reason: str
+    members: int, rows: int, order: Overlap, drafts: str, targets: str, started: list[str], reason: str
 ) -> None:
     made = schedule(members, rows, order)
     ask(made, drafts, targets)
@@ -73,7 +73,7 @@ class Clock:
         return self.now
 
 
-def in_rounds(members: int, clock: Clock | None = None, order: Order = "lock-step") -> Schedule[str]:
+def in_rounds(members: int, clock: Clock | None = None, order: Overlap = "none") -> Schedule[str]:
     made: Schedule[str] = Schedule(64, lambda _: order, in_rounds=lambda key: key == "k", clock=clock or Clock())
     for _ in range(members):
         made.enter("k")
@@ -81,7 +81,7 @@ def in_rounds(members: int, clock: Clock | None = None, order: Order = "lock-ste
 
 
 def lanes(batches: Iterable[Batch[str]]) -> list[tuple[str, str]]:
-    return [(batch.lane, names([batch])[0]) for batch in batches]
+    return [(batch.route, names([batch])[0]) for batch in batches]
 
 
 def test_the_server_makes_rounds_and_calls_of_the_target_join_them_whenever_they_come() -> None:
@@ -99,13 +99,13 @@ def test_drafts_from_before_there_were_rounds_are_verified_by_themselves() -> No
     """What joins a round is filled up with made-up draft tokens: it must not have others."""
     made = in_rounds(3)
     ask(made, targets="a")
-    verification = turn("b", "target")
+    verification = row("b", "target")
     made.ask(verification._replace(call=verification.call._replace(draft_ids=(1, 2))))
     assert lanes(start(made)) == [("join", "a"), ("target", "b")]
 
 
 def test_of_many_sequences_the_server_makes_two_rounds_at_once() -> None:
-    made = in_rounds(8, order="alternating")
+    made = in_rounds(8, order="micro-batches")
     ask(made, "abcd")
     assert lanes(start(made)) == [("round", "abcd")]
     ask(made, "ef")
@@ -116,7 +116,7 @@ def test_of_many_sequences_the_server_makes_two_rounds_at_once() -> None:
     assert start(made) == [], "two at once"
 
 
-TOGETHER = Served(0.008, 0.012, group=7, members=2)
+TOGETHER = ServerRound(0.008, 0.012, group=7, members=2)
 LANDINGS = [
     # what lands, in order: by name with what the server tells; what has started at the end
     ([("abc", TOGETHER), ("d", TOGETHER)], [("round", "abcd")], "verified together: they go on together"),
@@ -129,14 +129,14 @@ LANDINGS = [
 
 @pytest.mark.parametrize(("landings", "started", "reason"), LANDINGS)
 def test_who_was_verified_together_begins_the_next_round_together(
-    landings: list[tuple[str, Served | None]], started: list[tuple[str, str]], reason: str
+    landings: list[tuple[str, ServerRound | None]], started: list[tuple[str, str]], reason: str
 ) -> None:
     made = in_rounds(4)
     ask(made, "abc", "d")
     flying = {names([batch])[0]: batch for batch in start(made)}
     begun = []
-    for name, served in landings:
-        made.landed(served)
+    for name, server_round in landings:
+        made.verified_in_server(server_round)
         made.finish(flying[name])
         ask(made, name)
         begun += lanes(start(made))
@@ -148,7 +148,7 @@ def test_an_answer_that_is_lost_holds_up_the_others_for_a_moment_only() -> None:
     made = in_rounds(4, clock)
     ask(made, "abc", "d")
     round_, _ = start(made)
-    made.landed(TOGETHER)
+    made.verified_in_server(TOGETHER)
     made.finish(round_)
     ask(made, "abc")
     assert start(made) == []
@@ -182,14 +182,14 @@ def test_two_cohorts_balance_themselves() -> None:
 def test_calls_of_their_own_start_at_once_and_hold_nobody() -> None:
     made = schedule(3)
     ask(made, "a")
-    (wave,) = start(made)
-    made.ask(turn("b", "target", own=True))
+    (shared,) = start(made)
+    made.ask(row("b", "target", own=True))
     (own,) = start(made)
-    assert (names([own]), own.wave) == (["b"], False)
+    assert (names([own]), own.shared) == (["b"], False)
     made.finish(own)
     ask(made, "c")
     assert start(made) == [], "the wave is still in flight"
-    made.finish(wave)
+    made.finish(shared)
     assert names(start(made)) == ["c"]
 
 
@@ -197,7 +197,7 @@ def test_only_calls_of_equal_shape_share_a_wave_and_cohorts_do_not_wait_for_each
     made = schedule(1)
     made.enter("other")
     ask(made, "a")
-    made.ask(turn("b", "draft", key="other"))
+    made.ask(row("b", "draft", key="other"))
     first, second = start(made)
     assert sorted(names([first, second])) == ["a", "b"]
     made.finish(first)
@@ -208,42 +208,40 @@ def test_only_calls_of_equal_shape_share_a_wave_and_cohorts_do_not_wait_for_each
 def test_ended_sequences_are_dropped() -> None:
     made = schedule(3)
     ask(made, "abc")
-    made.ask(turn("d", "target", own=True))
+    made.ask(row("d", "target", own=True))
     assert names(start(made, dead="bd")) == ["ac"]
 
 
 def test_a_cohort_is_forgotten_with_its_last_sequence() -> None:
     made = schedule(1)
     ask(made, "a")
-    (wave,) = start(made)
+    (shared,) = start(made)
     made.leave("k")
-    made.finish(wave)
-    assert not made._cohorts  # memory of a server that runs for months
+    made.finish(shared)
+    assert not made._groups  # memory of a server that runs for months
 
 
 def test_a_small_wave_waits_for_more_unless_nothing_else_flies() -> None:
     made = schedule(9, order=ALTERNATING)
     ask(made, "abcd")
-    (wave,) = start(made)
+    (shared,) = start(made)
     ask(made, targets="ef")
     assert start(made) == [], "two of nine would take a step for themselves"
-    made.finish(wave)
+    made.finish(shared)
     assert names(start(made)) == ["ef"], "there is nobody to wait for"
 
 
-@pytest.mark.parametrize(
-    ("order", "started"), [(ALTERNATING, ["cd"]), (LOCK_STEP, [])], ids=["two cohorts", "lock-step"]
-)
-def test_an_answered_wave_makes_way_for_the_other_cohort_alone(order: Order, started: list[str]) -> None:
+@pytest.mark.parametrize(("order", "started"), [(ALTERNATING, ["cd"]), (LOCK_STEP, [])], ids=["two cohorts", "none"])
+def test_an_answered_wave_makes_way_for_the_other_cohort_alone(order: Overlap, started: list[str]) -> None:
     made = schedule(4, order=order)
     ask(made, "ab")
-    (wave,) = start(made)
+    (shared,) = start(made)
     ask(made, "cd")
-    made.release(wave)
+    made.release(shared)
     assert names(start(made)) == started
-    made.finish(wave)
-    made.finish(wave)
-    assert all(count >= 0 for cohort in made._cohorts.values() for count in cohort.flying.values()), "freed once"
+    made.finish(shared)
+    made.finish(shared)
+    assert all(count >= 0 for cohort in made._groups.values() for count in cohort.in_flight.values()), "freed once"
 
 
 def test_a_wave_that_was_given_up_and_answers_after_all_frees_nothing_twice() -> None:
@@ -252,7 +250,7 @@ def test_a_wave_that_was_given_up_and_answers_after_all_frees_nothing_twice() ->
     (given_up,) = start(made)
     made.finish(given_up)
     made.release(given_up)
-    assert made._cohorts["k"].flying == {"draft": 0, "target": 0}, "below 0, in lock-step nothing would ever start"
+    assert made._groups["k"].in_flight == {"draft": 0, "target": 0}, "below 0, in lock-step nothing would ever start"
 
 
 @pytest.mark.parametrize(
@@ -266,8 +264,8 @@ def test_a_new_prompt_does_not_wait_for_the_wave_after_the_next(
     queued: bool, started: list[str], reason: str
 ) -> None:
     made = schedule(7, order=ALTERNATING)
-    for wave in ("abc", "def") if queued else ("abc",):
-        ask(made, targets=wave)
-        assert names(start(made)) == [wave]
-    made.ask(Turn("n", Call("target", IDS, 1, first=True), "k"))
+    for shared in ("abc", "def") if queued else ("abc",):
+        ask(made, targets=shared)
+        assert names(start(made)) == [shared]
+    made.ask(Row("n", Call("target", IDS, 1, first=True), "k"))
     assert names(start(made)) == started, reason

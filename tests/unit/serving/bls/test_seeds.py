@@ -12,9 +12,9 @@ import pytest
 from support.serving.bls import STREAM, Answer, MockCall, MockEngines, MockModel, Start, ask, tensors
 from support.serving.steady import Steady
 from tandem_serving.bls.calls import Call, Output
-from tandem_serving.bls.draft_length.policy import Adaptive, Policy
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.sequence import BlsSequence
 
 SEED, TOKENS = 7, 60
 VOCABULARY = 96
@@ -32,7 +32,7 @@ class SeededCall(MockCall):
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         time.sleep(0.003 * random.random())
-        yield [(row, Output(self._row(turn.call))) for row, turn in enumerate(self.turns)]
+        yield [(index, Output(self._row(row.call))) for index, row in enumerate(self.rows)]
 
     def _row(self, call: Call) -> list[int]:
         ids = drawn(call)
@@ -43,8 +43,8 @@ class SeededCall(MockCall):
 
 
 class SeededModel(MockModel):
-    def call(self, turns: Sequence[Turn[Generation]]) -> MockCall:
-        self.calls.append(SeededCall(self, turns))
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> MockCall:
+        self.calls.append(SeededCall(self, rows))
         return self.calls[-1]
 
 
@@ -64,18 +64,22 @@ def ids(answer: Answer) -> list[int]:
     return [token for chunk in answer.chunks for token in chunk.ids]
 
 
-SCHEDULES: list[tuple[str, Policy, dict[str, Any]]] = [
+SCHEDULES: list[tuple[str, DraftLengthPolicy, dict[str, Any]]] = [
     ("alternating", Steady(4, separate_devices=True), {}),
-    ("fixed, in the order that is faster", Adaptive(4, 4, separate_devices=True), {}),
-    ("adaptive, drafting ahead", Adaptive(0, 4, separate_devices=True, waves=True), {"ahead": True}),
-    ("adaptive, lock-step", Adaptive(0, 4, separate_devices=False, waves=True), {}),
-    ("adaptive, each by itself", Adaptive(0, 4, separate_devices=True, waves=False), {"rows": 1, "ahead": True}),
+    ("fixed, in the order that is faster", AdaptiveDraftLength(4, 4, separate_devices=True), {}),
+    ("adaptive, drafting ahead", AdaptiveDraftLength(0, 4, separate_devices=True, batched=True), {"ahead": True}),
+    ("adaptive, lock-step", AdaptiveDraftLength(0, 4, separate_devices=False, batched=True), {}),
+    (
+        "adaptive, each by itself",
+        AdaptiveDraftLength(0, 4, separate_devices=True, batched=False),
+        {"max_rows": 1, "ahead": True},
+    ),
 ]
 
 
 @pytest.mark.parametrize(("what", "policy", "options"), SCHEDULES, ids=[what for what, *_ in SCHEDULES])
 def test_a_seed_gives_the_same_whatever_runs_beside_it(
-    start: Start, what: str, policy: Policy, options: dict[str, Any]
+    start: Start, what: str, policy: DraftLengthPolicy, options: dict[str, Any]
 ) -> None:
     made = engines()
     service = start(made, policy=policy, mix_seed=True, **options)

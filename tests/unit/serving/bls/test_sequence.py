@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tandem_serving.bls.sequence import Binding, Values
+from tandem_serving.bls.sequence import EngineInputs, TensorValues
 from tandem_serving.requests.tensors import Array
 
 END = np.array([[7]], np.int32)
@@ -21,9 +21,9 @@ TENSORS = [
 
 @pytest.mark.parametrize(("tensors", "same", "why"), TENSORS)
 def test_values_are_one_object_for_equal_tensors(tensors: dict[str, Array], same: bool, why: str) -> None:
-    first = Binding({"end_id": END})
+    first = EngineInputs({"end_id": END})
     assert first.values is not None
-    assert (Binding(tensors).values is first.values) == same, why
+    assert (EngineInputs(tensors).values is first.values) == same, why
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_values_are_one_object_for_equal_tensors(tensors: dict[str, Array], same
     ],
 )
 def test_what_is_not_a_few_numbers_is_not_compared(array: Array, why: str) -> None:
-    assert Binding({"end_id": END, "more": array}).values is None, why
+    assert EngineInputs({"end_id": END, "more": array}).values is None, why
 
 
 def test_values_go_with_their_last_sequence() -> None:
     """Clients choose temperatures and the like: what they sent once is not kept for ever."""
     odd = {"temperature": np.array([[0.123456]], np.float32)}
-    known = len(Values._known)
-    binding = Binding(odd)
-    assert len(Values._known) == known + 1
-    del binding
-    assert len(Values._known) == known
+    known = len(TensorValues._known)
+    inputs = EngineInputs(odd)
+    assert len(TensorValues._known) == known + 1
+    del inputs
+    assert len(TensorValues._known) == known

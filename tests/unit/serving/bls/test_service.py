@@ -22,7 +22,7 @@ from support.serving.bls import (
 from support.serving.mock_engine import counting, wrong_every
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import Chunk
+from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.requests.delivery import Delivery
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -147,7 +147,7 @@ def test_a_stop_word_ends_the_text_and_stays_in_it(start: Start) -> None:
 
 def test_steps_stay_in_order_whatever_thread_is_held_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may hold up the thread that took a step while others run its sequence's next round."""
-    put, rng = Delivery.put_wave, random.Random(1)
+    put, rng = Delivery.put_batch, random.Random(1)
 
     def late(delivery: Delivery[Any], steps: Any, urgent: bool = False) -> None:
         time.sleep(rng.random() * 0.01)
@@ -156,7 +156,7 @@ def test_steps_stay_in_order_whatever_thread_is_held_up(start: Start, monkeypatc
     prompts = [f"def f{i}(" for i in range(12)]
     service = start(MockEngines(), running=12)
     expected = [ask(service, tensors(prompt)).wait().chunks[0].ids for prompt in prompts]
-    monkeypatch.setattr(Delivery, "put_wave", late)
+    monkeypatch.setattr(Delivery, "put_batch", late)
     answers = [
         ask(service, tensors(prompt, **STREAM, num_draft_tokens=np.array([[i % 4]], np.int32)))
         for i, prompt in enumerate(prompts)
@@ -171,7 +171,7 @@ class Slow(Answer):
         super().__init__()
         self.taken = threading.Event()
 
-    def send(self, chunk: Chunk, last: bool) -> None:
+    def send(self, chunk: BlsChunk, last: bool) -> None:
         self.taken.wait(60)
         super().send(chunk, last)
 
@@ -179,7 +179,7 @@ class Slow(Answer):
 @pytest.mark.parametrize("rows", [1, 64], ids=["each sequence on its own", "calls of many rows"])
 def test_engine_calls_do_not_run_ahead_of_responses(start: Start, rows: int) -> None:
     engines = MockEngines(draft_model=wrong_every(1))  # a token a round
-    service, slow = start(engines, running=4, rows=rows), Slow()
+    service, slow = start(engines, running=4, max_rows=rows), Slow()
     service.submit(tensors("def add(", max_tokens=100, **STREAM), "", slow)
     time.sleep(1)  # enough for all rounds
     assert 0 < len(engines.target.calls) < 30
@@ -207,7 +207,7 @@ SEED: dict[str, Any] = {"seed": np.array([[7]], np.uint64)}
 
 
 def seeds(engines: MockEngines) -> list[int | None]:
-    return [turn.call.seed for call in engines.target.calls for turn in call.turns]
+    return [row.call.seed for call in engines.target.calls for row in call.rows]
 
 
 def test_engines_that_start_at_the_seed_get_one_for_each_call(start: Start) -> None:
@@ -226,15 +226,15 @@ def test_drafts_are_filled_up_unless_what_is_refused_is_drawn_once_more(start: S
     more = {"top_k": np.array([[5]] * 2, np.int32)} if sampled else {}
     lengths = {"num_draft_tokens": np.array([[4], [2]], np.int32)}
     ask(start(engines, mix_seed=True), tensors("def add(", "def sub(", max_tokens=40, **lengths, **more)).wait()
-    turns = [turn for call in engines.target.calls for turn in call.turns if turn.sequence.draft_length == 2]
-    assert max(len(turn.call.draft_ids) for turn in turns) == (2 if sampled else 4)
+    rows = [row for call in engines.target.calls for row in call.rows if row.sequence.draft_length == 2]
+    assert max(len(row.call.draft_ids) for row in rows) == (2 if sampled else 4)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3])
 def test_a_seed_s_calls_do_not_depend_on_how_long_they_take(start: Start, seconds: float) -> None:
     engines = MockEngines(before=lambda role, call: time.sleep(seconds))
     ask(start(engines, mix_seed=True), tensors("def add(", max_tokens=40, **SEED, **STREAM, **ALONE)).wait()
-    assert [turn.call.output_len for call in engines.target.calls for turn in call.turns] == [1, 2, 4, 8, 16, 9]
+    assert [row.call.output_len for call in engines.target.calls for row in call.rows] == [1, 2, 4, 8, 16, 9]
 
 
 def test_metrics_count_rounds_tokens_and_positions(start: Start, sink: Sink) -> None:

@@ -11,15 +11,15 @@ import pytest
 from support.serving.bls import STREAM, Answer, MockCall, MockEngines, Sink, Start, ask, tensors, text
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import Writer
-from tandem_serving.bls.draft_length.policy import Adaptive
-from tandem_serving.bls.in_flight import Flights
-from tandem_serving.bls.loop import Loop
-from tandem_serving.bls.queue import Places
+from tandem_serving.bls.chunks import BlsWriter
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
+from tandem_serving.bls.in_flight import InFlightBatches
+from tandem_serving.bls.loop import SequenceLoop
+from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.runner import Runner
 from tandem_serving.bls.schedule import Schedule
-from tandem_serving.bls.service import Service
+from tandem_serving.bls.service import BlsService
 from tandem_serving.errors import FAILED, EngineError
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -46,19 +46,19 @@ def ids(answer: Answer) -> list[int]:
     return [token for chunk in answer.chunks for token in chunk.ids]
 
 
-def faults(service: Service, sink: Sink) -> dict[str, float]:
+def faults(service: BlsService, sink: Sink) -> dict[str, float]:
     """Faults counted, by what they ended."""
     service.metrics.flush(sink)
     found = {labels[0][1]: value for (name, labels), value in sink.labelled.items() if name == m.FAULTS.name}
     return {ended: value for ended, value in found.items() if value}
 
 
-def together(*prompts: str, **more: Any) -> tuple[MockEngines, Callable[[Service], list[Answer]]]:
+def together(*prompts: str, **more: Any) -> tuple[MockEngines, Callable[[BlsService], list[Answer]]]:
     """Engines whose first call waits until all prompts are asked, so that they share waves."""
     go = threading.Event()
     engines = MockEngines(before=lambda role, call: go.wait(30))
 
-    def begin(service: Service) -> list[Answer]:
+    def begin(service: BlsService) -> list[Answer]:
         answers = [ask(service, tensors(prompt, max_tokens=LENGTH, **STREAM, **more)) for prompt in prompts]
         go.set()
         return [answer.wait() for answer in answers]
@@ -73,8 +73,8 @@ def test_a_step_that_cannot_be_taken_ends_its_request_alone(
     """Two sequences in a wave, one fault of the decoder: the step was asked for again, and its tokens came twice."""
     engines, begin = together("def add(", "for i in", **STOPS)
     whole = begin(start(engines))
-    write = once(Writer.write, 3, lambda writer, step: writer._prompt.text == "def add(")
-    monkeypatch.setattr(Writer, "write", write)
+    write = once(BlsWriter.write, 3, lambda writer, step: writer._prompt.text == "def add(")
+    monkeypatch.setattr(BlsWriter, "write", write)
     engines, begin = together("def add(", "for i in", **STOPS)
     service = start(engines)
     broken, other = begin(service)
@@ -112,7 +112,7 @@ def test_a_fault_of_the_loop_ends_its_request_alone(
     prompts = [f"def f{i}(" for i in range(6)]
     engines, begin = together(*prompts)
     whole = begin(start(engines))
-    monkeypatch.setattr(Loop, name, once(getattr(Loop, name), 10))
+    monkeypatch.setattr(SequenceLoop, name, once(getattr(SequenceLoop, name), 10))
     engines, begin = together(*prompts)
     service = start(engines)
     answers = begin(service)
@@ -157,15 +157,15 @@ def test_a_fault_of_the_rust_tokenizer_is_an_error_like_any_other(
 
 
 # --- what is only measured --------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["turns", "timed", "timed_alone", "ended", "think", "step"])
+@pytest.mark.parametrize("name", ["rounds_ended", "timed", "timed_alone", "ended", "think", "step"])
 def test_what_is_only_measured_costs_no_request(
     start: Start, monkeypatch: pytest.MonkeyPatch, sink: Sink, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ValueError("a fault")
 
-    monkeypatch.setattr(Adaptive, name, broken)
-    service = start(MockEngines(), policy=Adaptive(1, 4, separate_devices=False))
+    monkeypatch.setattr(AdaptiveDraftLength, name, broken)
+    service = start(MockEngines(), policy=AdaptiveDraftLength(1, 4, separate_devices=False))
     answers = [ask(service, tensors(f"def f{i}(", max_tokens=LENGTH)) for i in range(4)]
     assert [answer.wait().error for answer in answers] == [None] * 4
     if name != "timed_alone":  # seldom
@@ -175,15 +175,15 @@ def test_what_is_only_measured_costs_no_request(
 
 # --- faults of what all sequences share -------------------------------------------------------------
 SHARED = [
-    (Rounds, "landed"),
+    (Rounds, "call_ended"),
     (Rounds, "start"),
-    (Rounds, "took_off"),
+    (Rounds, "sent"),
     (Rounds, "release"),
     (Rounds, "leave"),
-    (Flights, "begin"),
+    (InFlightBatches, "begin"),
     (Schedule, "finish"),
-    (Schedule, "_waves"),
-    (Places, "free"),
+    (Schedule, "_shared_batches"),
+    (SequenceQueue, "remove"),
     (Runner, "_share_out"),
     (Runner, "_submit"),
 ]
@@ -262,7 +262,7 @@ def test_a_call_that_cannot_be_stopped_costs_no_other_request(start: Start, monk
         go.wait(30)
 
     monkeypatch.setattr(MockCall, "stop", lambda call: 1 // 0)
-    service = start(MockEngines(before=wait), rows=1)
+    service = start(MockEngines(before=wait), max_rows=1)
     gone, other = ask(service, tensors("def add(")), ask(service, tensors("for i in"))
     gone.gone = True
     gone.wait()

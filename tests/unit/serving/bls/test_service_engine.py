@@ -9,11 +9,11 @@ import pytest
 from support.serving.bls import ALONE, STREAM, MockCall, MockEngines, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Call
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.service import Service
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.service import BlsService
 from tandem_serving.bls.watched import work
 from tandem_serving.engine.health import CANARIES, PROMPT_TOKENS
-from tandem_serving.engine.watch import Means
+from tandem_serving.engine.watch import WatchHooks
 from tandem_serving.errors import EngineError, RequestError
 
 CUDA = "target engine: CUDA runtime error: an illegal memory access was encountered"
@@ -28,7 +28,7 @@ def failing(role: str, error: Exception) -> Any:
     return before
 
 
-def counted(service: Service, sink: Sink, role: str) -> float:
+def counted(service: BlsService, sink: Sink, role: str) -> float:
     service.metrics.flush(sink)
     return sink.labelled[m.ENGINE_CALL_FAILURES.name, m.of_engine(role)]
 
@@ -65,15 +65,15 @@ def test_a_request_that_comes_in_the_same_moment_is_refused_too(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = start(MockEngines())
-    add = service._jobs.add
+    add = service._active.add
 
-    def add_late(job: Any) -> None:
+    def add_late(active: Any) -> None:
         service.fail(GONE)
-        add(job)
+        add(active)
 
     held = threading.Event()
-    monkeypatch.setattr(service._runner, "add", lambda generations: held.set())
-    monkeypatch.setattr(service._jobs, "add", add_late)
+    monkeypatch.setattr(service._runner, "add", lambda sequences: held.set())
+    monkeypatch.setattr(service._active, "add", add_late)
     assert ask(service, tensors("a")).wait().error is GONE
     assert held.is_set()
 
@@ -93,7 +93,7 @@ def test_a_dead_target_is_found_by_its_calls(start: Start, monkeypatch: pytest.M
             raise EngineError(CUDA)
 
     service = start(MockEngines(before=before), canary_seconds=0.05)
-    service.engine.begin(Means(canary, service.fail, end=ended.set))
+    service.engine.begin(WatchHooks(canary, service.fail, end=ended.set))
     assert ask(service, tensors("a")).wait().error is None
     while not asked:
         threading.Event().wait(0.01)
@@ -106,20 +106,20 @@ def test_a_dead_target_is_found_by_its_calls(start: Start, monkeypatch: pytest.M
     assert (error.code, CUDA in str(error)) == ("UNAVAILABLE", True)
 
 
-def turn(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Turn[Any]:
+def row(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Row[Any]:
     call = Call("target", np.zeros(ids, np.int32), output_len, (7,) * drafted, first=first)
-    return Turn(None, call, None)
+    return Row(None, call, None)
 
 
 @pytest.mark.parametrize(
-    ("turns", "steps"),
+    ("rows", "steps"),
     [
-        ([turn(500, 5, drafted=4)], 1),
-        ([turn(500, 16)], 16),
-        ([turn(500, 5, drafted=4), turn(10, 1)], 1),
-        ([turn(10 * PROMPT_TOKENS, 1, first=True), turn(2 * PROMPT_TOKENS, 1, first=True)], 13),
+        ([row(500, 5, drafted=4)], 1),
+        ([row(500, 16)], 16),
+        ([row(500, 5, drafted=4), row(10, 1)], 1),
+        ([row(10 * PROMPT_TOKENS, 1, first=True), row(2 * PROMPT_TOKENS, 1, first=True)], 13),
     ],
     ids=["a verification", "the target alone", "rows together", "prompts by their lengths"],
 )
-def test_a_call_s_work(turns: list[Turn[Any]], steps: float) -> None:
-    assert work(turns) == steps
+def test_a_call_s_work(rows: list[Row[Any]], steps: float) -> None:
+    assert work(rows) == steps

@@ -11,9 +11,9 @@ import pytest
 
 from support.serving.bls import ALONE, ALONE_ROWS, Answer, MockCall, MockEngines, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import Chunk
+from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.errors import CancelledError, EngineError
-from tandem_serving.requests.active import LINGER_SECONDS, Job, Jobs
+from tandem_serving.requests.active import LINGER_SECONDS, ActiveRequest, ActiveRequests
 from tandem_serving.requests.tokenizer import Tokenizer
 
 LONG = 40
@@ -125,7 +125,7 @@ def test_a_row_of_a_shared_call_whose_client_leaves_frees_its_place_at_once(star
 
     def hold(role: str, call: MockCall) -> None:
         calls.append(call)
-        assert (shared if len(call.turns) > 1 else first).wait(LONG)
+        assert (shared if len(call.rows) > 1 else first).wait(LONG)
 
     service = start(MockEngines(before=hold), running=3, waiting=1)
     others = [ask(service, tensors("a"))]
@@ -141,57 +141,57 @@ def test_a_row_of_a_shared_call_whose_client_leaves_frees_its_place_at_once(star
     shared.set()
     assert all(answer.wait().error is None for answer in others)
     assert leaver.chunks == []
-    assert leaver in [turn.sequence.job.responder for turn in calls[1].turns]
-    assert leaver not in [turn.sequence.job.responder for call in calls[2:] for turn in call.turns]
+    assert leaver in [row.sequence.request.responder for row in calls[1].rows]
+    assert leaver not in [row.sequence.request.responder for call in calls[2:] for row in call.rows]
 
 
 def test_a_request_that_is_over_is_never_asked_about() -> None:
     answer = Answer()
-    job = Job(1, "", answer, deadline=0)
-    job.send(Chunk(0, "", [], finish_reason="length"))
+    active = ActiveRequest(1, "", answer, deadline=0)
+    active.send(BlsChunk(0, "", [], finish_reason="length"))
     answer.gone = True
-    assert not job.abandoned()
+    assert not active.abandoned()
 
 
 def test_a_stop_without_an_id_ends_nobody_s_request() -> None:
-    jobs, answer = Jobs[Chunk](timeout=1e9), Answer()
-    jobs.add(jobs.make(1, "", answer))
-    jobs.cancel("")
+    active_requests, answer = ActiveRequests[BlsChunk](timeout=1e9), Answer()
+    active_requests.add(active_requests.make(1, "", answer))
+    active_requests.cancel("")
     assert not answer.over.is_set()
 
 
 def test_a_request_that_is_over_is_forgotten() -> None:
     """Its tensors are in Triton's shared memory for as long as anybody knows it."""
-    jobs = Jobs[Chunk](timeout=1e9)
-    job = jobs.make(1, "", Answer())
-    jobs.add(job)
-    job.send(Chunk(0, "", [], finish_reason="length"))
-    kept = weakref.ref(job)
-    del job
-    assert not jobs.watch(now=0.0)
+    active_requests = ActiveRequests[BlsChunk](timeout=1e9)
+    active = active_requests.make(1, "", Answer())
+    active_requests.add(active)
+    active.send(BlsChunk(0, "", [], finish_reason="length"))
+    kept = weakref.ref(active)
+    del active
+    assert not active_requests.watch(now=0.0)
     gc.collect()
     assert kept() is None
 
 
 def test_a_response_that_was_made_in_time_is_not_sent_after_the_end() -> None:
     answer = Answer()
-    job = Job(2, "", answer, deadline=0)
-    job.fail(CancelledError("stopped"))
-    job.send(Chunk(0, "a", [1]))
+    active = ActiveRequest(2, "", answer, deadline=0)
+    active.fail(CancelledError("stopped"))
+    active.send(BlsChunk(0, "a", [1]))
     assert answer.chunks == []
 
 
 def test_a_client_that_is_gone_gets_no_last_response_at_once() -> None:
     """With a response still being written, it would crash Triton's gRPC frontend."""
-    answer, jobs = Answer(gone=True), Jobs[Chunk](timeout=1e9)
-    job = jobs.make(1, "", answer)
-    jobs.add(job)
-    job.send(Chunk(0, "", []))
-    job.send(Chunk(0, "", [], finish_reason="length"))
-    assert jobs.watch(now=100.0), "its engine calls can be stopped at once"
-    assert not jobs.watch(now=100.0 + 0.9 * LINGER_SECONDS)
+    answer, active_requests = Answer(gone=True), ActiveRequests[BlsChunk](timeout=1e9)
+    active = active_requests.make(1, "", answer)
+    active_requests.add(active)
+    active.send(BlsChunk(0, "", []))
+    active.send(BlsChunk(0, "", [], finish_reason="length"))
+    assert active_requests.watch(now=100.0), "its engine calls can be stopped at once"
+    assert not active_requests.watch(now=100.0 + 0.9 * LINGER_SECONDS)
     assert not answer.over.is_set()
-    jobs.watch(now=100.0 + LINGER_SECONDS)
+    active_requests.watch(now=100.0 + LINGER_SECONDS)
     assert isinstance(answer.error, CancelledError)
     assert len(answer.chunks) == 1
 
@@ -233,7 +233,7 @@ def test_a_fault_in_reading_a_request_is_its_error_alone(
 
 def marked(call: MockCall) -> bool:
     """Whether a row of the call is of the prompt `MARKED`."""
-    return any(turn.call.ids[: len(mark)].tolist() == mark for turn in call.turns for mark in MARKS)
+    return any(row.call.ids[: len(mark)].tolist() == mark for row in call.rows for mark in MARKS)
 
 
 MARKED = "class Tree"
@@ -263,7 +263,7 @@ def test_sequences_share_engine_calls(start: Start) -> None:
     all_asked.set()
     for answer in answers:
         answer.wait()
-    rows = [len(call.turns) for call in engines.draft.calls]
+    rows = [len(call.rows) for call in engines.draft.calls]
     assert max(rows) == len(GOOD) / 2, "two cohorts"
     assert sum(rows) / len(rows) > len(GOOD) / 3, "most calls are of a whole cohort"
 

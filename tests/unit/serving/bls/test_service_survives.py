@@ -12,14 +12,14 @@ import pytest
 from support.serving.bls import ALONE, Answer, MockCall, MockEngines, MockModel, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
 from tandem_serving.bls import in_flight
-from tandem_serving.bls.calls import Output, Step
-from tandem_serving.bls.chunks import Chunk, Writer
-from tandem_serving.bls.draft_length.acceptance import Acceptance
-from tandem_serving.bls.request import Prompt
-from tandem_serving.bls.schedule import Turn
-from tandem_serving.bls.sequence import Generation
+from tandem_serving.bls.calls import NewTokens, Output
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
+from tandem_serving.bls.request import BlsPrompt
+from tandem_serving.bls.schedule import Row
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import FAILED, Survived
-from tandem_serving.requests.active import Jobs
+from tandem_serving.requests.active import ActiveRequests
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -99,7 +99,7 @@ def test_faults_are_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch, caplog
 # --- calls that never return ------------------------------------------------------------------------
 def has(call: MockCall, tokenizer: Tokenizer, prompt: str) -> bool:
     mark = tokenizer.encode(prompt)
-    return any(turn.call.ids[: len(mark)].tolist() == mark for turn in call.turns)
+    return any(row.call.ids[: len(mark)].tolist() == mark for row in call.rows)
 
 
 def test_a_target_call_that_hangs_for_one_sequence_is_not_waited_for_by_the_others(
@@ -112,7 +112,7 @@ def test_a_target_call_that_hangs_for_one_sequence_is_not_waited_for_by_the_othe
     def hang(role: str, call: MockCall) -> None:
         assert go.wait(LONG)
         if role == "target" and has(call, tokenizer, MARKED):
-            shared.extend([call] if len(call.turns) > 1 else [])
+            shared.extend([call] if len(call.rows) > 1 else [])
             held.wait(LONG)
 
     service = start(MockEngines(before=hang), request_timeout=6)
@@ -137,7 +137,7 @@ def test_when_shared_calls_are_never_answered_sequences_share_none(
 
     def hang(role: str, call: MockCall) -> None:
         assert go.wait(LONG)
-        if role == "target" and len(call.turns) > 1:
+        if role == "target" and len(call.rows) > 1:
             held.wait(LONG)
 
     engines = MockEngines(before=hang)
@@ -147,7 +147,7 @@ def test_when_shared_calls_are_never_answered_sequences_share_none(
         answers = [ask(service, tensors(prompt)) for prompt in GOOD]
         go.set()
         assert [answer.wait().error for answer in answers] == [None] * len(GOOD)
-    assert sum(len(call.turns) > 1 for call in engines.target.calls) == in_flight.LOST_WAVES
+    assert sum(len(call.rows) > 1 for call in engines.target.calls) == in_flight.MOST_LOST_SHARED
     held.set()
 
 
@@ -162,8 +162,8 @@ def test_a_call_that_a_stop_overtook_is_stopped_again(start: Start) -> None:
             yield from super().__iter__()
 
     class Model(MockModel):
-        def call(self, turns: Sequence[Turn[Generation]]) -> MockCall:
-            return OnItsWay(self, turns)
+        def call(self, rows: Sequence[Row[BlsSequence]]) -> MockCall:
+            return OnItsWay(self, rows)
 
     ended: list[bool] = []
     engines = MockEngines()
@@ -183,7 +183,7 @@ def test_all_rows_of_a_late_draft_are_counted(start: Start, sink: Sink) -> None:
 
     def hang(role: str, call: MockCall) -> None:
         assert go.wait(LONG)
-        if role == "draft" and len(call.turns) > 1:
+        if role == "draft" and len(call.rows) > 1:
             held.wait(LONG)
 
     service = start(MockEngines(before=hang), draft_timeout=0.3)
@@ -211,13 +211,16 @@ def test_tokens_behind_a_stop_word_are_not_counted(start: Start, sink: Sink) -> 
 def test_a_sequence_is_counted_once_however_late_its_steps_are_delivered(tokenizer: Tokenizer, sink: Sink) -> None:
     """With stop words steps are read before they are delivered: the last may have been when the first is."""
     ids = np.array(tokenizer.encode("def add("), np.int32)
-    prompt = Prompt(0, "def add(", ids, 40, 4, 0, None, frozenset(), ("zz",), echo=False, tensors={})
+    prompt = BlsPrompt(0, "def add(", ids, 40, 4, 0, None, frozenset(), ("zz",), echo=False, tensors={})
     text = TextStream(Detokenizer(tokenizer.decode, ids.tolist(), "def add("), StopText(("zz",)))
-    metrics, jobs = m.Metrics(), Jobs[Chunk](60)
+    metrics, active_requests = m.Metrics(), ActiveRequests[BlsChunk](60)
     loop: Any = None
-    job, writer = jobs.make(1, "", Answer()), Writer(prompt, text, stream=True)
-    generation = Generation(job, loop, writer, {}, Acceptance(4), metrics, draft_length=4)
-    makes = [generation.take(Step(ids[:2].tolist())), generation.take(Step(ids[:3].tolist(), finish="length"))]
+    active, writer = active_requests.make(1, "", Answer()), BlsWriter(prompt, text, stream=True)
+    sequence = BlsSequence(active, loop, writer, {}, AcceptanceEstimate(4), metrics, draft_length=4)
+    makes = [
+        sequence.take(NewTokens(ids[:2].tolist())),
+        sequence.take(NewTokens(ids[:3].tolist(), finish="length")),
+    ]
     for make in makes:
         make()
     metrics.flush(sink)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tandem_serving.bls.settings import read
-from tandem_serving.parameters import SettingsError
+from tandem_serving.parameters import ParameterError
 
 LEAST = {"tensorrt_llm_model_name": "target", "tokenizer_dir": "/t", "target_model_path": "/m"}
 
@@ -28,7 +28,7 @@ def test_all() -> None:
 def test_the_canary() -> None:
     assert read(LEAST).canary_seconds == 3
     assert read(LEAST | {"canary_seconds": "0"}).canary_seconds == 0
-    with pytest.raises(SettingsError, match=r"canary_seconds in config\.pbtxt is -1: write 0 or more"):
+    with pytest.raises(ParameterError, match=r"canary_seconds in config\.pbtxt is -1: write 0 or more"):
         read(LEAST | {"canary_seconds": "-1"})
 
 
@@ -54,5 +54,5 @@ def test_acceptance_by_logits() -> None:
     ],
 )
 def test_what_is_wrong_is_said(changes: dict[str, str], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(ParameterError, match=message):
         read(LEAST | changes)

@@ -14,7 +14,7 @@ import pytest
 
 from tandem_serving.boot.control import CONTROL, KEY_FILE, SCRIPT, restrict
 from tandem_serving.boot.dead_models import LOOK_SECONDS
-from tandem_serving.boot.launch import LaunchError, Plan, assemble, read_plan
+from tandem_serving.boot.launch import LaunchError, LaunchPlan, assemble, read_plan
 
 SERVING = Path(__file__).parents[4] / "images" / "serving"
 # Stands for tritonserver: says its arguments and environment, leaves an orphan, waits for a signal.
@@ -206,8 +206,10 @@ def test_a_server_whose_model_died_is_ended(revision: Path, tmp_path: Path) -> N
 
 RUN = """
 import os, sys, time
-from tandem_serving.launch import run
-sys.exit(run([sys.executable, "-c", sys.argv[1]], os.environ, finish=lambda: time.sleep(60)))
+from tandem_serving.boot.supervise import Supervisor
+server = Supervisor(os.environ, finish=lambda: time.sleep(60))
+server.start([sys.executable, "-c", sys.argv[1]])
+sys.exit(server.wait())
 """
 
 
@@ -288,7 +290,7 @@ def test_what_is_missing_is_said(revision: Path, what: str, message: str) -> Non
 
 def test_empty_plan_is_no_server(tmp_path: Path) -> None:
     with pytest.raises(LaunchError):
-        assemble(Plan({}, (), {}), tmp_path)
+        assemble(LaunchPlan({}, (), {}), tmp_path)
 
 
 def test_preflight_runs_whatever_the_verdict(revision: Path, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class Worker:
         stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
         stand_in.chmod(0o755)
         code = (
-            "import sys; from pathlib import Path; from tandem_serving import worker;"
+            "import sys; from pathlib import Path; from tandem_serving.boot import worker;"
             f" worker.login = lambda: 'me'; sys.exit(worker.run(Path({str(keys)!r}), Path({str(self.folder)!r})))"
         )
         environment = {**os.environ, "PYTHONPATH": str(SERVING), "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}

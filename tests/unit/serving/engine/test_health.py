@@ -5,7 +5,17 @@ from typing import NamedTuple
 
 import pytest
 
-from tandem_serving.engine.health import AGAIN, CANARIES, CANARY, IDLE, NEW, SILENCE, EngineHealth, Verdict, one_line
+from tandem_serving.engine.health import (
+    AGAIN,
+    CANARIES,
+    CANARY,
+    IDLE,
+    NEW,
+    SILENCE,
+    EngineHealth,
+    EngineVerdict,
+    one_line,
+)
 
 KIND = "decoding"
 Event = tuple[float, str, str]
@@ -19,7 +29,7 @@ class Story(NamedTuple):
     why: str
 
 
-def play(events: Sequence[Event], until: float, health: EngineHealth | None = None) -> Iterator[Verdict | None]:
+def play(events: Sequence[Event], until: float, health: EngineHealth | None = None) -> Iterator[EngineVerdict | None]:
     """Look every 0.1 s, with the events between; what is known at each look."""
     health = health or EngineHealth()
     left = sorted(events, key=lambda event: event[0])
@@ -137,7 +147,7 @@ def test_the_verdict(story: Story) -> None:
     assert (verdicts[-1].reason if verdicts[-1] else "") == story.reason, story.why
 
 
-def found(events: Sequence[Event]) -> tuple[float, Verdict]:
+def found(events: Sequence[Event]) -> tuple[float, EngineVerdict]:
     """When it was first known, and what."""
     for step, verdict in enumerate(play(events, 200)):
         if verdict:
@@ -148,13 +158,13 @@ def found(events: Sequence[Event]) -> tuple[float, Verdict]:
 def test_failing_is_found_in_seconds_and_says_the_canary_s_own_error() -> None:
     at, verdict = found([*WELL, (0.9, "bad", "a request"), *DEAD])
     assert at <= 1 + AGAIN * CANARIES
-    assert verdict == Verdict("EngineFailing", f"error of {CANARY}"), "no client's text is in it"
+    assert verdict == EngineVerdict("EngineFailing", f"error of {CANARY}"), "no client's text is in it"
 
 
 def test_hung_is_found_after_the_silence() -> None:
     at, verdict = found([*WELL, (1.0, "starts", "a"), (2.0, "starts", "b")])
     assert SILENCE + 0.9 <= at <= SILENCE + 1.5
-    assert verdict == Verdict("EngineHung", f"no call was answered for {SILENCE:.0f} s, 2 wait")
+    assert verdict == EngineVerdict("EngineHung", f"no call was answered for {SILENCE:.0f} s, 2 wait")
 
 
 def test_a_slow_engine_is_given_more_time() -> None:
@@ -202,7 +212,7 @@ def test_signs_from_elsewhere_are_asked_for_in_time_and_believed() -> None:
     looks = [1 + i / 10 for i in range(300)]
     for now in looks:
         if health.suspicious and now < 20:
-            health.heard(now)
+            health.sign_of_life(now)
         verdict = health.look(now)
         assert verdict is None or now > 20 + SILENCE / 2
     assert verdict is not None, "once they stop"
@@ -259,16 +269,16 @@ def test_the_canary_can_be_switched_off() -> None:
 def test_an_engine_that_says_that_it_has_stopped_has() -> None:
     health = EngineHealth()
     health.stopped("the engine has stopped")
-    assert health.look(0.0) == Verdict("EngineFailing", "the engine has stopped")
+    assert health.look(0.0) == EngineVerdict("EngineFailing", "the engine has stopped")
     health = EngineHealth()
     tell(health, "bad", "request", 1.0)
     health.stopped("the engine has stopped")
-    assert health.look(1.1) == Verdict("EngineFailing", "error of request"), "its own last error says more"
+    assert health.look(1.1) == EngineVerdict("EngineFailing", "error of request"), "its own last error says more"
 
 
 def test_a_verdict_stays() -> None:
     verdicts = list(play([*WELL, *DEAD, (5.0, "ok", "late")], 10))
-    assert verdicts[-1] == Verdict("EngineFailing", f"error of {CANARY}")
+    assert verdicts[-1] == EngineVerdict("EngineFailing", f"error of {CANARY}")
 
 
 def test_messages_are_one_line_and_short() -> None:

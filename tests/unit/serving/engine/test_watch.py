@@ -15,7 +15,7 @@ from tandem_serving.engine import failure as engine_failure
 from tandem_serving.engine import metrics_page
 from tandem_serving.engine import watch as engine_watch
 from tandem_serving.engine.health import EngineHealth
-from tandem_serving.engine.watch import AskAgainError, EngineWatch, Means
+from tandem_serving.engine.watch import AskAgainError, EngineWatch, WatchHooks
 from tandem_serving.errors import EngineError, RequestError, ServingError
 
 CUDA = "CUDA runtime error: an illegal memory access was encountered"
@@ -74,7 +74,7 @@ def site(report: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(engine_failure, "GRACE_SECONDS", 0.1)
     metrics = m.Metrics((m.ENGINE_CALL_FAILURES,))
     made = Site(EngineWatch("tensorrt_llm", metrics, EngineHealth(idle=0.05)), metrics)
-    made.watch.begin(Means(made.canary, made.failures.append, end=made.ended.set))
+    made.watch.begin(WatchHooks(made.canary, made.failures.append, end=made.ended.set))
     yield made
     made.watch.close()
 
@@ -191,7 +191,7 @@ def test_an_engine_at_work_for_others_is_not_hung(report: Path, monkeypatch: pyt
     at_work.set()
     watch = EngineWatch("tensorrt_llm", m.Metrics(), EngineHealth(idle=0))
     signs = lambda: time.monotonic() if at_work.is_set() else 1.0  # noqa: E731
-    watch.begin(Means(lambda: None, lambda error: None, signs, ended.set))
+    watch.begin(WatchHooks(lambda: None, lambda error: None, signs, ended.set))
     with watch.call(1, "request") as answered:
         answered()
         assert not ended.wait(3), "five times as long"

@@ -2,23 +2,23 @@ import pytest
 
 from tandem_serving.errors import CancelledError
 from tandem_serving.llmapi import outputs
-from tandem_serving.llmapi.chunks import Chunk, Figures, Progress, Summary, Writer
-from tandem_serving.llmapi.request import Prompt, Request
+from tandem_serving.llmapi.chunks import LlmApiChunk, LlmApiSummary, LlmApiWriter, RequestMetrics, SequenceOutput
+from tandem_serving.llmapi.request import LlmApiPrompt, LlmApiRequest
 from tandem_serving.requests.tokenizer import Tokenizer
 
 TEXT = "def add(a, b):\n    return a + b  # 東京\n"
 
 
-def progress(ids: list[int], sizes: list[int], finish: str = "length") -> list[Progress]:
+def progress(ids: list[int], sizes: list[int], finish: str = "length") -> list[SequenceOutput]:
     """The engine's responses when it gives `sizes` tokens one after the other."""
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return [Progress(ids[:end], finish if end == ends[-1] else "") for end in ends]
+    return [SequenceOutput(ids[:end], finish if end == ends[-1] else "") for end in ends]
 
 
-def write(tokenizer: Tokenizer, request: Request, sizes: list[int], **prompt: object) -> list[Chunk]:
+def write(tokenizer: Tokenizer, request: LlmApiRequest, sizes: list[int], **prompt: object) -> list[LlmApiChunk]:
     ids = tokenizer.encode(TEXT)
-    made = Prompt(0, "# ", tokenizer.encode("# "), {"max_tokens": 32}, **prompt)  # type: ignore[arg-type]
-    writer = Writer(made, request, tokenizer.decode)
+    made = LlmApiPrompt(0, "# ", tokenizer.encode("# "), {"max_tokens": 32}, **prompt)  # type: ignore[arg-type]
+    writer = LlmApiWriter(made, request, tokenizer.decode)
     chunks = []
     for each in progress(ids, [*sizes, len(ids) - sum(sizes)]):
         chunks.append(writer.write(each))
@@ -29,7 +29,7 @@ def write(tokenizer: Tokenizer, request: Request, sizes: list[int], **prompt: ob
 
 @pytest.mark.parametrize("sizes", [[], [1], [3, 1, 4], [1] * 12, [0, 2]], ids=str)
 def test_deltas_are_whole_characters_and_add_up(tokenizer: Tokenizer, sizes: list[int]) -> None:
-    chunks = write(tokenizer, Request((), stream=True), sizes)
+    chunks = write(tokenizer, LlmApiRequest((), stream=True), sizes)
     assert "".join(chunk.text for chunk in chunks) == TEXT
     assert [token for chunk in chunks for token in chunk.ids] == tokenizer.encode(TEXT)
     assert not any("\ufffd" in chunk.text for chunk in chunks)
@@ -38,16 +38,20 @@ def test_deltas_are_whole_characters_and_add_up(tokenizer: Tokenizer, sizes: lis
 
 
 def test_one_chunk_without_streaming(tokenizer: Tokenizer) -> None:
-    (chunk,) = write(tokenizer, Request(()), [3, 1])
+    (chunk,) = write(tokenizer, LlmApiRequest(()), [3, 1])
     assert (chunk.text, chunk.ids, chunk.finish_reason) == (TEXT, tokenizer.encode(TEXT), "length")
-    (echoed,) = write(tokenizer, Request(()), [3, 1], echo=True)
+    (echoed,) = write(tokenizer, LlmApiRequest(()), [3, 1], echo=True)
     assert (echoed.text, echoed.ids) == ("# " + TEXT, tokenizer.encode("# ") + tokenizer.encode(TEXT))
-    assert echoed.summary == chunk.summary == Summary(len(tokenizer.encode("# ")), len(chunk.ids), Figures())
+    assert (
+        echoed.summary
+        == chunk.summary
+        == LlmApiSummary(len(tokenizer.encode("# ")), len(chunk.ids), RequestMetrics())
+    )
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_stop_word_ends_it_and_is_named(tokenizer: Tokenizer, stream: bool) -> None:
-    chunks = write(tokenizer, Request((), stream, stop_reason=True), [5, 3], stop_words=("never", "return"))
+    chunks = write(tokenizer, LlmApiRequest((), stream, stop_reason=True), [5, 3], stop_words=("never", "return"))
     assert "".join(chunk.text for chunk in chunks) == TEXT[: TEXT.index("return")]
     assert (chunks[-1].finish_reason, chunks[-1].stop_reason) == ("stop", "return")
 
@@ -56,56 +60,58 @@ def test_a_stop_word_ends_it_and_is_named(tokenizer: Tokenizer, stream: bool) ->
 def test_a_special_token_is_a_stop_word(tokenizer: Tokenizer, stream: bool) -> None:
     """It has no text to be found in."""
     before, behind = tokenizer.encode("for i"), tokenizer.encode(" in range")
-    prompt = Prompt(0, "# ", tokenizer.encode("# "), {}, ("i j", "<|endoftext|>"), {0: "<|endoftext|>"})
-    writer = Writer(prompt, Request((), stream, stop_reason=True), tokenizer.decode)
-    chunks = [chunk for end in (2, None) if (chunk := writer.write(Progress([*before, 0, *behind][:end], "")))]
+    prompt = LlmApiPrompt(0, "# ", tokenizer.encode("# "), {}, ("i j", "<|endoftext|>"), {0: "<|endoftext|>"})
+    writer = LlmApiWriter(prompt, LlmApiRequest((), stream, stop_reason=True), tokenizer.decode)
+    chunks = [chunk for end in (2, None) if (chunk := writer.write(SequenceOutput([*before, 0, *behind][:end], "")))]
     assert "".join(chunk.text for chunk in chunks) == "for i"
     assert [token for chunk in chunks for token in chunk.ids] == [*before, 0]
     assert (chunks[-1].finish_reason, chunks[-1].stop_reason) == ("stop", "<|endoftext|>")
 
 
 def test_what_was_not_asked_for_is_left_out(tokenizer: Tokenizer) -> None:
-    over = Progress([5], "stop", "7", -1.5, Figures(2.0, 3, 1, {"arrival_time_ns": 1}))
-    prompt = Prompt(0, "#", [4], {})
-    asked = Request((), stop_reason=True, cumulative_logprob=True, perf_metrics=True)
-    without = Writer(prompt, Request(()), tokenizer.decode).write(over)
-    everything = Writer(prompt, asked, tokenizer.decode).write(over)
+    over = SequenceOutput([5], "stop", "7", -1.5, RequestMetrics(2.0, 3, 1, {"arrival_time_ns": 1}))
+    prompt = LlmApiPrompt(0, "#", [4], {})
+    asked = LlmApiRequest((), stop_reason=True, cumulative_logprob=True, perf_metrics=True)
+    without = LlmApiWriter(prompt, LlmApiRequest(()), tokenizer.decode).write(over)
+    everything = LlmApiWriter(prompt, asked, tokenizer.decode).write(over)
     assert without and without.summary and everything and everything.summary
-    assert (without.stop_reason, without.cumulative_logprob, without.summary.figures.perf) == (None, None, {})
+    assert (without.stop_reason, without.cumulative_logprob, without.summary.metrics.perf) == (None, None, {})
     assert (everything.stop_reason, everything.cumulative_logprob) == ("7", -1.5)
-    assert everything.summary.figures.perf == {"arrival_time_ns": 1}
+    assert everything.summary.metrics.perf == {"arrival_time_ns": 1}
 
 
 def test_a_sequence_that_the_engine_gave_up_is_an_error(tokenizer: Tokenizer) -> None:
     with pytest.raises(CancelledError, match="the engine cancelled the request: send it again"):
-        Writer(Prompt(0, "#", [4], {}), Request(()), tokenizer.decode).write(Progress([5], "cancelled"))
+        LlmApiWriter(LlmApiPrompt(0, "#", [4], {}), LlmApiRequest(()), tokenizer.decode).write(
+            SequenceOutput([5], "cancelled")
+        )
 
 
-FIGURES: list[tuple[str, Figures, int | None, int | None]] = [
-    ("nothing told", Figures(), None, None),
-    ("tokens an iteration: the rest of each was accepted", Figures(2.5), 4, 6),
-    ("one token an iteration: nothing accepted", Figures(1.0), 10, 0),
-    ("rounded by the engine", Figures(3.3333), 3, 7),
-    ("accepted tokens told", Figures(2.5, 12, 5), 4, 5),
+FIGURES: list[tuple[str, RequestMetrics, int | None, int | None]] = [
+    ("nothing told", RequestMetrics(), None, None),
+    ("tokens an iteration: the rest of each was accepted", RequestMetrics(2.5), 4, 6),
+    ("one token an iteration: nothing accepted", RequestMetrics(1.0), 10, 0),
+    ("rounded by the engine", RequestMetrics(3.3333), 3, 7),
+    ("accepted tokens told", RequestMetrics(2.5, 12, 5), 4, 5),
 ]
 
 
-@pytest.mark.parametrize(("reason", "figures", "iterations", "accepted"), FIGURES, ids=[row[0] for row in FIGURES])
+@pytest.mark.parametrize(("reason", "metrics", "iterations", "accepted"), FIGURES, ids=[row[0] for row in FIGURES])
 def test_acceptance_of_ten_tokens(
-    reason: str, figures: Figures, iterations: int | None, accepted: int | None
+    reason: str, metrics: RequestMetrics, iterations: int | None, accepted: int | None
 ) -> None:
-    assert (figures.iterations(10), figures.accepted(10)) == (iterations, accepted)
+    assert (metrics.iterations(10), metrics.accepted(10)) == (iterations, accepted)
 
 
 def test_figures_that_the_engine_does_not_tell_are_no_outputs() -> None:
-    def names(figures: Figures) -> set[str]:
-        return set(outputs.arrays(Chunk(0, "a", [5], "stop", summary=Summary(1, 1, figures))))
+    def names(metrics: RequestMetrics) -> set[str]:
+        return set(outputs.arrays(LlmApiChunk(0, "a", [5], "stop", summary=LlmApiSummary(1, 1, metrics))))
 
     always = {"text_output", "output_ids", "batch_index", "finish_reason", "num_input_tokens", "num_output_tokens"}
     acceptance = {"acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens"}
-    assert names(Figures()) == always
-    assert names(Figures(2.0)) == always | {"avg_decoded_tokens_per_iter"}
-    assert names(Figures(2.0, 4, 1, {"kv_cache_hit_rate": 0.5})) == always | acceptance | {
+    assert names(RequestMetrics()) == always
+    assert names(RequestMetrics(2.0)) == always | {"avg_decoded_tokens_per_iter"}
+    assert names(RequestMetrics(2.0, 4, 1, {"kv_cache_hit_rate": 0.5})) == always | acceptance | {
         "avg_decoded_tokens_per_iter",
         "kv_cache_hit_rate",
     }

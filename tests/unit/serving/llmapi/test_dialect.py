@@ -13,7 +13,7 @@ import yaml
 from reference_llm.executor.result import CompletionOutput
 from reference_llm.sampling_params import GuidedDecodingParams
 from tandem_serving.llmapi import dialect
-from tandem_serving.llmapi.chunks import Figures
+from tandem_serving.llmapi.chunks import RequestMetrics
 from tandem_serving.llmapi.engine import first_line
 from triton.stand_in_tensorrt_llm import tensorrt_llm
 from triton.stand_in_tensorrt_llm.tensorrt_llm.executor.request import LoRARequest
@@ -89,21 +89,21 @@ def result(perf: Any, **attributes: Any) -> Any:
 
 
 def test_zero_drafted_tokens_are_not_told() -> None:
-    told = dialect.figures(result(metrics(), avg_decoded_tokens_per_iter=2.5))
+    told = dialect.metrics(result(metrics(), avg_decoded_tokens_per_iter=2.5))
     assert (told.tokens_per_iteration, told.draft_tokens, told.accepted_draft_tokens) == (2.5, None, None)
 
 
 def test_drafted_tokens_are_told() -> None:
-    told = dialect.figures(result(metrics(12, 5), avg_decoded_tokens_per_iter=2.5))
+    told = dialect.metrics(result(metrics(12, 5), avg_decoded_tokens_per_iter=2.5))
     assert (told.draft_tokens, told.accepted_draft_tokens) == (12, 5)
 
 
 def test_a_version_without_figures() -> None:
-    assert dialect.figures(result(None)) == Figures()
+    assert dialect.metrics(result(None)) == RequestMetrics()
 
 
 def test_times_are_exact_nanoseconds_and_left_out_before_they_come() -> None:
-    perf = dialect.figures(result(metrics(first_token=timedelta(0)))).perf
+    perf = dialect.metrics(result(metrics(first_token=timedelta(0)))).perf
     assert perf == {
         "kv_cache_reused_block": 1,
         "kv_cache_missed_block": 2,

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_serving.checkpoint import Limits
+from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
-from tandem_serving.llmapi.request import Codec, Features, Lora, Parser
+from tandem_serving.llmapi.request import Codec, Features, LlmApiParser, Lora
 from tandem_serving.requests.tensors import Array
 
-LIMITS = Limits(max_sequence_len=128, vocab_size=300)
+LIMITS = ModelLimits(max_sequence_len=128, vocab_size=300)
 CODEC = Codec(
     encode=lambda text: [300 if text.endswith("<image>") else byte for byte in text.strip("\0").encode()],
     decode=lambda ids: bytes(ids).decode(errors="replace"),
@@ -32,8 +32,8 @@ def request(**changes: Array | None) -> dict[str, Array]:
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
-def parser(**features: Any) -> Parser:
-    return Parser(CODEC, LIMITS, Features(**features))
+def parser(**features: Any) -> LlmApiParser:
+    return LlmApiParser(CODEC, LIMITS, Features(**features))
 
 
 REFUSED: list[tuple[str, dict[str, Array | None], str]] = [
@@ -119,7 +119,7 @@ def test_a_prompt_is_repeated_as_it_is_decoded() -> None:
     codec = replace(CODEC, decode=lambda ids: CODEC.decode(ids).replace("!", ""))
     exclude = {"sampling_param_exclude_input_from_output": one(True, np.bool_)}
     for more, text in (({}, "ab"), (exclude, "a!b")):
-        (prompt,) = Parser(codec, LIMITS, Features()).parse(request(text_input=strings("a!b"), **more)).prompts
+        (prompt,) = LlmApiParser(codec, LIMITS, Features()).parse(request(text_input=strings("a!b"), **more)).prompts
         assert (prompt.text, prompt.ids) == (text, list(b"a!b"))
 
 

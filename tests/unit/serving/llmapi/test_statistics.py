@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tandem_serving.llmapi.statistics import KV_CACHE, REQUESTS, State, parse
+from tandem_serving.llmapi.statistics import KV_CACHE, REQUESTS, EngineState, parse
 
 TOLD: dict[str, Any] = {
     "numActiveRequests": 3,
@@ -17,19 +17,19 @@ TOLD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("told", "state", "reason"),
     [
-        (TOLD, State(requests=3, blocks=40, used=12), "read already"),
-        (json.dumps(TOLD), State(requests=3, blocks=40, used=12), "JSON"),
+        (TOLD, EngineState(requests=3, blocks=40, used=12), "read already"),
+        (json.dumps(TOLD), EngineState(requests=3, blocks=40, used=12), "JSON"),
         ({"numActiveRequests": 3}, None, "an iteration that tells nothing of a KV cache"),
         ({"numActiveRequests": 3, "kvCacheStats": None}, None, "likewise"),
     ],
 )
-def test_parse(told: Any, state: State | None, reason: str) -> None:
+def test_parse(told: Any, state: EngineState | None, reason: str) -> None:
     assert parse(told) == state, reason
 
 
 def test_gauges_have_the_labels_of_the_engines_of_mode_bls() -> None:
     model = (("model", "tensorrt_llm"), ("version", "1"))
-    assert State(requests=3, blocks=40, used=12).gauges() == {
+    assert EngineState(requests=3, blocks=40, used=12).gauges() == {
         (REQUESTS, (("request_type", "active"), *model)): 3,
         (KV_CACHE, (("kv_cache_block_type", "max"), *model)): 40,
         (KV_CACHE, (("kv_cache_block_type", "free"), *model)): 28,

@@ -14,7 +14,7 @@ import pytest
 
 from tandem_fetcher.prune import prune
 from tandem_serving.prepare import cached, engine_build
-from tandem_serving.prepare.engine_build import Build, run
+from tandem_serving.prepare.engine_build import EngineBuildPlan, run
 
 KEY = "e" * 32
 SERVING = Path(__file__).parents[4] / "images" / "serving"
@@ -71,7 +71,9 @@ def part(image: Path) -> dict[str, Any]:
 
 def built(image: Path, **changes: Any) -> tuple[dict[str, str], int]:
     """The check and the exit code."""
-    verdict, code = run("target", Build.parse({"target": {**part(image), **changes}}, "target"), image / "examples")
+    verdict, code = run(
+        "target", EngineBuildPlan.parse({"target": {**part(image), **changes}}, "target"), image / "examples"
+    )
     (check,) = verdict["checks"]
     assert check["type"] == "EnginesReady"
     return check, code

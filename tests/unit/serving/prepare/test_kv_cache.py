@@ -7,10 +7,10 @@ import pytest
 
 from support.serving.engine_folders import CONFIG, engine_folder
 from tandem_serving.boot import launch
-from tandem_serving.boot.launch import LaunchError, ModelSource, Plan
+from tandem_serving.boot.launch import LaunchError, LaunchPlan, ModelSource
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.prepare import kv_cache
-from tandem_serving.prepare.kv_cache import GIB, Engine, KvCacheError, Share, budgets, read_engine
+from tandem_serving.prepare.kv_cache import GIB, EngineMemory, KvCacheError, Share, budgets, read_engine
 
 
 # Shapes of Llama 3.1 70B on four GPUs, as trtllm-build writes them.
@@ -31,7 +31,7 @@ def changed(**pretrained: Any) -> dict[str, Any]:
 )
 def test_bytes_of_a_token(change: dict[str, Any], token: int, reason: str, tmp_path: Path) -> None:
     engine = read_engine(engine_folder(tmp_path / "engine", changed(**change), 3 * GIB, 4 * GIB))
-    assert engine == Engine(weights=4 * GIB, token=token, max_seq_len=4096), reason
+    assert engine == EngineMemory(weights=4 * GIB, token=token, max_seq_len=4096), reason
 
 
 def test_draft_tokens_are_in_the_longest_sequence(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_an_engine_that_cannot_be_read(config: Any, ranks: tuple[int, ...], mess
         read_engine(engine_folder(tmp_path / "engine", config, *ranks))
 
 
-LARGE = Engine(weights=35 * GIB, token=80 * 1024, max_seq_len=4096)
-SMALL = Engine(weights=3 * GIB, token=32 * 1024, max_seq_len=4096)
+LARGE = EngineMemory(weights=35 * GIB, token=80 * 1024, max_seq_len=4096)
+SMALL = EngineMemory(weights=3 * GIB, token=32 * 1024, max_seq_len=4096)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_is_computed_fits() -> None:
     ],
 )
 def test_what_does_not_fit_is_said_with_numbers(memory: list[int], message: str) -> None:
-    long = Engine(SMALL.weights, SMALL.token, 200_000)
+    long = EngineMemory(SMALL.weights, SMALL.token, 200_000)
     with pytest.raises(KvCacheError, match=message):
         budgets({"large": Share(LARGE, (0,)), "small": Share(long, (0,))}, memory)
 
@@ -97,7 +97,7 @@ def test_sizes_are_added_to_the_configurations(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.pbtxt").write_text(f'name: "{name}"\n')
     parts = {name: {"engine": str(folder), "devices": [0], "max_tokens": None} for name in ("target", "draft")}
-    plan = Plan({"target": ModelSource(tmp_path, None)}, ("tritonserver",), {}, kv_cache=parts)
+    plan = LaunchPlan({"target": ModelSource(tmp_path, None)}, ("tritonserver",), {}, kv_cache=parts)
     launch.size_kv_caches(plan, tmp_path, lambda: [80 * GIB])
     expected = 'parameters { key: "max_tokens_in_paged_kv_cache" value { string_value: "23552" } }\n'
     for name in parts:
@@ -106,6 +106,6 @@ def test_sizes_are_added_to_the_configurations(tmp_path: Path) -> None:
 
 def test_without_a_driver_the_server_does_not_start(tmp_path: Path) -> None:
     folder = engine_folder(tmp_path / "engine", CONFIG, 1)
-    plan = Plan({}, (), {}, kv_cache={"target": {"engine": str(folder), "devices": [0]}})
+    plan = LaunchPlan({}, (), {}, kv_cache={"target": {"engine": str(folder), "devices": [0]}})
     with pytest.raises(LaunchError, match="the NVIDIA driver is not in this container"):
         launch.size_kv_caches(plan, tmp_path)

@@ -28,22 +28,22 @@ def delivery(sent: Sent) -> Iterator[Delivery[str]]:
 
 
 def test_what_a_wave_brings_is_sent_together(delivery: Delivery[str], sent: Sent) -> None:
-    delivery.put_wave([("a", lambda: ["a1", "a2"]), ("none", list), ("b", lambda: ["b1"])])
-    delivery.put_wave([("a", lambda: ["a3"])])
+    delivery.put_batch([("a", lambda: ["a1", "a2"]), ("none", list), ("b", lambda: ["b1"])])
+    delivery.put_batch([("a", lambda: ["a3"])])
     assert [sent.get(timeout=SECONDS) for _ in range(2)] == [["a1", "a2", "b1"], ["a3"]]
 
 
 def test_what_cannot_be_made_leaves_the_others(delivery: Delivery[str], sent: Sent) -> None:
-    delivery.put_wave([("a", lambda: [str(1 / 0)]), ("b", lambda: ["b1"])])
+    delivery.put_batch([("a", lambda: [str(1 / 0)]), ("b", lambda: ["b1"])])
     assert sent.get(timeout=SECONDS) == ["b1"]
 
 
 def test_only_what_is_urgent_is_delivered_in_a_hurry(delivery: Delivery[str], sent: Sent) -> None:
     delivery.hurry(True)
     try:
-        delivery.put_wave([("new", lambda: ["first token"])], urgent=True)
+        delivery.put_batch([("new", lambda: ["first token"])], urgent=True)
         assert sent.get(timeout=SECONDS) == ["first token"]
-        delivery.put_wave([("old", lambda: ["more"])])
+        delivery.put_batch([("old", lambda: ["more"])])
         with pytest.raises(Empty):
             sent.get(timeout=0.05)
     finally:
@@ -52,7 +52,7 @@ def test_only_what_is_urgent_is_delivered_in_a_hurry(delivery: Delivery[str], se
 
 
 def test_nothing_makes_way_where_sequences_make_their_own_calls() -> None:
-    delivery, sent = Delivery[str](waves=False), SimpleQueue[str]()
+    delivery, sent = Delivery[str](batched=False), SimpleQueue[str]()
     delivery.hurry(True)  # one of them always is
     delivery.put("a", lambda: sent.put("text"))
     assert sent.get(timeout=SECONDS) == "text"
@@ -61,25 +61,25 @@ def test_nothing_makes_way_where_sequences_make_their_own_calls() -> None:
 
 def test_steps_of_sequences_with_calls_of_their_own_go_together_when_they_are_behind() -> None:
     begun, go, sent = Event(), Event(), Sent()
-    delivery = Delivery(sent.put, waves=False)
+    delivery = Delivery(sent.put, batched=False)
 
     def held() -> list[str]:
         begun.set()
         go.wait(SECONDS)
         return ["a"]
 
-    delivery.put_wave([("a", held)])
+    delivery.put_batch([("a", held)])
     assert begun.wait(SECONDS)
     for name in "bcd":
-        delivery.put_wave([(name, partial(list, name))])
+        delivery.put_batch([(name, partial(list, name))])
     go.set()
     delivery.close()
     assert [sent.get(timeout=SECONDS) for _ in range(2)] == [["a"], ["b", "c", "d"]]
 
 
-@pytest.mark.parametrize("waves", [True, False])
-def test_calls_do_not_run_ahead_of_deliveries(waves: bool) -> None:
-    delivery, go, ahead = Delivery[str](waves=waves, most_behind=2), Event(), Event()
+@pytest.mark.parametrize("batched", [True, False])
+def test_calls_do_not_run_ahead_of_deliveries(batched: bool) -> None:
+    delivery, go, ahead = Delivery[str](batched=batched, most_behind=2), Event(), Event()
 
     def send() -> None:
         go.wait(SECONDS)

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import processors
 
 from support.serving.model_folders import ModelFolder, byte_level
-from tandem_serving.bls.request import Limits, Parser
+from tandem_serving.bls.request import BlsParser, RequestLimits
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -34,7 +34,7 @@ def test_a_long_text_does_not_hold_up_other_threads(tokenizer: Tokenizer) -> Non
 def test_a_text_beyond_what_the_limit_can_hold_is_not_tokenized(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parser = Parser(tokenizer, Limits(max_sequence_len=128, max_draft_len=4, vocab_size=300))
+    parser = BlsParser(tokenizer, RequestLimits(max_sequence_len=128, max_draft_len=4, vocab_size=300))
     most = tokenizer.most_characters(128)
     tensors = {"max_tokens": np.array([[1]], np.int32)}
     with pytest.raises(RequestError, match=r"\d+ tokens and max_tokens 1"):

@@ -24,7 +24,7 @@ class TritonPythonModel:
         """Build the service from config.pbtxt's parameters."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         config = settings.read(entry.parameters(args))
-        if config.rows > 1:
+        if config.max_rows > 1:
             # An engine's answer must not wait 5 ms for the interpreter's lock while text is made for others. Where
             # each sequence makes its own calls, many threads would take it from each other.
             sys.setswitchinterval(0.0002)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tandem_serving import threads
 from tandem_serving.adapter import entry
-from tandem_serving.adapter.llmapi import LlmApiResponder, open_session
+from tandem_serving.adapter.llmapi import LlmApiResponder, start_service
 from tandem_serving.adapter.metrics_sink import TritonSink
 from tandem_serving.adapter.responder import dispatch
 
@@ -20,20 +20,20 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Start the engine that config.pbtxt's parameters describe."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        self._session = open_session(entry.parameters(args))
-        self._watch = threads.start("watch", partial(self._session.watch, TritonSink()))
+        self._service = start_service(entry.parameters(args))
+        self._watch = threads.start("watch", partial(self._service.watch, TritonSink()))
 
     def execute(self, requests: list[Any]) -> None:
-        """Start the requests; their responses are sent by the session's threads."""
+        """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            dispatch(self._session, request, LlmApiResponder(request))
+            dispatch(self._service, request, LlmApiResponder(request))
 
     def is_ready(self) -> bool:
         """Whether the engine lives; Triton asks from 26.03 on."""
-        return self._session.healthy
+        return self._service.healthy
 
     def finalize(self) -> None:
         """End all requests, the engine and the threads: none of them may call Triton once this returns."""
         with threads.ending(ENGINE_CLOSE_SECONDS):
-            self._session.close()
+            self._service.close()
             self._watch.join()

@@ -25,9 +25,9 @@ CONTRADICTION = 3.0
 
 
 def in_answers(yields: Sequence[float], tokens: float) -> list[float]:
-    """Tokens for each turn of the target, by draft length, where answers have so many on average.
+    """Tokens for each call of the target, by draft length, where answers have so many on average.
 
-    `yields`: of a whole round, tau(k). The first token of an answer takes a turn of its own, with the prompt, and of
+    `yields`: of a whole round, tau(k). The first token of an answer takes a call of its own, with the prompt, and of
     what the last round yields some is too much: (E[X^2] / E[X] - 1) / 2 of a round's X tokens, the mean overshoot of
     a renewal process on the integers (Feller 1968, An Introduction to Probability Theory I, XIII). Both cost the
     more the longer rounds are.
@@ -81,7 +81,7 @@ class Lately:
         return error**2 > CONTRADICTION**2 * max(variance, 0.5)
 
 
-class Acceptance:
+class AcceptanceEstimate:
     """Acceptance by position, p_1..p_depth, of one sequence or (without `prior`) of the whole server.
 
     Counts of trials and successes are discounted by drafted rounds; position j is tried only where j - 1
@@ -90,7 +90,7 @@ class Acceptance:
     one that was.
     """
 
-    def __init__(self, depth: int, prior: Acceptance | None = None) -> None:
+    def __init__(self, depth: int, prior: AcceptanceEstimate | None = None) -> None:
         self.seen = 0  # drafted rounds, ever
         self._prior = prior
         self.likeness: Likeness = Likeness() if prior is None else prior.likeness
@@ -161,7 +161,7 @@ class Acceptance:
         """Expected tokens of a round with `k` draft tokens, 1 + sum over i <= k of p_1 ... p_i."""
         return self.yields()[k]
 
-    def foreseen(self, k: int) -> float:
+    def ahead_hit_rate(self, k: int) -> float:
         """Probability that all of `k` draft tokens are accepted and the target's own is what the draft would say."""
         p = self.positions()
         return math.prod(p[:k]) * p[min(k, len(p) - 1)]

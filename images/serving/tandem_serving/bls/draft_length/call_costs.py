@@ -147,19 +147,19 @@ class Costs:
 
     A draft call takes c + k * (d0 + d1 * rows); a call of the target e + steps * (v0 + v1 * rows) + v2 * tokens, a
     verification being one step of rows * (k + 1) tokens. c and e are the call's way through the server; of a `queued`
-    one, which the engine has when it is done with the one before, nobody waits for that. New prompts take their
-    tokens' time beside all that. Before the first observation a guess holds, of which only the ratio matters.
+    one, which the engine has when it is done with the one before, no sequence waits for that. New prompts take their
+    tokens' time besides. Before the first observation a guess holds, of which only the ratio matters.
 
     What the target takes by itself is fitted apart from that, as steps * (v0 + v1 * rows): its calls overlap where
     verifications wait for each other and for the processors, and neither tells much of the other. Until such a call
     was observed it is taken from the verifications. Those that begin `together`, as in a trial, take w * rows more.
 
-    Without `waves` each sequence makes its own calls, which the engine merges: `rows` are then all that run, and each
-    call waits for the step in flight. How many of them are in the same engine is not told apart.
+    Without `batched` each sequence makes its own calls, which the engine merges: `rows` are then all that run, and
+    each call waits for the step in flight. How many of them are in the same engine is not distinguished.
     """
 
-    def __init__(self, waves: bool = True) -> None:
-        self._draft_call, self._target_call = (_draft, _target) if waves else (_own_draft, _own_target)
+    def __init__(self, batched: bool = True) -> None:
+        self._draft_call, self._target_call = (_draft, _target) if batched else (_own_draft, _own_target)
         self._draft = LinearTime((0.0003, 0.002, 0.0, 0.0), (0.2, 0.5, 0.5, 1.0), by_rows=2)
         self._target = LinearTime((0.001, 0.011, 0.0, 0.0, 0.0, 0.005), (0.2, 0.5, 0.5, 0.5, 1.0, 0.5), by_rows=3)
         self._by_itself: LinearTime | None = None

@@ -1,4 +1,4 @@
-"""How long rounds take, from what engine calls cost and the order in which they go (see schedule.py). Pure."""
+"""How long rounds take, from what engine calls cost and how they overlap (see schedule.py). Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tandem_serving.bls.draft_length import draft_ahead
-from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.draft_length.call_costs import Costs
 
 # Weight of a new observation of what rounds take beyond their calls, at least: the first ones make an average. It
@@ -22,18 +22,19 @@ PAUSE = 2.0
 # under load, and when one is as much longer or shorter: either it is odd, or they are out of date.
 AS_CALLS, MOST_COUNTED, FORGOTTEN, REMEMBERED = 4.0, 32.0, 0.5, 60.0
 ODD = 1.3
-# Relative deviations, measured with tests/bench/bls: of what a round of two cohorts takes; of what calls tell of a
-# length where others were seen; and of rounds in so many waves where none was.
-ROUND_NOISE, OTHER_LENGTH, OTHER_WAVES = 0.15, 0.08, 0.25
+# Relative deviations, measured with tests/bench/bls: of what a round of two micro-batches takes; of what calls tell
+# of a length where others were seen; and of rounds in so many micro-batches where none was.
+ROUND_NOISE, OTHER_LENGTH, OTHER_MICRO_BATCHES = 0.15, 0.08, 0.25
 # The same of sequences on their own.
 NEW_ALONE = 0.05
 MOST_MOVED_ALONE = 0.1
 
 
-class Order(NamedTuple):
-    """How rounds go: in so many waves, 1 (all in lock-step) or 2 (two cohorts), with `k` draft tokens."""
+class RoundPlan(NamedTuple):
+    """How rounds go: in so many micro-batches, 1 (all in lock-step) or 2 (two micro-batches), with `k` draft
+    tokens."""
 
-    waves: int
+    micro_batches: int
     k: int
 
 
@@ -53,24 +54,26 @@ class Taken:
 class RoundTimes:
     """Seconds in which every row makes one round.
 
-    `server`: what is accepted; `separate`: engines run side by side; `waves`: sequences share calls. Otherwise each
-    goes on its own, and its calls take what they take beside the others'.
+    `server`: what is accepted; `separate`: engines run side by side; `batched`: sequences share calls. Otherwise each
+    goes on its own, and its calls take what they take among the others'.
 
-    Between its calls a round waits for us: much where all rows are in one wave, whose text competes with the next
-    call for the processors, little where another wave is in the engines meanwhile. How much is seen from rounds of
+    Between its calls a round waits for us: much where all rows are in one batch, whose text competes with the next
+    call for the processors, little where another batch is in the engines meanwhile. How much is seen from rounds of
     both kinds, and of each length.
     """
 
-    def __init__(self, costs: Costs, server: Acceptance, separate: bool, waves: bool = True) -> None:
+    def __init__(self, costs: Costs, server: AcceptanceEstimate, separate: bool, batched: bool = True) -> None:
         self._costs = costs
         self._server = server
         self._separate = separate
-        self._cohorts = separate and waves
-        self._alone = not waves
-        # Rounds over their calls, by waves in flight, where such rounds were seen; how many.
+        self._micro_batched = separate and batched
+        self._alone = not batched
+        # Rounds over their calls, by batches in flight, where such rounds were seen; how many.
         self._beyond: dict[int, float] = {}
         self._seen = {1: 0, 2: 0}
-        self._taken: dict[tuple[int, int], dict[int, Taken]] = {}  # by waves in flight and load, then by draft length
+        self._taken: dict[
+            tuple[int, int], dict[int, Taken]
+        ] = {}  # by batches in flight and load, then by draft length
         self._waits = 1.0  # the same of sequences on their own, and of engines that share a device
 
     @property
@@ -79,41 +82,41 @@ class RoundTimes:
         return not self._separate
 
     def side_by_side(self, rows: int, k: int) -> bool:
-        """Whether there can be two waves: one drafts while the other is verified."""
-        return self._cohorts and rows > 1 and k > 0
+        """Whether there can be two micro-batches: one drafts while the other is verified."""
+        return self._micro_batched and rows > 1 and k > 0
 
-    def orders(self, rows: int, k: int) -> list[Order]:
+    def plans(self, rows: int, k: int) -> list[RoundPlan]:
         """In which rounds of `k` draft tokens can go."""
-        return [Order(waves, k) for waves in ((1, 2) if self.side_by_side(rows, k) else (1,))]
+        return [RoundPlan(micro_batches, k) for micro_batches in ((1, 2) if self.side_by_side(rows, k) else (1,))]
 
-    def fastest(self, rows: int, k: int) -> Order:
+    def fastest(self, rows: int, k: int) -> RoundPlan:
         """Of these."""
-        return min(self.orders(rows, k), key=lambda order: self.seconds(rows, order))
+        return min(self.plans(rows, k), key=lambda plan: self.seconds(rows, plan))
 
     def period(self, rows: int, k: int) -> float:
-        """With `k` draft tokens, in the fastest order."""
-        return min(self.seconds(rows, order) for order in self.orders(rows, k))
+        """With `k` draft tokens, by the fastest plan."""
+        return min(self.seconds(rows, plan) for plan in self.plans(rows, k))
 
-    def seconds(self, rows: int, order: Order) -> float:
-        """Of a round in this order; of a token, with the target alone."""
-        if order.k == 0:
+    def seconds(self, rows: int, plan: RoundPlan) -> float:
+        """Of a round by this plan; of a token, with the target alone."""
+        if plan.k == 0:
             return self._costs.alone(rows)
         if self._separate and rows == 1:
-            return self._single(order.k)
-        return self._remembered(order.waves, rows, order.k)
+            return self._single(plan.k)
+        return self._remembered(plan.micro_batches, rows, plan.k)
 
-    def uncertainty(self, rows: int, order: Order) -> float:
+    def uncertainty(self, rows: int, plan: RoundPlan) -> float:
         """Standard deviation of that, as a share of it."""
-        lengths = self._taken.get((order.waves, _load(rows)), {})
+        lengths = self._taken.get((plan.micro_batches, _load(rows)), {})
         rounds = {k: taken.rounds for k, taken in lengths.items()}
-        calls = OTHER_LENGTH if sum(rounds.values()) > FORGOTTEN else OTHER_WAVES
-        return 1 / math.sqrt(1 / calls**2 + rounds.get(order.k, 0.0) / ROUND_NOISE**2)
+        calls = OTHER_LENGTH if sum(rounds.values()) > FORGOTTEN else OTHER_MICRO_BATCHES
+        return 1 / math.sqrt(1 / calls**2 + rounds.get(plan.k, 0.0) / ROUND_NOISE**2)
 
     def review(self) -> None:
         """Compare what rounds took with what calls tell by now."""
-        for (waves, _), lengths in self._taken.items():
+        for (micro_batches, _), lengths in self._taken.items():
             for k, taken in lengths.items():
-                taken.ratio = taken.seconds / self._told(waves, taken.rows, k)
+                taken.ratio = taken.seconds / self._by_calls(micro_batches, taken.rows, k)
 
     def passed(self, seconds: float) -> None:
         """So much later, what rounds took counts less."""
@@ -124,10 +127,10 @@ class RoundTimes:
             for taken in lengths.values():
                 taken.rounds *= keep
 
-    def _remembered(self, waves: int, rows: float, k: int) -> float:
+    def _remembered(self, micro_batches: int, rows: float, k: int) -> float:
         """By what calls tell, and by what such rounds took; where few were seen, those of the length next to it."""
-        seconds, left = self._told(waves, rows, k), 1.0
-        lengths = self._taken.get((waves, _load(rows)), {})
+        seconds, left = self._by_calls(micro_batches, rows, k), 1.0
+        lengths = self._taken.get((micro_batches, _load(rows)), {})
         known = [length for length, taken in lengths.items() if taken.rounds > FORGOTTEN]
         for length in sorted(known, key=lambda length: abs(length - k))[:2]:
             taken = lengths[length]
@@ -136,14 +139,14 @@ class RoundTimes:
             left -= trust
         return seconds
 
-    def _told(self, waves: int, rows: float, k: int) -> float:
+    def _by_calls(self, micro_batches: int, rows: float, k: int) -> float:
         """By what calls take, and by what all rounds take beyond that."""
-        if not self._cohorts:
+        if not self._micro_batched:
             return self._in_turn(rows, k) * max(1.0, self._waits)
-        return self._calls(waves, rows, k) * self._beyond.get(waves, 1.0)
+        return self._calls(micro_batches, rows, k) * self._beyond.get(micro_batches, 1.0)
 
-    def took(self, waves: int, rows: int, k: int, seconds: float) -> None:
-        """A round in so many waves, or of sequences on their own, took so long."""
+    def took(self, micro_batches: int, rows: int, k: int, seconds: float) -> None:
+        """A round in so many micro-batches, or of sequences on their own, took so long."""
         if rows == 1 or k == 0:
             return
         if self._alone:
@@ -153,49 +156,56 @@ class RoundTimes:
         if not self._separate:
             self._waits = _nearer(self._waits, seconds / self._in_turn(rows, k))
         else:
-            self._seen[waves] += 1
-            ratio, weight = seconds / self._calls(waves, rows, k), max(NEW, 1 / self._seen[waves])
-            self._beyond[waves] = _nearer(self._beyond.get(waves, 1.0), ratio, weight, self._seen[waves])
-        self._remember(waves, rows, k, seconds)
+            self._seen[micro_batches] += 1
+            ratio, weight = seconds / self._calls(micro_batches, rows, k), max(NEW, 1 / self._seen[micro_batches])
+            self._beyond[micro_batches] = _nearer(
+                self._beyond.get(micro_batches, 1.0), ratio, weight, self._seen[micro_batches]
+            )
+        self._remember(micro_batches, rows, k, seconds)
 
-    def _remember(self, waves: int, rows: int, k: int, seconds: float) -> None:
-        told, lengths = self._told(waves, rows, k), self._taken.setdefault((waves, _load(rows)), {})
+    def _remember(self, micro_batches: int, rows: int, k: int, seconds: float) -> None:
+        by_calls, lengths = (
+            self._by_calls(micro_batches, rows, k),
+            self._taken.setdefault((micro_batches, _load(rows)), {}),
+        )
         taken = lengths.get(k)
         if not taken or taken.rounds < FORGOTTEN:
-            taken = lengths[k] = Taken(rows, self._remembered(waves, rows, k))
-        expected = taken.seconds * told / self._told(waves, taken.rows, k)
-        if seconds < PAUSE * max(expected, told):
+            taken = lengths[k] = Taken(rows, self._remembered(micro_batches, rows, k))
+        expected = taken.seconds * by_calls / self._by_calls(micro_batches, taken.rows, k)
+        if seconds < PAUSE * max(expected, by_calls):
             odd = not 1 / ODD < seconds / expected < ODD
             taken.rounds = min((0.5 if odd else 1.0) * taken.rounds + 1, MOST_COUNTED)
-            moved = _bounded((seconds / expected - 1) / taken.rounds, taken.rounds if self._cohorts else math.inf)
+            moved = _bounded(
+                (seconds / expected - 1) / taken.rounds, taken.rounds if self._micro_batched else math.inf
+            )
             taken.rows, taken.seconds = rows, expected * (1 + moved)
-            taken.ratio = taken.seconds / told
+            taken.ratio = taken.seconds / by_calls
 
     def doubt(self, keep: float) -> None:
         """Nothing was drafted for a while: rounds may wait only this share of what they did."""
         self._forget(keep)
         self._waits = 1 + keep * (self._waits - 1)
         least = max(1.0, min(self._beyond.values(), default=1.0))
-        less = (1 + keep * (least - 1)) / least  # of what both orders have in common
-        self._beyond = {waves: beyond * less for waves, beyond in self._beyond.items()}
+        less = (1 + keep * (least - 1)) / least  # of what both plans have in common
+        self._beyond = {micro_batches: beyond * less for micro_batches, beyond in self._beyond.items()}
 
     def _in_turn(self, rows: float, k: int) -> float:
         """A draft call, then a verification."""
         return self._costs.draft(rows, k) + self._costs.target(rows, k)
 
-    def _calls(self, waves: int, rows: float, k: int) -> float:
+    def _calls(self, micro_batches: int, rows: float, k: int) -> float:
         """What the calls of a round take."""
-        if waves == 1:
-            return self._one_wave(rows, k)
+        if micro_batches == 1:
+            return self._one_batch(rows, k)
         halves = self._costs.draft(rows / 2, k, queued=True), self._costs.target(rows / 2, k, queued=True)
         return 2 * draft_ahead.side_by_side(*halves)
 
-    def _one_wave(self, rows: float, k: int) -> float:
+    def _one_batch(self, rows: float, k: int) -> float:
         """In lock-step, or drafting ahead where the runner does."""
         draft, ahead, target = self._costs.draft(rows, k), self._costs.draft(rows, k + 1), self._costs.target(rows, k)
-        foreseen = self._server.foreseen(k)
-        if draft_ahead.pays(rows, foreseen, draft, ahead, target):
-            return draft_ahead.period(foreseen, ahead, target)
+        hit_rate = self._server.ahead_hit_rate(k)
+        if draft_ahead.pays(rows, hit_rate, draft, ahead, target):
+            return draft_ahead.period(hit_rate, ahead, target)
         return draft + target
 
     def _single(self, k: int) -> float:
@@ -204,15 +214,15 @@ class RoundTimes:
         Where all its tokens are kept the next round waits for that, and where the target's own was foreseen, too,
         needs no other draft call.
         """
-        tau, foreseen = self._server.yields(), self._server.foreseen(k)
+        tau, hit_rate = self._server.yields(), self._server.ahead_hit_rate(k)
         kept = tau[k] - tau[k - 1]
         draft, target = self._costs.draft(1, k), self._costs.target(1, k)
         waiting = max(0.0, self._costs.draft(1, k + 1) - target)
-        return target + kept * waiting + (1 - foreseen) * draft
+        return target + kept * waiting + (1 - hit_rate) * draft
 
 
 def _nearer(beyond: float, seen: float, weight: float = NEW, rounds: float = math.inf) -> float:
-    """What rounds of waves take beyond their calls, with one more round, of so many."""
+    """What shared rounds take beyond their calls, with one more round, of so many."""
     return beyond if seen >= PAUSE else beyond + _bounded(weight * (seen - beyond), rounds)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Share of the time that trials of other lengths may lose, and those of the target alone beside that; fruitless ones
+# Share of the time that trials of other lengths may lose, and those of the target alone besides; fruitless ones
 # halve it step by step.
 PROBE_SHARE, ALONE_SHARE = 0.006, 0.002
 

@@ -1,4 +1,4 @@
-"""Trials of other draft lengths, of another number of cohorts, and of the target alone: which, and when. Pure.
+"""Trials of other draft lengths, of another number of micro-batches, and of the target alone: which, and when. Pure.
 
 What a trial is expected to lose is paid from a budget that is a fixed share of the time passed, whatever the
 acceptance, costs and load: see `trial_budget`. Where engines work side by side it takes some rounds, as the first
@@ -11,14 +11,14 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.round_times import Order, RoundTimes
+from tandem_serving.bls.draft_length.round_times import RoundPlan, RoundTimes
 from tandem_serving.bls.draft_length.trial_budget import ALONE_SHARE, Budget
 
 # A trial is taken to lose this share of its rounds at least.
 LEAST_LOSS = 0.02
-# Side by side it takes so many rounds, of which the first ones say nothing. Cohorts wait for each other then: another
-# length costs so much of a round, there and back, another number of cohorts more than one; measured with
-# tests/bench/bls.
+# Side by side it takes so many rounds, of which the first ones say nothing. Micro-batches wait for each other then:
+# another length costs so much of a round, there and back, another number of micro-batches more than one; measured
+# with tests/bench/bls.
 TRIAL_ROUNDS, AFTER_CHANGE = 6, 2
 RETIMED, REGROUPED = 0.4, 1.5
 # On a shared device the first one still has the draft that was made ahead.
@@ -37,18 +37,18 @@ NORMAL = NormalDist()
 
 
 class Trial(NamedTuple):
-    """Rounds in another order, for so many turns of each sequence."""
+    """Rounds by another plan, for so many rounds of each sequence."""
 
-    order: Order
-    turns: int
+    plan: RoundPlan
+    rounds: int
 
 
 class Standing(NamedTuple):
-    """What is known: `rows` run in this `order`, and `goodput` is thought of each (tokens/s)."""
+    """What is known: `rows` run by this `plan`, and `goodput` is thought of each (tokens/s)."""
 
     rows: int
-    order: Order
-    goodput: dict[Order, float]
+    plan: RoundPlan
+    goodput: dict[RoundPlan, float]
 
 
 class Trials:
@@ -58,8 +58,8 @@ class Trials:
         self._times = times
         self._costs = costs
         self._free = 0
-        self._turn = 0  # whose turn it is
-        self._explored = 0.5  # rows up to which all orders around were tried
+        self._next = 0  # whose turn it is
+        self._explored = 0.5  # rows up to which all plans around were tried
         self._budget, self._alone_budget = Budget(0.0), Budget(0.0, ALONE_SHARE)
 
     @property
@@ -70,7 +70,7 @@ class Trials:
     def earn(self, now: float, longest: float, off: bool) -> float:
         """Count the time since the last call, `longest` at most; returns it.
 
-        While the target runs alone (`off`) nobody spends what trials of it may lose: they would follow each other
+        While the target runs alone (`off`) what trials of it may lose is not spent: they would follow each other
         when speculation is back.
         """
         self._alone_budget.earn(now, 0.0 if off else longest)
@@ -86,90 +86,93 @@ class Trials:
             self._explored, self._free = rows, FREE_TRIALS
 
     def fruitful(self, drafts: bool) -> None:
-        """The order was changed; `drafts`: from one with drafts to another."""
+        """The plan was changed; `drafts`: from one with drafts to another."""
         if drafts:
             self._budget.forgive()
         self._budget.refresh()
         self._alone_budget.refresh()
 
     def next(self, standing: Standing, period: float, settled: bool) -> Trial | None:
-        """Another order to try now, in turn, when the budget allows; else None.
+        """Another plan to try now, in turn, when the budget allows; else None.
 
         `period`: seconds of a round at the latest decision; `settled`: whether it is known what rounds take as they
         go. The target alone has a budget of its own, as that is dear: the others do not wait for it.
         """
         rows, now, _ = standing
-        cohorts = self._times.side_by_side(rows, now.k)
-        turns = self._worth_knowing(standing, settled) if cohorts else _neighbours(standing)
-        if not turns:
+        side_by_side = self._times.side_by_side(rows, now.k)
+        candidates = self._worth_knowing(standing, settled) if side_by_side else _neighbours(standing)
+        if not candidates:
             return None
-        order = turns[self._turn % len(turns)]
-        if not self._free and not self._afford(self._loss(standing, order), order, period, cohorts):
+        plan = candidates[self._next % len(candidates)]
+        if not self._free and not self._afford(self._loss(standing, plan), plan, period, side_by_side):
             return None
-        self._free = max(0, self._free - 1) if order.k or not cohorts else 0
-        self._turn += 1
-        return Trial(order, self._turns(rows, now, order))
+        self._free = max(0, self._free - 1) if plan.k or not side_by_side else 0
+        self._next += 1
+        return Trial(plan, self._rounds(rows, now, plan))
 
-    def _afford(self, loss: float, order: Order, period: float, cohorts: bool) -> bool:
-        if not order.k:
+    def _afford(self, loss: float, plan: RoundPlan, period: float, side_by_side: bool) -> bool:
+        if not plan.k:
             affordable = self._alone_budget.afford(loss)
-            self._turn += not affordable  # the next in turn does not wait for it
+            self._next += not affordable  # the next in turn does not wait for it
             return affordable
-        if cohorts:  # what may be much better is not waited for
+        if side_by_side:  # what may be much better is not waited for
             return self._budget.borrow(loss)
         return self._budget.holds(LEAST_LOSS * period) and self._budget.afford(loss)
 
-    def _worth_knowing(self, standing: Standing, settled: bool) -> list[Order]:
-        """Side by side, rounds are compared by what such rounds took: the order that may gain most for what its trial
+    def _worth_knowing(self, standing: Standing, settled: bool) -> list[RoundPlan]:
+        """Side by side, rounds are compared by what such rounds took: the plan that may gain most for what its trial
         loses, three times for each trial of the target alone.
 
-        Of another number of cohorts the length that is best for it: two cohorts draft more, while the target works
-        for the others. It comes first of all, as calls tell little of it.
+        Of another number of micro-batches the length that is best for it: two micro-batches draft more, while the
+        target works for the others. It comes first of all, as calls tell little of it.
         """
         _, now, goodput = standing
         if not settled:
             return []
-        others = [order for order in goodput if order.waves != now.waves and order.k]
-        near = [max(others, key=goodput.__getitem__), *(Order(now.waves, now.k + more) for more in (1, 2, -1))]
-        near = [order for order in near if order.k and order in goodput]
-        alone = [order for order in [Order(1, 0)] if order in goodput]
-        worth = {order: self._worth(standing, order) for order in near}
+        others = [plan for plan in goodput if plan.micro_batches != now.micro_batches and plan.k]
+        near = [
+            max(others, key=goodput.__getitem__),
+            *(RoundPlan(now.micro_batches, now.k + more) for more in (1, 2, -1)),
+        ]
+        near = [plan for plan in near if plan.k and plan in goodput]
+        alone = [plan for plan in [RoundPlan(1, 0)] if plan in goodput]
+        worth = {plan: self._worth(standing, plan) for plan in near}
         best = near[0] if self._free == FREE_TRIALS else max(near, key=worth.__getitem__)
         return [best, *alone, best, best] if worth[best] > 1 else alone
 
-    def _worth(self, standing: Standing, order: Order) -> float:
+    def _worth(self, standing: Standing, plan: RoundPlan) -> float:
         """How many times its loss a trial gains within `HORIZON` rounds, by the expected improvement (Jones,
         Schonlau, Welch, 1998, "Efficient Global Optimization of Expensive Black-Box Functions", equation 15)."""
         rows, now, goodput = standing
-        known = [now, *([Order(1, 0)] if self._costs.alone_known and Order(1, 0) in goodput else [])]
-        ratio = goodput[order] / max(goodput[other] for other in known)
-        better, spread = ratio - 1, ratio * self._times.uncertainty(rows, order)
+        known = [now, *([RoundPlan(1, 0)] if self._costs.alone_known and RoundPlan(1, 0) in goodput else [])]
+        ratio = goodput[plan] / max(goodput[other] for other in known)
+        better, spread = ratio - 1, ratio * self._times.uncertainty(rows, plan)
         gain = better * NORMAL.cdf(better / spread) + spread * NORMAL.pdf(better / spread)
-        return HORIZON * gain * self._times.seconds(rows, now) / self._loss(standing, order)
+        return HORIZON * gain * self._times.seconds(rows, now) / self._loss(standing, plan)
 
-    def _turns(self, rows: int, now: Order, order: Order) -> int:
-        if not order.k:
+    def _rounds(self, rows: int, now: RoundPlan, plan: RoundPlan) -> int:
+        if not plan.k:
             return ALONE_CALLS
         if not now.k:
             return 1
-        return TRIAL_ROUNDS if self._times.side_by_side(rows, order.k) else SHARED_ROUNDS
+        return TRIAL_ROUNDS if self._times.side_by_side(rows, plan.k) else SHARED_ROUNDS
 
-    def _loss(self, standing: Standing, order: Order) -> float:
+    def _loss(self, standing: Standing, plan: RoundPlan) -> float:
         """Seconds that a trial is expected to lose."""
         rows, now, goodput = standing
-        worse = max(LEAST_LOSS, 1 - goodput[order] / goodput[now])
-        seconds, turns = self._times.seconds(rows, order), self._turns(rows, now, order)
+        worse = max(LEAST_LOSS, 1 - goodput[plan] / goodput[now])
+        seconds, rounds = self._times.seconds(rows, plan), self._rounds(rows, now, plan)
         if not now.k:  # a few rows, which wait for steps in flight and for each other; all for a shared device
             share = few(rows) / rows
-            others = self._costs.draft(few(rows), order.k) * (1 - share) if self._times.shared else 0.0
+            others = self._costs.draft(few(rows), plan.k) * (1 - share) if self._times.shared else 0.0
             return others + (seconds * worse + (rows > 1) * self._costs.alone(rows)) * share
-        if not order.k:
+        if not plan.k:
             tokens: int = 2**ALONE_CALLS - 1
             return tokens * seconds * worse + ALONE_CALLS * self._costs.together(rows)
-        if not self._times.side_by_side(rows, order.k):
-            return turns * seconds * worse
-        changed = REGROUPED if order.waves != now.waves else RETIMED
-        return turns * seconds * worse + changed * self._times.seconds(rows, now)
+        if not self._times.side_by_side(rows, plan.k):
+            return rounds * seconds * worse
+        changed = REGROUPED if plan.micro_batches != now.micro_batches else RETIMED
+        return rounds * seconds * worse + changed * self._times.seconds(rows, now)
 
 
 def few(rows: int) -> int:
@@ -177,7 +180,7 @@ def few(rows: int) -> int:
     return min(TRIAL_ROWS, (rows + 1) // 2)
 
 
-def _neighbours(standing: Standing) -> list[Order]:
-    k = standing.order.k
+def _neighbours(standing: Standing) -> list[RoundPlan]:
+    k = standing.plan.k
     lengths = (k + 1, k + 2, 0) if k else (1,)
-    return [Order(1, length) for length in lengths if Order(1, length) in standing.goodput]
+    return [RoundPlan(1, length) for length in lengths if RoundPlan(1, length) in standing.goodput]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from support.serving.draft_length_simulation import MAXIMUM, tokens
-from tandem_serving.bls.draft_length.acceptance import LIKENESS, Acceptance, Likeness, in_answers
+from tandem_serving.bls.draft_length.acceptance import LIKENESS, AcceptanceEstimate, Likeness, in_answers
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ from tandem_serving.bls.draft_length.acceptance import LIKENESS, Acceptance, Lik
     ],
 )
 def test_acceptance_by_position(rounds: list[tuple[int, int]], expected: list[float], reason: str) -> None:
-    acceptance = Acceptance(4)
+    acceptance = AcceptanceEstimate(4)
     for drafted, accepted in rounds:
         acceptance.observe(drafted, accepted)
     assert list(acceptance.positions())[: len(expected)] == pytest.approx(expected, abs=0.06), reason
 
 
 def test_expected_tokens_follow_the_formula() -> None:
-    acceptance = Acceptance(3)
+    acceptance = AcceptanceEstimate(3)
     for _ in range(2000):
         for accepted in (0, 1, 1, 3):  # p = 3/4, 1/3, 1
             acceptance.observe(3, accepted)
@@ -44,14 +44,14 @@ def test_answers_begin_and_end_with_turns_that_yield_less(
     length: int, within: float, acceptance: float, k: int
 ) -> None:
     """Against turns that were played: the first for one token with the prompt, of the last round what is left."""
-    rng, turns, answers = random.Random(1), 0, 4000
+    rng, rounds, answers = random.Random(1), 0, 4000
     for _ in range(answers):
-        left, turns = length - 1, turns + 1
+        left, rounds = length - 1, rounds + 1
         while left > 0:
             kept = next((j for j in range(k) if rng.random() >= acceptance), k)
-            left, turns = left - kept - 1, turns + 1
+            left, rounds = left - kept - 1, rounds + 1
     foretold = in_answers([tokens(acceptance, j) for j in range(k + 1)], length)
-    assert foretold[k] == pytest.approx(length * answers / turns, rel=within)
+    assert foretold[k] == pytest.approx(length * answers / rounds, rel=within)
     assert in_answers([1.0, 1.8], float("inf")) == [1.0, 1.8], "as long as nothing is known of answers"
 
 
@@ -64,10 +64,10 @@ def test_answers_begin_and_end_with_turns_that_yield_less(
     ],
 )
 def test_a_sequence_starts_as_the_server(rounds: int, low: float, high: float, reason: str) -> None:
-    server = Acceptance(MAXIMUM)
+    server = AcceptanceEstimate(MAXIMUM)
     for _ in range(300):
-        Acceptance(MAXIMUM, server).observe(10, 8)
-    sequence = Acceptance(MAXIMUM, server)
+        AcceptanceEstimate(MAXIMUM, server).observe(10, 8)
+    sequence = AcceptanceEstimate(MAXIMUM, server)
     for _ in range(rounds):
         sequence.observe(MAXIMUM, 0)
     assert all(low <= p <= high for p in sequence.positions()), reason
@@ -82,10 +82,10 @@ def test_a_sequence_starts_as_the_server(rounds: int, low: float, high: float, r
     ],
 )
 def test_how_alike_sequences_are_is_learnt(kinds: list[float], rounds: int, reason: str) -> None:
-    rng, server = random.Random(1), Acceptance(MAXIMUM)
+    rng, server = random.Random(1), AcceptanceEstimate(MAXIMUM)
     likeness = server.likeness
     for number in range(200):
-        sequence = Acceptance(MAXIMUM, server)
+        sequence = AcceptanceEstimate(MAXIMUM, server)
         for _ in range(40):
             sequence.observe(1, rng.random() < kinds[number % len(kinds)])
     assert likeness.rounds == rounds, reason
@@ -96,7 +96,7 @@ def test_nothing_is_known_of_how_alike_they_are() -> None:
 
 
 def test_fading_keeps_the_estimate_and_lets_it_move() -> None:
-    kept, faded = Acceptance(2), Acceptance(2)
+    kept, faded = AcceptanceEstimate(2), AcceptanceEstimate(2)
     for acceptance in (kept, faded):
         for _ in range(200):
             acceptance.observe(2, 0)
@@ -109,10 +109,10 @@ def test_fading_keeps_the_estimate_and_lets_it_move() -> None:
 
 
 def test_estimates_survive_any_number_of_rounds() -> None:
-    server = Acceptance(2)
+    server = AcceptanceEstimate(2)
     for _ in range(150_000):  # until what was there at first is below the least number
         server.observe(2, 0)
-    sequence = Acceptance(2, server)
+    sequence = AcceptanceEstimate(2, server)
     assert list(sequence.positions()) == [0.0, 0.0]
     for _ in range(20_000):
         sequence.observe(2, 1)
@@ -132,7 +132,7 @@ LATELY = [
 def test_what_was_known_is_forgotten_where_it_is_contradicted(
     known: float, hits: int, least: float, most: float, reason: str
 ) -> None:
-    server = Acceptance(2)
+    server = AcceptanceEstimate(2)
     server.remember(64)
     for number in range(1000):
         server.observe(1, number % 10 < 10 * known)
@@ -145,7 +145,7 @@ def test_what_was_known_is_forgotten_where_it_is_contradicted(
 @pytest.mark.parametrize(("rows", "least", "most"), [(8, 0.5, 0.7), (64, 0.1, 0.2)])
 def test_what_all_have_seen_counts_for_some_rounds_of_each(rows: int, least: float, most: float) -> None:
     """Else two rounds of 64 sequences would be all that is known: 4% of noise in what a round yields."""
-    server = Acceptance(2)
+    server = AcceptanceEstimate(2)
     server.remember(rows)
     for accepted in [0] * 2000 + [1] * 128:
         server.observe(1, accepted)

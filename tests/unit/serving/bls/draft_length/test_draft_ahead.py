@@ -2,13 +2,13 @@
 
 import pytest
 
-from tandem_serving.bls.draft_length.acceptance import Acceptance
-from tandem_serving.bls.draft_length.draft_ahead import Foresight
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
+from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 
 
-def seen(rate: float, depth: int = 8) -> Acceptance:
+def seen(rate: float, depth: int = 8) -> AcceptanceEstimate:
     """What is known after many rounds in which each token was accepted at this rate."""
-    server = Acceptance(depth)
+    server = AcceptanceEstimate(depth)
     for i in range(1000):
         accepted = 0
         while accepted < 4 and (i * 7919 + accepted * 104729) % 1000 < rate * 1000:
@@ -38,14 +38,14 @@ WORTH = [
 def test_who_drafts_ahead(
     sequences: int, k: int, rate: float, token: int, beside: bool, worth: bool, reason: str
 ) -> None:
-    foresight = Foresight(beside)
+    foresight = DraftAhead(beside)
     foresight.timed("target", k + 1, 0.012)
     foresight.timed("draft", k, k * token / 1e3)
     assert foresight.worth(sequences, seen(rate)) is worth, reason
 
 
 def test_a_verification_waits_for_a_part_of_its_own_time() -> None:
-    foresight = Foresight(True)
+    foresight = DraftAhead(True)
     assert foresight.patience == 0.0, "nothing is known yet: nobody waits"
     foresight.timed("target", 5, 0.012)
     assert foresight.patience == pytest.approx(0.003)
@@ -54,7 +54,7 @@ def test_a_verification_waits_for_a_part_of_its_own_time() -> None:
 
 
 def test_what_a_draft_takes_is_known_by_its_length_and_follows_what_is_seen() -> None:
-    foresight = Foresight(True)
+    foresight = DraftAhead(True)
     foresight.timed("draft", 4, 0.008)
     assert (foresight.expected(4), foresight.expected(5)) == (0.008, None)
     for _ in range(30):

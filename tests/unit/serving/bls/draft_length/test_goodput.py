@@ -9,7 +9,12 @@ import pytest
 
 from support.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed, tokens
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.goodput import Choice, Decision, Devices, DraftLength
+from tandem_serving.bls.draft_length.goodput import (
+    Devices,
+    DraftLengthChoice,
+    DraftLengthDecision,
+    GoodputDraftLength,
+)
 from tandem_serving.bls.draft_length.round_times import RoundTimes
 from tandem_serving.bls.draft_length.trials import ALONE_CALLS
 
@@ -231,7 +236,7 @@ def test_on_a_shared_device_rounds_are_taken_for_what_they_were(
     server = Server(Engines(devices="shared"), [0.8] * 8)
     server.run(60)  # past what comes first
     took, policy = list[int](), server.policy
-    monkeypatch.setattr(RoundTimes, "took", lambda _, waves, rows, k, seconds: took.append(k))
+    monkeypatch.setattr(RoundTimes, "took", lambda _, batched, rows, k, seconds: took.append(k))
     policy._made = None
     for length in made:
         policy.choose(server.now, 8, [user.estimate for user in server.users], length)
@@ -247,12 +252,12 @@ def test_minimum_of_one_never_turns_off() -> None:
 
 
 def test_maximum_of_zero_is_the_target_alone() -> None:
-    policy = DraftLength(0, 0, Costs(), "shared")
-    assert policy.choose(0.0, 4, [], None) == Choice(0, 4)
+    policy = GoodputDraftLength(0, 0, Costs(), "shared")
+    assert policy.choose(0.0, 4, [], None) == DraftLengthChoice(0, 4)
 
 
 @pytest.mark.parametrize(
-    ("devices", "rows", "k", "slots", "reason"),
+    ("devices", "rows", "k", "micro_batches", "reason"),
     [
         ("separate", 64, 4, 2, "draft and verification take as long: side by side they save a fifth"),
         ("separate", 64, 1, 1, "the verification takes most: half of the rows take nearly as long as all"),
@@ -261,13 +266,13 @@ def test_maximum_of_zero_is_the_target_alone() -> None:
         ("shared", 64, 4, 1, "on one device steps exclude each other"),
     ],
 )
-def test_cohorts_by_the_shorter_period(devices: Devices, rows: int, k: int, slots: int, reason: str) -> None:
+def test_cohorts_by_the_shorter_period(devices: Devices, rows: int, k: int, micro_batches: int, reason: str) -> None:
     costs = Costs()
     for _ in range(50):
         for size, length in [(64, 4), (32, 4), (64, 1), (1, 2)]:
             costs.observe_draft(size, length, CHEAP.draft(size, length))
             costs.observe_target(size, length, CHEAP.target(size, length))
-    assert DraftLength(0, 8, costs, devices).slots(rows, k) == slots, reason
+    assert GoodputDraftLength(0, 8, costs, devices).micro_batches(rows, k) == micro_batches, reason
 
 
 FIXED = [
@@ -281,8 +286,8 @@ FIXED = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("rows", "k", "slots", "reason"), FIXED, ids=[reason for *_, reason in FIXED])
-def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, slots: int, reason: str, seed: int) -> None:
+@pytest.mark.parametrize(("rows", "k", "micro_batches", "reason"), FIXED, ids=[reason for *_, reason in FIXED])
+def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, micro_batches: int, reason: str, seed: int) -> None:
     """As far as calls and rounds tell; requests may ask for another length, to which it is found anew."""
     engines, acceptances = Engines(way=0.3e-3, gap=0.02e-3, uneven=0.05, regroup=1.0), [0.6] * rows
     server = Server(engines, acceptances, seed, minimum=MAXIMUM)
@@ -292,7 +297,7 @@ def test_of_a_fixed_length_the_order_is_found(rows: int, k: int, slots: int, rea
     assert server.run(300) >= 0.97 * fixed(engines, acceptances, k), reason
     assert set(server.lengths[100:]) == {k}
     orders = {n: engines.period(rows, k, n) for n in (1, 2)}
-    assert min(orders, key=orders.__getitem__) == slots == server.policy.slots(rows, k), reason
+    assert min(orders, key=orders.__getitem__) == micro_batches == server.policy.micro_batches(rows, k), reason
 
 
 LIMITS = [
@@ -315,7 +320,7 @@ def test_no_more_than_requests_ask_for(
     costs = Costs()
     costs.observe_draft(4, 4, 0.008)
     costs.observe_target(4, 4, 0.012)
-    policy = DraftLength(minimum, maximum, costs, "separate")
+    policy = GoodputDraftLength(minimum, maximum, costs, "separate")
     for limit in (maximum, most):
         policy.limit(limit)
         for round_ in range(60):
@@ -328,7 +333,7 @@ def test_decision_is_explained() -> None:
     server = Server(CHEAP, [0.8] * 8)
     server.run(300)
     decision = server.policy.explain()
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, DraftLengthDecision)
     assert decision.rows == 8
     assert decision.acceptance[0] == pytest.approx(0.8, abs=0.1)
     assert decision.goodput[decision.k] >= 0.97 * max(decision.goodput.values())

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tandem_serving.bls.draft_length.goodput import Choice
-from tandem_serving.bls.draft_length.policy import Adaptive
+from tandem_serving.bls.draft_length.goodput import DraftLengthChoice
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 
 
-def adaptive(rows: int, **seconds: float) -> Adaptive:
+def adaptive(rows: int, **seconds: float) -> AdaptiveDraftLength:
     """A policy of `rows` sequences on one device, which saw a verification and a draft call."""
     now = iter(range(10_000))
-    policy = Adaptive(0, 8, separate_devices=False, clock=lambda: next(now) * 0.03)
+    policy = AdaptiveDraftLength(0, 8, separate_devices=False, clock=lambda: next(now) * 0.03)
     for _ in range(rows):
         policy.enter(policy.estimate(), 8)
     policy.timed("draft", rows, 4, seconds.get("draft", 0.008))
@@ -21,7 +21,7 @@ def test_all_sequences_of_a_wave_draft_as_many_tokens() -> None:
     """While trials of other lengths go on: what is chosen changes between waves only."""
     policy, seen = adaptive(rows=32), set()
     for _ in range(40):
-        policy.turns(16, policy._k)
+        policy.rounds_ended(16, policy._k)
         policy.think()
         estimates = list(policy._running)[:16]
         lengths = {policy.length(estimate) for estimate in estimates}
@@ -47,13 +47,13 @@ def test_turns_are_of_the_length_that_most_had(
 ) -> None:
     policy, told = adaptive(rows=8), list[int | None]()
 
-    def choose(*given: int | None) -> Choice:
+    def choose(*given: int | None) -> DraftLengthChoice:
         told.append(given[-1])
-        return Choice(4, 8)
+        return DraftLengthChoice(4, 8)
 
     monkeypatch.setattr(policy._lengths, "choose", choose)
     for rows, length in calls:
-        policy.turns(rows, length)
+        policy.rounds_ended(rows, length)
     policy.think()
     assert told == [made], reason
 
@@ -61,7 +61,7 @@ def test_turns_are_of_the_length_that_most_had(
 def test_calls_beside_those_of_the_target_alone_teach_nothing() -> None:
     policy = adaptive(rows=8, draft=0.5)  # far too dear
     for _ in range(40):
-        policy.turns(8, policy._k)
+        policy.rounds_ended(8, policy._k)
         policy.think()
         policy.timed("target", 8, 0, 0.012)
         policy.timed("draft", 8, 4, 0.5)
@@ -75,7 +75,7 @@ def test_calls_beside_those_of_the_target_alone_teach_nothing() -> None:
 def test_a_trial_of_the_target_alone_is_told_from_speculation_that_is_off() -> None:
     policy, seen = adaptive(rows=8), set()
     for _ in range(40):
-        policy.turns(8, policy._k)
+        policy.rounds_ended(8, policy._k)
         policy.think()
         assert policy.alone == (policy.length(policy.estimate()) == 0)
         seen.add((policy.off, policy.alone))
@@ -88,11 +88,11 @@ def test_calls_of_the_target_that_begin_together_are_told_from_later_ones() -> N
     while not policy.off:  # the draft is far too dear
         policy.think()
         seen.append((policy.alone, policy.together))
-        policy.turns(8, policy._k)
+        policy.rounds_ended(8, policy._k)
         policy.timed("draft", 8, 4, 0.5)
     for _ in range(8):
         seen.append((policy.alone, policy.together))
-        policy.turns(8, policy._k)
+        policy.rounds_ended(8, policy._k)
     first = seen.index((True, True))
     assert seen[first - 1] == (False, False), "a few, while the others draft"
     assert [together for _, together in seen[first : first + 8]] == [True] * 4 + [False] * 4
@@ -103,7 +103,7 @@ def test_short_texts_are_dear_for_the_target_alone_and_long_ones_cheap_again(dra
     """Whether it runs alone (a draft of 0.5 s is far too dear) or not: else it would be judged by what once was."""
     policy = adaptive(rows=8, draft=draft)
     for _ in range(40):
-        policy.turns(8, policy._k)
+        policy.rounds_ended(8, policy._k)
         policy.think()
         policy.timed("draft", 8, 4, draft)
     assert policy.off == (draft > 0.1)
@@ -127,7 +127,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("most", "length", "reason"), ASKED, ids=[reason for *_, reason in ASKED])
 def test_a_fixed_length_is_as_long_as_requests_ask_for(most: list[int], length: int, reason: str) -> None:
-    policy = Adaptive(8, 8, separate_devices=True, clock=lambda: 0.0)
+    policy = AdaptiveDraftLength(8, 8, separate_devices=True, clock=lambda: 0.0)
     policy.timed("draft", 8, 4, 0.008)
     policy.timed("target", 8, 4, 0.012)
     estimates = [policy.estimate() for _ in most]
@@ -138,6 +138,6 @@ def test_a_fixed_length_is_as_long_as_requests_ask_for(most: list[int], length: 
     assert not policy.off
     longer = policy.estimate()
     policy.enter(longer, 8)
-    policy.turns(8, length)
+    policy.rounds_ended(8, length)
     policy.think()
     assert policy.length(longer) == 8, "one who asks for more has come"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.round_times import Order, RoundTimes
+from tandem_serving.bls.draft_length.round_times import RoundPlan, RoundTimes
 
 ROWS, K = 8, 2
 
@@ -17,12 +17,12 @@ def times() -> RoundTimes:
         for rows in (ROWS, ROWS // 2):
             costs.observe_draft(rows, K, 0.005)
             costs.observe_target(rows, K, 0.012)
-    return RoundTimes(costs, Acceptance(K), separate=True)
+    return RoundTimes(costs, AcceptanceEstimate(K), separate=True)
 
 
 def by_waves(times: RoundTimes) -> tuple[float, float]:
     """A round in one wave, and in two."""
-    return times.seconds(ROWS, Order(1, K)), times.seconds(ROWS, Order(2, K))
+    return times.seconds(ROWS, RoundPlan(1, K)), times.seconds(ROWS, RoundPlan(2, K))
 
 
 # How often which order took how many times its calls; what one wave seems to take more than two, beyond their calls.
@@ -42,9 +42,9 @@ def test_what_rounds_take_beyond_their_calls(
     times: RoundTimes, rounds: list[tuple[int, int, float]], least: float, most: float, reason: str
 ) -> None:
     calls = by_waves(times)
-    for waves, number, often in rounds:
+    for batched, number, often in rounds:
         for _ in range(number):
-            times.took(waves, ROWS, K, often * calls[waves - 1])
+            times.took(batched, ROWS, K, often * calls[batched - 1])
     one, two = by_waves(times)
     assert least <= (one / calls[0]) / (two / calls[1]) <= most, reason
 
@@ -63,11 +63,11 @@ WAVES = [
 def test_waits_of_waves(
     times: RoundTimes, separate: bool, rounds: list[float], least: float, most: float, reason: str
 ) -> None:
-    times = times if separate else RoundTimes(times._costs, Acceptance(K), separate=False)
+    times = times if separate else RoundTimes(times._costs, AcceptanceEstimate(K), separate=False)
     alone, calls = times.period(ROWS, 0), by_waves(times) if separate else (times.period(ROWS, K),) * 2
     for often in rounds:
-        for waves in (1, 2):
-            times.took(waves, ROWS, K, often * calls[waves - 1])
+        for batched in (1, 2):
+            times.took(batched, ROWS, K, often * calls[batched - 1])
     assert least <= times.period(ROWS, K) / min(calls) <= most, reason
     assert times.period(ROWS, 0) == alone, "the target alone waits less"
     times.doubt(0.01)
@@ -99,7 +99,7 @@ def test_what_rounds_of_a_length_took_is_remembered() -> None:
     for _ in range(50):
         costs.observe_draft(64, 2, 0.010)
         costs.observe_target(64, 2, 0.019)
-    times = RoundTimes(costs, Acceptance(8), separate=False)
+    times = RoundTimes(costs, AcceptanceEstimate(8), separate=False)
     one, two, few = (times.period(*of) for of in ((64, 1), (64, 2), (16, 1)))
     for k, length, seconds in ((1, 20, 1.15 * one), (2, 40, two)):
         for _ in range(length):
@@ -114,7 +114,7 @@ def test_what_rounds_of_a_length_took_is_remembered() -> None:
 
 def test_a_length_that_was_not_in_use_takes_as_much_more_as_the_one_next_to_it() -> None:
     """Two lengths of which calls tell too little, by 20% and not at all."""
-    times = RoundTimes(Costs(), Acceptance(8), separate=False)
+    times = RoundTimes(Costs(), AcceptanceEstimate(8), separate=False)
     told = {k: times.period(8, k) for k in (1, 2, 6, 7)}
     for k, beyond in [(1, 1.2), (7, 1.0)] * 60:
         times.took(1, 8, k, beyond * told[k])
@@ -144,11 +144,11 @@ ALONE = [
 
 @pytest.mark.parametrize(("rounds", "least", "most", "reason"), ALONE, ids=[row[-1] for row in ALONE])
 def test_waits_of_sequences_on_their_own(rounds: list[float], least: float, most: float, reason: str) -> None:
-    costs = Costs(waves=False)
+    costs = Costs(batched=False)
     for _ in range(50):
         costs.observe_draft(ROWS, K, 0.005)
         costs.observe_target(ROWS, K, 0.012)
-    times = RoundTimes(costs, Acceptance(K), separate=True, waves=False)
+    times = RoundTimes(costs, AcceptanceEstimate(K), separate=True, batched=False)
     calls, alone = times.period(ROWS, K), times.period(ROWS, 0)
     for often in rounds:
         times.took(1, ROWS, K, often * calls)
@@ -160,7 +160,7 @@ def test_waits_of_sequences_on_their_own(rounds: list[float], least: float, most
 
 def test_how_sure_a_round_s_time_is_follows_from_the_rounds_seen(times: RoundTimes) -> None:
     """Of another number of cohorts calls tell least; a minute later half of what was seen counts."""
-    order, longer, others = Order(1, K), Order(1, K + 1), Order(2, K)
+    order, longer, others = RoundPlan(1, K), RoundPlan(1, K + 1), RoundPlan(2, K)
     never = times.uncertainty(ROWS, order)
     for _ in range(8):
         times.took(1, ROWS, K, 0.018)

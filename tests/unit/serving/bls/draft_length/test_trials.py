@@ -8,14 +8,14 @@ from statistics import mean
 import pytest
 
 from support.serving.draft_length_simulation import MAXIMUM, Engines, Server, fixed
-from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.round_times import Order, RoundTimes
+from tandem_serving.bls.draft_length.round_times import RoundPlan, RoundTimes
 from tandem_serving.bls.draft_length.trial_budget import Budget
 from tandem_serving.bls.draft_length.trials import ALONE_CALLS, TRIAL_ROUNDS, Standing, Trial, Trials
 
 CHEAP = Engines()
-ROWS, NOW = 8, Order(1, 2)
+ROWS, NOW = 8, RoundPlan(1, 2)
 # Rounds seen of each order, beside 40 of the one in use; goodput, of which that one has 100; what is tried, and why.
 WORTH = [
     ({}, {(1, 1): 96, (1, 3): 97, (2, 3): 80}, (1, 3), "a length that was never seen and may be better"),
@@ -44,9 +44,9 @@ def times() -> RoundTimes:
         for rows in (ROWS, ROWS // 2):
             costs.observe_draft(rows, NOW.k, 0.005)
             costs.observe_target(rows, NOW.k, 0.012)
-    times = RoundTimes(costs, Acceptance(MAXIMUM), separate=True)
+    times = RoundTimes(costs, AcceptanceEstimate(MAXIMUM), separate=True)
     for _ in range(40):
-        times.took(NOW.waves, ROWS, NOW.k, times.seconds(ROWS, NOW))
+        times.took(NOW.micro_batches, ROWS, NOW.k, times.seconds(ROWS, NOW))
     return times
 
 
@@ -58,11 +58,11 @@ def test_what_may_gain_most_for_its_loss_is_tried(
     tried: tuple[int, int] | None,
     reason: str,
 ) -> None:
-    for (waves, k), rounds in seen.items():
+    for (batched, k), rounds in seen.items():
         for _ in range(rounds):
-            times.took(waves, ROWS, k, times.seconds(ROWS, Order(waves, k)))
-    standing = Standing(ROWS, NOW, {NOW: 100.0} | {Order(*order): each for order, each in goodput.items()})
-    expected = Trial(Order(*tried), TRIAL_ROUNDS) if tried else None
+            times.took(batched, ROWS, k, times.seconds(ROWS, RoundPlan(batched, k)))
+    standing = Standing(ROWS, NOW, {NOW: 100.0} | {RoundPlan(*order): each for order, each in goodput.items()})
+    expected = Trial(RoundPlan(*tried), TRIAL_ROUNDS) if tried else None
     assert Trials(times, Costs()).next(standing, 0.02, settled=True) == expected, reason
     assert Trials(times, Costs()).next(standing, 0.02, settled=False) is None
 
@@ -71,33 +71,33 @@ def test_the_first_trials_at_a_load_are_of_other_cohorts_and_of_the_target_alone
     """Of both calls tell least; what may be better comes after them, once each is paid for."""
     trials = Trials(times, Costs())
     trials.grown(ROWS)
-    goodput = {NOW: 100.0, Order(1, 0): 90.0, Order(1, 3): 101.0, Order(2, 3): 90.0}
+    goodput = {NOW: 100.0, RoundPlan(1, 0): 90.0, RoundPlan(1, 3): 101.0, RoundPlan(2, 3): 90.0}
     made = [trials.next(Standing(ROWS, NOW, goodput), 0.02, settled=True) for _ in range(4)]
-    assert [trial and trial.order for trial in made] == [Order(2, 3), Order(1, 0), Order(1, 3), None]
+    assert [trial and trial.plan for trial in made] == [RoundPlan(2, 3), RoundPlan(1, 0), RoundPlan(1, 3), None]
 
 
 LASTING = [
     # engines, draft tokens now, what is tried, rounds or calls of it, and why
-    (True, 2, Order(2, 3), TRIAL_ROUNDS, "cohorts have to find each other"),
-    (False, 2, Order(1, 3), 2, "the first one goes with the draft that was made ahead"),
-    (False, 2, Order(1, 0), ALONE_CALLS, "calls of 1, 2, 4 and 8 tokens"),
-    (False, 0, Order(1, 1), 1, "a few draft once, while the target runs alone"),
+    (True, 2, RoundPlan(2, 3), TRIAL_ROUNDS, "cohorts have to find each other"),
+    (False, 2, RoundPlan(1, 3), 2, "the first one goes with the draft that was made ahead"),
+    (False, 2, RoundPlan(1, 0), ALONE_CALLS, "calls of 1, 2, 4 and 8 tokens"),
+    (False, 0, RoundPlan(1, 1), 1, "a few draft once, while the target runs alone"),
 ]
 
 
-@pytest.mark.parametrize(("separate", "k", "order", "turns", "reason"), LASTING, ids=[row[-1] for row in LASTING])
+@pytest.mark.parametrize(("separate", "k", "order", "rounds", "reason"), LASTING, ids=[row[-1] for row in LASTING])
 def test_a_trial_is_as_long_as_it_takes_to_tell(
-    separate: bool, k: int, order: Order, turns: int, reason: str
+    separate: bool, k: int, order: RoundPlan, rounds: int, reason: str
 ) -> None:
     costs = Costs()
     for _ in range(50):
         costs.observe_draft(ROWS, 2, 0.005)
         costs.observe_target(ROWS, 2, 0.012)
-    times, now = RoundTimes(costs, Acceptance(MAXIMUM), separate), Order(1, k)
+    times, now = RoundTimes(costs, AcceptanceEstimate(MAXIMUM), separate), RoundPlan(1, k)
     trials = Trials(times, costs)
     trials.grown(ROWS)  # the first ones are free
     made = trials.next(Standing(ROWS, now, {now: 100.0, order: 101.0}), 0.02, settled=True)
-    assert made == Trial(order, turns), reason
+    assert made == Trial(order, rounds), reason
 
 
 @pytest.mark.parametrize("share", [0.002, 0.006])
@@ -160,13 +160,13 @@ def test_drafts_are_not_given_up_while_others_seem_better_than_the_target_alone(
 def test_side_by_side_an_order_is_changed_to_once_it_was_tried(seed: int) -> None:
     server = Server(replace(UNEVEN, overlap=0.86), [0.95] * 32, seed)
     server.run(2)  # the first one is by what calls tell
-    order, tried = server.policy._order, {server.policy._order}
+    order, tried = server.policy._plan, {server.policy._plan}
     changes = 0
     for _ in range(800):
         server.run(1)
         tried |= {server.policy._trial} if server.policy._trial else set()
-        changes += server.policy._order != order
-        order = server.policy._order
+        changes += server.policy._plan != order
+        order = server.policy._plan
         assert order in tried
     assert changes
 
@@ -174,22 +174,24 @@ def test_side_by_side_an_order_is_changed_to_once_it_was_tried(seed: int) -> Non
 def test_the_first_rounds_after_a_change_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one takes twice as long, while cohorts wait for each other."""
     engines, counted = replace(UNEVEN, uneven=0.0), []
-    monkeypatch.setattr(RoundTimes, "took", lambda _, waves, rows, k, seconds: counted.append((waves, k, seconds)))
+    monkeypatch.setattr(
+        RoundTimes, "took", lambda _, batched, rows, k, seconds: counted.append((batched, k, seconds))
+    )
     server = Server(engines, [0.6] * 32)
     server.run(200)
     assert len(set(server.lengths)) > 2 and len(counted) > 100
-    for waves, k, seconds in counted:
-        assert seconds == pytest.approx(engines.period(32, k, waves))
+    for batched, k, seconds in counted:
+        assert seconds == pytest.approx(engines.period(32, k, batched))
 
 
 def test_a_trial_of_other_cohorts_ends_when_the_length_is_changed() -> None:
     """Else all sequences would draft on for some rounds, though the target alone was chosen."""
     server = Server(CHEAP, [0.8] * 32)
-    while not (server.policy._trial and server.policy._trial.waves != server.policy._order.waves):
+    while not (server.policy._trial and server.policy._trial.micro_batches != server.policy._plan.micro_batches):
         server.run(1)
-    server.policy._change(Order(1, 0))
+    server.policy._change(RoundPlan(1, 0))
     choice = server.policy.choose(server.now, 32, [], server.made)
-    assert not choice.k or choice.turns < 32, "a few may try"
+    assert not choice.k or choice.rounds < 32, "a few may try"
 
 
 def test_trials_lose_less_than_a_hundredth() -> None:
