@@ -11,6 +11,8 @@ import yaml
 
 from cluster.core import Cluster
 from cluster.errors import ClusterError
+from support.groups import GROUPS
+from support.groups import revision as group_revision
 from tandem import children as build
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
@@ -20,8 +22,6 @@ from tandem.render.inputs import JobPod
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 from unit.render.strategic_merge_rows import ROWS as MERGES
 from unit.render.test_pod import BASE, ROWS, rendered
-from unit.rollout.test_groups import GROUPS
-from unit.rollout.test_groups import revision as group_revision
 
 from .conftest import LWS_CRD, AuditLog, Namespace, OperatorProcess, install_groups, new_namespace, wait_for
 from .groups import leaders

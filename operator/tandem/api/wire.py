@@ -1,7 +1,13 @@
 """Bases of what is read from and written to YAML and JSON: camelCase there, immutable here."""
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON. `render` and `children` make them, `cluster` reads them; the packages between hold
+them at most, to hand them on."""
 
 
 class Wire(BaseModel):

@@ -6,6 +6,7 @@ from typing import Any
 from tandem import names
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Object
 from tandem.render import Revision
 
 
@@ -55,3 +56,8 @@ def pod_template(
         "metadata": {"labels": {**labels, **ours}, **({"annotations": annotations} if annotations else {})},
         "spec": spec,
     }
+
+
+def identity(manifest: Object) -> tuple[str, str]:
+    """Kind and name."""
+    return str(manifest["kind"]), str(manifest["metadata"]["name"])

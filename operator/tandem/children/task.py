@@ -17,6 +17,8 @@ VERDICT_KEY = "verdict.json"
 class Task:
     """Work that a Job does once for its inputs."""
 
+    service: str
+    """Name of the service."""
     component: str
     """names.FETCH, BUILD or PREFLIGHT."""
     digest: str
@@ -39,13 +41,14 @@ class Task:
     folder: str = ""
     """What it puts into the cache volume, in the containers, where that is known beforehand."""
 
-    def name(self, service: str) -> str:
+    @property
+    def name(self) -> str:
         """Name of the Job and of the result."""
-        return names.task(service, self.component, self.digest)
+        return names.task(self.service, self.component, self.digest)
 
     @property
     def pod_digest(self) -> str:
-        """Value of `names.LABEL_POD`: of where and how it is worked on, beside what `digest` tells."""
+        """Value of `names.LABEL_POD`: of where and how it is worked on, which `digest` leaves out."""
         return digest(self.pod)
 
 
@@ -53,7 +56,7 @@ def task_job(
     service: SpeculativeInferenceService, task: Task, labels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
     """The Job of `task`; `labels`: further ones of its own."""
-    meta = metadata(service, task.name(service.name), task.component)
+    meta = metadata(service, task.name, task.component)
     meta["labels"] |= {names.LABEL_POD: task.pod_digest, **labels}
     return {
         "apiVersion": "batch/v1",
@@ -71,7 +74,7 @@ def task_result(
     service: SpeculativeInferenceService, task: Task, verdict: str, labels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
     """The task's verdict, so that equal inputs are never worked on twice; `labels`: further ones."""
-    meta = metadata(service, task.name(service.name), names.result(task.component))
+    meta = metadata(service, task.name, names.result(task.component))
     meta["labels"] |= labels
     return {
         "apiVersion": "v1",

@@ -9,11 +9,15 @@ import typer
 
 from tandem import names
 from tandem.api import GROUP, PLURAL
+from tandem.api.wire import Object
+from tandem.children.prune import prune_command, prune_job, prune_pod
 from tandem.cli import live
 from tandem.client import kubectl
+from tandem.cluster import parse
+from tandem.cluster.manifests import is_true
+from tandem.cluster.pods import pod_problem, termination_message
 from tandem.errors import TandemError
-from tandem.rollout.observed import Object, is_true, pod_problem, termination_message
-from tandem.rollout.prune import kept, prune_job, pull_secrets
+from tandem.rollout.prune import kept, pull_secrets
 from tandem.settings import Settings
 
 POLL_SECONDS = 1.0
@@ -47,10 +51,11 @@ async def prune(namespace: str | None, claim: str, image: str | None, *, young: 
     selector = f"--selector={names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
     configmaps = (await kubectl.get("configmaps", selector, *place))["items"]
     services = (await kubectl.get(f"{PLURAL}.{GROUP}", *place))["items"]
-    keep = kept(configmaps, [live.parse(service).spec for service in services], claim)
+    revisions, specs = parse.revisions(configmaps), [live.parse(service).spec for service in services]
+    command = prune_command(kept(revisions, parse.results(configmaps), specs, claim), young, dry_run)
     name = f"tandem-prune-{secrets.token_hex(4)}"
-    image = image or Settings().fetcher_image
-    job = prune_job(namespace, name, claim, image, keep, pull_secrets(configmaps), young=young, dry_run=dry_run)
+    pod = prune_pod(claim, image or Settings().fetcher_image, command, pull_secrets(revisions))
+    job = prune_job(namespace, name, pod)
     await kubectl.kubectl("create", "--filename=-", *place, stdin=json.dumps(job))
     return await _result(name, *place)
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import yaml
 
-from tandem import children
-from tandem.accept import Accepted
+from tandem.accept import Accepted, Refusal
 from tandem.api.types import DecodingType, Mode, SpeculativeInferenceService
+from tandem.api.wire import Object
 from tandem.cli.manifests import ManifestError
-from tandem.render import LATEST, Record, render
 from tandem.render.v1.llm_args import llm_args, to_yaml
-from tandem.render.v1.sources import CACHE, folders, references
-from tandem.rollout.pipeline import build_tasks, fetch_tasks, makes_cache, preflight_task
+from tandem.render.v1.sources import folders, references
+from tandem.rollout.offline import desired_of
 from tandem.settings import Settings
 
 Service = tuple[SpeculativeInferenceService, Accepted]
@@ -26,7 +25,7 @@ def render_manifests(services: Iterable[Service], settings: Settings) -> str:
     Owner references are left out: they need the UID that the API server gives. So does the folder of a model that
     is downloaded: it is named after the content, here after its URI and revision.
     """
-    manifests = [manifest for service in services for manifest in _children(*service, settings)]
+    manifests = [manifest for service, _ in services for manifest in _children(service, settings)]
     return yaml.dump_all(manifests, Dumper=Dumper, sort_keys=False, width=110)
 
 
@@ -50,31 +49,11 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 Dumper.add_representer(str, _text)
 
 
-def _children(service: SpeculativeInferenceService, accepted: Accepted, settings: Settings) -> list[dict[str, Any]]:
-    fetches = fetch_tasks(service, settings)
-    record = Record(
-        renderer=LATEST,
-        serving_image=settings.serving_image,
-        profile=accepted.profile,
-        spec=service.spec,
-        fetched={role: f"{CACHE}/models/{task.digest}" for role, task in fetches.items()},
-    )
-    revision = render(record)
-    tasks = {task.digest: task for task in [*fetches.values(), *build_tasks(service, revision).values()]}
-    policy = children.network_policy(service, revision.nodes, settings.metrics_peers)
-    autoscaler = children.autoscaler(service, settings)
-    preflight = preflight_task(service, accepted.profile, revision)
-    return [
-        children.service_account(service),
-        children.disruption_budget(service),
-        *([policy] if policy else []),
-        *([children.cache_claim(service)] if makes_cache(service.spec, accepted.profile) else []),
-        children.revision_configmap(service, revision),
-        children.endpoint(service),
-        *(children.task_job(service, task) for task in [*tasks.values(), preflight]),
-        children.workload(service, revision),
-        *([autoscaler] if autoscaler else []),
-    ]
+def _children(service: SpeculativeInferenceService, settings: Settings) -> list[Object]:
+    desired = desired_of(service, settings)
+    if isinstance(desired, Refusal):
+        raise ManifestError(f"{service.name}: {desired.reason}: {desired.message}")
+    return [*desired.in_order, *([desired.autoscaler] if desired.autoscaler else [])]
 
 
 def trtllm_config(services: list[Service]) -> tuple[str, str]:

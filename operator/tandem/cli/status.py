@@ -10,11 +10,13 @@ from rich.text import Text
 from tandem import names
 from tandem.api import GROUP, PLURAL
 from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
+from tandem.api.wire import Object
 from tandem.cli.live import parse
 from tandem.cli.words import age, factor, number, percent, quantity
 from tandem.client import kubectl
 from tandem.client.generate.format import printable
-from tandem.rollout.observed import Object, label, pod_problem, pod_ready
+from tandem.cluster.manifests import label
+from tandem.cluster.pods import pod_problem, pod_ready
 
 ANSWERS = "answers"
 LABEL = 14

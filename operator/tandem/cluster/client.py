@@ -18,10 +18,10 @@ from kubernetes.aio.config.kube_config import (
 
 import tandem
 from tandem import counters
+from tandem.api.wire import Object
 from tandem.cluster.kinds import Kind
 from tandem.errors import AlreadyExists, Expired, Forbidden, Refused, SettingsError, Transient
 from tandem.names import FIELD_MANAGER
-from tandem.rollout.observed import Object
 
 REQUEST_TIMEOUT_SECONDS = 30
 JSON = "application/json"

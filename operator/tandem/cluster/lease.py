@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from tandem.api.wire import Object
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import LEASE
 from tandem.errors import NotLeader, Refused, Transient
-from tandem.rollout.observed import Object
 from tandem.settings import LeaseSettings
 
 log = logging.getLogger(__name__)

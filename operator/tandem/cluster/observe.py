@@ -1,63 +1,65 @@
 """Reading one service and all that is its own."""
 
 import asyncio
+from dataclasses import replace
 
 from tandem import names
+from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Object
+from tandem.cluster import parse
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import (
-    CHILDREN,
-    CONFIGMAP,
-    DEPLOYMENT,
-    DISRUPTION_BUDGET,
-    HORIZONTAL_POD_AUTOSCALER,
-    JOB,
-    LEADER_WORKER_SET,
-    NETWORK_POLICY,
-    OPTIONAL,
-    POD,
-    SCALED_OBJECT,
-    SERVICE,
-    SERVICE_ACCOUNT,
-    SERVICES_KIND,
-    Kind,
-)
+from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, OPTIONAL, POD, SERVICES_KIND, Kind
+from tandem.cluster.manifests import owner_uid
 from tandem.cluster.progress import progress
 from tandem.errors import Forbidden, Refused
-from tandem.rollout.observed import Object, Observed
+from tandem.render.v1.volumes import claim_name, uses_cache
+from tandem.rollout.observed import Live, Observed
+from tandem.settings import Settings
 
 
-async def observe(api: Api, namespace: str, name: str) -> Observed | None:
+async def observe(
+    api: Api, settings: Settings, namespace: str, name: str
+) -> tuple[SpeculativeInferenceService, Observed] | None:
     """The service and its children as they are now, straight from the API server; None when it is gone.
 
     Read at each reconcile, not kept: what a cache could miss or delay can then do no harm.
+
+    Raises:
+        pydantic.ValidationError: the service is older than the CRD, and does not fit it.
     """
-    service = await api.get(SERVICES_KIND, namespace, name)
-    if service is None or "deletionTimestamp" in service["metadata"]:
+    manifest = await api.get(SERVICES_KIND, namespace, name)
+    if manifest is None or "deletionTimestamp" in manifest["metadata"]:
         return None
-    selector = f"{names.LABEL_SERVICE}={name},{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
-    kinds = (*CHILDREN, *OPTIONAL, POD)
-    lists = await asyncio.gather(*(_list(api, kind, namespace, selector) for kind in kinds))
-    answers = dict(zip(kinds, lists, strict=True))
-    uid = service["metadata"]["uid"]
-    found = {
-        kind: [] if isinstance(answer, Forbidden) else [o for o in answer if kind is POD or owner_uid(o) == uid]
-        for kind, answer in answers.items()
-    }
-    return Observed(
-        service,
-        configmaps=found[CONFIGMAP],
-        jobs=found[JOB],
-        deployments=found[DEPLOYMENT],
-        services=found[SERVICE],
-        service_accounts=found[SERVICE_ACCOUNT],
-        disruption_budgets=found[DISRUPTION_BUDGET],
-        network_policies=found[NETWORK_POLICY],
-        leader_worker_sets=found[LEADER_WORKER_SET],
-        autoscalers=[*found[HORIZONTAL_POD_AUTOSCALER], *found[SCALED_OBJECT]],
-        pods=found[POD],
-        progress=await progress(found[POD]),
-        unread={kind.kind: answer for kind, answer in answers.items() if isinstance(answer, Forbidden)},
+    service = SpeculativeInferenceService.model_validate(manifest)
+    wanted = _claim_name(service, settings)
+    (children, unread), claim = await asyncio.gather(_children(api, service), _claim(api, service, wanted))
+    if isinstance(claim, Forbidden):
+        unread[CACHE_CLAIM.kind] = claim
+    observed = replace(
+        parse.parse(name, children),
+        service=Live(SERVICES_KIND.kind, name, manifest=manifest),
+        claim=parse.claim(claim) if isinstance(claim, dict) else None,
+        claim_name=wanted,
+        progress=await progress(children[POD.kind]),
+        unread=unread,
     )
+    return service, observed
+
+
+async def _children(
+    api: Api, service: SpeculativeInferenceService
+) -> tuple[dict[str, list[Object]], dict[str, Forbidden]]:
+    """The children that the service owns, and its pods, by kind; and the kinds that may not be read, with why."""
+    selector = f"{names.LABEL_SERVICE}={service.name},{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
+    kinds = (*CHILDREN, *OPTIONAL, POD)
+    answers = await asyncio.gather(*(_list(api, kind, service.namespace, selector) for kind in kinds))
+    children, unread = dict[str, list[Object]](), dict[str, Forbidden]()
+    for kind, answer in zip(kinds, answers, strict=True):
+        if isinstance(answer, Forbidden):
+            children[kind.kind], unread[kind.kind] = [], answer
+        else:
+            children[kind.kind] = [each for each in answer if kind is POD or owner_uid(each) == service.uid]
+    return children, unread
 
 
 async def _list(api: Api, kind: Kind, namespace: str, selector: str) -> list[Object] | Forbidden:
@@ -72,7 +74,16 @@ async def _list(api: Api, kind: Kind, namespace: str, selector: str) -> list[Obj
         raise
 
 
-def owner_uid(obj: Object) -> str:
-    """UID of the controlling owner; empty when there is none."""
-    references = obj["metadata"].get("ownerReferences", [])
-    return next((str(r["uid"]) for r in references if r.get("controller")), "")
+def _claim_name(service: SpeculativeInferenceService, settings: Settings) -> str:
+    """The cache's claim, of a service that uses one: for the others it is not worth a request."""
+    profile = settings.profile(service.spec.runtime.profile)
+    return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else ""
+
+
+async def _claim(api: Api, service: SpeculativeInferenceService, name: str) -> Object | Forbidden | None:
+    if not name:
+        return None
+    try:
+        return await api.get(CACHE_CLAIM, service.namespace, name)
+    except Forbidden as error:
+        return error

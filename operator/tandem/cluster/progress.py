@@ -8,8 +8,9 @@ import aiohttp
 from pydantic import BaseModel, Field
 
 from tandem import names
-from tandem.rollout.observed import Object, label
-from tandem.rollout.pipeline import FETCH_PORT
+from tandem.api.wire import Object
+from tandem.children.fetch import FETCH_PORT
+from tandem.cluster.manifests import label
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 MOST_BYTES = 4096

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from tandem import counters
+from tandem.api.wire import Object
 from tandem.cluster.client import JSON, Api
 from tandem.cluster.kinds import OPTIONAL, Kind
 from tandem.errors import Refused, Transient
-from tandem.rollout.observed import Object
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ revision: of another it says nothing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Self
@@ -14,14 +14,12 @@ from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, mode
 from pydantic.alias_generators import to_camel
 
 from tandem import names
-from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Wire
+from tandem.children.benchmark import KEY
 from tandem.metrics.report import Worth
-from tandem.rollout.observed import Object, Observed
+from tandem.rollout.observed import Observed
 
-KEY = "result.json"
-"""Key of the ConfigMap's data."""
 MOST_BYTES = 16 << 10
 LEAST_PAIRS = 3
 """Pairs of windows below which nothing is said."""
@@ -92,13 +90,13 @@ def benchmark(service: SpeculativeInferenceService, observed: Observed, load: fl
 
     `load`: requests at once in a replica, if known: the level that is nearest to it counts, else the lowest.
     """
-    found, revision = observed.child("ConfigMap", names.benchmark(service.name)), service.status.current_revision
-    if found is None:
+    revision = service.status.current_revision
+    if observed.benchmark is None:
         return None
     try:
-        record = _read(found)
+        record = _read(observed.benchmark)
     except ValueError as error:
-        said = f"ConfigMap {found['metadata']['name']} holds no result of tandem bench: {error}"
+        said = f"ConfigMap {names.benchmark(service.name)} holds no result of tandem bench: {error}"
         return Benchmark(Worth(message=f"{said}; run it again with --record"), reason="BenchmarkUnreadable")
     at = record.at.strftime("%Y-%m-%dT%H:%M:%SZ")
     if record.revision != revision:
@@ -112,9 +110,9 @@ def benchmark(service: SpeculativeInferenceService, observed: Observed, load: fl
     return Benchmark(_worth(level, at, record.against), at)
 
 
-def _read(configmap: Object) -> Record:
+def _read(data: Mapping[str, str]) -> Record:
     """Raises ValueError, with one line that is fit for a status."""
-    text = (configmap.get("data") or {}).get(KEY)
+    text = data.get(KEY)
     if text is None:
         raise ValueError(f"there is no {KEY}")
     if len(text.encode()) > MOST_BYTES:
@@ -149,21 +147,3 @@ def _worth(level: RecordedLevel, at: str, against: str) -> Worth:
             f" {level.pairs} pairs of windows, {level.requests} requests"
         ),
     )
-
-
-def config_map(service: Object, record: Record) -> Object:
-    """The ConfigMap with a record; it goes with the service, as its other children do."""
-    meta = service["metadata"]
-    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": meta["name"], "uid": meta["uid"]}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": names.benchmark(meta["name"]),
-            "namespace": meta["namespace"],
-            "labels": names.labels(meta["name"], names.BENCHMARK),
-            # Whoever measures need not be allowed to hold up the service's deletion.
-            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
-        },
-        "data": {KEY: record.model_dump_json(by_alias=True, indent=2)},
-    }

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.finding import Finding
-from tandem.digest import digest
-from tandem.rollout.observed import Object, Observed, has_ended, our_container
-from tandem.rollout.termination import EngineFailure, engine_failure
+from tandem.rollout.observed import Observed
+from tandem.rollout.termination import EngineFailure
 
 ENGINE_HEALTHY = "EngineHealthy"
 HEALTHY_SECONDS = 600.0
@@ -27,7 +25,7 @@ class Failure:
     """One end of a server's container, by a failure of its engine."""
 
     run: str
-    """Digest of the container that ended: each restart has another, and a reader at any later time finds the same."""
+    """Digest of the container that ended, as in `EngineEnd`."""
     pod: str
     at: str
     """When it ended, RFC 3339."""
@@ -48,8 +46,13 @@ class Failure:
 def failures(observed: Observed) -> list[Failure]:
     """The failures that the server pods still show, the newest first. Those of pods on their way out, too: a group of
     pods whose container restarts is deleted."""
-    pods = [pod for pod in observed.component(observed.pods, names.SERVER) if not has_ended(pod)]
-    return sorted((found for pod in pods for found in _of_pod(pod)), key=lambda found: found.at, reverse=True)
+    servers = [server for server in observed.servers if not (server.worker or server.ended)]
+    found = [
+        Failure(end.run, server.name, end.at, end.engine, server.well_since)
+        for server in servers
+        for end in server.engine_ends
+    ]
+    return sorted(found, key=lambda failure: failure.at, reverse=True)
 
 
 def engine_health(service: SpeculativeInferenceService, found: list[Failure], now: str) -> list[Finding]:
@@ -73,21 +76,3 @@ def shows_failure(status: Mapping[str, Any]) -> bool:
 def seconds(since: str, now: str) -> float:
     """From one time of Kubernetes (RFC 3339) to another."""
     return (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
-
-
-def _of_pod(pod: Object) -> list[Failure]:
-    container = our_container(pod)
-    state = container.get("state", {})
-    # While it waits for its next start, how it ended is the last state already.
-    ends = [found for each in (state, container.get("lastState", {})) if (found := each.get("terminated"))]
-    well_since = state.get("running", {}).get("startedAt") if container.get("started") else None
-    return [failure for end in ends if (failure := _failure(pod, end, well_since))]
-
-
-def _failure(pod: Object, end: Object, well_since: str | None) -> Failure | None:
-    engine, at = engine_failure(str(end.get("message", ""))), end.get("finishedAt")
-    if engine is None or not at:
-        return None
-    meta = pod["metadata"]
-    run = digest([meta.get("uid"), end.get("containerID"), at], length=16)
-    return Failure(run=run, pod=str(meta["name"]), at=str(at), engine=engine, well_since=well_since)

@@ -19,12 +19,15 @@ from tandem.api.types import (
 )
 from tandem.children.service import url
 from tandem.conditions.benchmark import Benchmark
+from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
+from tandem.conditions.situation import Situation
+from tandem.conditions.speculation import rights, verdicts
 from tandem.conditions.writes import News, autoscaling_status, scaling_moved, speculation_moved, speculation_status
-from tandem.errors import Refused
 from tandem.rollout.deadline import can_give_way, overdue
-from tandem.rollout.decide import Decision, Step, records
-from tandem.rollout.observed import Observed, condition, label, pod_problem, pod_ready
+from tandem.rollout.decide import Decision
+from tandem.rollout.observed import Observed
+from tandem.rollout.tasks import Step
 
 
 @dataclass(frozen=True)
@@ -40,51 +43,36 @@ class Rollout:
     @classmethod
     def of(cls, observed: Observed, digest: str | None) -> "Rollout":
         """Count the server pods against the revision `digest`."""
-        pods = observed.server_pods()
-        updated = [pod for pod in pods if label(pod, names.LABEL_REVISION) == digest]
-        seen = [*updated, *pods, *observed.server_pods(names.WORKER)]
-        problems = [problem for pod in seen if (problem := pod_problem(pod))]
+        servers = observed.replicas
+        updated = [server for server in servers if server.revision == digest]
+        problems = [server.problem for server in (*updated, *servers, *observed.workers)]
         # Of pods that a quota or an admission webhook keeps from being made, their Deployment alone tells.
-        unmade = [found for each in observed.workloads if (found := condition(each, "ReplicaFailure"))]
-        problems += [str(found.get("message", "")) for found in unmade if found["status"] == "True"]
+        problems += [workload.failure for workload in observed.workloads]
         return cls(
-            replicas=len(pods),
-            ready=sum(map(pod_ready, pods)),
+            replicas=len(servers),
+            ready=sum(server.ready for server in servers),
             updated=len(updated),
-            updated_ready=sum(map(pod_ready, updated)),
-            problem=problems[0] if problems else None,
+            updated_ready=sum(server.ready for server in updated),
+            problem=next((problem for problem in problems if problem is not None), None),
         )
 
 
-def status(
-    service: SpeculativeInferenceService,
-    decision: Decision,
-    observed: Observed,
-    refused: Refused | None,
-    now: str,
-    news: News | None = None,
-    beside: Sequence[Finding] = (),
-    benchmark: Benchmark | None = None,
-) -> dict[str, Any]:
-    """The whole status.
-
-    `refused` is what the API server said no to; `now` is RFC 3339; `news` and `beside` are the figures, and the
-    conditions that have no say in Ready (`tandem.conditions.speculation`); `benchmark` is what is recorded of the
-    service.
-    """
+def status(situation: Situation) -> dict[str, Any]:
+    """The whole status."""
+    service, decision, observed = situation.service, situation.decision, situation.observed
     digest = decision.revision.digest if decision.revision else None
     rollout = Rollout.of(observed, digest)
     reasons = _reasons(service, decision, rollout)
-    ready = _ready(service, observed, reasons, rollout, refused, decision)
-    given_up = _given_up(service, decision, observed, ready, now)
+    ready = _ready(situation, reasons, rollout)
+    given_up = _given_up(situation, ready)
     failed = digest if given_up and given_up.reason == "RolledBack" else None
     if given_up and failed:
         ready = replace(given_up, type="Ready", status="False")
-    findings = [ready, *_progress(service, decision, ready, refused, given_up), *reasons, *beside]
+    findings = [ready, *_progress(situation, ready, given_up), *reasons, *_further(situation)]
     current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
-        "conditions": [_condition(service, finding, now) for finding in findings],
+        "conditions": [_condition(service, finding, situation.now) for finding in findings],
         # An autoscaler that is within its tolerance of these asks for as many: a rollout's extra pod would stay.
         "replicas": min(rollout.replicas, service.spec.replicas),
         "readyReplicas": rollout.ready,
@@ -94,20 +82,23 @@ def status(
         **({"currentRevision": current} if current else {}),
         **({"updateRevision": digest} if digest else {}),
         **({"failedRevision": failed} if failed else {}),
-        **_figures(service, news, benchmark),
+        **_figures(service, situation.news, situation.benchmark),
     }
 
 
-def held(
-    service: SpeculativeInferenceService, observed: Observed, missing: Sequence[Finding], now: str
-) -> dict[str, Any]:
+def _further(situation: Situation) -> list[Finding]:
+    """The conditions that have no say in Ready."""
+    health = engine_health(situation.service, failures(situation.observed), situation.now)
+    return [*verdicts(situation), *rights(situation.missing_rights), *health]
+
+
+def held(service: SpeculativeInferenceService, missing: Sequence[Finding], now: str) -> dict[str, Any]:
     """The status of a service of which what matters may not be read: as it was, but for what is `missing`."""
-    stalled = [Finding("Stalled", "True", found.reason, found.message) for found in missing]
+    status, stalled = service.status, [Finding("Stalled", "True", found.reason, found.message) for found in missing]
     gone = {"Reconciling", *(found.type for found in (*missing, *stalled))}
-    before = observed.service.get("status", {})
-    stays = [condition for condition in before.get("conditions", []) if condition["type"] not in gone]
+    stays = [condition.model_dump(by_alias=True) for condition in status.conditions if condition.type not in gone]
     return {
-        **before,
+        **status.model_dump(by_alias=True, exclude_unset=True),
         "observedGeneration": service.generation,
         "conditions": [*stays, *(_condition(service, finding, now) for finding in (*stalled, *missing))],
     }
@@ -182,7 +173,7 @@ def _task_finding(kind: str, decision: Decision) -> Finding:
                 return found
     if found and decision.passed:
         return found
-    waits = next((s for s in decision.steps if not s.outcome.passed), None)
+    waits = next((s for s in decision.steps if not s.passed), None)
     if found or waits is None:
         return found or Finding(kind, "True", "Checked", "the models were checked")
     return _unfinished("Unknown", kind, waits)
@@ -192,7 +183,7 @@ def _verdict(kind: str, step: Step) -> Finding:
     check = next((c for c in step.outcome.checks if c.type == kind), None)
     if check:
         return Finding(check.type, check.status, check.reason, check.message)
-    if step.outcome.passed:
+    if step.passed:
         return Finding(kind, "True", "Checked", f"{step.task.title}: done")
     # What was there and is lost is not there; whether the pair fits is not known for sure.
     return _unfinished("False" if step.outcome.loss and kind.endswith("Ready") else "Unknown", kind, step)
@@ -221,15 +212,9 @@ def _available(rollout: Rollout) -> Finding:
     return Finding("Available", "False", "NoServers", f"there are no server pods{said}")
 
 
-def _ready(
-    service: SpeculativeInferenceService,
-    observed: Observed,
-    reasons: list[Finding],
-    rollout: Rollout,
-    refused: Refused | None,
-    decision: Decision,
-) -> Finding:
+def _ready(situation: Situation, reasons: list[Finding], rollout: Rollout) -> Finding:
     """True only when the pods of the current revision, all and only they, answer Triton's readiness."""
+    refused, decision = situation.refused, situation.decision
     if refused:
         return Finding("Ready", "False", refused.reason, str(refused))
     for finding in reasons:
@@ -237,47 +222,36 @@ def _ready(
         holds = finding.status == "True" or (finding.status == "Unknown" and decision.passed)
         if not holds and finding.type != "Available":
             return Finding("Ready", "False", finding.reason, finding.message)
-    wanted = service.spec.replicas
+    wanted = situation.service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:
         return Finding("Ready", "False", "ScaledToZero", "spec.replicas is 0")
-    if rollout.updated_ready == rollout.replicas == wanted and _workload_current(observed):
+    if rollout.updated_ready == rollout.replicas == wanted and _workload_current(situation.observed):
         return Finding("Ready", "True", "ServersAnswer", f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
     return Finding("Ready", "False", "RollingOut", f"{count}: {rollout.problem}" if rollout.problem else count)
 
 
 def _workload_current(observed: Observed) -> bool:
-    """Whether the workload's controller has seen the workload as it is, and it stands alone."""
-    generations = [(w.get("status", {}).get("observedGeneration"), w) for w in observed.workloads]
-    # Before 0.9 a LeaderWorkerSet's status does not say which generation it is of.
-    return len(generations) == 1 and all(
-        seen == workload["metadata"]["generation"] or (seen is None and workload["kind"] == "LeaderWorkerSet")
-        for seen, workload in generations
-    )
+    """Whether the workload's controller has acted on the workload as it is, and it stands alone."""
+    return len(observed.workloads) == 1 and observed.workloads[0].current
 
 
-def _progress(
-    service: SpeculativeInferenceService,
-    decision: Decision,
-    ready: Finding,
-    refused: Refused | None,
-    given_up: Finding | None,
-) -> list[Finding]:
+def _progress(situation: Situation, ready: Finding, given_up: Finding | None) -> list[Finding]:
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
+    decision = situation.decision
     if ready.status == "True" or ready.reason == "ScaledToZero":
         return []
     failed = any(step.outcome.failed for step in decision.steps)
-    if decision.refusal or refused or failed:
+    if decision.refusal or situation.refused or failed:
         return [Finding("Stalled", "True", ready.reason, ready.message)]
     if given_up:
         return [given_up]
     return [Finding("Reconciling", "True", ready.reason, ready.message)]
 
 
-def _given_up(
-    service: SpeculativeInferenceService, decision: Decision, observed: Observed, ready: Finding, now: str
-) -> Finding | None:
+def _given_up(situation: Situation, ready: Finding) -> Finding | None:
     """Stalled, where the rollout of the wanted revision has come to nothing."""
+    service, decision, observed = situation.service, situation.decision, situation.observed
     if not decision.passed or decision.revision is None:
         return None
     wanted, current = decision.revision.digest, service.status.current_revision
@@ -285,10 +259,10 @@ def _given_up(
     if decision.instead:
         text = f"revision {wanted} did not answer {within}, and {current} is back: ask for another revision"
         return Finding("Stalled", "True", "RolledBack", text)
-    if not overdue(service, wanted, observed, now):
+    if not overdue(service, wanted, observed, situation.now):
         return None
     text = f"{ready.message}; {within} nothing changed"
-    if can_give_way(service, wanted, records(observed)):
+    if can_give_way(service, wanted, observed.records):
         return Finding("Stalled", "True", "RolledBack", f"{text}: revision {current} comes back")
     return Finding("Stalled", "True", "ProgressDeadlineExceeded", text)
 

@@ -7,15 +7,17 @@ no news about the service.
 from collections.abc import Iterable, Iterator
 
 from tandem.accept.llmapi import switches_off
-from tandem.api.types import Condition, ConditionStatus, DecodingType, Mode, Speculation, SpeculativeInferenceService
+from tandem.api.types import Condition, DecodingType, Mode, Speculation, SpeculativeInferenceService
+from tandem.children.metadata import identity
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.finding import Finding
+from tandem.conditions.situation import Situation
 from tandem.conditions.writes import News, drafting, speculation_moved, speculation_status, tokens
-from tandem.errors import Forbidden, Refused
+from tandem.errors import Forbidden
 from tandem.metrics.report import ServiceReport, Worth
 from tandem.metrics.report import Speculation as Seen
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Object, Observed, condition
+from tandem.rollout.observed import Autoscaler
 
 SWITCHED_OFF = "SwitchedOff"
 ADAPTED_TO_ZERO, ABOVE_SCHEDULE = "AdaptedToZero", "AboveSchedule"
@@ -28,22 +30,15 @@ NEAR = 0.05
 go to and fro all the time."""
 
 
-def verdicts(
-    service: SpeculativeInferenceService,
-    decision: Decision,
-    observed: Observed,
-    news: News | None,
-    scaling_refused: Refused | None,
-    benchmark: Benchmark | None = None,
-) -> list[Finding]:
-    """The conditions. `news`: None where no metrics server is set up; then nothing is said of speculation but what a
-    benchmark says."""
-    found = list(_scaling(service, decision, observed, scaling_refused))
+def verdicts(situation: Situation) -> list[Finding]:
+    """The conditions. Without a metrics server nothing is said of speculation but what a benchmark says."""
+    service, news, benchmark = situation.service, situation.news, situation.benchmark
+    found = list(_scaling(situation))
     speculates = service.spec.speculation.decoding_type is not DecodingType.NONE
     if news:
         found.append(_metrics(service, news))
     if news and speculates:
-        found.append(_active(service, decision, news))
+        found.append(_active(service, situation.decision, news))
     if (news or benchmark) and speculates:
         found.append(_beneficial(service, news or News(), benchmark))
     return [*found, *(_unreachable(service, news) if news else ())]
@@ -56,20 +51,19 @@ def rights(missing: Iterable[Forbidden]) -> list[Finding]:
 
 
 # --- the autoscaler's own view ----------------------------------------------------------------------
-def _scaling(
-    service: SpeculativeInferenceService, decision: Decision, observed: Observed, refused: Refused | None
-) -> Iterator[Finding]:
+def _scaling(situation: Situation) -> Iterator[Finding]:
+    service, decision, observed = situation.service, situation.decision, situation.observed
+    refused, wanted = situation.scaling_refused, decision.desired.autoscaler
     if service.spec.autoscaling is None:
         return
     if refused:
         yield Finding("ScalingActive", "False", refused.reason, str(refused))
-    elif decision.autoscaler is None and service.spec.autoscaling.source == "KEDA" and observed.workloads:
+    elif wanted is None and service.spec.autoscaling.source == "KEDA" and observed.workloads:
         yield Finding("ScalingActive", "False", "NoMetricsServer", NO_SERVER)
-    elif decision.autoscaler is None:
+    elif wanted is None:
         yield Finding("ScalingActive", "Unknown", "NoServers", "there is nothing to scale yet")
     else:
-        meta = decision.autoscaler["metadata"]
-        yield _autoscaler(observed.child(decision.autoscaler["kind"], meta["name"]))
+        yield _autoscaler(observed.autoscaler(*identity(wanted)))
 
 
 NO_SERVER = (
@@ -78,23 +72,19 @@ NO_SERVER = (
 )
 
 
-def _autoscaler(live: Object | None) -> Finding:
-    if live is None:
+def _autoscaler(autoscaler: Autoscaler | None) -> Finding:
+    if autoscaler is None:
         return Finding("ScalingActive", "Unknown", "Starting", "the autoscaler is being made")
+    kind = autoscaler.live.kind
     # Of a ScaledObject, Ready is what KEDA makes of it, and HPAActive what the autoscaler of its own says.
-    names = ("Ready", "HPAActive") if live["kind"] == "ScaledObject" else ("ScalingActive", "AbleToScale")
-    seen = [found for name in names if (found := condition(live, name))]
+    types = ("Ready", "HPAActive") if kind == "ScaledObject" else ("ScalingActive", "AbleToScale")
+    seen = [condition for condition in autoscaler.conditions if condition.type in types]
     if not seen:
-        return Finding("ScalingActive", "Unknown", "Starting", f"the {live['kind']} has not been looked at yet")
-    worst = min(seen, key=lambda c: ("False", "Unknown", "True").index(_status(c)))
-    held = "" if _status(worst) == "True" else "replicas stay as they are: "
-    reason, message = worst.get("reason") or "NoReason", worst.get("message", "")
-    return Finding("ScalingActive", _status(worst), reason, f"{held}{message}")
-
-
-def _status(seen: Object) -> ConditionStatus:
-    status: ConditionStatus = seen["status"]
-    return status
+        return Finding("ScalingActive", "Unknown", "Starting", f"the {kind} has not been looked at yet")
+    order = ("False", "Unknown", "True")
+    worst = min(seen, key=lambda condition: (order.index(condition.status), types.index(condition.type)))
+    held = "" if worst.status == "True" else "replicas stay as they are: "
+    return Finding("ScalingActive", worst.status, worst.reason or "NoReason", f"{held}{worst.message}")
 
 
 # --- what the reports say ---------------------------------------------------------------------------

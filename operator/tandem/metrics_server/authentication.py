@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from tandem.api.wire import Object
 from tandem.cluster.kinds import TOKEN_REVIEW, Kind
 from tandem.metrics_server.cache import Cache
-from tandem.rollout.observed import Object
 
 CACHE_SECONDS, CACHE_SIZE = 10.0, 1024
 ANONYMOUS, AUTHENTICATED = "system:anonymous", "system:authenticated"

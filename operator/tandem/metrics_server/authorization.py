@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from tandem.api.wire import Object
 from tandem.cluster.kinds import SUBJECT_ACCESS_REVIEW
 from tandem.metrics_server.authentication import CACHE_SECONDS, CACHE_SIZE, Reviewer, User
 from tandem.metrics_server.cache import Cache
 from tandem.metrics_server.custom_metrics import METRICS_GROUP, METRICS_VERSION
-from tandem.rollout.observed import Object
 
 
 @dataclass(frozen=True)

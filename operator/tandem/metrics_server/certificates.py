@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tandem.api.wire import Object
 from tandem.errors import TandemError
-from tandem.rollout.observed import Object
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 365
 RENEW_AFTER = 2 / 3

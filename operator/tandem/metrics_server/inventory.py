@@ -14,13 +14,14 @@ from pydantic import ValidationError
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Object
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import POD, SERVICES_KIND
+from tandem.cluster.manifests import is_true
 from tandem.cluster.reflector import Reflector
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics.telemetry.source import Target
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
-from tandem.rollout.observed import Object, is_true
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ import logging
 import ssl
 from dataclasses import dataclass
 
+from tandem.api.wire import Object
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import API_SERVICE, CONFIGMAP, SECRET
 from tandem.errors import Refused
 from tandem.metrics_server.authentication import RequestHeader
 from tandem.metrics_server.certificates import Certificate, CertificateError, renewed, secret, utc_now
 from tandem.metrics_server.custom_metrics import METRICS_GROUP, METRICS_VERSION
-from tandem.rollout.observed import Object
 from tandem.settings import MetricsServerSettings
 
 log = logging.getLogger(__name__)

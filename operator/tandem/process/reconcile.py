@@ -14,24 +14,22 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from tandem import names
-from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cluster.apply import execute, matches
+from tandem.cluster.apply import apply_status, execute
 from tandem.cluster.client import Api
 from tandem.cluster.events import FailureEvents, record_transitions
-from tandem.cluster.kinds import CACHE_CLAIM, SERVICES_KIND
+from tandem.cluster.kinds import CACHE_CLAIM
 from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.conditions.benchmark import benchmark
-from tandem.conditions.engine_health import engine_health, failures, shows_failure
+from tandem.conditions.engine_health import failures, shows_failure
 from tandem.conditions.ready import held, rolls_out, status
-from tandem.conditions.speculation import rights, verdicts
+from tandem.conditions.situation import Situation
+from tandem.conditions.speculation import rights
 from tandem.conditions.writes import load
 from tandem.errors import Forbidden, Refused
 from tandem.process.reports import ReportReader
-from tandem.render.v1.volumes import claim_name, uses_cache
-from tandem.rollout.decide import Decision, decide
+from tandem.rollout.decide import decide
 from tandem.rollout.observed import Observed
 from tandem.rollout.plan import AUTOSCALERS, Action, autoscaling, cannot_decide, missing_rights, plan
 from tandem.settings import Settings
@@ -80,95 +78,67 @@ class Reconciler:
         Raises:
             Transient: something was in the way; call again.
         """
-        observed = await observe(self._api, key.namespace, key.name)
-        if observed is None:
-            self._reports.forget(*key)
-            self._failure_events.forget(*key)
-            return Next.EVENT  # the garbage collector removes what the service owned
         try:
-            service = SpeculativeInferenceService.model_validate(observed.service)
+            observation = await observe(self._api, self._settings, *key)
         except ValidationError as error:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
             log.error("%s cannot be read, apply it again to see why: %s", key, error)
             return Next.EVENT
-        observed = await self._with_claim(service, observed)
+        if observation is None:
+            self._reports.forget(*key)
+            self._failure_events.forget(*key)
+            return Next.EVENT  # the garbage collector removes what the service owned
+        service, observed = observation
         async with self._turn:
             decision = decide(service, self._settings, observed)
-            actions = plan(decision, observed, self._settings, matches)
+            actions = plan(service, decision, observed, self._settings)
             await asyncio.sleep(0)  # before the next one
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if cannot_decide(decision, observed):
             missing = rights(missing_rights(decision, observed))
-            await self._write_status(service, observed, held(service, observed, missing, now))
+            await self._write_status(service, observed, held(service, missing, now))
             # Of the kinds that are watched, `tandem.process.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
-        return await self._bring_about(service, observed, decision, actions, now)
+        return await self._bring_about(Situation(service, decision, observed, now), actions)
 
-    async def _bring_about(
-        self,
-        service: SpeculativeInferenceService,
-        observed: Observed,
-        decision: Decision,
-        actions: Sequence[Action],
-        now: str,
-    ) -> Next:
-        missing = missing_rights(decision, observed)
+    async def _bring_about(self, situation: Situation, actions: Sequence[Action]) -> Next:
+        service, observed = situation.service, situation.observed
         refused = await self._execute(actions)
-        scaling_refused = await self._execute(autoscaling(decision, observed, matches))
-        missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
-        unseen = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
-        news = self._reports.news(service.namespace, service.name, service.uid)
-        measured = benchmark(service, observed, load(news))
-        beside = verdicts(service, decision, observed, news, next(iter((*scaling_refused, *unseen)), None), measured)
-        failed = failures(observed)
-        beside += [*rights(missing), *engine_health(service, failed, now)]
-        shown = status(service, decision, observed, next(iter(refused), None), now, news, beside, measured)
+        scaling_refused = await self._execute(autoscaling(situation.decision, observed))
+        shown = status(self._after(situation, refused, scaling_refused))
         await self._write_status(service, observed, shown)
-        await self._failure_events.record(service, failed, now)
+        await self._failure_events.record(service, failures(observed), situation.now)
         if refused or scaling_refused:
             return Next.RETRY
         if observed.progress:
             return Next.SOON
-        waits = rolls_out(shown) or shows_failure(shown) or _claim_changes(self._claim(service), observed)
+        waits = rolls_out(shown) or shows_failure(shown) or observed.awaits_claim
         return Next.LATER if waits else Next.EVENT
 
-    async def _with_claim(self, service: SpeculativeInferenceService, observed: Observed) -> Observed:
-        claim = self._claim(service)
-        if not claim:
-            return observed
-        try:
-            return replace(observed, cache=await self._api.get(CACHE_CLAIM, service.namespace, claim))
-        except Forbidden as error:
-            return replace(observed, unread={**observed.unread, CACHE_CLAIM.kind: error})
-
-    def _claim(self, service: SpeculativeInferenceService) -> str | None:
-        """Name of the cache's claim, for a service that uses one: for the others it is not worth a request."""
-        profile = self._settings.profile(service.spec.runtime.profile)
-        return claim_name(service.spec) if profile and uses_cache(service.spec, profile) else None
+    def _after(
+        self, situation: Situation, refused: Sequence[Refused], scaling_refused: Sequence[Refused]
+    ) -> Situation:
+        """The situation once the plan was carried out, with what is known from elsewhere."""
+        service, observed = situation.service, situation.observed
+        missing = missing_rights(situation.decision, observed)
+        missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
+        unread = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
+        news = self._reports.news(service.namespace, service.name, service.uid)
+        return replace(
+            situation,
+            refused=next(iter(refused), None),
+            scaling_refused=next(iter((*scaling_refused, *unread)), None),
+            missing_rights=missing,
+            news=news,
+            benchmark=benchmark(service, observed, load(news)),
+        )
 
     async def _execute(self, actions: Sequence[Action]) -> list[Refused]:
-        """Carry out a plan; what the API server said no to."""
+        """Carry out a plan; what the API server refused."""
         return await execute(self._api, actions, self._leadership.check)
 
     async def _write_status(
         self, service: SpeculativeInferenceService, observed: Observed, wanted: dict[str, Any]
     ) -> None:
-        manifest: dict[str, Any] = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": service.name, "namespace": service.namespace},
-            "status": wanted,
-        }
-        if matches(manifest, observed.service, "status"):
-            return
-        manifest["metadata"]["uid"] = service.uid
-        self._leadership.check()
-        await self._api.apply(SERVICES_KIND, manifest, "status")
-        await record_transitions(self._api, self._leadership, service, wanted)
-
-
-def _claim_changes(claim: str | None, observed: Observed) -> bool:
-    """Whether the user's claim is to come, or one is to go: claims are not watched."""
-    if observed.cache is None:
-        return claim not in (None, names.CACHE_CLAIM)
-    return "deletionTimestamp" in observed.cache["metadata"]
+        if await apply_status(self._api, observed.service, wanted, self._leadership.check):
+            await record_transitions(self._api, self._leadership, service, wanted)

@@ -8,9 +8,8 @@ deadline: servers that fail later are started again.
 from collections.abc import Mapping
 from datetime import datetime
 
-from tandem import names
 from tandem.api.types import SpeculativeInferenceService
-from tandem.rollout.observed import Object, Observed, condition, label, pod_ready
+from tandem.rollout.observed import Observed
 
 
 def overdue(service: SpeculativeInferenceService, digest: str, observed: Observed, now: str) -> bool:
@@ -18,12 +17,12 @@ def overdue(service: SpeculativeInferenceService, digest: str, observed: Observe
 
     `now`: RFC 3339, as all times of Kubernetes.
     """
-    if service.status.current_revision == digest or observed.live_revision() != digest:
+    if service.status.current_revision == digest or observed.live_revision != digest:
         return False
-    pods = [pod for pod in observed.server_pods() if label(pod, names.LABEL_REVISION) == digest and pod_ready(pod)]
-    if len(pods) >= service.spec.replicas:
+    ready = [server for server in observed.replicas if server.revision == digest and server.ready]
+    if len(ready) >= service.spec.replicas:
         return False
-    times = [_applied(observed.workloads[-1]), *(_answered(pod) for pod in pods)]
+    times = [observed.workloads[-1].applied, *(server.ready_since for server in ready)]
     progress = max((_time(text) for text in times if text), default=None)
     if progress is None:
         return False
@@ -46,20 +45,6 @@ def can_give_way(service: SpeculativeInferenceService, digest: str, known: Mappi
     """Whether there is a revision to go back to, and the user wants that."""
     current = service.status.current_revision
     return service.spec.rollout.strategy == "Replace" and current != digest and current in known
-
-
-def _applied(workload: Object) -> str | None:
-    """When we changed the workload last."""
-    for entry in workload["metadata"].get("managedFields", []):
-        ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
-        if ours and not entry.get("subresource"):
-            return str(entry["time"])
-    return None
-
-
-def _answered(pod: Object) -> str | None:
-    ready = condition(pod, "Ready") or {}
-    return str(ready["lastTransitionTime"]) if "lastTransitionTime" in ready else None
 
 
 def _time(text: str) -> datetime:

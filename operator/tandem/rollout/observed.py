@@ -1,153 +1,254 @@
-"""What was seen of one service: its object and children as the API server gave them."""
+"""One service's children as they were observed: values, which `tandem.cluster.parse` makes of the manifests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
 from tandem import names
+from tandem.api.types import ConditionStatus
+from tandem.api.wire import Object
 from tandem.errors import Forbidden
-from tandem.rollout.termination import engine_failure
+from tandem.render import RENDERERS, Record, Revision, render
+from tandem.rollout.termination import EngineFailure
+from tandem.rollout.verdict import Verdict
 
-MOST_LAST_WORDS = 600
-"""Characters of what a container said last: a condition has 1024, and says whose words they are."""
-Object = dict[str, Any]
-"""A Kubernetes object as JSON. Only builders make them, and only this module and `status` read into them."""
+
+@dataclass(frozen=True)
+class Live:
+    """An object in the cluster: to be compared, replaced or deleted. Nothing here reads its manifest."""
+
+    kind: str
+    name: str
+    created: str = ""
+    """When it was made, RFC 3339 in UTC."""
+    manifest: Object = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class StoredRevision:
+    """The ConfigMap of a rendered revision."""
+
+    live: Live
+    digest: str
+    record: Record | None
+    """How it was rendered; None where another version of the operator wrote it in a way that is not known here."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The ConfigMap of a task's verdict."""
+
+    live: Live
+    component: str
+    """The task's: FETCH, BUILD or PREFLIGHT of `tandem.names`."""
+    verdict: Verdict
+    claim: str = ""
+    """UID of the cache volume's claim that the task worked in; empty where that was not noted."""
+    refill: bool = False
+    """Whether it was the second time, after pods reported that what the first one brought is gone."""
+
+
+@dataclass(frozen=True)
+class TaskPod:
+    """A pod of a Job."""
+
+    name: str
+    started: bool = False
+    """Whether it got past Pending, and did not fail."""
+    succeeded: bool = False
+    verdict: Verdict | None = None
+    """Termination message of our container; None while that has not ended."""
+    problem: str | None = None
+    """What keeps it from running, in the words of the kubelet or scheduler."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The Job of a task."""
+
+    live: Live
+    pod_digest: str = ""
+    """Digest of the pod that it was made with; empty where that was not noted."""
+    claim: str = ""
+    refill: bool = False
+    """Both as in `Result`."""
+    complete: bool = False
+    failed: bool = False
+    failure: str = ""
+    """Why it failed, in the words of the Job controller."""
+    pods: Sequence[TaskPod] = ()
+
+
+@dataclass(frozen=True)
+class EngineEnd:
+    """One end of a server's container, by a failure of its engine."""
+
+    run: str
+    """Digest of the container that ended: each restart has another, and a reader at any later time finds the same."""
+    at: str
+    """When it ended, RFC 3339."""
+    engine: EngineFailure
+
+
+@dataclass(frozen=True)
+class Server:
+    """A Triton pod: a replica, or one pod of the group that is a replica."""
+
+    name: str
+    revision: str
+    worker: bool = False
+    """Whether another pod leads its group."""
+    ready: bool = False
+    """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
+    ready_since: str = ""
+    """When that changed last, RFC 3339; empty: never."""
+    problem: str | None = None
+    """As in `TaskPod`."""
+    deleting: bool = False
+    ended: bool = False
+    """Whether none of its containers starts again."""
+    well_since: str | None = None
+    """When the container that runs was started; None before a generation went through all models."""
+    engine_ends: Sequence[EngineEnd] = ()
+    """The failures that it still shows."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The Deployment or LeaderWorkerSet of the servers."""
+
+    live: Live
+    revision: str
+    applied: str = ""
+    """When Tandem changed it last, RFC 3339."""
+    current: bool = False
+    """Whether its controller has acted on it as it is."""
+    failure: str | None = None
+    """Why its pods cannot be made (a quota, an admission webhook), where its controller says so."""
+
+
+@dataclass(frozen=True)
+class ChildCondition:
+    """A condition of a child, as its controller reports it."""
+
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """HorizontalPodAutoscaler, or KEDA's ScaledObject."""
+
+    live: Live
+    conditions: Sequence[ChildCondition] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The PersistentVolumeClaim of models and engines; no service owns it."""
+
+    uid: str = ""
+    created: str = ""
+    access_modes: Sequence[str] = ()
+    made_by_us: bool = False
+    deleting: bool = False
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A service and everything labelled as its own. Lists are in no order."""
+    """A service's children, and what else a decision on it looks at."""
 
-    service: Object
-    configmaps: Sequence[Object] = field(default_factory=tuple)
-    jobs: Sequence[Object] = field(default_factory=tuple)
-    deployments: Sequence[Object] = field(default_factory=tuple)
-    services: Sequence[Object] = field(default_factory=tuple)
-    service_accounts: Sequence[Object] = field(default_factory=tuple)
-    disruption_budgets: Sequence[Object] = field(default_factory=tuple)
-    network_policies: Sequence[Object] = field(default_factory=tuple)
-    leader_worker_sets: Sequence[Object] = field(default_factory=tuple)
-    autoscalers: Sequence[Object] = field(default_factory=tuple)
-    """HorizontalPodAutoscalers and KEDA's ScaledObjects; one of them, but while one takes the other's place."""
-    pods: Sequence[Object] = field(default_factory=tuple)
-    cache: Object | None = None
-    """The PersistentVolumeClaim of models and engines; nobody's child."""
+    service: Live = field(default_factory=lambda: Live("", ""))
+    revisions: Sequence[StoredRevision] = ()
+    """The newest first."""
+    results: Sequence[Result] = ()
+    """The newest first."""
+    jobs: Sequence[Job] = ()
+    servers: Sequence[Server] = ()
+    workloads: Sequence[Workload] = ()
+    """The oldest first; two while one takes the other's place."""
+    autoscalers: Sequence[Autoscaler] = ()
+    """One, but while one takes the other's place."""
+    network_policies: Sequence[Live] = ()
+    others: Sequence[Live] = ()
+    """Children that are compared with what they should be, and nothing else."""
+    claim: Claim | None = None
+    claim_name: str = ""
+    """The claim that the service uses; empty: none."""
+    benchmark: Mapping[str, str] | None = None
+    """Data of the ConfigMap that `tandem bench --record` writes."""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """Folders of the cache volume (`/cache/models/KEY`, `/cache/engines/KEY`) that pods missed which do not
+    serve, and when they last did, RFC 3339 in UTC."""
     progress: Mapping[str, str] = field(default_factory=dict)
-    """What pods that download said of their progress, by pod."""
+    """What pods that download report, by pod."""
     unread: Mapping[str, Forbidden] = field(default_factory=dict)
     """Kinds that may not be read, and why: nothing is known of theirs."""
 
-    def children(self) -> list[Object]:
-        """All that Tandem applies or deletes: everything but pods."""
-        return [
-            *self.configmaps,
-            *self.jobs,
-            *self.deployments,
-            *self.services,
-            *self.service_accounts,
-            *self.disruption_budgets,
-            *self.network_policies,
-            *self.leader_worker_sets,
-            *self.autoscalers,
-        ]
-
-    def child(self, kind: str, name: str) -> Object | None:
+    def child(self, kind: str, name: str) -> Live | None:
         """The child of that kind and name, or None."""
-        return next((c for c in self.children() if c["kind"] == kind and c["metadata"]["name"] == name), None)
+        return self._children.get((kind, name))
 
-    def component(self, objects: Sequence[Object], component: str) -> list[Object]:
-        """Those of `objects` with that component label."""
-        return [o for o in objects if label(o, names.LABEL_COMPONENT) == component]
+    def job(self, name: str) -> Job | None:
+        """The Job of that name, or None."""
+        return next((job for job in self.jobs if job.live.name == name), None)
 
-    def server_pods(self, component: str = names.SERVER) -> list[Object]:
-        """Triton pods, leaders where replicas are groups, that are not on their way out; or a group's workers."""
-        pods = self.component(self.pods, component)
-        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not has_ended(pod)]
+    def result(self, name: str) -> Result | None:
+        """The result of that name, or None."""
+        return next((result for result in self.results if result.live.name == name), None)
+
+    def autoscaler(self, kind: str, name: str) -> Autoscaler | None:
+        """The autoscaler of that kind and name, or None."""
+        return next((each for each in self.autoscalers if (each.live.kind, each.live.name) == (kind, name)), None)
 
     @property
-    def workloads(self) -> list[Object]:
-        """Deployment or LeaderWorkerSet, oldest first; both while one takes the other's place."""
-        found = [*self.deployments, *self.leader_worker_sets]
-        return sorted(found, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
+    def replicas(self) -> list[Server]:
+        """Servers that stay: one a replica, its leader where that is a group."""
+        return [server for server in self._staying if not server.worker]
 
-    def live_revision(self) -> str | None:
-        """Revision of the newest workload's pod template, None when there is no workload."""
-        if not self.workloads:
-            return None
-        spec = self.workloads[-1]["spec"]
-        template = spec.get("template") or spec["leaderWorkerTemplate"]["leaderTemplate"]
-        return str(template["metadata"].get("labels", {}).get(names.LABEL_REVISION, "")) or None
+    @property
+    def workers(self) -> list[Server]:
+        """The pods of groups that another one leads."""
+        return [server for server in self._staying if server.worker]
 
+    @property
+    def live_revision(self) -> str:
+        """Revision of the newest workload's pods; empty when there is no workload."""
+        return self.workloads[-1].revision if self.workloads else ""
 
-def label(obj: Object, key: str) -> str:
-    """Value of a label; empty when absent."""
-    return str(obj["metadata"].get("labels", {}).get(key, ""))
+    @cached_property
+    def records(self) -> Mapping[str, Record]:
+        """Records of the revisions that this operator can render, the newest first, by digest."""
+        known = ((each.digest, each.record) for each in self.revisions)
+        return {digest: record for digest, record in known if record and record.renderer in RENDERERS}
 
+    def rendered(self, digest: str) -> Revision | None:
+        """What the record of that digest renders to; None where there is none that this operator can render."""
+        record = self.records.get(digest)
+        return render(record) if record else None
 
-def condition(obj: Object, kind: str) -> Object | None:
-    """The condition of that type in `status.conditions`, or None."""
-    conditions: list[Object] = obj.get("status", {}).get("conditions", [])
-    return next((c for c in conditions if c["type"] == kind), None)
+    @property
+    def awaits_claim(self) -> bool:
+        """Whether the user's claim is to come, or one is to go: claims are not watched."""
+        if self.claim is None:
+            return self.claim_name not in ("", names.CACHE_CLAIM)
+        return self.claim.deleting
 
+    @property
+    def _staying(self) -> list[Server]:
+        return [server for server in self.servers if not (server.deleting or server.ended)]
 
-def is_true(obj: Object, kind: str) -> bool:
-    """Whether that condition is True."""
-    found = condition(obj, kind)
-    return found is not None and found["status"] == "True"
-
-
-def pod_ready(pod: Object) -> bool:
-    """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
-    return is_true(pod, "Ready")
-
-
-def pod_problem(pod: Object) -> str | None:
-    """What keeps the pod from running, in the words of the kubelet or scheduler; None when nothing does."""
-    scheduled = condition(pod, "PodScheduled")
-    if scheduled and scheduled["status"] == "False":
-        return f"pod {pod['metadata']['name']} cannot be scheduled: {scheduled.get('message', '')}"
-    if not scheduled and (claims := pod.get("spec", {}).get("resourceClaims")):
-        # The scheduler says nothing of a pod whose claims do not exist.
-        wanted = ", ".join(str(c.get("resourceClaimTemplateName") or c.get("resourceClaimName")) for c in claims)
-        return f"pod {pod['metadata']['name']} waits for its resourceClaims: is there {wanted}?"
-    status = pod.get("status", {})
-    # Ours before what others put beside it, such as a mesh's proxy.
-    main = sorted(status.get("containerStatuses", []), key=lambda found: found["name"] not in names.CONTAINERS)
-    for container in [*status.get("initContainerStatuses", []), *main]:
-        state, last = container.get("state", {}), container.get("lastState", {})
-        where = f"pod {pod['metadata']['name']}, container {container['name']}"
-        waiting = state.get("waiting", {})
-        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            ended = _last_words(last.get("terminated", {}))
-            return f"{where}: {waiting['reason']}: {ended or waiting.get('message', '')}"
-        terminated = state.get("terminated") or {}
-        if terminated.get("exitCode"):
-            return f"{where}: exit code {terminated['exitCode']}: {_last_words(terminated)}"
-    return None
-
-
-def _last_words(terminated: Object) -> str:
-    """What ended a container, such as OOMKilled, and what it said, by its log for the most part: the end says why."""
-    reason, said = terminated.get("reason", "Error"), terminated.get("message", "").strip()
-    if failure := engine_failure(said):
-        return failure.words
-    tail = said if len(said) <= MOST_LAST_WORDS else f"… {said[-MOST_LAST_WORDS:]}"
-    return ": ".join(word for word in (reason if reason != "Error" else "", tail) if word)
-
-
-def our_container(pod: Object) -> Object:
-    """Status of the container that does the pod's work, by its name: admission webhooks put others beside it. Empty
-    before there is one."""
-    statuses: list[Object] = pod.get("status", {}).get("containerStatuses", [])
-    return next((status for status in statuses if status["name"] in names.CONTAINERS), {})
-
-
-def termination_message(pod: Object) -> str | None:
-    """What our container wrote to its termination log, None while it has not ended."""
-    end = our_container(pod).get("state", {}).get("terminated")
-    return str(end.get("message", "")) if end else None
-
-
-def has_ended(pod: Object) -> bool:
-    """Whether the pod as a whole has ended: none of its containers starts again."""
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    @cached_property
+    def _children(self) -> dict[tuple[str, str], Live]:
+        lives = [
+            *(revision.live for revision in self.revisions),
+            *(result.live for result in self.results),
+            *(job.live for job in self.jobs),
+            *(workload.live for workload in self.workloads),
+            *(autoscaler.live for autoscaler in self.autoscalers),
+            *self.network_policies,
+            *self.others,
+        ]
+        return {(live.kind, live.name): live for live in lives}

@@ -6,19 +6,16 @@ from typing import Any
 from tandem import names
 from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
 from tandem.children import Task
+from tandem.children.fetch import fetch_pod
 from tandem.children.metadata import pod_with_revision
 from tandem.digest import digest
 from tandem.render import Revision
 from tandem.render.inputs import JobPod
-from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
-from tandem.render.v1.sources import CACHE, ENGINES, TOKENIZERS, Role, downloads, drafts_by_heads
+from tandem.render.v1.sources import ENGINES, TOKENIZERS, Role, downloads, drafts_by_heads
 from tandem.render.v1.volumes import claim_name, uses_cache
 from tandem.rollout.observed import Observed
-from tandem.rollout.tasks import pinned
 from tandem.settings import Profile, Settings
 
-FETCH_PORT = 8080
-"""Where a pod that downloads tells its progress."""
 DAY_SECONDS = 24 * 3600
 FILES: Mapping[Role, tuple[str, ...]] = {
     **dict.fromkeys(ENGINES.values(), ("*.engine", "config.json")),
@@ -46,22 +43,13 @@ def condition_types(spec: ServiceSpec, profile: Profile) -> tuple[str, ...]:
     return ("ModelsReady", *(["EnginesReady"] if engines else []), *(["PairCompatible"] if spec.draft else []))
 
 
-def fetch_tasks(
-    service: SpeculativeInferenceService, settings: Settings, observed: Observed | None = None
-) -> dict[Role, Task]:
-    """Downloads into the cache volume. Models that two roles share are fetched by one of them.
-
-    `observed`: what was fetched once is fetched again in that revision.
-    """
-    tasks = {role: _fetch(service, settings, role, ref) for role, ref in downloads(service.spec).items()}
-    if observed is None:
-        return tasks
-    pins = {role: pinned(observed, task.name(service.name)) for role, task in tasks.items()}
-    return {role: _fetch(service, settings, role, ref, pins[role]) for role, ref in downloads(service.spec).items()}
+def fetch_tasks(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> dict[Role, Task]:
+    """Downloads into the cache volume. Models that two roles share are fetched by one of them."""
+    return {role: _fetch(service, settings, observed, role, ref) for role, ref in downloads(service.spec).items()}
 
 
 def _fetch(
-    service: SpeculativeInferenceService, settings: Settings, role: Role, reference: Source, pin: str = ""
+    service: SpeculativeInferenceService, settings: Settings, observed: Observed, role: Role, reference: Source
 ) -> Task:
     heads = role is Role.DRAFT and drafts_by_heads(service.spec)
     files = HEADS if heads else FILES.get(role, ())
@@ -72,10 +60,14 @@ def _fetch(
         **({"files": files} if files else {}),
         **({"claim": claim} if (claim := service.spec.storage.cache.claim_name) else {}),
     }
+    fetched = observed.result(names.task(service.name, names.FETCH, digest(inputs)))
+    # A branch may have moved on since: what is fetched again is what was there.
+    pinned = {"revision": fetched.verdict.commit} if fetched and fetched.verdict.commit else {}
     return Task(
+        service=service.name,
         component=names.FETCH,
         digest=digest(inputs),
-        pod=_fetch_pod(service, settings, reference.model_copy(update={"revision": pin} if pin else {}), files),
+        pod=fetch_pod(service, settings.fetcher_image, reference.model_copy(update=pinned), files),
         conditions=("ModelsReady",),
         title=f"downloads {reference.uri}",
         retries=10,
@@ -85,59 +77,11 @@ def _fetch(
     )
 
 
-def _fetch_pod(
-    service: SpeculativeInferenceService, settings: Settings, reference: Source, files: tuple[str, ...]
-) -> dict[str, Any]:
-    placement = service.spec.placement
-    secret = [{"secretRef": {"name": reference.secret_name}}] if reference.secret_name else []
-    pod: dict[str, Any] = {
-        "serviceAccountName": names.server(service.name),
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 10,
-        "securityContext": POD_SECURITY,
-        "containers": [
-            {
-                "name": names.FETCH,
-                "image": settings.fetcher_image,
-                "command": [
-                    *("python3", "-m", "tandem_fetcher", "fetch", "--uri", reference.uri, "--cache", CACHE),
-                    *(("--revision", reference.revision) if reference.revision else ()),
-                    *(word for pattern in files for word in ("--allow", pattern)),
-                    *("--port", str(FETCH_PORT), "--termination-log", "/dev/termination-log"),
-                ],
-                "env": [{"name": "HOME", "value": "/tmp"}],
-                **({"envFrom": secret} if secret else {}),
-                "securityContext": CONTAINER_SECURITY,
-                "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
-                "volumeMounts": [{"name": "cache", "mountPath": CACHE}, {"name": "tmp", "mountPath": "/tmp"}],
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-            }
-        ],
-        "volumes": [
-            {"name": "cache", "persistentVolumeClaim": {"claimName": claim_name(service.spec)}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        ],
-    }
-    # Where the servers run: a volume of one node or zone must be made there.
-    if placement.node_selector:
-        pod["nodeSelector"] = dict(placement.node_selector)
-    if nodes := (placement.affinity or {}).get("nodeAffinity"):
-        pod["affinity"] = {"nodeAffinity": nodes}
-    if placement.tolerations:
-        pod["tolerations"] = [t.model_dump(by_alias=True, exclude_none=True) for t in placement.tolerations]
-    template = service.spec.pod_template
-    if template and template.spec and template.spec.image_pull_secrets:
-        # A registry that wants one for the servers' images may hold the fetcher's too.
-        pod["imagePullSecrets"] = template.spec.image_pull_secrets
-    return pod
-
-
 def build_tasks(service: SpeculativeInferenceService, revision: Revision) -> dict[Role, Task]:
     """The engines of a revision."""
     return {
         role: Task(
+            service=service.name,
             component=names.BUILD,
             digest=job.digest,
             pod=_with_revision(service, revision, job),
@@ -155,6 +99,7 @@ def build_tasks(service: SpeculativeInferenceService, revision: Revision) -> dic
 def preflight_task(service: SpeculativeInferenceService, profile: Profile, revision: Revision) -> Task:
     """The check of a revision's models and engines, in its own image."""
     return Task(
+        service=service.name,
         component=names.PREFLIGHT,
         digest=revision.preflight.digest,
         pod=_with_revision(service, revision, revision.preflight),

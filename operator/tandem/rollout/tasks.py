@@ -1,49 +1,18 @@
-"""What is known of a task: where it stands, and what its verdict says."""
+"""Where a task stands: its result, its Job, and what their verdict says. Pure."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from tandem import names
-from tandem.api.types import ConditionStatus
-from tandem.children.task import VERDICT_KEY, Task
-from tandem.render.v1.sources import CACHE
-from tandem.rollout.lost import Loss, created, loss, of_claim
-from tandem.rollout.observed import Object, Observed, is_true, label, pod_problem, termination_message
+from tandem.children import Task
+from tandem.rollout.lost import Loss, loss, of_claim
+from tandem.rollout.observed import Job, Observed, Result, TaskPod
+from tandem.rollout.verdict import Check, Verdict
 
 MISSES = ("ModelGone", "EngineGone")
 """Reasons of verdicts that miss a folder of the cache volume; see `cached` in images/serving."""
 MOST_CHARACTERS = 900
-"""Of a message that more is said after; a condition's has 1024."""
-
-
-class Check(BaseModel):
-    """One condition that the task found; see `entrypoint.py preflight` in images/serving."""
-
-    type: str
-    status: ConditionStatus
-    reason: Annotated[str, Field(min_length=1, max_length=1024)]
-    message: str
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    checks: list[Check]
-
-
-class _Fetched(BaseModel):
-    """What a download's verdict adds; see images/fetcher. It comes from a pod: nothing else may be named."""
-
-    path: Annotated[str, Field(pattern=r"^models/[0-9a-f]{16,64}(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
-
-
-class _Pinned(BaseModel):
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+"""Of a message that is followed by what to do; a condition's has 1024."""
 
 
 class Stage(Enum):
@@ -58,23 +27,25 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`verdict` is the termination message (DONE), `checks` and `data` what it says; `detail` is for people."""
+    """Where a task stands, and what its verdict says (DONE); `detail` is for people."""
 
     stage: Stage
     verdict: str = ""
+    """The termination message."""
     checks: tuple[Check, ...] = ()
-    data: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = ""
+    """Where a download put the model, in the containers; empty: the verdict names none."""
     detail: str = ""
     loss: Loss | None = None
     """Why a result that stands, or what pods look for, makes it to be done again."""
-    stale: Object | None = None
+    stale: Result | None = None
     """That result; it goes when the task is done again, since till then it tells which content is wanted."""
     refill: bool = False
     """Whether this is the second time, after pods reported that what the first one brought is gone."""
 
     @property
     def passed(self) -> bool:
-        """Whether no check said False. What could not be found out (Unknown) holds nothing up."""
+        """Whether no check is False. One that is Unknown holds nothing up."""
         return self.stage is Stage.DONE and all(check.status != "False" for check in self.checks)
 
     @property
@@ -82,143 +53,126 @@ class Outcome:
         """Whether it ended otherwise: nothing goes on by itself."""
         return self.stage is Stage.BROKEN or (self.stage is Stage.DONE and not self.passed)
 
-    def is_final(self, task: Task) -> bool:
-        """Whether the verdict is to be kept."""
-        return self.stage is Stage.DONE and (self.passed or (task.refusal_is_final and not self.misses))
-
     @property
     def misses(self) -> bool:
         """Whether the verdict is that a folder is gone, which is brought back: that is not its last word."""
         return any(check.reason in MISSES for check in self.checks)
 
 
-def cached_folder(outcome: Outcome) -> str | None:
-    """Folder of a download that passed, in the containers; None when the verdict names none."""
-    try:
-        return f"{CACHE}/{_Fetched.model_validate(outcome.data).path}"
-    except ValidationError:
-        return None
+@dataclass(frozen=True)
+class Step:
+    """A task of the way to the servers, and where it stands."""
+
+    task: Task
+    outcome: Outcome
+
+    @property
+    def passed(self) -> bool:
+        """Whether the next task may begin."""
+        return self.outcome.passed
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the verdict is to be kept."""
+        kept = self.outcome.passed or (self.task.refusal_is_final and not self.outcome.misses)
+        return self.outcome.stage is Stage.DONE and kept
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its result stands, or may be made: none can while one that is not true any more has its name."""
+        return self.is_final and self.outcome.stale is None
+
+    @property
+    def folder(self) -> str:
+        """Where the model is that a download put into the cache volume; empty before that."""
+        return self.outcome.folder if self.passed else ""
 
 
-def fetched_folder(result: Object) -> str | None:
-    """The same of a download's result; None of another task's."""
-    return cached_folder(_parse(result["data"][VERDICT_KEY], ""))
-
-
-def pinned(observed: Observed, name: str) -> str:
-    """The revision that the download's result of that name is of, whether it is still true or not; empty: none.
-
-    A branch may have moved on since: what is fetched again is what was there.
-    """
-    result = observed.child("ConfigMap", name)
-    try:
-        return _Pinned.model_validate(_parse(result["data"][VERDICT_KEY], name).data).revision if result else ""
-    except ValidationError:
-        return ""
-
-
-def observe_task(observed: Observed, service: str, task: Task) -> Outcome:
-    """Read where `task` stands from its result while that is true, else from its Job and the Job's pods."""
-    name = task.name(service)
-    result, job = observed.child("ConfigMap", name), observed.child("Job", name)
-    recorded = _parse(result["data"][VERDICT_KEY], name) if result else None
-    folder = (recorded and cached_folder(recorded)) or task.folder
+def observe_task(observed: Observed, task: Task) -> Outcome:
+    """Where `task` stands by its result while that is true, else by its Job and the Job's pods."""
+    result, job = observed.result(task.name), observed.job(task.name)
+    recorded = _outcome(result.verdict, task.name) if result else None
+    folder = (recorded and recorded.folder) or task.folder
     lost = loss(observed, task.claim, folder, result, job) if task.claim else None
     if result and lost and lost.again:
-        return Outcome(Stage.BROKEN, loss=lost, detail=f"{_again(result)}; then delete the ConfigMap {name}")
+        return Outcome(Stage.BROKEN, loss=lost, detail=f"{_again(result)}; then delete the ConfigMap {task.name}")
     if result and recorded and not lost:
-        return replace(recorded, refill=label(result, names.LABEL_REFILL) == "true")
+        return replace(recorded, refill=result.refill)
     # A Job that is older did what is lost.
-    older = lost and result and job and created(job) <= created(result)
-    outcome = Outcome(Stage.LOST) if older else _of_job(observed, task, name, job)
+    older = lost and result and job and job.live.created <= result.live.created
+    outcome = Outcome(Stage.LOST) if older else _of_job(observed, task, job)
     if outcome.stage is Stage.DONE and not task.refusal_is_final:
-        again = f"{name} and the ConfigMap of that name, which asks for what was lost," if result else name
+        again = f"{task.name} and the ConfigMap of that name, which asks for what was lost," if result else task.name
         outcome = replace(outcome, checks=tuple(_to_try_again(check, again) for check in outcome.checks))
-    refill = label(job, names.LABEL_REFILL) == "true" if job else bool(result and lost and lost.reported)
+    refill = job.refill if job else bool(result and lost and lost.reported)
     return replace(outcome, loss=lost, stale=result, refill=refill)
 
 
-def _again(result: Object) -> str:
-    return f"it was brought there for the second time at {created(result)}: find out what empties the volume"
+def _again(result: Result) -> str:
+    at = result.live.created
+    return f"it was brought there for the second time at {at}: find out what empties the volume"
 
 
-def _of_job(observed: Observed, task: Task, name: str, job: Object | None) -> Outcome:
+def _of_job(observed: Observed, task: Task, job: Job | None) -> Outcome:
     if job is None:
-        return Outcome(Stage.ABSENT, detail=_next(name, task))
-    if task.claim and (not of_claim(job, observed.cache) or (observed.cache is None and is_true(job, "Complete"))):
+        return Outcome(Stage.ABSENT, detail=_next(task))
+    if task.claim and (not of_claim(job, observed.claim) or (observed.claim is None and job.complete)):
         return Outcome(Stage.LOST)
-    # By uid: a Job that was deleted, to try again, leaves its pods for a while.
-    uid = job["metadata"]["uid"]
-    pods = [pod for pod in observed.pods if label(pod, "batch.kubernetes.io/controller-uid") == uid]
-    if _outdated(job, task) and (is_true(job, "Failed") or not any(map(_begun, pods))):
+    if _outdated(job, task) and (job.failed or not any(pod.started for pod in job.pods)):
         return Outcome(Stage.LOST)
-    if is_true(job, "Failed"):
-        return Outcome(Stage.BROKEN, detail=_failure(name, job, pods))
-    if is_true(job, "Complete"):
-        return _completed(name, pods)
-    return Outcome(Stage.RUNNING, detail=_running(observed, name, task, pods))
+    if job.failed:
+        return Outcome(Stage.BROKEN, detail=_failure(job))
+    if job.complete:
+        return _completed(task.name, job.pods)
+    return Outcome(Stage.RUNNING, detail=_running(observed, task, job.pods))
 
 
-def _outdated(job: Object, task: Task) -> bool:
+def _outdated(job: Job, task: Task) -> bool:
     """Whether the spec asks for another pod by now: other nodes, a pull secret. Where a pod works on it that changes
     nothing; one that cannot begin, or that failed, would not come to know."""
-    made = label(job, names.LABEL_POD)
-    return bool(made) and made != task.pod_digest
+    return bool(job.pod_digest) and job.pod_digest != task.pod_digest
 
 
-def _begun(pod: Object) -> bool:
-    return pod.get("status", {}).get("phase", "Pending") not in ("Pending", "Failed")
+def _running(observed: Observed, task: Task, pods: Sequence[TaskPod]) -> str:
+    progress = [text for pod in pods if (text := observed.progress.get(pod.name))]
+    problems = [f"{message}; trying again" if (message := _verdict_message(pod)) else pod.problem for pod in pods]
+    waiting = f"Job {task.name} {task.title}" if pods else _next(task)
+    return next(filter(None, [*progress, *problems]), waiting)
 
 
-def _running(observed: Observed, name: str, task: Task, pods: list[Object]) -> str:
-    progress = [text for pod in pods if (text := observed.progress.get(str(pod["metadata"]["name"])))]
-    problems = [f"{said}; trying again" if (said := _said(pod)) else pod_problem(pod) for pod in pods]
-    return next(filter(None, [*progress, *problems]), f"Job {name} {task.title}" if pods else _next(name, task))
-
-
-def _next(name: str, task: Task) -> str:
+def _next(task: Task) -> str:
     """Where there is no pod yet, and where a quota or an admission webhook lets none be made, which no Job tells."""
-    return f"Job {name} {task.title} next; if it gets no pod, kubectl describe job {name} says why"
+    return f"Job {task.name} {task.title} next; if it gets no pod, kubectl describe job {task.name} says why"
 
 
-def _completed(name: str, pods: list[Object]) -> Outcome:
+def _completed(name: str, pods: Sequence[TaskPod]) -> Outcome:
     # Of those before it, which failed and were tried again, the verdict is not the Job's.
-    succeeded = [pod for pod in pods if pod.get("status", {}).get("phase") == "Succeeded"]
-    messages = [m for pod in succeeded if (m := termination_message(pod)) is not None]
-    if not messages:
-        # The Job is done and its pod, with the verdict, is gone: nothing to read, so it runs again.
-        return Outcome(Stage.LOST)
-    return _parse(messages[0], name)
+    verdicts = [pod.verdict for pod in pods if pod.succeeded and pod.verdict]
+    # Where the pod is gone, and the verdict with it, there is nothing to read: it runs again.
+    return _outcome(verdicts[0], name) if verdicts else Outcome(Stage.LOST)
 
 
 def _to_try_again(check: Check, job: str) -> Check:
     """What to do about it may be outside the spec, such as a token's rights: nothing tells us when it is done."""
     if check.status == "True":
         return check
-    said = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {job} to try again"
-    return check.model_copy(update={"message": said})
+    message = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {job} to try again"
+    return check.model_copy(update={"message": message})
 
 
-def _parse(text: str, name: str) -> Outcome:
-    try:
-        message = _Message.model_validate(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        detail = f"{name} gave no verdict that this operator can read ({error}): delete it to try again"
+def _outcome(verdict: Verdict, name: str) -> Outcome:
+    if verdict.error:
+        detail = f"{name} gave no verdict that this operator can read ({verdict.error}): delete it to try again"
         return Outcome(Stage.BROKEN, detail=detail)
-    return Outcome(Stage.DONE, verdict=text, checks=tuple(message.checks), data=message.model_extra or {})
+    return Outcome(Stage.DONE, verdict=verdict.text, checks=verdict.checks, folder=verdict.folder)
 
 
-def _failure(name: str, job: Object, pods: list[Object]) -> str:
-    problems = [_said(pod) or problem for pod in pods if (problem := pod_problem(pod))]
-    reason = (
-        problems[-1]
-        if problems
-        else next((str(c.get("message", "")) for c in job["status"]["conditions"] if c["type"] == "Failed"), "")
-    )
-    return f"Job {name} failed: {reason}; delete the Job to try again"
+def _failure(job: Job) -> str:
+    problems = [_verdict_message(pod) or pod.problem for pod in job.pods if pod.problem]
+    return f"Job {job.live.name} failed: {problems[-1] if problems else job.failure}; delete the Job to try again"
 
 
-def _said(pod: Object) -> str:
+def _verdict_message(pod: TaskPod) -> str:
     """What the verdict of a pod that failed says; empty when it left none."""
-    outcome = _parse(termination_message(pod) or "", "")
-    return next((check.message for check in outcome.checks if check.status != "True"), "")
+    checks = pod.verdict.checks if pod.verdict else ()
+    return next((check.message for check in checks if check.status != "True"), "")

@@ -9,20 +9,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from support.api_server import KUBECONFIG, PAGE
 from tandem import counters
 from tandem.cluster import client
 from tandem.cluster.client import METADATA_ONLY, Api
 from tandem.cluster.kinds import CONFIGMAP, LEASE, POD, TOKEN_REVIEW
 from tandem.errors import Expired, Forbidden, Transient
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: "%s"}}]
-users: [{name: u, user: {token: t}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-"""
 
 
 class Server:
@@ -70,7 +62,6 @@ CALLS: list[tuple[str, Callable[[Api], Awaitable[Any]]]] = [
     ("create", lambda api: api.create(CONFIGMAP, OBJECT)),
     ("replace", lambda api: api.replace(LEASE, OBJECT)),
 ]
-PAGE = b"<!doctype html>\n<html><title>Sign in</title></html>\n"
 NO_ANSWERS = [
     (PAGE, "text/html", "a proxy's login page"),
     (b"", "application/json", "nothing"),

@@ -7,17 +7,21 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import observed_of
 from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Object
+from tandem.children.benchmark import KEY, benchmark_configmap
 from tandem.client.bench.figures import Level, Side, Window
 from tandem.client.bench.record import recorded
-from tandem.conditions.benchmark import KEY, MOST_BYTES, Benchmark, Record, benchmark, config_map
+from tandem.conditions.benchmark import MOST_BYTES, Benchmark, Record, benchmark
 from tandem.conditions.ready import status
+from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
 from tandem.conditions.writes import News
 from tandem.metrics.telemetry.figures import Figures
 from tandem.metrics_server import reports
 from tandem.rollout.decide import decide
-from tandem.rollout.observed import Object, Observed
+from tandem.rollout.observed import Observed
 from tandem.settings import Settings
 
 from .test_writes import quiet, report, sure
@@ -45,7 +49,7 @@ def result(*levels: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def recorded_as(data: dict[str, str] | None) -> Observed:
     """The service beside a ConfigMap with this data."""
     name = {"name": "quickstart-benchmark"}
-    return Observed({}, configmaps=[{"kind": "ConfigMap", "metadata": name, **({"data": data} if data else {})}])
+    return observed_of({"kind": "ConfigMap", "metadata": name, **({"data": data} if data else {})})
 
 
 def observed(found: Any) -> Observed:
@@ -64,7 +68,7 @@ def read(found: Any, load: float | None = None, revision: str | None = REVISION)
 
 
 def test_nothing_is_recorded() -> None:
-    assert benchmark(serving(), Observed({}), None) is None
+    assert benchmark(serving(), Observed(), None) is None
 
 
 def test_a_result_tells_its_worth_with_its_samples() -> None:
@@ -169,10 +173,10 @@ def test_what_is_written_is_read() -> None:
     assert (only.pairs, only.requests) == (2, 7)
     record = Record(revision=REVISION, at=datetime(2026, 1, 1, tzinfo=UTC), against="GPU_1:8001", levels=(only,))
     owner: Object = {"metadata": {"name": "quickstart", "namespace": "default", "uid": "uid-1"}}
-    made = config_map(owner, record)
+    made = benchmark_configmap(owner, record.model_dump_json(by_alias=True))
     assert made["metadata"]["name"] == "quickstart-benchmark"
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
-    said = benchmark(serving(), Observed({}, configmaps=[made]), None)
+    said = benchmark(serving(), observed_of(made), None)
     assert said is not None
     assert said.reason == "BenchmarkTooShort", "two pairs"
 
@@ -199,10 +203,9 @@ def told(
     service: SpeculativeInferenceService, news: News | None, found: Any, settings: Settings
 ) -> tuple[str, float | None, SpeculativeInferenceService]:
     """`Status/Reason` of SpeculationBeneficial, the speed-up in status, and the service with that status."""
-    decision = decide(service, settings, Observed({}))
+    decision = decide(service, settings, Observed())
     said = benchmark(service, observed(found), None) if found else None
-    beside = verdicts(service, decision, Observed({}), news, None, said)
-    shown = status(service, decision, Observed({}), None, NOW, news, beside, said)
+    shown = status(Situation(service, decision, Observed(), NOW, news=news, benchmark=said))
     condition = next((c for c in shown["conditions"] if c["type"] == "SpeculationBeneficial"), None)
     after = type(service.status).model_validate({**shown, "currentRevision": service.status.current_revision})
     words = f"{condition['status']}/{condition['reason']}" if condition else ""
@@ -271,10 +274,10 @@ def test_what_the_traffic_told_stands_beside_an_old_benchmark(settings: Settings
 
 
 def test_who_does_not_know_is_told_how_to_measure(settings: Settings) -> None:
-    decision = decide(serving(), settings, Observed({}))
+    decision = decide(serving(), settings, Observed())
     (found,) = [
         f
-        for f in verdicts(serving(), decision, Observed({}), News(UNTOLD), None)
+        for f in verdicts(Situation(serving(), decision, Observed(), NOW, news=News(UNTOLD)))
         if f.type == "SpeculationBeneficial"
     ]
     assert found.message == "not seen; tandem bench quickstart --against NAME --record measures it"

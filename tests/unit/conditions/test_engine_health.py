@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import observed_of
 from tandem import counters, names
 from tandem.api import KIND
 from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Object
 from tandem.cluster.events import FailureEvents
+from tandem.cluster.pods import pod_problem, termination_message
 from tandem.conditions.engine_health import Failure, engine_health, failures
 from tandem.errors import AlreadyExists, Refused, Transient
-from tandem.rollout.observed import Object, Observed, pod_problem, termination_message
 from tandem.rollout.termination import MOST_MESSAGE, EngineFailure, engine_failure
 
 CUDA = "[TensorRT-LLM][ERROR] CUDA error: an illegal memory access was encountered"
@@ -56,7 +58,7 @@ def pod(container: Object, name: str = "p", *beside: Object, **metadata: Any) ->
 
 
 def found(*pods: Object) -> list[Failure]:
-    return failures(Observed(service={}, pods=pods))
+    return failures(observed_of(*pods))
 
 
 def shown(service: SpeculativeInferenceService, pods: list[Object], now: str) -> list[tuple[str, str, str, str]]:

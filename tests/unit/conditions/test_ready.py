@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import observed_of
 from tandem import names
 from tandem.api.types import ConditionStatus, SpeculativeInferenceService
+from tandem.cluster.pods import pod_problem
 from tandem.conditions.ready import Rollout, status
+from tandem.conditions.situation import Situation
 from tandem.errors import Refused
-from tandem.rollout.decide import Step, decide
-from tandem.rollout.observed import Observed, pod_problem
-from tandem.rollout.tasks import MOST_CHARACTERS, Check, Outcome, Stage
+from tandem.rollout.decide import decide
+from tandem.rollout.observed import Observed
+from tandem.rollout.tasks import MOST_CHARACTERS, Outcome, Stage, Step
+from tandem.rollout.verdict import Check
 from tandem.settings import Settings
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -48,7 +52,7 @@ def terminating(**kwargs: Any) -> dict[str, Any]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_rollout_counts(pods: list[dict[str, Any]], counts: tuple[int, ...], reason: str) -> None:
-    rollout = Rollout.of(Observed(service={}, pods=pods), "r1")
+    rollout = Rollout.of(observed_of(*pods), "r1")
     assert (rollout.replicas, rollout.ready, rollout.updated, rollout.updated_ready) == counts, reason
 
 
@@ -82,7 +86,7 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled", "message": "line 7\n"}
     ],
 )
 def test_what_keeps_a_pod_from_running_is_said(seen: dict[str, Any], problem: str | None) -> None:
-    found = Rollout.of(Observed(service={}, pods=[seen]), "r1").problem
+    found = Rollout.of(observed_of(seen), "r1").problem
     assert (found or "").endswith(problem or "")
     assert bool(found) == bool(problem)
     assert len(found or "") < MOST_CHARACTERS
@@ -116,13 +120,18 @@ def test_why_pods_are_not_made_is_said(
     settings: Settings,
 ) -> None:
     told = {"type": "ReplicaFailure", "status": failure, "message": QUOTA}
-    deployment = {"kind": "Deployment", "metadata": {"generation": 1}, "status": {"conditions": [told]}}
-    found = Rollout.of(Observed(service={}, pods=pods, deployments=[deployment]), "r1").problem
+    deployment = {
+        "kind": "Deployment",
+        "metadata": {"name": "quickstart-server", "generation": 1},
+        "spec": {"template": {"metadata": {}}},
+        "status": {"conditions": [told]},
+    }
+    found = Rollout.of(observed_of(deployment, *pods), "r1").problem
     assert (found or "").endswith(problem or "")
     assert bool(found) == bool(problem)
-    observed = Observed(service={}, pods=pods)
+    observed = observed_of(*pods)
     decision = decide(service, settings, observed)
-    shown = status(service, decision, replace(observed, deployments=[deployment]), None, NOW)
+    shown = status(Situation(service, decision, observed_of(deployment, *pods), NOW))
     assert conditions(shown)["Available"]["message"].endswith(available)
 
 
@@ -133,13 +142,13 @@ def conditions(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_the_transition_time_moves_only_when_the_status_flips(
     service: SpeculativeInferenceService, settings: Settings
 ) -> None:
-    observed = Observed(service={})
-    first = status(service, decide(service, settings, observed), observed, None, NOW)
+    observed = Observed()
+    first = status(Situation(service, decide(service, settings, observed), observed, NOW))
     again = service.model_copy(update={"status": type(service.status).model_validate(first)})
-    second = status(again, decide(again, settings, observed), observed, None, LATER)
+    second = status(Situation(again, decide(again, settings, observed), observed, LATER))
     assert second == first, "an unchanged status is the same to the byte, so that nothing is written"
     refused = parse(QUICKSTART, runtime__profile="nope").model_copy(update={"status": again.status})
-    third = conditions(status(refused, decide(refused, settings, observed), observed, None, LATER))
+    third = conditions(status(Situation(refused, decide(refused, settings, observed), observed, LATER)))
     assert third["SpecAccepted"]["lastTransitionTime"] == LATER
     assert third["Ready"]["lastTransitionTime"] == NOW, "it was False and is False, for another reason"
     assert third["Ready"]["reason"] == "UnknownProfile"
@@ -148,23 +157,23 @@ def test_the_transition_time_moves_only_when_the_status_flips(
 def test_a_refusal_of_the_api_server_stalls_with_its_words(
     service: SpeculativeInferenceService, settings: Settings
 ) -> None:
-    observed = Observed(service={})
+    observed = Observed()
     decision = decide(service, settings, observed)
-    found = conditions(status(service, decision, observed, Refused(422, "name taken by X"), NOW))
+    found = conditions(status(Situation(service, decision, observed, NOW, refused=Refused(422, "name taken by X"))))
     assert found["Stalled"]["message"] == found["Ready"]["message"] == "name taken by X"
 
 
 def test_scaled_to_zero_is_neither_ready_nor_a_problem(settings: Settings) -> None:
     service = parse(QUICKSTART, replicas=0)
-    observed = Observed(service={})
+    observed = Observed()
     decision = decide(service, settings, observed)
-    found = conditions(status(service, decision, observed, None, NOW))
+    found = conditions(status(Situation(service, decision, observed, NOW)))
     assert found["Ready"]["reason"] == "PreflightRunning", "its models are checked all the same"
 
 
 def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceService, settings: Settings) -> None:
-    observed = Observed(service={})
-    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    observed = Observed()
+    found = status(Situation(service, decide(service, settings, observed), observed, NOW))
     assert found["selector"] == "serving.tandem.dev/service=quickstart,serving.tandem.dev/component=server"
 
 
@@ -177,8 +186,8 @@ def test_an_autoscaler_is_told_of_no_more_replicas_than_are_wanted(
     settings: Settings, wanted: int, pods: list[dict[str, Any]], told: int
 ) -> None:
     """Kubernetes' own asks for those of the status where the metric is near them: one too many would stay."""
-    service, observed = parse(QUICKSTART, replicas=wanted), Observed(service={}, pods=pods)
-    found = status(service, decide(service, settings, observed), observed, None, NOW)
+    service, observed = parse(QUICKSTART, replicas=wanted), observed_of(*pods)
+    found = status(Situation(service, decide(service, settings, observed), observed, NOW))
     assert found["replicas"] == told
     assert f"of {len(pods)} server pods" in conditions(found)["Available"]["message"], "all are counted here"
 
@@ -191,10 +200,10 @@ def test_an_autoscaler_is_told_of_no_more_replicas_than_are_wanted(
 def test_a_check_that_is_unknown(
     service: SpeculativeInferenceService, settings: Settings, verdict: ConditionStatus, reason: str
 ) -> None:
-    observed = Observed(service={})
+    observed = Observed()
     before = decide(service, settings, observed)
     check = Check(type="PairCompatible", status=verdict, reason="Odd", message="")
     steps = [Step(step.task, Outcome(Stage.DONE, checks=(check,))) for step in before.steps]
-    found = conditions(status(service, replace(before, steps=tuple(steps)), observed, None, NOW))
+    found = conditions(status(Situation(service, replace(before, steps=tuple(steps)), observed, NOW)))
     assert found["PairCompatible"]["status"] == verdict
     assert found["Ready"]["reason"] == reason

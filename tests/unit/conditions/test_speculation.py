@@ -1,13 +1,18 @@
 """Conditions on speculation and autoscaling: which figures make which, and that none has a say in Ready."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import observed_of
 from tandem import children
 from tandem.api.types import SpeculativeInferenceService
+from tandem.api.wire import Object
+from tandem.children.desired import Desired
 from tandem.conditions.ready import status
+from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
 from tandem.conditions.writes import IDLE_SECONDS, News, Telling, tell
 from tandem.errors import KindMissing, Refused
@@ -16,7 +21,7 @@ from tandem.metrics.report import ServiceReport
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics_server import reports
 from tandem.rollout.decide import Decision, decide
-from tandem.rollout.observed import Object, Observed
+from tandem.rollout.observed import Live, Observed, Workload
 from tandem.settings import ReportsSettings, Settings
 from unit.metrics.capacity.truth import Truth, figures
 
@@ -43,8 +48,8 @@ ONE_A_STEP = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcce
 
 def shown(service: SpeculativeInferenceService, kind: str, news: News | None, settings: Settings) -> str | None:
     """`Status/Reason` of a condition."""
-    decision = decide(service, settings, Observed({}))
-    found = {f.type: f"{f.status}/{f.reason}" for f in verdicts(service, decision, Observed({}), news, None)}
+    situation = Situation(service, decide(service, settings, Observed()), Observed(), NOW, news=news)
+    found = {f.type: f"{f.status}/{f.reason}" for f in verdicts(situation)}
     return found.get(kind)
 
 
@@ -230,11 +235,9 @@ def test_from_figures_to_the_condition(wanted: dict[str, str], floor: str | None
         seen = figures(at, Truth().pod(1, 3))
         told = reports.report(service, seen, planner.update(seen, Replicas(1), service.spec), 60, ())
     news = News(type(told).model_validate_json(told.model_dump_json(by_alias=True)))
-    observed = Observed({})
+    observed = Observed()
     decision = decide(service, settings, observed)
-    conditions = status(
-        service, decision, observed, None, NOW, news, verdicts(service, decision, observed, news, None)
-    )["conditions"]
+    conditions = status(Situation(service, decision, observed, NOW, news=news))["conditions"]
     found = [(c["status"], c["reason"], c["message"]) for c in conditions if c["type"] == "ObjectivesReachable"]
     assert [(state, reason) for state, reason, _ in found] == ([("False", "BelowFloor")] if floor else [])
     assert all(message.startswith(floor) for _, _, message in found)
@@ -313,8 +316,8 @@ def test_scaling_active(
     wanted: tuple[str, str] | None,
 ) -> None:
     service = parse(QUICKSTART, autoscaling=asked)
-    decision = Decision(autoscaler=children.autoscaler(service, SERVER))
-    found = verdicts(service, decision, Observed({}, autoscalers=there), None, refused)
+    decision = Decision(desired=Desired(autoscaler=children.autoscaler(service, SERVER)))
+    found = verdicts(Situation(service, decision, observed_of(*there), NOW, scaling_refused=refused))
     if wanted is None:
         assert found == [], reason
         return
@@ -325,29 +328,31 @@ def test_scaling_active(
 
 def test_keda_without_anybody_to_ask_says_so(settings: Settings) -> None:
     service = parse(QUICKSTART, autoscaling=KEDA)
-    servers = Observed({}, deployments=[{"kind": "Deployment", "metadata": {"name": "s"}, "spec": {}}])
-    (scaling,) = verdicts(service, Decision(), servers, None, None)
+    servers = Observed(workloads=[Workload(Live("Deployment", "s"), revision="")])
+    (scaling,) = verdicts(Situation(service, Decision(), servers, NOW))
     assert (scaling.status, scaling.reason) == ("False", "NoMetricsServer")
     assert "or write autoscaling.keda.triggers" in scaling.message, "Embedded asks the metrics server, too"
 
 
 def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
-    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision = decide(service, settings, observed)
     worst = News(report(**NOTHING_DRAFTED, worth=sure(0.5), **FLOOR), problem="away")
-    beside = verdicts(service, decision, observed, worst, Refused(403, "forbidden"))
-    assert {f.type for f in beside if f.status == "False"} == {
+    situation = Situation(service, decision, observed, NOW)
+    bad = replace(situation, news=worst, scaling_refused=Refused(403, "forbidden"))
+    beside = {f.type for f in verdicts(bad) if f.status == "False"}
+    assert beside == {
         *("ScalingActive", "MetricsAvailable", "SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
     }
-    plain = status(service, decision, observed, None, NOW)["conditions"]
-    full = status(service, decision, observed, None, NOW, worst, beside)["conditions"]
-    assert full[: len(plain)] == plain
+    plain, full = ([c for c in status(each)["conditions"] if c["type"] not in beside] for each in (situation, bad))
+    assert "Ready" in {c["type"] for c in plain}
+    assert full == plain
 
 
 def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings) -> None:
-    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision = decide(service, settings, observed)
-    first = status(service, decision, observed, None, NOW, News(report()))
+    first = status(Situation(service, decision, observed, NOW, news=News(report())))
     assert first["speculation"] == {
         **{"acceptanceRate": 0.75, "meanAcceptedLength": 3.9, "draftLength": 4.0, "speedup": 1.5},
         **{"speedupSource": "Model"},
@@ -357,17 +362,18 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
     again = service.model_copy(update={"status": type(service.status).model_validate(first)})
     near = News(report(observedAt=LATER, speculation={"acceptanceRate": 0.752}))
     for news in (near, News(quiet(observedAt=LATER)), News(asked=False), None):
-        found = status(again, decision, observed, None, LATER, news)
+        found = status(Situation(again, decision, observed, LATER, news=news))
         assert (found["speculation"], found["autoscaling"]) == (first["speculation"], first["autoscaling"])
-    moved = status(again, decision, observed, None, LATER, News(report(observedAt=LATER, worth=sure(0.8))))
+    clear = News(report(observedAt=LATER, worth=sure(0.8)))
+    moved = status(Situation(again, decision, observed, LATER, news=clear))
     assert (moved["speculation"]["speedup"], moved["speculation"]["observedAt"]) == (0.8, LATER)
     off = again.model_copy(update={"spec": parse(QUICKSTART).spec})
-    assert "autoscaling" not in status(off, decision, observed, None, LATER, near)
+    assert "autoscaling" not in status(Situation(off, decision, observed, LATER, news=near))
 
 
 def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(settings: Settings) -> None:
     """What is told of it goes on to come every 15 s, and what was asked for fades."""
-    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision, writes = decide(service, settings, seen), []
     told: Telling | None = None
     for at in range(0, 4 * int(IDLE_SECONDS), 15):
@@ -375,7 +381,7 @@ def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(sett
         asked = {"value": 1400.0 if at < 120 else 0.5, "target": 1000.0}
         told = tell(told, (report if at < 120 else quiet)(observedAt=moment, decision=asked), float(at))
         news = News(told.report, told.idle)
-        shown = status(service, decision, seen, None, moment, news, verdicts(service, decision, seen, news, None))
+        shown = status(Situation(service, decision, seen, moment, news=news))
         if service.status != (now := type(service.status).model_validate(shown)):
             writes.append(at)
         service = service.model_copy(update={"status": now})
@@ -387,11 +393,11 @@ def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(sett
 @pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "old pods", "no draft"])
 def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: News | None, settings: Settings) -> None:
     """Nothing would ever take them away: windows without a draft say nothing of drafts."""
-    before = parse(QUICKSTART)
-    shown = status(before, decide(before, settings, Observed({})), Observed({}), None, NOW, News(report()))
+    before, seen = parse(QUICKSTART), Observed()
+    shown = status(Situation(before, decide(before, settings, seen), seen, NOW, news=News(report())))
     alone = parse(QUICKSTART, draft=None, speculation={"decodingType": "None"})
     alone = alone.model_copy(update={"status": type(before.status).model_validate(shown)})
-    assert "speculation" not in status(alone, decide(alone, settings, Observed({})), Observed({}), None, LATER, told)
+    assert "speculation" not in status(Situation(alone, decide(alone, settings, seen), seen, LATER, news=told))
 
 
 @pytest.mark.parametrize(
@@ -408,12 +414,11 @@ def test_an_operator_that_starts_anew_writes_only_what_moved(
     change: dict[str, Any], written: bool, settings: Settings
 ) -> None:
     """What it told before it does not remember; all services at once would be written for numbers in words."""
-    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed({})
+    service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision, said = decide(service, settings, seen), {"message": "1.50 times the target alone"}
 
     def told(now: ServiceReport) -> dict[str, Any]:
-        news = News(now)
-        return status(service, decision, seen, None, NOW, news, verdicts(service, decision, seen, news, None))
+        return status(Situation(service, decision, seen, NOW, news=News(now)))
 
     first = told(report(worth={**sure(1.5), **said}))
     service = service.model_copy(update={"status": type(service.status).model_validate(first)})

@@ -4,91 +4,19 @@ The operator's own client and reconciler, against the fake API server of tests/b
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from bench.scale.__main__ import NAME, NAMESPACE, SERVICE
-from bench.scale.apiserver import FakeApiServer
-from bench.scale.store import Stored
+from support.api_server import PAGE, Cluster
 from tandem import counters
 from tandem.api import PLURAL
-from tandem.cluster.client import Api
-from tandem.cluster.lease import Leadership
 from tandem.process.operator import Operator
-from tandem.process.reconcile import Key, Next, Reconciler
-from tandem.process.reports import ReportReader
-from tandem.settings import LeaseSettings, ReportsSettings, Settings
-from unit.cluster.test_answers import KUBECONFIG, PAGE
+from tandem.process.reconcile import Next
 
-KEY = Key(NAMESPACE, NAME)
 ENDPOINT, BUDGET, DEPLOYMENT = f"{NAME}-triton", f"{NAME}-server", f"{NAME}-server"
-
-
-class Cluster:
-    """The fake API server, and what stands in it."""
-
-    def __init__(self, server: FakeApiServer, api: Api, settings: Settings) -> None:
-        self.server, self.api = server, api
-        self.settings = settings.model_copy(update={"lease": LeaseSettings(enabled=False), "resync_seconds": 1})
-        leadership = Leadership(api, self.settings.lease, "default", "me")
-        reports = ReportReader(ReportsSettings(), lambda *_: None)
-        self.reconciler = Reconciler(api, self.settings, leadership, reports)
-
-    async def reconcile(self) -> Next:
-        return await self.reconciler.reconcile(KEY)
-
-    async def bring_up(self) -> None:
-        self.server.store.put(PLURAL, {**SERVICE, "metadata": dict(SERVICE["metadata"])})
-        for _ in range(5):
-            await self.reconcile()
-        assert self.conditions()["Ready"] == "True/ServersAnswer"
-        self.server.requests.clear()
-
-    def edit(self, **spec: Any) -> None:
-        service = self.server.store.get(PLURAL, *KEY)
-        assert service
-        service["spec"] |= spec
-        service["metadata"]["generation"] += 1
-        self.server.store.put(PLURAL, service)
-
-    def has(self, plural: str, name: str) -> bool:
-        return self.server.store.get(plural, NAMESPACE, name) is not None
-
-    def conditions(self) -> dict[str, str]:
-        return {c["type"]: f"{c['status']}/{c['reason']}" for c in self._conditions()}
-
-    def message(self, condition: str) -> str:
-        return next(str(c["message"]) for c in self._conditions() if c["type"] == condition)
-
-    def _conditions(self) -> list[dict[str, Any]]:
-        service = self.server.store.get(PLURAL, *KEY) or {}
-        return list(service.get("status", {}).get("conditions", []))
-
-    def others(self) -> set[tuple[str, Stored]]:
-        """All but the service and its Events."""
-        return {(plural, one) for plural, one in self.server.store.all() if plural not in (PLURAL, "events")}
-
-    def writes(self) -> set[str]:
-        """Resources that were written since they were asked for last, but Events."""
-        made = {what for verb, what in self.server.requests if verb in ("patch", "create", "delete", "update")}
-        self.server.requests.clear()
-        return made - {"events"}
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> AsyncIterator[Cluster]:
-    server, kubeconfig = FakeApiServer(), tmp_path / "kubeconfig"
-    await server.start()
-    kubeconfig.write_text(KUBECONFIG % f"http://127.0.0.1:{server.port}")
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
-    async with await Api.connect() as api:
-        yield Cluster(server, api, settings)
-    await server.stop()
 
 
 async def test_with_all_rights_nothing_is_said_of_them(cluster: Cluster) -> None:

@@ -10,16 +10,15 @@ from aiohttp import web
 from prometheus_client import generate_latest
 
 from bench.scale.__main__ import NAMESPACE, copy, own_name, total
+from support.api_server import Cluster
+from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.client import Api
 from tandem.cluster.observe import observe
 from tandem.process.operator import Operator
 from tandem.process.reconcile import Key, Next
 from tandem.rollout.decide import Decision, decide
 from tandem.rollout.observed import Observed
-
-from .test_rights import Cluster, cluster
-
-__all__ = ["cluster"]  # a fixture
+from tandem.settings import Settings
 
 SERVICES = 20
 
@@ -75,8 +74,10 @@ async def test_services_that_are_decided_at_once_leave_the_loop_its_turns(
     copy(cluster.server.store, SERVICES)
     seconds, lags, answers = 0.1, list[float](), asyncio.Event()
 
-    async def observed(api: Api, *key: str) -> Observed | None:
-        found = await observe(api, *key)
+    async def observed(
+        api: Api, settings: Settings, *key: str
+    ) -> tuple[SpeculativeInferenceService, Observed] | None:
+        found = await observe(api, settings, *key)
         await answers.wait()
         return found
 

@@ -1,10 +1,10 @@
-"""Goldens: a resource in tests/data/input becomes the children in tests/data/output.
+"""Goldens: a resource in tests/data/input becomes the children in a folder of tests/data/output, as `decide` applies
+them from nothing to servers.
 
 Update them with `make goldens`, and read the difference: once a renderer is released, its bytes are frozen.
 """
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import yaml
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from support import goldens
 from support.services import DATA, QUICKSTART, parse
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.manifests import ManifestError, accepted_all, read_text
@@ -30,11 +31,8 @@ def render_text(text: str, settings: Settings) -> str:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
 def test_golden(path: Path, settings: Settings) -> None:
-    text = render_text(path.read_text(encoding="utf-8"), settings)
-    golden = DATA / "output" / path.name
-    if os.environ.get("UPDATE_GOLDENS"):
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+    children = list(yaml.safe_load_all(render_text(path.read_text(encoding="utf-8"), settings)))
+    goldens.check(DATA / "output" / path.stem, goldens.manifests(children))
 
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)

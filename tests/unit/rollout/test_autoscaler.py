@@ -7,15 +7,16 @@ import pytest
 import yaml
 
 from support.services import DATA, QUICKSTART, parse
+from support.world import GOOD, World, applied, observed_of
 from tandem import children
 from tandem.accept import Refusal
+from tandem.api.wire import Object
+from tandem.children.desired import Desired
 from tandem.cli.render import Dumper
 from tandem.rollout.decide import Decision, decide
-from tandem.rollout.observed import Object, Observed
+from tandem.rollout.observed import Observed
 from tandem.rollout.plan import Apply, Delete, autoscaling
 from tandem.settings import ReportsSettings, Settings
-
-from .test_plan import GOOD, World
 
 CASES = list(yaml.safe_load_all((DATA / "input/autoscaling/cases.yaml").read_text(encoding="utf-8")))
 GOLDEN = DATA / "output/autoscaling/cases.yaml"
@@ -63,7 +64,7 @@ def test_what_is_no_mapping_in_behavior_is_left_to_the_api_server() -> None:
 def live(service_autoscaling: dict[str, Any]) -> Object:
     made = children.autoscaler(parse(QUICKSTART, autoscaling=service_autoscaling), WITH_SERVER)
     assert made is not None
-    return made
+    return applied(made)
 
 
 STEPS: list[tuple[str, dict[str, Any] | None, list[Object], list[str]]] = [
@@ -85,29 +86,30 @@ STEPS: list[tuple[str, dict[str, Any] | None, list[Object], list[str]]] = [
 @pytest.mark.parametrize(("reason", "asked", "there", "wanted"), STEPS, ids=[row[0] for row in STEPS])
 def test_one_autoscaler(reason: str, asked: dict[str, Any] | None, there: list[Object], wanted: list[str]) -> None:
     service = parse(QUICKSTART, autoscaling=asked)
-    decision = Decision(autoscaler=children.autoscaler(service, WITH_SERVER))
-    actions = autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen)
+    decision = Decision(desired=Desired(autoscaler=children.autoscaler(service, WITH_SERVER)))
+    actions = autoscaling(decision, observed_of(*there))
     assert [World.describe(action) for action in actions] == wanted, reason
     assert all(isinstance(action, Apply | Delete) for action in actions)
 
 
 def test_it_comes_with_the_servers_and_stays_while_a_spec_is_refused(settings: Settings) -> None:
     world, service = World(settings), parse(QUICKSTART, autoscaling=EMBEDDED, replicas=8)
-    assert world.step(service)[0].autoscaler is None, "there is nothing to scale yet"
+    assert world.step(service)[0].desired.autoscaler is None, "there is nothing to scale yet"
     world.finish_preflight(GOOD)
     decision, _ = world.step(service)
-    assert decision.autoscaler is not None
+    assert decision.desired.autoscaler is not None
     assert world.objects["Deployment", "quickstart-server"]["spec"]["replicas"] == 8, "not the autoscaler's minimum"
     refused = decide(parse(QUICKSTART, autoscaling=EMBEDDED, runtime__profile="nope"), settings, world.observed())
     assert refused.refusal
-    assert refused.autoscaler == decision.autoscaler
+    assert refused.desired.autoscaler == decision.desired.autoscaler
 
 
 @pytest.mark.parametrize("there", [[], [live(EMBEDDED)], [live(KEDA)]], ids=["none", "this one", "another"])
 def test_of_a_spec_that_is_refused_no_autoscaler_is_made_changed_or_removed(there: list[Object]) -> None:
     wanted = children.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
-    decision = Decision(refusal=Refusal("CacheNotShareable", "write maxReplicas: 1"), autoscaler=wanted)
-    assert autoscaling(decision, Observed({}, autoscalers=there), lambda child, seen: child == seen) == []
+    refusal = Refusal("CacheNotShareable", "write maxReplicas: 1")
+    decision = Decision(refusal=refusal, desired=Desired(autoscaler=wanted))
+    assert autoscaling(decision, observed_of(*there)) == []
 
 
 ONE_NODE = """
@@ -128,5 +130,5 @@ spec:
     ids=["one replica", "never more than one", "a second could not mount the volume"],
 )
 def test_a_volume_of_one_node_bounds_the_replicas(settings: Settings, asked: Any, refused: bool) -> None:
-    decision = decide(parse(ONE_NODE, autoscaling=asked), settings, Observed({}))
+    decision = decide(parse(ONE_NODE, autoscaling=asked), settings, Observed())
     assert (decision.refusal is not None and decision.refusal.reason == "CacheNotShareable") is refused

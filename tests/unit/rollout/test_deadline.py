@@ -4,17 +4,16 @@ from typing import Any
 
 import pytest
 
+from support.groups import GROUPS, revision
 from support.services import QUICKSTART, parse
+from support.world import GOOD, World, applied, observed_of
 from tandem import children, names
 from tandem.api.types import ServiceStatus, SpeculativeInferenceService
 from tandem.conditions.ready import rolls_out, status
+from tandem.conditions.situation import Situation
 from tandem.rollout.deadline import overdue
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Observed
 from tandem.settings import Settings
-
-from .test_groups import GROUPS, revision
-from .test_plan import GOOD, World
 
 APPLIED = "2026-01-01T00:00:00Z"
 REPLACE: dict[str, Any] = {"strategy": "Replace", "progressDeadlineSeconds": 600}
@@ -79,19 +78,11 @@ def test_when_a_rollout_is_overdue(
     service = parse(base, rollout={"progressDeadlineSeconds": 600}, replicas=2)
     service = service.model_copy(update={"status": ServiceStatus.model_validate(shown)})
     workload = applied(children.workload(service, revision(service, "new")))
-    grouped = workload["kind"] == "LeaderWorkerSet"
-    deployments, groups = ([], [workload]) if grouped else ([workload], [])
-    observed = Observed(service={}, pods=pods, deployments=deployments, leader_worker_sets=groups)
+    others = {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status", "time": at(59)}
+    workload["metadata"]["managedFields"].insert(0, others)
+    observed = observed_of(workload, *pods)
     assert overdue(service, "new", observed, at(minute)) is wanted, reason
     assert not overdue(service, "newer", observed, at(minute)), "the workload is still of another revision"
-
-
-def applied(workload: dict[str, Any], when: str = APPLIED) -> dict[str, Any]:
-    """As it is once the API server has noted who changed it when."""
-    ours = {"manager": names.FIELD_MANAGER, "operation": "Apply", "time": when}
-    others = {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status", "time": at(59)}
-    workload["metadata"]["managedFields"] = [others, ours]
-    return workload
 
 
 class Told:
@@ -115,17 +106,21 @@ class Told:
 
     def tell(self, now: str) -> dict[str, str]:
         """Write the status; its conditions as Status/Reason."""
-        self.status = status(self.read(), self.decision, self.world.observed(), None, now)
+        self.status = status(Situation(self.read(), self.decision, self.world.observed(), now))
         return {c["type"]: f"{c['status']}/{c['reason']}" for c in self.status["conditions"]}
 
     def roll_out(self) -> None:
         """The models of what is asked for are checked, and the workload is changed."""
         self.step()
-        self.world.pods = self.world.observed().server_pods()  # those of earlier Jobs are gone
+        self.world.pods = [pod for pod in self.world.pods if pod["metadata"]["name"].startswith("server-")]
         self.world.finish_preflight(GOOD)
         self.step()
-        (self.deployment,) = [each for (kind, _), each in self.world.objects.items() if kind == "Deployment"]
-        applied(self.deployment)
+        self.changed(APPLIED)
+
+    def changed(self, when: str) -> None:
+        """The workload was changed at that time."""
+        (deployment,) = [each for (kind, _), each in self.world.objects.items() if kind == "Deployment"]
+        deployment["metadata"]["managedFields"][0]["time"] = when
 
     @property
     def runs(self) -> str:
@@ -201,6 +196,7 @@ def test_what_ends_going_back(told: Told, change: dict[str, Any], reason: str) -
         told.world.finish_preflight(GOOD)
         told.step()
     assert told.runs != first, reason
+    told.changed(at(11))
     told.tell(at(12))
     assert "failedRevision" not in told.status
 

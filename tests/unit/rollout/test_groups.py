@@ -2,78 +2,45 @@
 Deployment's place."""
 
 import base64
-import os
-from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 from cryptography.hazmat.primitives import serialization
 
+from support import goldens
+from support.groups import GROUPS, revision
 from support.services import DATA, parse
+from support.world import applied, observed_of
 from tandem import children as build
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
+from tandem.children.desired import Desired
 from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
 from tandem.cluster.keys import new_key_pair
 from tandem.conditions.ready import Rollout, status
-from tandem.render import Revision
-from tandem.render.inputs import Inputs, JobPod
+from tandem.conditions.situation import Situation
+from tandem.render.inputs import Inputs
 from tandem.render.v1.group import group, over_the_group
-from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
 from tandem.render.v1.sources import folders
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Observed
 from tandem.rollout.plan import CreateKeys, Delete, plan
 from tandem.settings import Settings
 from unit.render.test_pod import PROFILE
 
-GROUPS = """
-apiVersion: serving.tandem.dev/v1alpha1
-kind: SpeculativeInferenceService
-metadata: {name: deepseek, namespace: team-a, uid: uid-1, generation: 1}
-spec:
-  runtime: {mode: LLMAPI, profile: own}
-  target: {model: {uri: pvc://models/deepseek-r1}, tensorParallelSize: 16}
-  speculation: {decodingType: MTP, maxDraftLen: 3}
-  placement:
-    topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
-  serving: {access: {from: [{podSelector: {matchLabels: {app: chat}}}]}}
-  podTemplate: {metadata: {labels: {team: a}, annotations: {note: b}}}
-  replicas: 2
-"""
 METRICS: list[dict[str, Any]] = [{"namespaceSelector": {}}]
-
-
-def revision(service: SpeculativeInferenceService, digest: str = "0123456789") -> Revision:
-    """What the renderer makes of the pods; files and Jobs are not looked at here."""
-    inputs = Inputs(service.spec, PROFILE, "serving:1", folders(service.spec, {}))
-    worker = worker_pod(inputs)
-    return Revision(
-        digest=digest,
-        files={},
-        pod=server_pod(inputs),
-        worker=worker,
-        nodes=2 if worker else 1,
-        metadata=template_metadata(inputs),
-        preflight=JobPod({}, "p"),
-        builds={},
-    )
 
 
 def test_golden_children_of_a_group() -> None:
     service = parse(GROUPS)
+    policy = build.network_policy(service, 2, METRICS)
+    assert policy
     children = [
         build.workload(service, revision(service)),
         build.ssh_secret(service),
         build.disruption_budget(service),
-        build.network_policy(service, 2, METRICS),
+        policy,
     ]
-    text = yaml.safe_dump_all(children, sort_keys=False, width=110)
-    golden = DATA / "output" / "group.yaml"
-    if os.environ.get("UPDATE_GOLDENS"):
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
+    goldens.check(DATA / "output" / "group", goldens.manifests(children))
 
 
 ACCESS: list[tuple[str, list[Any], int, list[Any], list[tuple[Any, Any]] | None]] = [
@@ -149,21 +116,20 @@ def leader(name: str, component: str = names.SERVER, *, ready: bool = True, dige
     return {"metadata": {"name": name, "labels": labels}, "status": {"conditions": [condition]}}
 
 
-def live(manifest: dict[str, Any], created: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
-    return {**manifest, "metadata": {**manifest["metadata"], "creationTimestamp": created, "generation": 1}}
-
-
 def decision(service: SpeculativeInferenceService) -> Decision:
     wanted = revision(service)
     keys = build.ssh_secret(service) if wanted.worker else None
-    return Decision(revision=wanted, children=(build.workload(service, wanted),), keys=keys)
+    return Decision(revision=wanted, desired=Desired(workload=build.workload(service, wanted), keys=keys))
+
+
+def workload_of(asked: Decision) -> dict[str, Any]:
+    assert asked.desired.workload
+    return asked.desired.workload
 
 
 def kinds(actions: list[Any]) -> list[str]:
     signs = {CreateKeys: "keys", Delete: "-"}
-    return [
-        signs.get(type(a), "+") + (a.live["kind"] if isinstance(a, Delete) else a.manifest["kind"]) for a in actions
-    ]
+    return [signs.get(type(a), "+") + (a.live.kind if isinstance(a, Delete) else a.manifest["kind"]) for a in actions]
 
 
 STEPS = [
@@ -181,31 +147,28 @@ def test_keys_are_made_until_all_groups_answer(
 ) -> None:
     service = parse(GROUPS)
     asked = decision(service)
-    sets = [live(asked.children[0])] if pods else []
-    observed = Observed(service={}, leader_worker_sets=sets, pods=pods)
-    assert kinds(plan(asked, observed, settings, lambda *_: True)) == wanted, reason
+    sets = [applied(workload_of(asked))] if pods else []
+    assert kinds(plan(service, asked, observed_of(*sets, *pods), settings)) == wanted, reason
 
 
 def test_a_deployment_goes_when_the_groups_answer(settings: Settings) -> None:
     service, small = parse(GROUPS), parse(GROUPS, target__tensorParallelSize=8)
-    deployment = live(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
+    deployment = applied(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
     assert deployment["kind"] == "Deployment"
     asked = decision(service)
-    both: dict[str, Any] = {"deployments": [deployment], "leader_worker_sets": [live(asked.children[0])]}
-    starting = Observed(service={}, pods=[leader("old", digest="old"), leader("a")], **both)
-    assert kinds(plan(asked, starting, settings, lambda *_: True)) == ["keysSecret"]
-    answering = Observed(service={}, pods=[leader("old", digest="old"), leader("a"), leader("b")], **both)
-    assert kinds(plan(asked, answering, settings, lambda *_: True)) == ["-Deployment"]
-    assert answering.live_revision() == "0123456789", "the newer one"
+    both = deployment, applied(workload_of(asked)), leader("old", digest="old")
+    assert kinds(plan(service, asked, observed_of(*both, leader("a")), settings)) == ["keysSecret"]
+    answering = observed_of(*both, leader("a"), leader("b"))
+    assert kinds(plan(service, asked, answering, settings)) == ["-Deployment"]
+    assert answering.live_revision == "0123456789", "the newer one"
 
 
 def test_to_replace_a_deployment_goes_before_the_groups_answer(settings: Settings) -> None:
     """The groups need its GPUs."""
     service, small = parse(GROUPS, rollout={"strategy": "Replace"}), parse(GROUPS, target__tensorParallelSize=8)
-    deployment = live(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
-    asked = replace(decision(service), rollout=service.spec.rollout)
-    observed = Observed(service={}, pods=[leader("old", digest="old")], deployments=[deployment])
-    steps = kinds(plan(asked, observed, settings, lambda *_: True))
+    deployment = applied(build.workload(small, revision(small, "old")), "2025-01-01T00:00:00Z")
+    asked = decision(service)
+    steps = kinds(plan(service, asked, observed_of(deployment, leader("old", digest="old")), settings))
     assert steps == ["keysSecret", "+LeaderWorkerSet", "-Deployment"]
 
 
@@ -214,8 +177,8 @@ def test_a_policy_goes_when_nobody_asks_for_it(settings: Settings) -> None:
     policy = build.network_policy(service, 2, METRICS)
     assert policy is not None
     asked = decision(service)
-    observed = Observed(service={}, leader_worker_sets=[live(asked.children[0])], network_policies=[live(policy)])
-    assert "-NetworkPolicy" in kinds(plan(asked, observed, settings, lambda *_: True))
+    observed = observed_of(applied(workload_of(asked)), applied(policy))
+    assert "-NetworkPolicy" in kinds(plan(service, asked, observed, settings))
 
 
 def test_status_counts_groups_and_shows_what_keeps_a_worker_from_running() -> None:
@@ -223,11 +186,11 @@ def test_status_counts_groups_and_shows_what_keeps_a_worker_from_running() -> No
     worker = leader("w", names.WORKER, ready=False)
     worker["status"]["containerStatuses"] = [waiting]
     service = parse(GROUPS)
-    observed = Observed(service={}, pods=[leader("a"), leader("b", ready=False), worker])
+    observed = observed_of(leader("a"), leader("b", ready=False), worker)
     rollout = Rollout.of(observed, "0123456789")
     assert (rollout.replicas, rollout.ready) == (2, 1)
     assert rollout.problem == "pod w, container triton: ImagePullBackOff: no such image"
-    shown = status(service, Decision(), observed, None, "now")
+    shown = status(Situation(service, Decision(), observed, "now"))
     assert shown["selector"] == "serving.tandem.dev/service=deepseek,serving.tandem.dev/component=server"
 
 

@@ -6,17 +6,14 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import COMMIT, GOOD, HUB, NOW, World, bring_up, fetch_jobs, fetched, findings, job_pod
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import status
-from tandem.process.reconcile import _claim_changes
+from tandem.conditions.situation import Situation
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Observed
 from tandem.settings import Settings
 from tandem_serving.prepare.cached import Gone
-
-from .test_pipeline import COMMIT, HUB, NOW, fetch_jobs, fetched
-from .test_plan import GOOD, World, bring_up, findings, job_pod
 
 CLAIM = "PersistentVolumeClaim", names.CACHE_CLAIM
 KEYS = {"hf://org/target": "a" * 32, "hf://org/draft": "b" * 32}
@@ -63,12 +60,12 @@ def settle(world: World, service: SpeculativeInferenceService, most: int = 12) -
 
 
 def results(world: World, component: str = names.FETCH) -> list[dict[str, Any]]:
-    observed = world.observed()
-    return observed.component(observed.configmaps, names.result(component))
+    labelled = ((each, each["metadata"].get("labels", {})) for each in world.objects.values())
+    return [each for each, labels in labelled if labels.get(names.LABEL_COMPONENT) == names.result(component)]
 
 
 def said(world: World, service: SpeculativeInferenceService, decision: Decision, kind: str) -> str:
-    found = status(service, decision, world.observed(), None, NOW)["conditions"]
+    found = status(Situation(service, decision, world.observed(), NOW))["conditions"]
     return str(next(c["message"] for c in found if c["type"] == kind))
 
 
@@ -126,12 +123,12 @@ LEGACY = [("2026-01-01T00:00:00Z", False), ("2030-01-01T00:00:00Z", True)]
 def test_a_result_that_names_no_claim_is_that_of_an_older_one(
     world: World, hub: SpeculativeInferenceService, made: str, lost: bool
 ) -> None:
-    """A new operator fetches nothing again, nor rolls anything, of what an older one left."""
+    """A new operator fetches nothing again, nor rolls anything, of what an older one left: it notes the claim."""
     serve(world, hub)
     for kind, name in world.objects:
         world.objects[kind, name]["metadata"].get("labels", {}).pop(names.LABEL_CLAIM, None)
     world.objects[CLAIM]["metadata"]["creationTimestamp"] = made
-    assert world.step(hub)[1] == (["+Job", "+Job"] if lost else [])
+    assert world.step(hub)[1] == (["+Job", "+Job"] if lost else ["~ConfigMap"] * 3)
 
 
 def test_a_claim_that_was_replaced_while_nothing_runs(world: World, hub: SpeculativeInferenceService) -> None:
@@ -406,18 +403,3 @@ def serve_engines(world: World, service: SpeculativeInferenceService) -> Decisio
     settle(world, service)
     world.run_servers(1)
     return world.step(service)[0]
-
-
-# What is seen of the claim that a service uses, and whether time alone may change it: claims are not watched.
-@pytest.mark.parametrize(
-    ("claim", "seen", "changes"),
-    [
-        (None, None, False),
-        (names.CACHE_CLAIM, None, False),  # it was made this moment
-        ("mine", None, True),
-        ("mine", {"metadata": {}}, False),
-        (names.CACHE_CLAIM, {"metadata": {"deletionTimestamp": NOW}}, True),
-    ],
-)
-def test_a_claim_that_comes_or_goes_is_looked_at_again(claim: str | None, seen: Any, changes: bool) -> None:
-    assert _claim_changes(claim, Observed(service={}, cache=seen)) is changes

@@ -6,29 +6,16 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import BAD, GOOD, HUB, NOW, World, fetch_jobs, fetched, findings, job_pod
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import status
+from tandem.conditions.situation import Situation
 from tandem.render import LATEST, Record, render
 from tandem.render.v1.sources import Role
+from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
 from tandem.settings import Settings
-
-from .test_plan import BAD, GOOD, World, findings, job_pod
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-HUB = {
-    "target__model": {"uri": "hf://org/target", "revision": "main", "secretName": "hub"},
-    "draft__model": {"uri": "hf://org/draft"},
-}
-
-
-NOW = "2026-01-01T00:00:00Z"
-
-
-def fetched(path: str = "models/" + "a" * 32, status: str = "True", reason: str = "Fetched") -> str:
-    check = {"type": "ModelsReady", "status": status, "reason": reason, "message": "7 bytes in 1 files"}
-    return json.dumps({"checks": [check], "revision": COMMIT, "path": path, "bytes": 7, "files": 1})
 
 
 @pytest.fixture
@@ -39,12 +26,6 @@ def hub() -> SpeculativeInferenceService:
 @pytest.fixture
 def world(settings: Settings) -> World:
     return World(settings)
-
-
-def fetch_jobs(world: World) -> dict[str, str]:
-    """URI to name of the Jobs that download."""
-    commands = {name: world.objects["Job", name]["spec"]["template"]["spec"]["containers"] for name in world.jobs()}
-    return {c[0]["command"][5]: name for name, c in commands.items() if c[0]["name"] == names.FETCH}
 
 
 def allowed(command: list[str]) -> tuple[str, ...]:
@@ -102,7 +83,7 @@ def test_a_download_goes_where_the_servers_run(settings: Settings) -> None:
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "affinity": {"nodeAffinity": nodes, "podAntiAffinity": {}},
     }
-    pod = fetch_tasks(parse(QUICKSTART, **HUB, placement=placement), settings)[Role.TARGET].pod
+    pod = fetch_tasks(parse(QUICKSTART, **HUB, placement=placement), settings, Observed())[Role.TARGET].pod
     wanted = {**placement, "affinity": {"nodeAffinity": nodes}}
     assert {name: pod.get(name) for name in placement} == wanted
 
@@ -150,7 +131,7 @@ def test_heads_are_fetched_as_they_are_published(settings: Settings) -> None:
         draft__model={"uri": "hf://org/heads"},
         speculation={"decodingType": "Eagle3"},
     )
-    tasks = fetch_tasks(eagle, settings)
+    tasks = fetch_tasks(eagle, settings, Observed())
     wanted = {role: allowed(task.pod["containers"][0]["command"]) for role, task in tasks.items()}
     assert wanted == {Role.TARGET: (), Role.DRAFT: ("*.json", "*.safetensors", "*.bin")}
 
@@ -188,9 +169,9 @@ def tasks(service: SpeculativeInferenceService, settings: Settings) -> list[str]
         fetched=dict.fromkeys((Role.TARGET, Role.DRAFT), "/cache/models/" + "a" * 32),
     )
     revision = render(record)
-    fetches, builds = fetch_tasks(service, settings), build_tasks(service, revision)
+    fetches, builds = fetch_tasks(service, settings, Observed()), build_tasks(service, revision)
     made = [*fetches.values(), *builds.values(), preflight_task(service, record.profile, revision)]
-    return [task.name(service.name) for task in made]
+    return [task.name for task in made]
 
 
 def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
@@ -204,7 +185,8 @@ def test_a_refused_download_stalls_and_deleting_its_job_tries_again(
     found = findings(world, hub, decision)
     assert found["ModelsReady"] == "False/TokenNeeded"
     assert found["Stalled"] == "True/TokenNeeded"
-    told = {c["type"]: c["message"] for c in status(hub, decision, world.observed(), None, NOW)["conditions"]}
+    shown = status(Situation(hub, decision, world.observed(), NOW))
+    told = {c["type"]: c["message"] for c in shown["conditions"]}
     advice = f"7 bytes in 1 files; unless you edit this service, delete the Job {name} to try again"
     assert [told[kind] for kind in ("ModelsReady", "PairCompatible", "Ready", "Stalled")] == [advice] * 4
     del world.objects["Job", name]
@@ -375,7 +357,7 @@ def test_a_job_that_gets_no_pod_says_where_to_look(world: World) -> None:
     made = [step.outcome.detail for step in decision.steps]
     decision, _ = world.step(service)
     (step,) = decision.steps
-    assert step.outcome.detail.endswith(f"kubectl describe job {step.task.name(service.name)} says why")
+    assert step.outcome.detail.endswith(f"kubectl describe job {step.task.name} says why")
     assert [step.outcome.detail] == made, "no write of the status for each moment that a Job waits for its pod"
     (name,) = world.jobs()
     world.pods = [job_pod(world.objects["Job", name], "", "Running")]

@@ -3,158 +3,23 @@
 `World` stands in for the API server: it keeps what was applied. Everything else is the operator's own code.
 """
 
-import copy
-import json
 from typing import Any
 
 import pytest
 
 from support.services import QUICKSTART, parse
+from support.world import BAD, GOOD, World, bring_up, findings
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
-from tandem.conditions.ready import status
-from tandem.rollout.decide import Decision, decide
-from tandem.rollout.observed import Observed
-from tandem.rollout.plan import Action, Apply, CreateKeys, Delete, plan
+from tandem.rollout.decide import decide
+from tandem.rollout.plan import Apply, plan
 from tandem.rollout.tasks import Stage
 from tandem.settings import Settings
-
-GOOD = json.dumps(
-    {
-        "checks": [
-            {"type": "ModelsReady", "status": "True", "reason": "FilesFound", "message": "both are there"},
-            {"type": "PairCompatible", "status": "True", "reason": "TokenizersEqual", "message": "equal"},
-        ]
-    }
-)
-BAD = GOOD.replace(
-    '"True", "reason": "TokenizersEqual", "message": "equal"',
-    '"False", "reason": "TokenizersDiffer", "message": "token 7 is a here and b there: take a draft that shares it"',
-)
-
-
-class World:
-    """Kubernetes, reduced to a dictionary: applied objects stay as they were applied."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
-        self.pods: list[dict[str, Any]] = []
-        self.secrets: dict[str, dict[str, Any]] = {}
-        self.clock = 0
-
-    def observed(self) -> Observed:
-        kinds: dict[str, list[dict[str, Any]]] = {}
-        for obj in self.objects.values():
-            kinds.setdefault(obj["kind"], []).append(obj)
-        return Observed(
-            service={},
-            configmaps=kinds.get("ConfigMap", []),
-            jobs=kinds.get("Job", []),
-            deployments=kinds.get("Deployment", []),
-            services=kinds.get("Service", []),
-            service_accounts=kinds.get("ServiceAccount", []),
-            disruption_budgets=kinds.get("PodDisruptionBudget", []),
-            network_policies=kinds.get("NetworkPolicy", []),
-            leader_worker_sets=kinds.get("LeaderWorkerSet", []),
-            pods=self.pods,
-            cache=self.objects.get(("PersistentVolumeClaim", names.CACHE_CLAIM)),
-        )
-
-    def step(self, service: SpeculativeInferenceService) -> tuple[Decision, list[str]]:
-        """Decide, plan and execute once; what was done as `+Kind`, `~Kind` and `-Kind`."""
-        decision = decide(service, self.settings, self.observed())
-        actions = plan(decision, self.observed(), self.settings, self.matches)
-        for action in actions:
-            self.execute(action)
-        return decision, [self.describe(action) for action in actions]
-
-    def matches(self, manifest: dict[str, Any], live: dict[str, Any]) -> bool:
-        return manifest.get("spec") == live.get("spec") and manifest.get("data") == live.get("data")
-
-    def execute(self, action: Action) -> None:
-        if isinstance(action, Delete):
-            del self.objects[action.live["kind"], action.live["metadata"]["name"]]
-            return
-        if isinstance(action, CreateKeys):
-            self.secrets.setdefault(action.manifest["metadata"]["name"], action.manifest)
-            return
-        self.clock += 1
-        obj = copy.deepcopy(action.manifest)
-        obj["metadata"] |= {"creationTimestamp": f"2026-01-01T00:00:{self.clock:02}Z", "generation": 1}
-        obj["metadata"]["uid"] = f"uid-{self.clock}"
-        self.objects[obj["kind"], obj["metadata"]["name"]] = obj
-
-    @staticmethod
-    def describe(action: Action) -> str:
-        if isinstance(action, Delete):
-            return f"-{action.live['kind']}"
-        if isinstance(action, CreateKeys):
-            return "+Secret?"
-        return ("~" if action.live else "+") + str(action.manifest["kind"])
-
-    def finish_preflight(self, message: str | None) -> None:
-        """The only Job ends; `message` is its termination message, None when the pod is gone."""
-        (name,) = self.jobs()
-        self.finish(name, message)
-
-    def jobs(self) -> list[str]:
-        return [name for kind, name in self.objects if kind == "Job"]
-
-    def finish(self, name: str, message: str | None) -> None:
-        job = self.objects["Job", name]
-        job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-        if message is not None:
-            self.pods.append(job_pod(job, message))
-
-    def run_servers(self, count: int, ready: bool = True) -> None:
-        """The Deployment controller makes `count` pods of the Deployment as it is now, and removes all others."""
-        ((_, deployment),) = [item for item in self.objects.items() if item[0][0] == "Deployment"]
-        deployment["status"] = {"observedGeneration": 1}
-        labels = deployment["spec"]["template"]["metadata"]["labels"]
-        self.pods = [server_pod(f"server-{n}", labels, ready) for n in range(count)]
-
-
-def job_pod(job: dict[str, Any], message: str, phase: str = "Succeeded") -> dict[str, Any]:
-    """A pod of `job` that ended."""
-    labels = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"], names.LABEL_COMPONENT: names.PREFLIGHT}
-    ended = {"exitCode": int(phase == "Failed"), "message": message}
-    return {
-        "kind": "Pod",
-        "metadata": {"name": f"{job['metadata']['name']}-x", "labels": labels},
-        "status": {
-            "phase": phase,
-            "containerStatuses": [{"name": names.CONTAINER, "state": {"terminated": ended}}],
-        },
-    }
-
-
-def server_pod(name: str, labels: dict[str, str], ready: bool) -> dict[str, Any]:
-    conditions = [{"type": "Ready", "status": str(ready)}]
-    return {
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels},
-        "status": {"phase": "Running", "conditions": conditions},
-    }
 
 
 @pytest.fixture
 def world(settings: Settings) -> World:
     return World(settings)
-
-
-def findings(world: World, service: SpeculativeInferenceService, decision: Decision) -> dict[str, str]:
-    """Condition type to `Status/Reason`."""
-    found = status(service, decision, world.observed(), None, "2026-01-01T00:00:00Z")
-    return {c["type"]: f"{c['status']}/{c['reason']}" for c in found["conditions"]}
-
-
-def bring_up(world: World, service: SpeculativeInferenceService) -> Decision:
-    world.step(service)
-    world.finish_preflight(GOOD)
-    world.step(service)
-    world.run_servers(service.spec.replicas)
-    return world.step(service)[0]
 
 
 def test_from_nothing_to_ready(world: World, service: SpeculativeInferenceService) -> None:
@@ -208,7 +73,7 @@ def test_a_new_revision_waits_for_its_preflight_while_the_old_one_serves(
     assert decision.revision is not None
     assert first.revision is not None
     assert decision.revision.digest != first.revision.digest
-    assert world.observed().live_revision() == first.revision.digest
+    assert world.observed().live_revision == first.revision.digest
     assert findings(world, edited, decision)["Available"] == "True/ServersAnswer"
     assert findings(world, edited, decision)["Ready"] == "False/PreflightRunning"
 
@@ -245,7 +110,7 @@ def test_the_verdict_of_what_serves_is_kept_however_many_edits_are_bad(
         world.step(bad)
         world.pods = list(pods)
     observed = world.observed()
-    verdicts = observed.component(observed.configmaps, names.result(names.PREFLIGHT))
+    verdicts = [result for result in observed.results if result.component == names.PREFLIGHT]
     assert len(verdicts) == 2 + world.settings.revision_history_limit, "the last one's, what serves, and the history"
     decision, done = world.step(service)
     assert "+Job" not in done
@@ -382,8 +247,7 @@ def test_old_revisions_are_kept_for_going_back_and_then_deleted(
         world.run_servers(1)
         world.step(edited)
     observed = world.observed()
-    revisions = observed.component(observed.configmaps, names.REVISION)
-    assert len(revisions) == 1 + world.settings.revision_history_limit
+    assert len(observed.revisions) == 1 + world.settings.revision_history_limit
 
 
 def test_every_child_is_owned_and_labelled(world: World, service: SpeculativeInferenceService) -> None:
@@ -399,6 +263,6 @@ def test_actions_are_values(world: World, service: SpeculativeInferenceService) 
     """Planning twice gives equal plans, and changes neither the observation nor the service."""
     observed = world.observed()
     decision = decide(service, world.settings, observed)
-    first = plan(decision, observed, world.settings, world.matches)
-    assert first == plan(decision, observed, world.settings, world.matches)
+    first = plan(service, decision, observed, world.settings)
+    assert first == plan(service, decision, observed, world.settings)
     assert all(isinstance(action, Apply) for action in first)

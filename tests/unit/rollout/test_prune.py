@@ -3,24 +3,24 @@
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from support.services import QUICKSTART, parse
+from support.world import GOOD, HUB, World, fetched
 from tandem import names
+from tandem.children.prune import prune_command, prune_job, prune_pod
 from tandem.cli.cache import PruneFailed, prune, report
+from tandem.cluster import parse as parsed
 from tandem.cluster.client import Api
-from tandem.rollout.prune import UnknownReferences, kept, prune_job, pull_secrets
+from tandem.rollout.prune import UnknownReferences, kept, pull_secrets
 from tandem.settings import Settings
 
-from .test_pipeline import HUB, fetched
-from .test_plan import GOOD, World
 
-
-def configmaps(world: World) -> list[dict[str, Any]]:
-    return [obj for (kind, _), obj in world.objects.items() if kind == "ConfigMap"]
+def kept_in(world: World, claim: str = "") -> set[str]:
+    observed = world.observed()
+    return kept(observed.revisions, observed.results, claim=claim)
 
 
 def test_every_revision_and_every_download_counts(settings: Settings) -> None:
@@ -31,27 +31,31 @@ def test_every_revision_and_every_download_counts(settings: Settings) -> None:
     for name, key in zip(world.jobs(), keys, strict=True):
         world.finish(name, fetched(f"models/{key}"))
     world.step(hub)
-    assert kept(configmaps(world)) == {f"models/{key}" for key in keys}
+    assert kept_in(world) == {f"models/{key}" for key in keys}
     world.pods = []
     world.finish_preflight(GOOD)
     world.step(hub)
     downloads = [name for kind, name in world.objects if kind == "ConfigMap" and f"-{names.FETCH}-" in name]
     for name in downloads:
         del world.objects["ConfigMap", name]
-    assert kept(configmaps(world)) == {f"models/{key}" for key in keys}, "the revision alone remembers"
+    assert kept_in(world) == {f"models/{key}" for key in keys}, "the revision alone remembers"
 
 
 def test_models_in_images_and_claims_are_not_in_the_cache(settings: Settings) -> None:
     world = World(settings)
     world.step(parse(QUICKSTART))
-    assert kept(configmaps(world)) == set()
+    assert kept_in(world) == set()
 
 
 def test_a_revision_that_cannot_be_read_stops_everything() -> None:
     labels = {names.LABEL_COMPONENT: names.REVISION}
-    strange = {"metadata": {"name": "svc-1", "labels": labels}, "data": {"record.json": '{"renderer": "v9"}'}}
+    strange = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "svc-1", "labels": labels},
+        "data": {"record.json": '{"renderer": "v9"}'},
+    }
     with pytest.raises(UnknownReferences, match="ConfigMap svc-1 is of another version"):
-        kept([strange])
+        kept(parsed.revisions([strange]), [])
 
 
 def test_the_image_is_pulled_as_the_services_are(settings: Settings) -> None:
@@ -60,14 +64,14 @@ def test_the_image_is_pulled_as_the_services_are(settings: Settings) -> None:
     for names_of_secrets in (["b", "a"], ["a"], []):
         pulls = [{"name": name} for name in names_of_secrets]
         world.step(parse(QUICKSTART, podTemplate={"spec": {"imagePullSecrets": pulls}}))
-    found = pull_secrets(configmaps(world))
+    found = pull_secrets(world.observed().revisions)
     assert found == [{"name": "a"}, {"name": "b"}]
-    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", [], found, young=60, dry_run=False)
-    assert job["spec"]["template"]["spec"]["imagePullSecrets"] == found
+    assert prune_pod("claim", "fetcher:1", [], found)["imagePullSecrets"] == found
 
 
 def test_the_job() -> None:
-    job = prune_job("ns", "tandem-prune-1", "claim", "fetcher:1", {"models/b", "models/a"}, young=60, dry_run=True)
+    command = prune_command({"models/b", "models/a"}, young=60, dry_run=True)
+    job = prune_job("ns", "tandem-prune-1", prune_pod("claim", "fetcher:1", command))
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"] == [
         *("python3", "-m", "tandem_fetcher", "prune", "--cache", "/cache"),
@@ -117,10 +121,10 @@ def test_what_a_service_mounts_of_the_claim_is_referred_to(
     settings: Settings, uri: str, claim: str, wanted: set[str]
 ) -> None:
     service = parse(QUICKSTART, target__model={"uri": uri})
-    assert kept([], [service.spec], claim) == wanted
+    assert kept([], [], [service.spec], claim) == wanted
     world = World(settings)
     world.step(service)
-    assert kept(configmaps(world), [], claim) == wanted, "a revision that may come back"
+    assert kept_in(world, claim) == wanted, "a revision that may come back"
 
 
 KUBECTL = """#!/bin/bash

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 
 from tandem import names
 from tandem.api import GROUP, PLURAL
+from tandem.api.wire import Object
+from tandem.children.benchmark import benchmark_configmap
 from tandem.client import kubectl
 from tandem.client.bench.figures import Level, problem
 from tandem.client.generate.cluster import read_service
 from tandem.client.kubectl import ClusterError
-from tandem.conditions.benchmark import Record, RecordedLevel, config_map
-from tandem.rollout.observed import Object
+from tandem.conditions.benchmark import Record, RecordedLevel
 
 FIELD_MANAGER = "tandem-bench"
 
@@ -57,7 +58,8 @@ async def keep(measured: Serving, levels: Sequence[Level], against: str) -> str:
     record = Record(revision=now.revision, at=at, against=against, levels=recorded(levels))
     name = names.benchmark(meta["name"])
     await _refuse_others(name, meta["namespace"], measured.uid)
-    manifest = json.dumps(config_map(measured.service, record))
+    text = record.model_dump_json(by_alias=True, indent=2)
+    manifest = json.dumps(benchmark_configmap(measured.service, text))
     arguments = ("--server-side", f"--field-manager={FIELD_MANAGER}", "--force-conflicts", "--filename=-")
     await kubectl.kubectl("apply", *arguments, stdin=manifest)
     return f"recorded of revision {now.revision}: ConfigMap {meta['namespace']}/{name}"

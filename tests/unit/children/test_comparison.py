@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tandem.cluster.apply import matches
+from tandem.children.comparison import matches
 
 LIVE = yaml.safe_load("""
 metadata:

@@ -1,0 +1,170 @@
+"""Manifests of a service's children, parsed once into the values that everything else reads."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import ValidationError
+
+from tandem import names
+from tandem.api.wire import Object
+from tandem.children.task import VERDICT_KEY
+from tandem.cluster import pods as read_pod
+from tandem.cluster.kinds import (
+    CONFIGMAP,
+    DEPLOYMENT,
+    HORIZONTAL_POD_AUTOSCALER,
+    JOB,
+    LEADER_WORKER_SET,
+    NETWORK_POLICY,
+    POD,
+    SCALED_OBJECT,
+)
+from tandem.cluster.manifests import condition, created, is_true, label
+from tandem.render import RECORD_FILE, Record
+from tandem.rollout.observed import (
+    Autoscaler,
+    ChildCondition,
+    Claim,
+    Job,
+    Live,
+    Observed,
+    Result,
+    StoredRevision,
+    TaskPod,
+    Workload,
+)
+from tandem.rollout.verdict import parse_verdict
+
+TASK_RESULTS = {names.result(component): component for component in names.TASKS}
+SERVERS = (names.SERVER, names.WORKER)
+TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT, NETWORK_POLICY, POD)
+"""Kinds that decisions look into."""
+
+
+def parse(service: str, objects: Mapping[str, Sequence[Object]]) -> Observed:
+    """The children of the service of that name; `objects`: manifests by kind."""
+    of = {kind: objects.get(kind.kind, ()) for kind in TYPED}
+    typed = {kind.kind for kind in TYPED}
+    others = [each for kind, manifests in objects.items() if kind not in typed for each in manifests]
+    return Observed(
+        revisions=revisions(of[CONFIGMAP]),
+        results=results(of[CONFIGMAP]),
+        jobs=_jobs(of[JOB], of[POD]),
+        servers=[read_pod.server(pod) for pod in of[POD] if label(pod, names.LABEL_COMPONENT) in SERVERS],
+        workloads=[_workload(each) for each in sorted([*of[DEPLOYMENT], *of[LEADER_WORKER_SET]], key=created)],
+        autoscalers=[_autoscaler(each) for each in (*of[HORIZONTAL_POD_AUTOSCALER], *of[SCALED_OBJECT])],
+        network_policies=[live(each) for each in of[NETWORK_POLICY]],
+        others=[live(each) for each in others],
+        benchmark=_benchmark(of[CONFIGMAP], names.benchmark(service)),
+        gone=read_pod.gone(of[POD]),
+    )
+
+
+def live(obj: Object) -> Live:
+    """The handle of an object."""
+    return Live(str(obj["kind"]), str(obj["metadata"]["name"]), created(obj), obj)
+
+
+def revisions(configmaps: Iterable[Object]) -> list[StoredRevision]:
+    """The revisions among ConfigMaps, the newest first."""
+    stored = [each for each in configmaps if label(each, names.LABEL_COMPONENT) == names.REVISION]
+    return [
+        StoredRevision(live(each), label(each, names.LABEL_REVISION), _record(each)) for each in _newest_first(stored)
+    ]
+
+
+def results(configmaps: Iterable[Object]) -> list[Result]:
+    """The results of tasks among ConfigMaps, the newest first."""
+    kept = [each for each in configmaps if label(each, names.LABEL_COMPONENT) in TASK_RESULTS]
+    return [
+        Result(
+            live(each),
+            component=TASK_RESULTS[label(each, names.LABEL_COMPONENT)],
+            verdict=parse_verdict(each.get("data", {}).get(VERDICT_KEY, "")),
+            claim=label(each, names.LABEL_CLAIM),
+            refill=label(each, names.LABEL_REFILL) == "true",
+        )
+        for each in _newest_first(kept)
+    ]
+
+
+def claim(obj: Object) -> Claim:
+    """The cache volume's claim."""
+    return Claim(
+        uid=str(obj["metadata"].get("uid", "")),
+        created=created(obj),
+        access_modes=tuple(obj.get("spec", {}).get("accessModes", ())),
+        made_by_us=label(obj, names.LABEL_MANAGED_BY) == names.FIELD_MANAGER,
+        deleting="deletionTimestamp" in obj["metadata"],
+    )
+
+
+def _newest_first(configmaps: Iterable[Object]) -> list[Object]:
+    return sorted(configmaps, key=lambda each: (created(each), str(each["metadata"]["name"])), reverse=True)
+
+
+def _record(configmap: Object) -> Record | None:
+    try:
+        return Record.model_validate_json(configmap.get("data", {}).get(RECORD_FILE, ""))
+    except ValidationError:
+        return None
+
+
+def _jobs(jobs: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
+    # By uid: a Job that was deleted, to try again, leaves its pods for a while.
+    by_job: dict[str, list[TaskPod]] = {}
+    for pod in pods:
+        if uid := label(pod, "batch.kubernetes.io/controller-uid"):
+            by_job.setdefault(uid, []).append(read_pod.task_pod(pod))
+    return [_job(job, by_job.get(str(job["metadata"].get("uid", "")), [])) for job in jobs]
+
+
+def _job(job: Object, pods: Sequence[TaskPod]) -> Job:
+    return Job(
+        live(job),
+        pod_digest=label(job, names.LABEL_POD),
+        claim=label(job, names.LABEL_CLAIM),
+        refill=label(job, names.LABEL_REFILL) == "true",
+        complete=is_true(job, "Complete"),
+        failed=is_true(job, "Failed"),
+        failure=str((condition(job, "Failed") or {}).get("message", "")),
+        pods=pods,
+    )
+
+
+def _workload(obj: Object) -> Workload:
+    spec, failure = obj["spec"], condition(obj, "ReplicaFailure")
+    template = spec.get("template") or spec["leaderWorkerTemplate"]["leaderTemplate"]
+    return Workload(
+        live(obj),
+        revision=str(template["metadata"].get("labels", {}).get(names.LABEL_REVISION, "")),
+        applied=_applied(obj),
+        current=_current(obj),
+        failure=str(failure.get("message", "")) if failure and failure["status"] == "True" else None,
+    )
+
+
+def _applied(obj: Object) -> str:
+    for entry in obj["metadata"].get("managedFields", []):
+        ours = entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
+        if ours and not entry.get("subresource"):
+            return str(entry["time"])
+    return ""
+
+
+def _current(obj: Object) -> bool:
+    acted_on = obj.get("status", {}).get("observedGeneration")
+    # Before 0.9 a LeaderWorkerSet's status does not say which generation it is of.
+    unsaid = acted_on is None and obj["kind"] == LEADER_WORKER_SET.kind
+    return unsaid or bool(acted_on == obj["metadata"].get("generation", 0))
+
+
+def _autoscaler(obj: Object) -> Autoscaler:
+    conditions = obj.get("status", {}).get("conditions", [])
+    return Autoscaler(
+        live(obj),
+        [ChildCondition(c["type"], c["status"], c.get("reason", ""), c.get("message", "")) for c in conditions],
+    )
+
+
+def _benchmark(configmaps: Iterable[Object], name: str) -> Mapping[str, str] | None:
+    return next((each.get("data") or {} for each in configmaps if each["metadata"]["name"] == name), None)

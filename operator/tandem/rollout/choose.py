@@ -1,0 +1,107 @@
+"""Which revision a spec asks for, and where the tasks on the way to it stand. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tandem.api.types import SpeculativeInferenceService
+from tandem.children import Task
+from tandem.render import LATEST, Record, Revision, asks_for, render
+from tandem.render.v1.sources import Role
+from tandem.rollout.lost import missed
+from tandem.rollout.observed import Observed
+from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
+from tandem.rollout.tasks import Outcome, Stage, Step, observe_task
+from tandem.settings import Profile, Settings
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A revision, and the tasks that were looked at, in order; those after the first that has not passed are not."""
+
+    revision: Revision | None
+    """None while its models are fetched."""
+    steps: tuple[Step, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every task did what it should."""
+        return self.revision is not None and all(step.passed for step in self.steps)
+
+
+def choose(service: SpeculativeInferenceService, profile: Profile, settings: Settings, observed: Observed) -> Choice:
+    """The revision of the spec.
+
+    One of that spec that serves or has passed stays as it was rendered. One that never passed holds nothing worth
+    keeping, and today's images may be what heals it.
+    """
+    wanted, live = asks_for(service.spec), observed.live_revision
+    known = {digest: record for digest, record in observed.records.items() if asks_for(record.spec) == wanted}
+    for digest, record in sorted(known.items(), key=lambda item: item[0] != live):
+        fetches = _fetches_of(service, record, settings, observed)
+        if fetches is not None:
+            choice = _on_its_way(service, record, fetches, observed)
+            if digest == live or choice.passed:
+                return choice
+    downloads = _fetches(service, settings, observed)
+    folders = {role: step.folder for role, step in downloads.items() if step.folder}
+    if len(folders) < len(downloads):
+        return Choice(None, _distinct(downloads))
+    image, spec = settings.serving_image, service.spec
+    fresh = Record(renderer=LATEST, serving_image=image, profile=profile, spec=spec, fetched=folders)
+    # What a newer operator only says otherwise of a profile makes no other revision: its ConfigMap is immutable.
+    return _on_its_way(service, known.get(render(fresh).digest, fresh), _distinct(downloads), observed)
+
+
+def _on_its_way(
+    service: SpeculativeInferenceService, record: Record, fetches: tuple[Step, ...], observed: Observed
+) -> Choice:
+    """The revision of `record`, and its builds and check once the models are there."""
+    revision, steps = render(record), fetches
+    for tasks in (build_tasks(service, revision).values(), [preflight_task(service, record.profile, revision)]):
+        if all(step.passed for step in steps):
+            steps += _look(observed, tasks)
+    return Choice(revision, steps)
+
+
+def _fetches(
+    service: SpeculativeInferenceService,
+    settings: Settings,
+    observed: Observed,
+    known: Mapping[Role, str] | None = None,
+) -> dict[Role, Step]:
+    """The downloads and where they stand. `known`: folders that are wanted."""
+    tasks = fetch_tasks(service, settings, observed)
+    tasks = {role: replace(task, folder=(known or {}).get(role, "")) for role, task in tasks.items()}
+    steps = dict(zip(tasks, _look(observed, tasks.values()), strict=True))
+    for role, step in steps.items():
+        if step.passed and not step.folder:
+            detail = f"{step.task.name} names no folder: check that fetcherImage is of this version"
+            steps[role] = Step(step.task, Outcome(Stage.BROKEN, detail=detail))
+    return steps
+
+
+def _fetches_of(
+    service: SpeculativeInferenceService, record: Record, settings: Settings, observed: Observed
+) -> tuple[Step, ...] | None:
+    """The downloads of a revision that is there; None where it is lost, and their source gives something else now.
+
+    One without a result of this revision's model, as results are deleted once they are old, is none while the
+    preflight says that all is there.
+    """
+    steps = _fetches(service, settings, observed, record.fetched)
+    moved = {role for role, step in steps.items() if step.folder not in ("", record.fetched[role])}
+    absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
+    if not moved | absent:
+        return _distinct(steps)
+    (checked,) = _look(observed, [preflight_task(service, record.profile, render(record))])
+    if checked.passed and not any(missed(observed, record.fetched[role]) for role in moved):
+        return _distinct({role: step for role, step in steps.items() if role not in moved | absent})
+    return None if moved else _distinct(steps)
+
+
+def _distinct(steps: Mapping[Role, Step]) -> tuple[Step, ...]:
+    return tuple({step.task.digest: step for step in steps.values()}.values())
+
+
+def _look(observed: Observed, tasks: Iterable[Task]) -> tuple[Step, ...]:
+    return tuple(Step(task, observe_task(observed, task)) for task in tasks)

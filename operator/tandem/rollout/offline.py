@@ -1,0 +1,45 @@
+"""What is applied of a new service from nothing to its servers, without a cluster. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tandem import names
+from tandem.accept import Refusal
+from tandem.api.types import SpeculativeInferenceService
+from tandem.children.desired import Desired
+from tandem.render.v1.sources import CACHE
+from tandem.rollout.decide import decide
+from tandem.rollout.observed import Claim, Live, Observed, Result
+from tandem.rollout.tasks import Step
+from tandem.rollout.verdict import Verdict
+from tandem.settings import Settings
+
+
+def desired_of(service: SpeculativeInferenceService, settings: Settings) -> Desired | Refusal:
+    """All children, with the Jobs of all tasks and without their results: `decide`, as though each task passed.
+
+    The folder of a model that is downloaded is named after the content; here after its URI and revision.
+    """
+    decision = decide(service, settings, Observed())
+    claim, jobs = decision.desired.cache_claim, [*decision.desired.jobs]
+    observed = Observed(claim=Claim(access_modes=service.spec.storage.cache.access_modes, made_by_us=True))
+    for _ in names.TASKS:  # each kind waits for the one before
+        if decision.refusal or decision.passed:
+            break
+        observed = replace(observed, results=[*observed.results, *_passed(decision.steps)])
+        decision = decide(service, settings, observed)
+        jobs += decision.desired.jobs
+    return decision.refusal or replace(decision.desired, cache_claim=claim, jobs=tuple(jobs), results=())
+
+
+def _passed(steps: Iterable[Step]) -> list[Result]:
+    """Results of the tasks that have none."""
+    tasks = [step.task for step in steps if not step.passed]
+    return [
+        Result(
+            Live("ConfigMap", task.name),
+            task.component,
+            Verdict(folder=f"{CACHE}/models/{task.digest}" if task.component == names.FETCH else ""),
+        )
+        for task in tasks
+    ]

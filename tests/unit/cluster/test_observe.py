@@ -1,0 +1,97 @@
+"""One service and what is its own, as the API server answers."""
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from support.fake_api import FakeApi
+from support.services import QUICKSTART
+from tandem import names
+from tandem.cluster.observe import observe
+from tandem.errors import Forbidden, Refused
+from tandem.rollout.observed import Observed
+from tandem.settings import Settings
+
+SERVICE: dict[str, Any] = yaml.safe_load(QUICKSTART)
+OURS = [{"uid": "uid-1", "controller": True}]
+CLAIM = {"kind": "PersistentVolumeClaim", "metadata": {"name": names.CACHE_CLAIM, "uid": "c"}}
+
+
+def child(kind: str, name: str, **metadata: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": name, "ownerReferences": OURS, **metadata}, "spec": {}}
+
+
+def service(**spec: Any) -> dict[str, Any]:
+    return {**SERVICE, "spec": {**SERVICE["spec"], **spec}}
+
+
+async def seen(api: FakeApi, settings: Settings) -> Observed:
+    found = await observe(api, settings, "default", "quickstart")  # type: ignore[arg-type]
+    assert found
+    assert found[0].name == "quickstart"
+    return found[1]
+
+
+async def test_what_others_own_is_not_the_services(settings: Settings) -> None:
+    theirs = child("Service", "theirs", ownerReferences=[{"uid": "uid-2", "controller": True}])
+    orphan = child("ServiceAccount", "orphan", ownerReferences=[])
+    pod = child("Pod", "p", ownerReferences=[], labels={names.LABEL_COMPONENT: names.SERVER})
+    observed = await seen(FakeApi([SERVICE, child("Service", "ours"), theirs, orphan, pod]), settings)
+    assert [live.name for live in observed.others] == ["ours"]
+    assert [server.name for server in observed.servers] == ["p"], "owned by the workload's own children"
+    assert observed.service.manifest == SERVICE
+
+
+@pytest.mark.parametrize(
+    "objects", [[], [{**SERVICE, "metadata": {**SERVICE["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}]]
+)
+async def test_a_service_that_is_gone_or_goes_is_none(objects: list[dict[str, Any]], settings: Settings) -> None:
+    assert await observe(FakeApi(objects), settings, "default", "quickstart") is None  # type: ignore[arg-type]
+
+
+async def test_a_service_that_does_not_fit_its_crd_is_read_no_further(settings: Settings) -> None:
+    api = FakeApi([service(runtime={"mode": "Fast"})])
+    with pytest.raises(ValidationError):
+        await observe(api, settings, "default", "quickstart")  # type: ignore[arg-type]
+    assert api.requests == [("get", "SpeculativeInferenceService")]
+
+
+async def test_kinds_that_may_not_be_read_are_named_with_why(settings: Settings) -> None:
+    why = Forbidden("me", "list", "jobs", "batch", "default")
+    observed = await seen(FakeApi([SERVICE], {("list", "Job"): why}), settings)
+    assert observed.unread == {"Job": why}
+    assert observed.jobs == []
+
+
+@pytest.mark.parametrize("kind", ["LeaderWorkerSet", "ScaledObject"])
+async def test_an_optional_kind_may_be_missing(kind: str, settings: Settings) -> None:
+    observed = await seen(FakeApi([SERVICE], {("list", kind): Refused(404, "no such kind")}), settings)
+    assert observed.unread == {}
+
+
+@pytest.mark.parametrize(("kind", "status"), [("Job", 404), ("LeaderWorkerSet", 400)])
+async def test_other_refusals_are_raised(kind: str, status: int, settings: Settings) -> None:
+    with pytest.raises(Refused):
+        await seen(FakeApi([SERVICE], {("list", kind): Refused(status, "no")}), settings)
+
+
+HUB = {"target": {"model": {"uri": "hf://org/target"}}}
+
+
+async def test_the_claim_of_a_service_that_caches(settings: Settings) -> None:
+    observed = await seen(FakeApi([service(**HUB), CLAIM]), settings)
+    assert observed.claim_name == names.CACHE_CLAIM
+    assert observed.claim and observed.claim.uid == "c"
+    why = Forbidden("me", "get", "persistentvolumeclaims", "", "default")
+    observed = await seen(FakeApi([service(**HUB)], {("get", "PersistentVolumeClaim"): why}), settings)
+    assert observed.claim is None
+    assert observed.unread == {"PersistentVolumeClaim": why}
+
+
+async def test_the_claim_of_a_service_that_does_not_is_not_asked_for(settings: Settings) -> None:
+    api = FakeApi([SERVICE, CLAIM])
+    observed = await seen(api, settings)
+    assert (observed.claim, observed.claim_name) == (None, "")
+    assert ("get", "PersistentVolumeClaim") not in api.requests

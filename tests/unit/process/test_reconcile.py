@@ -1,0 +1,135 @@
+"""One reconcile: from what is observed to the status, and when the service is looked at again."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench.scale.__main__ import NAME, NAMESPACE
+from support.api_server import KEY, Cluster
+from tandem import names
+from tandem.api import PLURAL
+from tandem.errors import NotLeader
+from tandem.process.reconcile import Key, Next
+
+SERVER = f"{NAME}-server"
+
+
+def deployment(cluster: Cluster) -> dict[str, Any]:
+    found = cluster.server.store.get("deployments", NAMESPACE, SERVER)
+    assert found
+    return found
+
+
+async def test_from_nothing_to_ready_and_then_nothing(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    assert await cluster.reconcile() is Next.EVENT
+    assert cluster.writes() == set()
+    assert cluster.has("deployments", SERVER)
+
+
+async def test_a_service_that_is_gone_asks_for_nothing(cluster: Cluster) -> None:
+    assert await cluster.reconciler.reconcile(Key(NAMESPACE, "gone")) is Next.EVENT
+    assert cluster.writes() == set()
+
+
+async def test_a_service_that_does_not_fit_its_crd_is_left_alone(cluster: Cluster) -> None:
+    """Only one older than the CRD can be there."""
+    await cluster.bring_up()
+    before = cluster.others()
+    cluster.edit(runtime={"mode": "Fast", "profile": "reference"})
+    assert await cluster.reconcile() is Next.EVENT
+    assert (cluster.writes(), cluster.others()) == (set(), before)
+
+
+async def test_an_edit_is_acted_on_and_shown_at_once(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    cluster.edit(replicas=3)
+    await cluster.reconcile()
+    assert deployment(cluster)["spec"]["replicas"] == 3
+    service = cluster.server.store.get(PLURAL, *KEY)
+    assert service and service["status"]["observedGeneration"] == service["metadata"]["generation"]
+
+
+async def test_drift_is_repaired(cluster: Cluster) -> None:
+    """`kubectl edit` takes the field over."""
+    await cluster.bring_up()
+    found = deployment(cluster)
+    found["spec"]["replicas"] = 9
+    cluster.server.store.put("deployments", found)
+    await cluster.reconcile()
+    assert deployment(cluster)["spec"]["replicas"] == 1
+    await cluster.reconcile()
+    cluster.writes()
+    await cluster.reconcile()
+    assert cluster.writes() == set()
+
+
+async def test_while_servers_are_on_their_way_it_looks_again(cluster: Cluster) -> None:
+    """Time alone may end a rollout, and no event says when."""
+    await cluster.bring_up()
+    for pod in cluster.server.store.listed("pods", NAMESPACE, NAME):
+        found = cluster.server.store.get("pods", NAMESPACE, pod.name)
+        assert found
+        found["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        cluster.server.store.put("pods", found)
+    assert await cluster.reconcile() is Next.LATER
+    assert cluster.conditions()["Reconciling"] == "True/RollingOut"
+
+
+async def test_while_a_claim_is_awaited_it_looks_again(cluster: Cluster) -> None:
+    """Claims are not watched."""
+    cached = {"model": {"uri": "hf://org/target"}}
+    await cluster.bring_up()
+    cluster.edit(target=cached, storage={"cache": {"claimName": "mine"}})
+    assert await cluster.reconcile() is Next.LATER
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "mine", "namespace": NAMESPACE},
+    }
+    cluster.server.store.put("persistentvolumeclaims", {**claim, "spec": {"accessModes": ["ReadWriteMany"]}})
+    assert await cluster.reconcile() is Next.EVENT
+
+
+async def test_progress_of_downloads_is_asked_for_again_soon(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tandem.cluster.observe import observe
+
+    async def observed(*arguments: Any) -> Any:
+        found = await observe(*arguments)
+        return found and (found[0], replace(found[1], progress={"p": "1 of 2 GB"}))
+
+    await cluster.bring_up()
+    monkeypatch.setattr("tandem.process.reconcile.observe", observed)
+    assert await cluster.reconcile() is Next.SOON
+
+
+async def test_what_is_refused_is_tried_again(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    cluster.server.revoked = {("patch", "deployments")}
+    cluster.edit(replicas=2)
+    assert await cluster.reconcile() is Next.RETRY
+    assert cluster.conditions()["Stalled"] == "True/RightMissing"
+
+
+async def test_who_does_not_lead_writes_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise NotLeader("the lease is another's")
+
+    await cluster.bring_up()
+    cluster.edit(replicas=2)
+    monkeypatch.setattr(cluster.reconciler._leadership, "check", lost)
+    with pytest.raises(NotLeader):
+        await cluster.reconcile()
+    assert cluster.writes() == set()
+
+
+async def test_the_claim_that_is_made_is_everybodys(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    cluster.edit(target={"model": {"uri": "hf://org/target"}})
+    await cluster.reconcile()
+    claim = cluster.server.store.get("persistentvolumeclaims", NAMESPACE, names.CACHE_CLAIM)
+    assert claim
+    assert "ownerReferences" not in claim["metadata"], "deleting one service loses no download of another"

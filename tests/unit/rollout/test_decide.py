@@ -1,0 +1,113 @@
+"""What should exist of a service, by what was observed; `test_plan` tells the stories."""
+
+from dataclasses import replace
+
+import pytest
+
+from support.groups import GROUPS
+from support.services import QUICKSTART, parse
+from support.world import GOOD, World, bring_up
+from tandem.api.types import SpeculativeInferenceService
+from tandem.children.desired import Desired
+from tandem.children.metadata import identity
+from tandem.rollout.decide import decide
+from tandem.rollout.observed import Claim, Live, Observed, Workload
+from tandem.rollout.tasks import Stage
+from tandem.settings import Settings
+
+EMBEDDED = {"autoscaling": {"maxReplicas": 2}}
+CACHED = {"target__model__uri": "hf://org/target"}
+PEERS: dict[str, object] = {"serving": {"access": {"from": [{"podSelector": {}}]}}}
+
+
+def fields(desired: Desired) -> set[str]:
+    """Names of the fields that hold something."""
+    return {name for name in Desired.__dataclass_fields__ if getattr(desired, name)}
+
+
+FIRST = {"service_account", "revision", "endpoint", "jobs"}
+NEW = [
+    ("models that are mounted", {}, FIRST),
+    ("a model to download: no revision before its folder is known", CACHED, FIRST - {"revision"} | {"cache_claim"}),
+    ("named clients", PEERS, {*FIRST, "network_policy"}),
+    ("no autoscaler before there is something to scale", EMBEDDED, FIRST),
+    ("a spec that is refused", {"runtime__profile": "nope"}, set[str]()),
+]
+
+
+@pytest.mark.parametrize(("reason", "changes", "wanted"), NEW, ids=[row[0] for row in NEW])
+def test_of_a_new_service(reason: str, changes: dict[str, object], wanted: set[str], settings: Settings) -> None:
+    decision = decide(parse(QUICKSTART, **changes), settings, Observed())
+    assert fields(decision.desired) == wanted, reason
+    assert not decision.passed
+
+
+def test_of_a_service_whose_tasks_have_passed(service: SpeculativeInferenceService, settings: Settings) -> None:
+    world = World(settings)
+    first = bring_up(world, service)
+    assert first.passed
+    assert first.revision and first.serves == first.revision.digest
+    wanted = {"service_account", "revision", "endpoint", "results", "disruption_budget", "workload"}
+    assert fields(first.desired) == wanted
+    scaled = decide(parse(QUICKSTART, **EMBEDDED), settings, world.observed())
+    assert fields(scaled.desired) == {*wanted, "autoscaler"}
+
+
+def test_what_serves_is_wanted_while_another_revision_is_on_its_way_or_refused(
+    service: SpeculativeInferenceService, settings: Settings
+) -> None:
+    world = World(settings)
+    first = bring_up(world, service).desired.workload
+    edited = decide(parse(QUICKSTART, target__model__uri="file:///other"), settings, world.observed())
+    refused = decide(parse(QUICKSTART, runtime__profile="nope"), settings, world.observed())
+    for decision in (edited, refused):
+        assert not decision.passed
+        assert decision.desired.workload == first
+    assert fields(refused.desired) == {"workload"}
+
+
+def test_what_serves_is_left_alone_where_its_revision_is_not_known(settings: Settings) -> None:
+    """Made by a newer operator, say."""
+    seen = Observed(workloads=[Workload(Live("Deployment", "quickstart-server"), revision="newer")])
+    assert decide(parse(QUICKSTART), settings, seen).desired.workload is None
+
+
+def test_the_claim_is_made_where_there_is_none(settings: Settings) -> None:
+    service = parse(QUICKSTART, **CACHED)
+    for claim, made in ((None, True), (Claim(made_by_us=True), False)):
+        assert bool(decide(service, settings, Observed(claim=claim)).desired.cache_claim) is made
+    refused = decide(service, settings, Observed(claim=Claim())).refusal
+    assert refused and refused.reason == "CacheNotOurs"
+
+
+def test_children_come_after_what_they_need(settings: Settings) -> None:
+    manifest = {"kind": "X", "metadata": {"name": "x"}}
+    every = {name: {**manifest, "kind": name} for name in Desired.__dataclass_fields__}
+    desired = Desired(**{**every, "results": (every["results"],), "jobs": (every["jobs"],)})  # type: ignore[arg-type]
+    assert [identity(child)[0] for child in desired.in_order] == [
+        *("service_account", "network_policy", "revision", "endpoint", "cache_claim"),
+        *("results", "jobs", "disruption_budget", "workload"),
+    ], "neither keys nor autoscaler"
+
+
+def test_only_groups_need_keys(settings: Settings) -> None:
+    profile = settings.profile("trtllm-26.07")
+    assert profile
+    own = settings.model_copy(update={"profiles": [profile.model_copy(update={"name": "own"})]})
+    decision = decide(parse(GROUPS), own, Observed())
+    assert decision.refusal is None
+    assert decision.desired.keys
+    assert decide(parse(GROUPS, target__tensorParallelSize=8), own, Observed()).desired.keys is None
+
+
+def test_a_check_that_refuses_holds_back_the_servers(
+    service: SpeculativeInferenceService, settings: Settings
+) -> None:
+    world = World(settings)
+    world.step(service)
+    world.finish_preflight(GOOD.replace('"True", "reason": "TokenizersEqual"', '"False", "reason": "Odd"'))
+    decision = decide(service, settings, world.observed())
+    assert [step.outcome.stage for step in decision.steps] == [Stage.DONE]
+    assert decision.desired.workload is None
+    assert decision.desired.results, "the verdict is kept"
+    assert replace(decision, steps=()).passed
