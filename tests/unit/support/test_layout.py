@@ -9,7 +9,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[2]
 
 
-def tests_imported(source: str) -> Iterator[str]:
+def imported_tests(source: str) -> Iterator[str]:
     """Test modules that a source imports from."""
     for node in ast.walk(ast.parse(source)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
@@ -22,7 +22,7 @@ def test_no_test_module_is_imported(folder: str) -> None:
     found = {
         str(file.relative_to(TESTS)): names
         for file in (TESTS / folder).rglob("*.py")
-        if (names := [name for name in tests_imported(file.read_text()) if name != "aiohttp.test_utils"])
+        if (names := [name for name in imported_tests(file.read_text()) if name != "aiohttp.test_utils"])
     }
     assert not found, "move what they share to tests/support"
 
@@ -38,4 +38,4 @@ def test_no_test_module_is_imported(folder: str) -> None:
     ],
 )
 def test_it_is_seen_however_it_is_written(source: str, found: list[str]) -> None:
-    assert list(tests_imported(source)) == found
+    assert list(imported_tests(source)) == found
