@@ -43,10 +43,12 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 
 # --- generated files ----------------------------------------------------------------------------
 .PHONY: generate
-generate: venv ## Regenerate crds/, the chart's copy and docs/api.md from the API types
+generate: venv ## Regenerate crds/, docs/{api,conditions}.md and the chart's generated files from the types
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
 	$(PY) -m tandem crd --markdown > docs/api.md
+	$(PY) -m tandem conditions > docs/conditions.md
 	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
+	$(PY) -m tandem chart charts/tandem
 
 # --- checks -------------------------------------------------------------------------------------
 .PHONY: format

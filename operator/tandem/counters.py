@@ -27,7 +27,7 @@ QUEUE_DEPTH = Gauge("tandem_operator_queue_depth", "Services that wait for a rec
 LEADER = Gauge("tandem_operator_leader", "1 while this process holds the Lease")
 WATCH_RESTARTS = Counter("tandem_operator_watch_restarts_total", "Times that the watches were started again")
 MISSED_EVENTS = Counter(
-    "tandem_operator_missed_events_total", "Changes that the resync found and no watch had reported"
+    "tandem_operator_missed_events_total", "Changes that the resync noticed and no watch had reported"
 )
 ENGINE_FAILURES = Counter(
     "tandem_engine_failures_total",
@@ -37,10 +37,10 @@ ENGINE_FAILURES = Counter(
 SERVED = Counter("tandem_metrics_requests_total", "Requests that the metrics server answered", ["code"])
 ROUND_SECONDS = Histogram(
     "tandem_metrics_round_seconds",
-    "Time to read all pods once and to judge what they told",
+    "Time to read all pods once and to make the reports",
     buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16),
 )
-PODS = Gauge("tandem_metrics_pods", "Ready server pods, by whether they told figures", ["told"])
+PODS = Gauge("tandem_metrics_pods", "Ready server pods, by whether they report metrics", ["reporting"])
 CERTIFICATE_EXPIRY = Gauge(
     "tandem_metrics_certificate_expiry_timestamp_seconds", "When the metrics server's certificate ends, Unix seconds"
 )

@@ -1,8 +1,10 @@
 """The errors that reconciling knows, classified once.
 
-An error is either `Transient` (try again; nobody did anything wrong), or `Refused` (the API server said
-no to what we asked: a person must see it). Anything else is a defect and is raised with its trace.
+An error is either `Transient` (try again; nothing is wrong), or `Refused` (the API server refused a request: a person
+must see it). Anything else is a defect and is raised with its trace.
 """
+
+from tandem.api.conditions import Reason, ServingReason
 
 
 class TandemError(Exception):
@@ -18,11 +20,11 @@ class Transient(TandemError):
 
 
 class AlreadyExists(Transient):
-    """An object of that name is there: made by an earlier try, or by somebody else."""
+    """An object of that name is there: made by an earlier try, or by another client."""
 
 
 class Expired(Transient):
-    """What was asked for is of a version that the API server keeps no more: list anew."""
+    """The requested resourceVersion is one that the API server keeps no more: list again."""
 
 
 class NotLeader(Transient):
@@ -32,7 +34,7 @@ class NotLeader(Transient):
 class Refused(TandemError):
     """The API server refused a request for good."""
 
-    reason = "ApplyRefused"
+    reason: Reason = ServingReason.APPLY_REFUSED
     """Reason of the condition that shows it."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -43,7 +45,7 @@ class Refused(TandemError):
 class Forbidden(Refused):
     """A right is missing. Others may be there: nothing but what needs this one stops."""
 
-    reason = "RightMissing"
+    reason = ServingReason.RIGHT_MISSING
 
     def __init__(self, user: str, verb: str, resource: str, group: str, namespace: str | None) -> None:
         self.verb = verb
@@ -60,8 +62,8 @@ class KindMissing(Refused):
     """The cluster does not know a kind that a child is of."""
 
     def __init__(self, kind: str, help_text: str) -> None:
-        super().__init__(404, f"this cluster knows no {kind}: {help_text}")
-        self.reason = f"{kind}Missing"
+        super().__init__(404, f"{kind} is not installed in this cluster: {help_text}")
+        self.reason = next((each for each in ServingReason if each == f"{kind}Missing"), self.reason)
 
 
 class NameTaken(Refused):

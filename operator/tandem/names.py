@@ -97,8 +97,8 @@ def replica_selector(service: str) -> dict[str, Any]:
 def ssh(service: str, uid: str) -> str:
     """Secret with the key pair of the groups of the service of that UID; empty: of a manifest that was never applied.
 
-    Secrets are made and never read, so that nobody can look whose one is. By the UID it is no other's, nor that of an
-    earlier service of the same name.
+    Secrets are made and never read, so that the operator cannot look whose one is. By the UID it is no other's, nor
+    that of an earlier service of the same name.
     """
     return f"{service}-ssh-{digest(uid)}" if uid else f"{service}-ssh"
 

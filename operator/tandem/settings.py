@@ -1,4 +1,8 @@
-"""The operator's settings: one YAML file, from Helm values; every field has a default."""
+"""The operator's settings: one YAML file, from Helm values; every field has a default.
+
+`make generate` makes the schema of the chart's values from these types: a setting is a value with its name and its
+bounds, but for what charts/tandem/values.schema.yaml says.
+"""
 
 from collections.abc import Sequence
 from importlib import resources
@@ -8,20 +12,25 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from tandem.api.types import DecodingType, Mode
+from tandem.api.bounds import PARALLEL_SIZE
+from tandem.api.decoding import DecodingType, Dialect, Mode
 from tandem.api.wire import StrictWire
 from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
+
+Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
+ImageName = Annotated[str, Field(pattern=r"^[^\s]*$")]
+Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 
 class Profile(StrictWire):
     """What an image can run. A profile never changes under its name."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     """Name that services write in `runtime.profile`."""
     description: str = ""
     """For people."""
-    image: str = ""
+    image: ImageName = ""
     """Image with Triton and the engine; empty: none is published, and services write `runtime.image`."""
     triton_version: str = ""
     """Release of Triton in the image, e.g. 26.07; empty: not known."""
@@ -35,7 +44,7 @@ class Profile(StrictWire):
     """Decoding types that the image can run, by mode."""
     gpus: bool = True
     """Whether models run on GPUs; false: on the CPU, and `placement.gpu` means nothing."""
-    max_tensor_parallel_size: Annotated[int, Field(ge=1)] = 64
+    max_tensor_parallel_size: Annotated[int, Field(ge=1, le=1024)] = PARALLEL_SIZE
     """Most GPUs of one model."""
     engine_backend: Literal["python", "tensorrtllm"] = "tensorrtllm"
     """BLS: Triton backend of the engines."""
@@ -47,7 +56,7 @@ class Profile(StrictWire):
     """BLS: how the engines take the sequences that run at once. Single: each in calls of its own, which in-flight
     batching merges. Together: many in a call, answered in one response. Collected: many in a call, each answered by
     itself, as TensorRT-LLM's backend does where it is decoupled; a model of Tandem's makes one response of them."""
-    llm_args: Literal["", "1.2", "1.3"] = ""
+    llm_args: Dialect = Dialect.NONE
     """LLMAPI: dialect of tensorrt_llm.LLM's arguments, by the first release that speaks it."""
     llm_package: str = "tensorrt_llm"
     """LLMAPI: Python package in the image with `LLM` and `SamplingParams`."""
@@ -72,9 +81,9 @@ class LeaseSettings(StrictWire):
     """Off only for a single operator that nothing restarts, as in tests."""
     name: str = "tandem-operator"
     """Name of the Lease."""
-    duration_seconds: Annotated[float, Field(ge=2)] = 15
+    duration_seconds: Annotated[float, Field(ge=2, le=3600)] = 15
     """A leader that has not renewed for so long may be replaced."""
-    renew_seconds: Annotated[float, Field(gt=0)] = 5
+    renew_seconds: Annotated[float, Field(gt=0, le=1200)] = 5
     """Time between renewals; at most a third of the duration, so that one may fail."""
 
     @model_validator(mode="after")
@@ -94,13 +103,13 @@ class MetricsServerSettings(StrictWire):
     secret: str = "tandem-metrics-certificate"
     """Secret with its certificate, of type kubernetes.io/tls, with the authority in `ca.crt`."""
     manage_certificate: bool = True
-    """Whether it makes and renews that certificate, and tells its authority to the APIService. Off: somebody else
+    """Whether it makes and renews that certificate, and writes its authority into the APIService. Off: another tool
     does, such as cert-manager, and nothing is written."""
-    interval_seconds: Annotated[float, Field(ge=0.1)] = 15
+    interval_seconds: Annotated[float, Field(ge=0.1, le=300)] = 15
     """Time between readings of all pods."""
-    window_seconds: Annotated[float, Field(ge=0.2)] = 60
-    """Time that figures speak of; those older than two windows are told no more."""
-    prometheus_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
+    window_seconds: Annotated[float, Field(ge=0.2, le=3600)] = 60
+    """Time that figures speak of; those older than two windows are dropped."""
+    prometheus_url: Url = ""
     """Prometheus that reads the pods' metrics, to be asked instead of the pods; empty: the pods are read."""
     prometheus: Credentials = Field(default_factory=Credentials)
     """Who asks that Prometheus, and whom to trust."""
@@ -145,7 +154,7 @@ class KedaPrometheus(StrictWire):
         if bool(self.authentication) != bool(self.auth_modes):
             raise ValueError("authentication and authModes go together: write both, or neither")
         if {"basic", "bearer"} <= set(self.auth_modes):
-            raise ValueError("authModes must not hold basic and bearer at once: both set the header Authorization")
+            raise ValueError("authModes must not have both basic and bearer: each sets the header Authorization")
         return self
 
 
@@ -156,7 +165,7 @@ class KedaSettings(StrictWire):
     """ClusterTriggerAuthentication with the token that KEDA sends to the metrics server."""
     unsafe_ssl: bool = False
     """Whether KEDA skips the check of the metrics server's certificate, where its authority is not among KEDA's."""
-    prometheus_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
+    prometheus_url: Url = ""
     """Prometheus that scrapes the metrics server: KEDA asks it instead; empty: the metrics server."""
     prometheus: KedaPrometheus = Field(default_factory=KedaPrometheus)
     """Who asks that Prometheus."""
@@ -165,23 +174,23 @@ class KedaSettings(StrictWire):
 class Settings(StrictWire):
     """Everything that an administrator may set."""
 
-    serving_image: str = "tandem/serving:0.1.0"
+    serving_image: ImageName = "tandem/serving:0.1.0"
     """Image with Tandem's Triton models and entry point, brought into each pod by an init container."""
-    fetcher_image: str = "tandem/fetcher:0.1.0"
+    fetcher_image: ImageName = "tandem/fetcher:0.1.0"
     """Image of the Jobs that download models."""
-    namespaces: list[str] = Field(default_factory=list)
+    namespaces: list[Namespace] = Field(default_factory=list, json_schema_extra={"uniqueItems": True})
     """Namespaces to serve; all when empty."""
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     """Leader election."""
-    resync_seconds: Annotated[float, Field(gt=0)] = 60
-    """Time between comparisons of what the watches said with what the API server lists."""
+    resync_seconds: Annotated[float, Field(gt=0, le=86400)] = 60
+    """Time between comparisons of what the watches reported with what the API server lists."""
     workers: Annotated[int, Field(ge=1, le=256)] = 16
     """Services that are reconciled at once."""
-    revision_history_limit: Annotated[int, Field(ge=0)] = 3
-    """Old revisions (ConfigMaps) that are kept for going back, beside those that pods still mount."""
+    revision_history_limit: Annotated[int, Field(ge=0, le=1000)] = 3
+    """Old revisions (ConfigMaps) that are kept for going back, in addition to those that pods still mount."""
     metrics_peers: list[dict[str, Any]] = Field(default=[{"namespaceSelector": {}}])
-    """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), beside
-    these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""
+    """NetworkPolicy peers that read the metrics of services that name their clients (`serving.access.from`), in
+    addition to these: Prometheus and autoscaling. All pods of the cluster, unless it is set."""
     metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
     """How the metrics server works."""
     reports: ReportsSettings = Field(default_factory=ReportsSettings)
@@ -236,7 +245,7 @@ def load_settings(path: Path | None = None) -> Settings:
         raise SettingsError(f"cannot read settings {path}: {error}") from error
     raw = raw or {}
     if not isinstance(raw, dict):
-        raise SettingsError(f"settings {path}: expected a mapping at the top, found {type(raw).__name__}")
+        raise SettingsError(f"settings {path}: expected a mapping at the top, got {type(raw).__name__}")
     try:
         return Settings.model_validate({**raw, "profiles": _profiles(raw.get("profiles") or [])})
     except ValidationError as error:

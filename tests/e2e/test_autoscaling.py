@@ -168,7 +168,7 @@ def test_load_brings_replicas_that_share_it_and_they_go_with_it(site: Site, scal
 def told_of_demand(site: Site) -> dict[str, Any] | None:
     """The status when it tells of two replicas that demand asks for; a minute before, of the queue that one had."""
     told = told_of(site, (0.2, 1), 2)
-    return told if told and "tokens/s are asked for" in told["autoscaling"]["message"] else None
+    return told if told and "tokens/s are requested" in told["autoscaling"]["message"] else None
 
 
 def shared(before: dict[str, float], now: dict[str, float]) -> bool:

@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from cluster.core import Cluster
-from support.services import parse
+from support.services import autoscaling_cases, parse
 from tandem import children
 from tandem.settings import Settings
-from unit.rollout.test_autoscaler import CASES
 
 from .conftest import KEDA_CRD, SERVICE, AuditLog, Namespace, OperatorProcess, install_scaled_objects, wait_for
 from .test_workload import dry_run
@@ -128,7 +127,7 @@ def operator_with_server(operator_with: Callable[..., OperatorProcess]) -> Opera
     return operator_with(reports={"url": "http://127.0.0.1:9"})
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+@pytest.mark.parametrize("case", autoscaling_cases(), ids=[case["case"] for case in autoscaling_cases()])
 def test_every_autoscaler_is_as_its_definition_says(case: dict[str, Any], untouched: Namespace) -> None:
     raw = yaml.safe_load(SERVICE)
     raw["metadata"] |= {"namespace": untouched.name}

@@ -61,7 +61,9 @@ def test_it_is_told_while_its_revision_serves(
     assert "SpeculationBeneficial" not in namespace.conditions(), "nothing is known of it"
     record(namespace, FASTER)
     namespace.wait("SpeculationBeneficial", "True/Faster")
-    assert "1.60 times the target alone (1.50 to 1.70) with 1 streams" in namespace.message("SpeculationBeneficial")
+    assert "1.60 times the target alone (1.50 to 1.70) with 1 stream, by" in namespace.message(
+        "SpeculationBeneficial"
+    )
     shown = speculation(namespace)
     assert (shown["speedup"], shown["speedupSource"]) == (1.6, "Benchmark")
     assert namespace.conditions()["Ready"] == "True/ServersAnswer", "it has no say in Ready"
@@ -104,7 +106,7 @@ def test_it_goes_with_the_service_and_is_nobody_else_s(operator: OperatorProcess
     namespace.apply(**NGRAM)
     namespace.wait("Ready", "True")
     namespace.run("create", "configmap", "svc-benchmark", "--from-literal=mine=1")
-    with pytest.raises(ClusterError, match="belongs to somebody else"):
+    with pytest.raises(ClusterError, match="belongs to another owner"):
         record(namespace, FASTER)
     namespace.run("delete", "configmap", "svc-benchmark")
     found = record(namespace, FASTER)

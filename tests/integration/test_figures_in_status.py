@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.ports import free_port
-from tandem.conditions.writes import TELL_SECONDS
+from tandem.conditions.writes import SHOW_SECONDS
 
 from .conftest import PATIENCE, AuditLog, Namespace, OperatorProcess, wait_for
 
@@ -78,7 +78,7 @@ def test_a_material_change_is_written_once_and_idle_services_never(
     namespace.apply()
     namespace.wait_settled()
     # Not before: how long a service takes to come up is not the matter.
-    reports.told, told_at = True, time.monotonic()
+    reports.told, shown_at = True, time.monotonic()
     namespace.wait("SpeculationActive", "True/DraftTokensSeen")
     columns = namespace.run("get", "sis", "svc").splitlines()
     shown = dict(zip(columns[0].split(), columns[1].split(), strict=True))
@@ -101,7 +101,7 @@ def test_a_material_change_is_written_once_and_idle_services_never(
     wait_for(
         "the collapse to be told",
         lambda: namespace.get("sis", "svc")["status"]["speculation"]["acceptanceRate"] == 0.2,
-        TELL_SECONDS + PATIENCE - (time.monotonic() - told_at),
+        SHOW_SECONDS + PATIENCE - (time.monotonic() - shown_at),
         operator.log,
     )
     assert [write for write in listening.operator_writes(namespace) if "events" not in write] == [STATUS]

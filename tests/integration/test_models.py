@@ -125,7 +125,7 @@ def test_a_claim_of_somebodys_own_is_not_used_for_its_name(operator: OperatorPro
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "tandem-cache"}, "spec": spec}
     namespace.run("apply", "-f", "-", stdin=json.dumps(claim))
     namespace.apply(**HUB)
-    namespace.wait("SpecAccepted", "False/CacheNotOurs")
+    namespace.wait("SpecAccepted", "False/CacheNotManagedByTandem")
     assert "tandem-cache" in namespace.message("SpecAccepted")
     assert namespace.items("jobs") == []
 

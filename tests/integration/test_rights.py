@@ -154,7 +154,7 @@ def test_a_login_page_in_the_api_servers_place(
     time.sleep(20)
     assert limited.runs
     assert limited.probe("/healthz")[0] == 200, "a restart would not take the page away"
-    assert "no answer of a Kubernetes API server" in limited.log.read_text(encoding="utf-8")
+    assert "the answer is not that of a Kubernetes API server" in limited.log.read_text(encoding="utf-8")
     proxy.set_page(False)
     limited.wait_ready()
     wait_for("the repair", lambda: namespace.get("service", "svc-triton"), log=limited.log)

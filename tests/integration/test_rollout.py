@@ -14,7 +14,7 @@ NEVER_SCHEDULED: dict[str, Any] = {
 def test_replace_goes_back_when_the_new_servers_do_not_come(operator: OperatorProcess, namespace: Namespace) -> None:
     namespace.apply(**REPLACE)
     namespace.wait("Ready", "True")
-    assert "nothing answers" in namespace.message("SpecAccepted")
+    assert "downtime until the new ones answer" in namespace.message("SpecAccepted")
     first = namespace.get("sis", "svc")["status"]["currentRevision"]
     (before,) = namespace.server_pods()
 

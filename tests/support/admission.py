@@ -169,12 +169,12 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"autoscaling": {"minReplicas": 1}}, "spec.autoscaling.maxReplicas: Required value", "no upper bound"),
     (
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2}},
-        "who sees demand while there is no pod",
+        "that sees demand while there is no pod",
         "an HPA at zero",
     ),
     (
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA"}},
-        "who sees demand while there is no pod",
+        "that sees demand while there is no pod",
         "KEDA at zero sees nothing of a service without pods",
     ),
     (
@@ -199,7 +199,7 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "keda": {"idleReplicaCount": 0}}},
-        "keda.idleReplicaCount 0 need somebody",
+        "keda.idleReplicaCount 0 need a source",
         "idle at zero, and nobody who sees demand there",
     ),
     (

@@ -31,3 +31,8 @@ def parse(text: str, **changes: Any) -> SpeculativeInferenceService:
             node = node.setdefault(parent, {})
         node.pop(last, None) if value is None else node.__setitem__(last, value)
     return SpeculativeInferenceService.model_validate(raw)
+
+
+def autoscaling_cases() -> list[dict[str, Any]]:
+    """What services write in `autoscaling`, and the administrator's settings with it: a case of every source."""
+    return list(yaml.safe_load_all((DATA / "input/autoscaling/cases.yaml").read_text(encoding="utf-8")))

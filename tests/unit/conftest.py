@@ -1,13 +1,17 @@
 """What holds for all unit tests."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from support import unchanged
 from support.services import QUICKSTART, parse
+from tandem.api.conditions import ConditionType, Reason
 from tandem.api.types import SpeculativeInferenceService
+from tandem.conditions.finding import Finding
 from tandem.settings import Settings, load_settings
 
 # How long an example takes says how busy the machine is.
@@ -44,3 +48,23 @@ def settings() -> Settings:
 def service() -> SpeculativeInferenceService:
     """The quickstart."""
     return parse(QUICKSTART)
+
+
+TAKE_OVER = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
+"""Conditions with the reasons of others."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _findings_are_as_registered() -> Iterator[None]:
+    """A condition that the operator makes in a test has a type and a status that the registry has for its reason."""
+    make = Finding.__init__
+
+    def checked(self: Finding, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if isinstance(self.reason, Reason) and self.type not in TAKE_OVER:
+            shown = {(each.type, status) for each in self.reason.shown for status in each.statuses}
+            assert (self.type, self.status) in shown, f"{self.reason}: add this to tandem.api.conditions"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Finding, "__init__", checked)
+        yield

@@ -188,13 +188,8 @@ app.kubernetes.io/component: metrics
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
-# Whoever decides the replicas goes when a service asks for it no more, or for the other one.
-- apiGroups: [autoscaling]
-  resources: [horizontalpodautoscalers]
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [keda.sh]
-  resources: [scaledobjects]
-  verbs: [get, list, watch, create, patch, delete]
+# Whoever decides the replicas goes when a service asks for it no more, or for another one.
+{{ .Files.Get "files/autoscalers.yaml" -}}
 # The cache of models and engines is made once; it is nobody's child, and never changed or deleted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

@@ -20,7 +20,7 @@ using backend::Now;
 //
 // The last response of a client that is gone waits until a second has passed since that was seen: Triton's gRPC side
 // frees the state of a cancelled stream twice whose last response comes while an earlier one is being written
-// (docs/bls.md). `Sweep` sends those.
+// (docs/triton-backend.md). `Sweep` sends those.
 class Client {
  public:
   // Raises Failure.

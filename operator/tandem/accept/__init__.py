@@ -13,6 +13,7 @@ from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept import rollout as rollout_rules
 from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.api.conditions import SpecReason
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile, Settings
 
@@ -50,7 +51,7 @@ def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
     if profile is None:
         known = ", ".join(sorted(p.name for p in settings.profiles)) or "none"
         return Refusal(
-            "UnknownProfile",
+            SpecReason.UNKNOWN_PROFILE,
             f"runtime.profile {spec.runtime.profile!r} is not in the operator's settings: write one of: {known};"
             " or add it to the Helm value `profiles`",
         )

@@ -1,6 +1,7 @@
 """Can the engines be built as the resource asks?"""
 
 from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.api.conditions import SpecReason
 from tandem.api.types import Draft, ServiceSpec, Target
 from tandem.render.v1.engines import DECIDED, needs_engines
 from tandem.render.v1.sources import ENGINES, Role, references
@@ -28,7 +29,7 @@ def _extra_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
             field = FIELDS.get(name, "").format(_camel(name))
             instead = f"write {field} instead" if field else "remove it"
             return Refusal(
-                "EngineFlagDecided",
+                SpecReason.ENGINE_FLAG_RESERVED,
                 f"{role}.engine.build.extraArgs has {name}, which the resource decides: {instead}",
             )
     return None
@@ -45,7 +46,7 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for role, model in _models(spec).items():
         if model.dtype == "fp8" and ENGINES[role] not in references(spec):
             return Refusal(
-                "Fp8NeedsCalibration",
+                SpecReason.FP8_NEEDS_CALIBRATION,
                 f"{role}.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto"
                 " with a checkpoint that is quantized to FP8 already, or bring the engine as engine.prebuilt",
             )
@@ -60,7 +61,7 @@ def _seq_len(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         longest, total = options and options.max_input_len, options and options.max_seq_len
         if longest and total and longest >= total:
             return Refusal(
-                "PromptFillsEngine",
+                SpecReason.MAX_INPUT_LEN_TOO_LARGE,
                 f"{role}.engine.build.maxInputLen is {longest} and maxSeqLen, of prompt and output together, {total}:"
                 " write a larger maxSeqLen or a smaller maxInputLen",
             )
@@ -75,7 +76,7 @@ def _batch(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         size = options and options.max_batch_size
         if size and size < spec.serving.max_batch_size:
             return Refusal(
-                "EngineBatchTooSmall",
+                SpecReason.ENGINE_BATCH_TOO_SMALL,
                 f"{role}.engine.build.maxBatchSize is {size} and serving.maxBatchSize {spec.serving.max_batch_size}:"
                 " the engine would run fewer sequences than the server takes; make them equal",
             )

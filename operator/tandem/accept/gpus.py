@@ -1,6 +1,7 @@
 """Do the models fit the GPUs that the placement gives? Every refusal says the numbers."""
 
 from tandem.accept.rule import Refusal, Rule
+from tandem.api.conditions import SpecReason
 from tandem.api.types import KvCache, Mode, ServiceSpec
 from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
@@ -16,13 +17,13 @@ def _nodes(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     plan, per_node = gpu_plan(spec, profile), spec.placement.gpu.per_node
     if spec.runtime.mode is Mode.BLS and plan.gpus > per_node:
         return Refusal(
-            "GpusExceedNode",
+            SpecReason.GPUS_EXCEED_NODE,
             f"mode BLS runs on one node: {_needs(spec)} needs {plan.gpus} GPUs, and placement.gpu.perNode is"
             f" {per_node}: lower tensorParallelSize, raise perNode, or write runtime.mode: LLMAPI",
         )
     if plan.gpus % plan.nodes:
         return Refusal(
-            "GpusUneven",
+            SpecReason.GPUS_NOT_DIVISIBLE,
             f"{_needs(spec)} needs {plan.gpus} GPUs, which {plan.nodes} nodes of at most {per_node} cannot share"
             " equally: choose tensorParallelSize x pipelineParallelSize to be a multiple of the nodes",
         )
@@ -35,7 +36,7 @@ def _shared_draft(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not profile.gpus or spec.placement.strategy == "Separate" or draft <= target:
         return None
     return Refusal(
-        "DraftExceedsTarget",
+        SpecReason.DRAFT_EXCEEDS_TARGET,
         f"with placement.strategy Shared the draft lives on the target's {target} GPUs, and"
         f" draft.tensorParallelSize is {draft}: lower it, or write placement.strategy: Separate",
     )
@@ -49,20 +50,20 @@ def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         return None
     if sliced and name != sliced:
         return Refusal(
-            "MigProductOfNode",
+            SpecReason.MIG_PRODUCT_MISMATCH,
             f"placement.gpu.product {sliced} is on no node that offers {name}: where slices have resource names of"
             f" their own, nodes are labelled with the whole GPU: write {sliced.partition(SLICE)[0]}",
         )
     if max(model_ranks(spec).values()) > 1:
         return Refusal(
-            "MigNotParallel",
+            SpecReason.MIG_NOT_PARALLEL,
             f"{_needs(spec)} is split over several devices, and {name} is a MIG slice, between which there is no"
             " peer-to-peer: write tensorParallelSize: 1 and pipelineParallelSize: 1, or take whole GPUs",
         )
     if spec.placement.strategy == "Separate":
         return Refusal(
-            "MigNotSeparate",
-            f"placement.strategy Separate needs 2 devices, and a process sees only one MIG slice ({name}):"
+            SpecReason.MIG_NOT_SEPARATE,
+            f"placement.strategy Separate needs 2 devices, and a process can use one MIG slice alone ({name}):"
             " write placement.strategy: Shared, or take whole GPUs",
         )
     return None
@@ -72,7 +73,7 @@ def _fast_logits(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not spec.speculation.acceptance.fast_logits or profile.engine_backend == "tensorrtllm":
         return None
     return Refusal(
-        "FastLogitsNotInProfile",
+        SpecReason.FAST_LOGITS_NOT_IN_PROFILE,
         f"acceptance.fastLogits is TensorRT-LLM's, and the engines of profile {profile.name!r} are"
         f" {profile.engine_backend} models: remove fastLogits, or write another profile",
     )
@@ -85,7 +86,7 @@ def _kv_fractions(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for role, cache in caches.items():
         if cache and cache.free_gpu_memory_fraction is not None:
             return Refusal(
-                "FractionOfSharedGpu",
+                SpecReason.KV_CACHE_FRACTION_ON_SHARED_GPU,
                 f"{role}.kvCache.freeGpuMemoryFraction is {cache.free_gpu_memory_fraction:g} of what is free once the"
                 " engine is loaded, and two engines share the GPU in no fixed order of loading:"
                 f" write {role}.kvCache.maxTokens, or neither to have both computed",
@@ -99,7 +100,7 @@ def _block_reuse(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for role, cache in {"target": spec.target.kv_cache, "draft": spec.draft.kv_cache}.items():
         if not (cache or KvCache()).enable_block_reuse:
             return Refusal(
-                "BlockReuseNeeded",
+                SpecReason.BLOCK_REUSE_NEEDED,
                 f"{role}.kvCache.enableBlockReuse is false, and each step of the BLS is a request with the whole"
                 " text so far, whose keys and values must be reused: remove it",
             )
@@ -112,7 +113,7 @@ def _product(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         if product and product.compute_capability < MIN_COMPUTE_CAPABILITY:
             has, needs = (".".join(map(str, c)) for c in (product.compute_capability, MIN_COMPUTE_CAPABILITY))
             return Refusal(
-                "GpuTooOld",
+                SpecReason.GPU_TOO_OLD,
                 f"placement.gpu.product {name} has compute capability {has}, and TensorRT-LLM's speculative decoding"
                 f" needs {needs} (Ampere) or newer: name a newer product",
             )

@@ -8,24 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tandem.accept.rule import Refusal, Rule, Warn
-from tandem.api.types import DecodingType, Mode, ServiceSpec
+from tandem.api.conditions import SpecReason
+from tandem.api.decoding import DecodingType, Mode, listed
+from tandem.api.types import ServiceSpec
+from tandem.plural import counted
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided
 from tandem.render.v1.sources import references
 from tandem.settings import Profile
-
-# `decoding_type` of TensorRT-LLM, as any of its releases writes it, to what the resource has for it.
-_RESERVED = {
-    "Draft_Target": DecodingType.DRAFT_TARGET,
-    "DraftTarget": DecodingType.DRAFT_TARGET,
-    "Eagle": DecodingType.EAGLE3,
-    "Eagle3": DecodingType.EAGLE3,
-    "MTP": DecodingType.MTP,
-    "NGram": DecodingType.NGRAM,
-    "User_Provided": DecodingType.USER_PROVIDED,
-    "UserProvided": DecodingType.USER_PROVIDED,
-}
-_ENGINE_TYPES = ("Medusa", "Lookahead")
-_FOLLOW_SCHEDULE_1_2 = (DecodingType.DRAFT_TARGET, DecodingType.NGRAM)
 
 
 def _speculates(spec: ServiceSpec) -> bool:
@@ -47,23 +36,23 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if spec.target.dtype != "fp8":
         return None
     return Refusal(
-        "DtypeNotInMode",
+        SpecReason.DTYPE_NOT_IN_MODE,
         "mode LLMAPI does not quantize: write target.dtype: auto and a checkpoint in FP8"
         " (its hf_quant_config.json says so)",
     )
 
 
 def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    kind = spec.speculation.custom.type if spec.speculation.custom else None
-    if kind in _RESERVED:
-        advice = f"write speculation.decodingType: {_RESERVED[kind]}"
-    elif kind in _ENGINE_TYPES:
-        advice = f"it lives in TensorRT engines: write speculation.decodingType: {kind} and runtime.mode: BLS"
-    elif kind == "AUTO":
-        advice = "it lets the engine choose and ignores what this resource says: write the decodingType that you want"
+    name = spec.speculation.custom.type if spec.speculation.custom else ""
+    if kind := DecodingType.of_upstream(name):
+        advice = f"write speculation.decodingType: {kind}"
+        if kind.traits.in_engine:
+            advice = f"it lives in TensorRT engines: {advice} and runtime.mode: BLS"
+    elif name == "AUTO":
+        advice = "it lets the engine choose and ignore this resource: write the decodingType that you need"
     else:
         return None
-    return Refusal("CustomTypeReserved", f"speculation.custom.type must not be {kind}: {advice}")
+    return Refusal(SpecReason.CUSTOM_TYPE_RESERVED, f"speculation.custom.type must not be {name}: {advice}")
 
 
 def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -71,7 +60,7 @@ def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for name in args:
         if name in NOT_CUSTOM:
             return Refusal(
-                "CustomArgsConflict",
+                SpecReason.CUSTOM_ARGS_CONFLICT,
                 f"speculation.custom.args.{name} is decided by {NOT_CUSTOM[name]}: remove it, and write"
                 f" {NOT_CUSTOM[name]} instead",
             )
@@ -82,7 +71,7 @@ def _pipeline_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not _speculates(spec) or spec.target.pipeline_parallel_size == 1:
         return None
     return Refusal(
-        "PipelineParallelWithSpeculation",
+        SpecReason.PIPELINE_PARALLEL_WITH_SPECULATION,
         f"target.pipelineParallelSize is {spec.target.pipeline_parallel_size}, and TensorRT-LLM's LLM API does not"
         " speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize,"
         " or speculation.decodingType: None",
@@ -102,7 +91,7 @@ def _features(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for name, excluded in found.items():
         if excluded:
             return Refusal(
-                "FeatureWithSpeculation",
+                SpecReason.FEATURE_WITH_SPECULATION,
                 f"runtime.extraLlmArgs.{name} is {extra[name]}, which TensorRT-LLM cannot combine with speculation:"
                 " remove it, or write speculation.decodingType: None",
             )
@@ -114,7 +103,7 @@ def _rejection_sampling(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not guided or not _speculative_args(spec).get("use_rejection_sampling"):
         return None
     return Refusal(
-        "GuidedDecodingWithRejectionSampling",
+        SpecReason.GUIDED_DECODING_WITH_REJECTION_SAMPLING,
         "use_rejection_sampling cannot be combined with guided decoding: remove it, or"
         " runtime.extraLlmArgs.guided_decoding_backend",
     )
@@ -125,23 +114,23 @@ def _eagle3(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     details = spec.speculation.eagle3
     if details is None:
         return None
-    if not details.one_model and profile.llm_args != "1.2":
+    if not details.one_model and not profile.llm_args.two_model_eagle3:
         return Refusal(
-            "TwoModelsNotInProfile",
+            SpecReason.TWO_MODELS_NOT_IN_PROFILE,
             f"speculation.eagle3.oneModel false needs TensorRT-LLM 1.2, and profile {profile.name!r} has a newer one:"
             " remove it, or write another profile",
         )
     width = details.dynamic_tree_max_top_k
-    if width and profile.llm_args == "1.2":
+    if width and not profile.llm_args.dynamic_tree:
         return Refusal(
-            "DynamicTreeNotInProfile",
+            SpecReason.DYNAMIC_TREE_NOT_IN_PROFILE,
             f"speculation.eagle3.dynamicTreeMaxTopK needs TensorRT-LLM 1.3, and profile {profile.name!r} has 1.2:"
             " remove it, or write another profile",
         )
     least = spec.speculation.max_draft_len
     if width and details.max_total_draft_tokens and not least <= details.max_total_draft_tokens <= width * least:
         return Refusal(
-            "DynamicTreeSize",
+            SpecReason.DYNAMIC_TREE_SIZE_INVALID,
             f"speculation.eagle3.maxTotalDraftTokens is {details.max_total_draft_tokens}: write maxDraftLen ({least})"
             f" to maxDraftLen x dynamicTreeMaxTopK ({width * least}), or remove it",
         )
@@ -155,20 +144,21 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     sizes = [step.max_batch_size for step in steps]
     if sizes != sorted(set(sizes)):
         return Refusal(
-            "ScheduleNotAscending",
+            SpecReason.SCHEDULE_NOT_ASCENDING,
             f"speculation.draftLenSchedule has maxBatchSize {', '.join(map(str, sizes))}: write ascending ones",
         )
     if steps[0].draft_len != spec.speculation.max_draft_len:
         return Refusal(
-            "ScheduleStart",
+            SpecReason.SCHEDULE_START_MISMATCH,
             f"the first step of speculation.draftLenSchedule drafts {steps[0].draft_len} and maxDraftLen is"
-            f" {spec.speculation.max_draft_len}: TensorRT-LLM wants them equal",
+            f" {spec.speculation.max_draft_len}: TensorRT-LLM requires equal numbers: write the same in both",
         )
-    if spec.speculation.decoding_type is DecodingType.MTP and profile.llm_args == "1.2":
+    kind = spec.speculation.decoding_type
+    if profile.llm_args in kind.traits.fixed_draft_len:
         return Refusal(
-            "ScheduleNotInProfile",
-            f"profile {profile.name!r} has TensorRT-LLM 1.2, whose MTP has a fixed draft length: remove"
-            " speculation.draftLenSchedule, or write another profile",
+            SpecReason.SCHEDULE_NOT_IN_PROFILE,
+            f"profile {profile.name!r} has TensorRT-LLM {profile.llm_args}, whose {kind} has a fixed draft length:"
+            " remove speculation.draftLenSchedule, or write another profile",
         )
     return None
 
@@ -176,7 +166,7 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 def _extra(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     folders = {role: str(role) for role in references(spec)}  # where models lie decides nothing here
     message = conflict(decided(spec, profile.llm_args, folders), spec.runtime.extra_llm_args)
-    return Refusal("ExtraLlmArgsConflict", message) if message else None
+    return Refusal(SpecReason.EXTRA_LLM_ARGS_CONFLICT, message) if message else None
 
 
 def _warn_lora(spec: ServiceSpec, profile: Profile) -> str | None:
@@ -187,32 +177,33 @@ def _warn_lora(spec: ServiceSpec, profile: Profile) -> str | None:
 
 
 def _warn_schedule(spec: ServiceSpec, profile: Profile) -> str | None:
-    followed = spec.speculation.decoding_type in _FOLLOW_SCHEDULE_1_2
-    if spec.speculation.draft_len_schedule is None or followed or profile.llm_args != "1.2":
+    dialect, kind = profile.llm_args, spec.speculation.decoding_type
+    if spec.speculation.draft_len_schedule is None or dialect in kind.traits.follows_schedule:
         return None
+    following = [each for each in DecodingType if dialect in each.traits.follows_schedule]
     return (
-        "speculation.draftLenSchedule: TensorRT-LLM 1.2 follows it for DraftTarget and NGram; with"
-        f" {spec.speculation.decoding_type} it may keep maxDraftLen at every load"
+        f"speculation.draftLenSchedule: TensorRT-LLM {dialect} follows it for {listed(following, 'and')}; with"
+        f" {kind} it may keep maxDraftLen at every load"
     )
 
 
 def _warn_stale(spec: ServiceSpec, profile: Profile) -> str | None:
-    """By https://github.com/NVIDIA/TensorRT-LLM/pull/16888; n-grams and the user's drafter have no state there."""
-    stateless = spec.speculation.decoding_type in (DecodingType.NONE, DecodingType.NGRAM, DecodingType.USER_PROVIDED)
+    """By https://github.com/NVIDIA/TensorRT-LLM/pull/16888; what the host drafts has no state there."""
+    stateless = spec.speculation.decoding_type.traits.drafts_on_host or not _speculates(spec)
     two_engines = spec.speculation.eagle3 is not None and not spec.speculation.eagle3.one_model
     if stateless or two_engines or profile.llm_package != "tensorrt_llm":
         return None
     most, limit = spec.serving.max_batch_size, spec.speculation.max_concurrency
     steps = spec.speculation.draft_len_schedule or []
     if limit is not None and limit < most:
-        where = f"speculation.maxConcurrency {limit} drafts nothing above {limit} requests at once"
+        where = f"speculation.maxConcurrency {limit} drafts nothing above {counted(limit, 'request')} at a time"
     elif steps and (steps[-1].max_batch_size < most or any(step.draft_len == 0 for step in steps)):
         where = "speculation.draftLenSchedule drafts nothing at some loads"
     else:
         return None
     return (
-        f"{where}: a drafter in TensorRT-LLM's engine goes stale meanwhile, and requests that go on afterwards get"
-        f" hardly a token accepted until they end; draft 1 or more at every load up to serving.maxBatchSize ({most})"
+        f"{where}: meanwhile a drafter in TensorRT-LLM's engine misses tokens, and the target accepts almost none of"
+        f" its drafts until those requests end; draft 1 or more at every load up to serving.maxBatchSize ({most})"
     )
 
 

@@ -1,6 +1,7 @@
 """Settings that change the output: it is no longer that of the target alone."""
 
 from tandem.accept.rule import Warn
+from tandem.api.decoding import DraftKind, Mode
 from tandem.api.types import ServiceSpec
 from tandem.settings import Profile
 
@@ -20,7 +21,7 @@ def _relaxed(spec: ServiceSpec, profile: Profile) -> str | None:
 
 def _samples(spec: ServiceSpec, profile: Profile) -> str | None:
     """Where a sample differs from the draft's, TensorRT-LLM draws once more: externalDraftTokensLayer.cpp."""
-    verifies = spec.runtime.mode == "BLS" and spec.speculation.decoding_type == "DraftTarget"
+    verifies = spec.runtime.mode is Mode.BLS and spec.speculation.decoding_type.traits.draft is DraftKind.MODEL
     if not verifies or profile.engine_backend != "tensorrtllm" or spec.speculation.acceptance.method == "Logits":
         return None
     return (

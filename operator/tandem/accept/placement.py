@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tandem.accept.rule import Refusal, Rule
+from tandem.api.conditions import SpecReason
 from tandem.api.types import ServiceSpec
 from tandem.api.wire import Wire
 from tandem.settings import Profile
@@ -33,7 +34,7 @@ def _affinity(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     except ValidationError as error:
         path = ".".join(["placement.affinity", *map(str, error.errors()[0]["loc"])])
         said = f"{path} is not of the form that a PodSpec has: kubectl explain pod.spec.affinity --recursive shows it"
-        return Refusal("AffinityMalformed", said)
+        return Refusal(SpecReason.AFFINITY_MALFORMED, said)
     return None
 
 

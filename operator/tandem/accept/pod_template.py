@@ -6,6 +6,7 @@ from typing import Any
 
 from tandem.accept.rule import Refusal, Rule
 from tandem.api import GROUP
+from tandem.api.conditions import SpecReason
 from tandem.api.types import ServiceSpec
 from tandem.api.types.placement import ContainerTemplate, PodTemplate
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
@@ -40,7 +41,7 @@ def _pod_template(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if template is None:
         return None
     problem = next(_problems(template, spec, profile), None)
-    return Refusal("PodTemplateRefused", f"podTemplate.{problem}") if problem else None
+    return Refusal(SpecReason.POD_TEMPLATE_REFUSED, f"podTemplate.{problem}") if problem else None
 
 
 def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import re
 
 from tandem.accept.rule import Refusal, Rule, Warn
+from tandem.api.conditions import SpecReason
 from tandem.api.types import Mode, ServiceSpec
 from tandem.settings import Profile
 
@@ -31,7 +32,7 @@ def _mode(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if spec.runtime.mode in profile.modes:
         return None
     return Refusal(
-        "ModeNotInProfile",
+        SpecReason.MODE_NOT_IN_PROFILE,
         f"profile {profile.name!r} cannot run mode {spec.runtime.mode}: write runtime.mode:"
         f" {' or '.join(profile.modes)}, or another profile",
     )
@@ -42,7 +43,7 @@ def _decoding_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if spec.speculation.decoding_type in types:
         return None
     return Refusal(
-        "DecodingTypeNotInProfile",
+        SpecReason.DECODING_TYPE_NOT_IN_PROFILE,
         f"profile {profile.name!r} cannot run decodingType {spec.speculation.decoding_type} in mode"
         f" {spec.runtime.mode}: write speculation.decodingType: {' or '.join(types)}, or another profile",
     )
@@ -55,7 +56,7 @@ def _tensor_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for role, size in sizes.items():
         if size > profile.max_tensor_parallel_size:
             return Refusal(
-                "TensorParallelNotInProfile",
+                SpecReason.TENSOR_PARALLEL_NOT_IN_PROFILE,
                 f"{role}.tensorParallelSize is {size}, and profile {profile.name!r} runs a model on at most"
                 f" {profile.max_tensor_parallel_size}: write a smaller one, or another profile",
             )
@@ -66,7 +67,7 @@ def _image(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if spec.runtime.image or profile.image:
         return None
     return Refusal(
-        "NoImage",
+        SpecReason.NO_IMAGE,
         f"profile {profile.name!r} names no image ({profile.description}): write runtime.image, or set the"
         " profile's image in the Helm value `profiles`",
     )
@@ -78,7 +79,7 @@ def _collects(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not used or not version or _release(version) >= _release(_COLLECTS_SINCE):
         return None
     return Refusal(
-        "EngineCallsNotInTriton",
+        SpecReason.ENGINE_CALLS_NOT_IN_TRITON,
         f"profile {profile.name!r} has engineCalls Collected, and the image has Triton {version}: before"
         f" {_COLLECTS_SINCE} an error of one sequence loses the answers of the others; set the profile's engineCalls"
         " to Single in the Helm value `profiles`, or write another profile",
@@ -89,7 +90,7 @@ def _warn_security(spec: ServiceSpec, profile: Profile) -> str | None:
     version = triton_release(spec, profile)
     if version and _release(version) >= _release(_SECURITY_FLOOR):
         return None
-    has = f"has Triton {version}" if version else "does not say which release of Triton it has"
+    has = f"has Triton {version}" if version else "does not name its release of Triton"
     return (
         f"{_place(spec, profile)} {has}: releases before {_SECURITY_FLOOR} have known vulnerabilities; write a newer"
         " profile or image, or let trusted clients alone connect (serving.access.from)"

@@ -9,8 +9,8 @@ def _replace(spec: ServiceSpec, profile: Profile) -> str | None:
     if spec.rollout.strategy == "Surge":
         return None
     return (
-        "rollout.strategy Replace stops the old servers before new ones start: at each change of the revision nothing"
-        " answers until the new ones do"
+        "rollout.strategy Replace stops the old servers before new ones start: each change of the revision has"
+        " downtime until the new ones answer"
     )
 
 

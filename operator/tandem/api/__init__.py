@@ -1,4 +1,4 @@
-"""The resource `SpeculativeInferenceService`: its types, and the CRD and docs/api.md made from them.
+"""The resource `SpeculativeInferenceService`: its types, decoding types, ports and bounds; its CRD and docs/api.md.
 
 Imports nothing of Tandem; every package may import it.
 """

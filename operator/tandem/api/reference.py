@@ -5,6 +5,7 @@ from typing import Any
 
 from tandem.api import API_VERSION, KIND
 from tandem.api.crd import PRINTER_COLUMNS, Schema, root_schema
+from tandem.api.decoding import DecodingType
 
 HEAD = f"""# {KIND}
 
@@ -18,9 +19,33 @@ def api_reference() -> str:
     """The whole page, as Markdown."""
     schema = root_schema()["properties"]
     parts = [HEAD, *_section("spec", schema["spec"], 2), *_section("status", schema["status"], 2)]
+    parts.append(_decoding_types())
     columns = "\n".join(f"| {name} | `{path}` |" for name, _, path, _ in PRINTER_COLUMNS)
     parts.append(f"## kubectl get\n\n| column | field |\n|---|---|\n{columns}\n")
     return "\n".join(parts)
+
+
+DECODING_TYPES = """## Decoding types
+
+What each takes of the spec. The last column has the dialects (a profile's `llmArgs`) whose engines are known to
+follow `draftLenSchedule`.
+
+| decodingType | runtime.mode | spec.draft | its block in spec.speculation | draftLenSchedule |
+|---|---|---|---|---|
+"""
+
+
+def _decoding_types() -> str:
+    rows = [
+        f"| `{kind}` | {', '.join(kind.traits.modes)} | {kind.traits.draft} | {_code(kind.traits.block)}"
+        f" | {', '.join(kind.traits.follows_schedule)} |\n"
+        for kind in DecodingType
+    ]
+    return DECODING_TYPES + "".join(rows)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
 
 
 def _section(path: str, node: Schema, level: int) -> Iterator[str]:

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem import names
+from tandem.api import ports
 from tandem.api.types import Source, SpeculativeInferenceService
 from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.render.v1.sources import CACHE
 from tandem.render.v1.volumes import claim_name
-
-FETCH_PORT = 8080
-"""Where it reports its progress."""
 
 
 def fetch_pod(
@@ -42,7 +40,7 @@ def _container(image: str, reference: Source, files: Sequence[str]) -> dict[str,
             *("python3", "-m", "tandem_fetcher", "fetch", "--uri", reference.uri, "--cache", CACHE),
             *(("--revision", reference.revision) if reference.revision else ()),
             *(word for pattern in files for word in ("--allow", pattern)),
-            *("--port", str(FETCH_PORT), "--termination-log", "/dev/termination-log"),
+            *("--port", str(ports.FETCH), "--termination-log", "/dev/termination-log"),
         ],
         "env": [{"name": "HOME", "value": "/tmp"}],
         **({"envFrom": secret} if secret else {}),

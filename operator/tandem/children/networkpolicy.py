@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem import names
+from tandem.api import ports
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.metadata import metadata
-from tandem.children.service import PORTS
 
 
 def network_policy(
@@ -22,9 +22,9 @@ def network_policy(
     peers = list(service.spec.serving.access.sources)
     if not peers and nodes == 1:
         return None
-    rules: list[dict[str, Any]] = [{**({"from": peers} if peers else {}), "ports": _ports(*PORTS)}]
+    rules: list[dict[str, Any]] = [{**({"from": peers} if peers else {}), "ports": _ports(*ports.SERVER.values())}]
     if peers and metrics_peers:
-        rules.append({"from": [dict(peer) for peer in metrics_peers], "ports": _ports("metrics")})
+        rules.append({"from": [dict(peer) for peer in metrics_peers], "ports": _ports(ports.METRICS)})
     if nodes > 1:
         rules.append({"from": [{"podSelector": names.replica_selector(service.name)}]})
     return {
@@ -39,5 +39,5 @@ def network_policy(
     }
 
 
-def _ports(*ports: str) -> list[dict[str, Any]]:
-    return [{"port": PORTS[name], "protocol": "TCP"} for name in ports]
+def _ports(*numbers: int) -> list[dict[str, Any]]:
+    return [{"port": number, "protocol": "TCP"} for number in numbers]

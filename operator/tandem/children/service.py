@@ -3,10 +3,9 @@
 from typing import Any
 
 from tandem import names
+from tandem.api import ports
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.metadata import metadata
-
-PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 
 
 def endpoint(service: SpeculativeInferenceService) -> dict[str, Any]:
@@ -19,7 +18,8 @@ def endpoint(service: SpeculativeInferenceService) -> dict[str, Any]:
             "type": "ClusterIP",
             "selector": names.selector(service.name),
             "ports": [
-                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS.items()
+                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+                for name, port in ports.SERVER.items()
             ],
         },
     }
@@ -27,4 +27,4 @@ def endpoint(service: SpeculativeInferenceService) -> dict[str, Any]:
 
 def url(service: SpeculativeInferenceService) -> str:
     """HTTP address of the service inside the cluster."""
-    return f"http://{names.endpoint(service.name)}.{service.namespace}.svc:{PORTS['http']}"
+    return f"http://{names.endpoint(service.name)}.{service.namespace}.svc:{ports.HTTP}"

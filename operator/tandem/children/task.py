@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tandem import names
+from tandem.api.conditions import ConditionType
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.metadata import metadata
 from tandem.digest import digest
@@ -25,8 +26,8 @@ class Task:
     """Ten hexadecimal digits of its inputs: equal ones need not be worked on again."""
     pod: Mapping[str, Any]
     """PodSpec; its container's termination message is the verdict."""
-    conditions: tuple[str, ...]
-    """Types of the conditions that the verdict speaks of."""
+    conditions: tuple[ConditionType, ...]
+    """Types of the conditions that the verdict decides."""
     title: str
     """What it does, for people: "fetches hf://org/model"."""
     retries: int = 2

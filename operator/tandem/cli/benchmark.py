@@ -11,8 +11,8 @@ HELP = (
     "Measure what speculation is worth on a service, with your own prompts.\n\n"
     "Streams in a closed loop, with speculation and by the target alone in turn, at each load; the speed-up is the"
     " median over pairs of windows. With a draft model in mode BLS the service itself runs the target alone"
-    " (num_draft_tokens 0). Else (mode LLMAPI, Medusa, Lookahead) give --against a service of decodingType None that"
-    " is otherwise the same.\n\n"
+    " (num_draft_tokens 0). Else (mode LLMAPI, and types that live in the engine) give --against a service of"
+    " decodingType None that is otherwise the same.\n\n"
     "Each window begins with the first prompt again, so that both sides answer the same. An engine that reuses the KV"
     " cache (enableBlockReuse, the default) knows the prompts then: new ones take longer to their first token. And"
     " n-grams of a public pool (nGram.isPublicPool, the default) know the answers: false measures those to new"
@@ -20,19 +20,19 @@ HELP = (
     "A service by name is reached through kubectl port-forward, which costs both sides the same; --url from within"
     " the cluster is nearer.\n\n"
     "With --record the result is written into the ConfigMap NAME-benchmark, which goes with the service: its status"
-    " then tells the speed-up for as long as this revision serves."
+    " then has the speed-up for as long as this revision serves."
 )
 EXIT_CODES = "Exit codes: 0 done; 1 a service cannot be used, or refused a request; 2 wrong options; 130 interrupted."
 
 Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs the target alone, to compare with.")]
 AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
-Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at once; may be repeated. 1, 4 and 16.")]
+Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at a time; may be repeated. 1, 4 and 16.")]
 Seconds = Annotated[float, typer.Option(min=1, help="Length of a window.")]
 WarmUp = Annotated[float, typer.Option(min=0, help="Seconds of load before each window.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Pairs of windows at each load.")]
 Record = Annotated[
     bool,
-    typer.Option("--record", help="Write the result beside the service (ConfigMap NAME-benchmark), for its status."),
+    typer.Option("--record", help="Write the result into the ConfigMap NAME-benchmark, for the service's status."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
 
@@ -60,7 +60,7 @@ def bench(
     if against and against_url:
         raise typer.BadParameter("give --against NAME or --against-url HOST:PORT, not both")
     if record and not name:
-        raise typer.BadParameter("--record needs the service's name: its status is to tell the result")
+        raise typer.BadParameter("--record needs the service's name: the result goes into its status")
     if prompts is None:
         raise typer.BadParameter("give --prompts FILE with text like your users': acceptance depends on it")
     from tandem.client.bench.app import Plan, bench  # loads gRPC and numpy: for this command alone

@@ -17,12 +17,13 @@ from tandem.cluster import parse
 from tandem.cluster.manifests import is_true
 from tandem.cluster.pods import pod_problem, termination_message
 from tandem.errors import TandemError
+from tandem.plural import counted
 from tandem.rollout.prune import kept, pull_secrets
 from tandem.settings import Settings
 
 POLL_SECONDS = 1.0
 LEFT = {
-    "Unmarked": "not marked by Tandem (somebody's own, or older than the marks): remove it by hand, or leave it",
+    "Unmarked": "not marked by Tandem (your own, or made before there were marks): remove it by hand, or leave it",
     "NoLocks": "the volume's file system has no locks, so that a download could lose it: remove it by hand while"
     " no service downloads or builds",
 }
@@ -34,7 +35,7 @@ class PruneFailed(TandemError):
 
 
 async def prune(namespace: str | None, claim: str, image: str | None, *, young: int, dry_run: bool) -> dict[str, Any]:
-    """Remove what no service of the namespace (None: the context's) refers to; returns what the Job tells.
+    """Remove what no service of the namespace (None: the context's) refers to; returns the Job's result.
 
     `image` None: this version's fetcher.
 
@@ -45,8 +46,8 @@ async def prune(namespace: str | None, claim: str, image: str | None, *, young: 
     if not await _find("persistentvolumeclaim", claim, *place):
         where = f"namespace {namespace}" if namespace else "the context's namespace"
         raise PruneFailed(
-            f"there is no PersistentVolumeClaim {claim} in {where}: nothing was cached there;"
-            " -n and --claim name others"
+            f"there is no PersistentVolumeClaim {claim} in {where}: write -n NAMESPACE"
+            " or --claim NAME of one that services use"
         )
     selector = f"--selector={names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
     configmaps = (await kubectl.get("configmaps", selector, *place))["items"]
@@ -67,28 +68,28 @@ async def _find(*arguments: str) -> Object | None:
 
 
 async def _result(name: str, *place: str) -> dict[str, Any]:
-    said = ""
+    shown = ""
     while True:
         await asyncio.sleep(POLL_SECONDS)
         job = await _find("job", name, *place)
         if job is None:
-            raise PruneFailed(f"Job {name} is gone: somebody deleted it")
+            raise PruneFailed(f"Job {name} was deleted before it ended: run the command again")
         pods = (await kubectl.get("pods", f"--selector=batch.kubernetes.io/job-name={name}", *place))["items"]
-        told = next((text for pod in pods if (text := termination_message(pod))), "")
-        if is_true(job, "Complete") and told:
-            return dict(json.loads(told))
+        message = next((text for pod in pods if (text := termination_message(pod))), "")
+        if is_true(job, "Complete") and message:
+            return dict(json.loads(message))
         problem = next((text for pod in pods if (text := pod_problem(pod))), "")
         if is_true(job, "Failed"):
-            raise PruneFailed(f"Job {name} failed: {told or problem}")
-        if problem and problem != said:
+            raise PruneFailed(f"Job {name} failed: {message or problem}")
+        if problem and problem != shown:
             typer.echo(problem, err=True)
-            said = problem
+            shown = problem
 
 
 def report(found: dict[str, Any], *, dry_run: bool) -> str:
     """What was removed and what was not, for people."""
-    size = f"{found['bytes'] / 1e9:.2f} GB in {found['folders']} folders"
+    size = f"{found['bytes'] / 1e9:.2f} GB in {counted(found['folders'], 'folder')}"
     left = [f"{name}: not removed: {LEFT[reason]}" for name, reason in found.get("left", {}).items()]
     if (more := found.get("leftFolders", 0) - len(left)) > 0:
-        left.append(f"{more} more folders: not removed, for one of these reasons")
+        left.append(f"{counted(more, 'more folder')}: not removed, for one of these reasons")
     return "\n".join([*found["removed"], *left, f"{'would remove' if dry_run else 'removed'} {size}"])

@@ -41,7 +41,7 @@ TopP = Annotated[float | None, typer.Option("--top-p", min=0, max=1, help="Sampl
 Seed = Annotated[int | None, typer.Option(min=0, max=2**64 - 1, help="Seed of the sampling.")]
 Stop = Annotated[list[str] | None, typer.Option("--stop", metavar="WORD", help="Stop at this text; may be repeated.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Run each prompt by the target alone too, and compare.")]
-Concurrency = Annotated[int, typer.Option(min=1, metavar="N", help="Prompts at once; shown in their order.")]
+Concurrency = Annotated[int, typer.Option(min=1, metavar="N", help="Prompts at a time; shown in their order.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a prompt instead of text.")]
 
 

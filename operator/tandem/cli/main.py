@@ -15,6 +15,7 @@ import typer
 
 import tandem
 from tandem import names
+from tandem.api import ports
 from tandem.cli import benchmark as bench_command
 from tandem.cli import generate as generate_command
 from tandem.errors import TandemError
@@ -81,6 +82,23 @@ def crd(
     from tandem.api.crd import crd as make_crd
 
     typer.echo(yaml.safe_dump(make_crd(), sort_keys=False, width=110), nl=False)
+
+
+@app.command(hidden=True)
+def chart(folder: Annotated[Path, typer.Argument(help="The chart, such as charts/tandem.")]) -> None:
+    """Write the chart's generated files, made from the types of the settings and from the autoscaling sources."""
+    from tandem.cli.chart import generated
+
+    for path, text in generated(folder).items():
+        path.write_text(text, encoding="utf-8")
+
+
+@app.command()
+def conditions() -> None:
+    """Print every condition and reason, with what it means and what to do (docs/conditions.md)."""
+    from tandem.api.conditions.reference import conditions_reference
+
+    typer.echo(conditions_reference(), nl=False)
 
 
 ResourceFile = Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")]
@@ -155,10 +173,8 @@ def cache_prune(
     image: Annotated[
         str | None, typer.Option(help="Image of the fetcher: the chart's fetcherImage. This version's by default.")
     ] = None,
-    young: Annotated[
-        int, typer.Option(min=0, help="Keep what was written or asked for within so many seconds.")
-    ] = 3600,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    young: Annotated[int, typer.Option(min=0, help="Keep what was written or used within so many seconds.")] = 3600,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
     """Remove models and engines that no service of the namespace refers to."""
     from tandem.cli import cache
@@ -210,7 +226,7 @@ LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option(
 @operator_app.command("run")
 def operator_run(
     settings: SettingsFile = None,
-    bind: Annotated[str, typer.Option(help="Address of probes and metrics.")] = "0.0.0.0:8080",
+    bind: Annotated[str, typer.Option(help="Address of probes and metrics.")] = f"0.0.0.0:{ports.PROBES}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
 ) -> None:
@@ -226,12 +242,14 @@ def operator_run(
 @metrics_app.command("run")
 def metrics_run(
     settings: SettingsFile = None,
-    bind: Annotated[str, typer.Option(help="Address of probes and own metrics (HTTP).")] = "0.0.0.0:8080",
-    secure_bind: Annotated[str, typer.Option(help="Address of the metrics APIs (HTTPS).")] = "0.0.0.0:8443",
+    bind: Annotated[str, typer.Option(help="Address of probes and own metrics (HTTP).")] = f"0.0.0.0:{ports.PROBES}",
+    secure_bind: Annotated[
+        str, typer.Option(help="Address of the metrics APIs (HTTPS).")
+    ] = f"0.0.0.0:{ports.METRICS_APIS}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
 ) -> None:
-    """Read the services' metrics, and serve what autoscalers, the operator and KEDA ask for."""
+    """Read the services' metrics, and serve what autoscalers and the operator ask for."""
     http, https = _address(bind, "--bind"), _address(secure_bind, "--secure-bind")
     _configure_logging(log_format, log_level)
     from tandem.settings import load_settings

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from tandem.accept import Accepted, Refusal
-from tandem.api.types import DecodingType, Mode, SpeculativeInferenceService
+from tandem.api.types import Mode, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cli.manifests import ManifestError
 from tandem.render.v1.llm_args import llm_args, to_yaml
@@ -74,7 +74,7 @@ def trtllm_config(services: list[Service]) -> tuple[str, str]:
         raise ManifestError(
             f"{service.name}: trtllm-serve and trtllm-bench run the LLM API: write runtime.mode: LLMAPI"
         )
-    if spec.speculation.decoding_type is DecodingType.USER_PROVIDED:
+    if spec.speculation.user_provided:
         raise ManifestError(f"{service.name}: the drafter of decodingType UserProvided is Python, not configuration")
     names = {role: reference.uri.removeprefix("hf://") for role, reference in references(spec).items()}
     args = llm_args(spec, accepted.profile.llm_args, folders(spec, names))

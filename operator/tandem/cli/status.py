@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tandem import names
 from tandem.api import GROUP, PLURAL
+from tandem.api.conditions import ConditionType
 from tandem.api.types import AutoscalingStatus, Condition, SpeculationStatus, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cli.live import parse
@@ -17,6 +18,7 @@ from tandem.client import kubectl
 from tandem.client.generate.format import printable
 from tandem.cluster.manifests import label
 from tandem.cluster.pods import pod_problem, pod_ready
+from tandem.plural import counted
 
 ANSWERS = "answers"
 LABEL = 14
@@ -28,7 +30,7 @@ Listed = list[Object] | str
 
 
 async def read(name: str, namespace: str | None) -> tuple[SpeculativeInferenceService, Listed, Listed]:
-    """The service, its server pods and its autoscaler (KEDA's own, too). Raises kubectl.ClusterError."""
+    """The service, its server pods and its HorizontalPodAutoscaler, whoever made it. Raises kubectl.ClusterError."""
     place = ["--namespace", namespace] if namespace else []
     service = parse(await kubectl.get(f"{PLURAL}.{GROUP}", name, *place))
     place = ["--namespace", service.namespace]
@@ -69,7 +71,7 @@ def lines(service: SpeculativeInferenceService, pods: Listed, autoscalers: Liste
     if "deletionTimestamp" in service.metadata:
         yield Text("it is being deleted", "yellow")
     if status.observed_generation != service.generation:
-        yield Text("the operator has not acted on this spec yet: is it running?", "yellow")
+        yield Text("the operator has not acted on this spec yet: check that it runs", "yellow")
     yield Text()
     yield from _conditions(status.conditions, now)
     yield Text()
@@ -89,8 +91,10 @@ def _conditions(conditions: Sequence[Condition], now: datetime) -> Iterator[Text
         return
     wide = [max(len(getattr(c, field)) for c in conditions) for field in ("type", "status", "reason")]
     for c in conditions:
-        good = c.status == "True" and c.type != "Stalled"
-        style = "green" if good else "yellow" if c.status == "Unknown" or c.type == "Reconciling" else "red"
+        good = c.status == "True" and c.type != ConditionType.STALLED
+        style = (
+            "green" if good else "yellow" if c.status == "Unknown" or c.type == ConditionType.RECONCILING else "red"
+        )
         yield Text.assemble(
             f"{c.type:<{wide[0]}}  ",
             (f"{c.status:<{wide[1]}}", style),
@@ -129,32 +133,32 @@ def _speculation(seen: SpeculationStatus, now: datetime) -> Iterator[str]:
         f" draft length {number(seen.draft_length, 1)}, speed-up {factor(seen.speedup)}"
         f"{' (by tandem bench)' if seen.speedup_source == 'Benchmark' else ''}"
     )
-    yield f"from {seen.samples:,} steps, {age(seen.observed_at, now)} ago; written anew when it changes"
+    yield f"from {counted(seen.samples, 'step')}, {age(seen.observed_at, now)} ago; updated when it changes"
     if seen.advice:
         yield f"advice: {seen.advice.message} (expected: {factor(seen.advice.gain)} the tokens a second)"
 
 
 def _autoscaling(decided: AutoscalingStatus, now: datetime) -> Iterator[str]:
-    wanted = "holds" if decided.desired_replicas is None else f"wants {decided.desired_replicas} replicas"
+    wanted = "holds" if decided.desired_replicas is None else f"needs {counted(decided.desired_replicas, 'replica')}"
     yield f"{wanted}, {decided.signal}: {decided.message} ({age(decided.observed_at, now)} ago)"
 
 
 def _autoscaler(live: Object) -> str:
     spec, status = live["spec"], live.get("status", {})
     metrics = [m.get("object") or m.get("external") or {} for m in status.get("currentMetrics") or []]
-    values = [found for metric in metrics if (found := metric.get("current", {}).get("averageValue"))]
+    values = [value for metric in metrics if (value := metric.get("current", {}).get("averageValue"))]
     read = f", reads {number(quantity(values[0]))} a replica" if values else ""
     return (
-        f"{live['kind']} {live['metadata']['name']}: {status.get('currentReplicas', 0)} replicas, wants"
+        f"{live['kind']} {live['metadata']['name']}: {counted(status.get('currentReplicas', 0), 'replica')}, desired"
         f" {status.get('desiredReplicas', 0)}, between {spec.get('minReplicas', 1)} and {spec['maxReplicas']}{read}"
     )
 
 
-def _under(heading: str, said: Iterator[str]) -> Iterator[Text]:
-    for line in said:
+def _under(heading: str, lines: Iterator[str]) -> Iterator[Text]:
+    for line in lines:
         yield _headed(heading, line)
         heading = ""
 
 
-def _headed(heading: str, said: str) -> Text:
-    return Text.assemble((f"{heading:<{LABEL}}", "dim"), printable(said))
+def _headed(heading: str, text: str) -> Text:
+    return Text.assemble((f"{heading:<{LABEL}}", "dim"), printable(text))

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tandem.api import GROUP, PLURAL
+from tandem.api.conditions import ConditionType
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.live import parse
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
@@ -29,7 +30,7 @@ WORDS = ("NAMESPACE", "NAME", "TYPE", "READY", "WHY")
 LEAST = ("TYPE", "WHY", "AGE", "LENGTH", "ACCEPTED", "REPLICAS", "SPEED-UP")
 """What is left out where the terminal is too narrow, in this order: cut names and figures would say nothing."""
 AT_ONCE = 8
-"""kubectls that run beside each other: a cluster may have services in hundreds of namespaces."""
+"""kubectls that run at once: a cluster may have services in hundreds of namespaces."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _tokens(board: Board, service: SpeculativeInferenceService) -> float:
 def _row(board: Board, service: SpeculativeInferenceService, at: datetime) -> list[str]:
     """A cell for each of `COLUMNS`."""
     key, status, seen = (service.namespace, service.name), service.status, service.status.speculation
-    ready = next((c for c in status.conditions if c.type == "Ready"), None)
+    ready = next((c for c in status.conditions if c.type == ConditionType.READY), None)
     load = [board.metrics.get(name, {}).get(key) for name in (RUNNING, WAITING, TOKENS)]
     return [
         service.namespace,
@@ -140,7 +141,7 @@ async def _again(console: Console, namespace: str | None, everywhere: bool) -> T
     try:
         return await _shown(console, namespace, everywhere)
     except kubectl.ClusterError as error:
-        return Text(f"it is asked again soon: {error}", "yellow")
+        return Text(f"trying again: {error}", "yellow")
 
 
 async def _shown(console: Console, namespace: str | None, everywhere: bool) -> Table | Text:

@@ -32,7 +32,7 @@ async def kubectl(*arguments: str, otherwise: str = "", stdin: str = "") -> str:
     finally:
         await stop(process)
     if process.returncode:
-        lines = err.decode("utf-8", "replace").strip().splitlines() or ["kubectl failed without a word"]
+        lines = err.decode("utf-8", "replace").strip().splitlines() or ["kubectl failed without an error message"]
         raise ClusterError(explain(lines[-1]))
     return out.decode()
 
@@ -50,7 +50,7 @@ def parsed(text: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         beginning = " ".join(text[:120].split())
-        raise ClusterError(f"what answers is no Kubernetes API server, but perhaps a proxy before it: {beginning!r}")
+        raise ClusterError(f"no Kubernetes API server answers, but perhaps a proxy in front of it: {beginning!r}")
     return found
 
 
@@ -72,9 +72,9 @@ def explain(message: str) -> str:
     if "doesn't have a resource type" in message:
         return f"Tandem is not installed in this cluster: install its chart ({message})"
     if "could not find the requested resource" in message:
-        return f"{message}: is Tandem's metrics server registered (chart value metricsServer.register)?"
+        return f"{message}: check that Tandem's metrics server is registered (chart value metricsServer.register)"
     if "(ServiceUnavailable)" in message:  # of an APIService without a pod that is Ready
-        return f"{message}: is Tandem's metrics server up? `kubectl get apiservice {API_SERVICE}` says why it is not"
+        return f"{message}: check that Tandem's metrics server runs: see `kubectl get apiservice {API_SERVICE}`"
     if "(NotFound)" in message:
         exists = f"; `kubectl get {PLURAL} --all-namespaces` lists those that exist"
         return f"{message}{exists if message.endswith('not found') else ''}"

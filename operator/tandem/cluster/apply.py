@@ -10,7 +10,7 @@ from tandem.children.comparison import matches, owned_fields
 from tandem.children.metadata import identity
 from tandem.cluster.client import Api
 from tandem.cluster.keys import new_key_pair
-from tandem.cluster.kinds import BY_KIND, DISRUPTION_BUDGET, OPTIONAL, SECRET, SERVICE, SERVICES_KIND
+from tandem.cluster.kinds import AUTOSCALERS, BY_KIND, DISRUPTION_BUDGET, OPTIONAL, SECRET, SERVICE, SERVICES_KIND
 from tandem.cluster.manifests import label, owner_uid
 from tandem.errors import KindMissing, NameTaken, Refused
 from tandem.rollout.observed import Live
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 INSTALL = {
     "LeaderWorkerSet": "a replica that needs several nodes is one; install https://lws.sigs.k8s.io, or write parallel"
     " sizes that placement.gpu.perNode holds",
-    "ScaledObject": "autoscaling.source KEDA makes one; install https://keda.sh, or write source: Embedded",
+    **{kind.kind: install for kind, install in AUTOSCALERS.items() if install},
 }
 """What to do where a kind is missing."""
 UNKNOWN_KIND = ("page not found", "could not find the requested resource")
@@ -80,7 +80,7 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
     if live is not None:
         owner = meta["ownerReferences"][0]["uid"]
         if owner_uid(live) != owner and not _let_go(live, manifest):
-            raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "nobody that Tandem knows")
+            raise NameTaken(kind.kind, meta["name"], owner_uid(live) or "no SpeculativeInferenceService")
         if action.live is None and matches(manifest, live):
             return  # made a moment ago, or of a kind that may be read by name alone
         manifest = {**manifest, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
@@ -88,7 +88,7 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
     try:
         await api.apply(kind, manifest)
     except Refused as error:
-        if kind in OPTIONAL and error.status == 404 and any(said in str(error) for said in UNKNOWN_KIND):
+        if kind in OPTIONAL and error.status == 404 and any(text in str(error) for text in UNKNOWN_KIND):
             raise KindMissing(kind.kind, INSTALL[kind.kind]) from error
         raise
     log.info("applied %s %s/%s", kind.kind, meta["namespace"], meta["name"])

@@ -68,13 +68,13 @@ async def _configure(configuration: client.Configuration) -> None:
 
 
 def _refuse_impersonation() -> None:
-    """Neither this client nor kopf acts as somebody else: with the rights of whoever logs in it would do more than
-    the kubeconfig says."""
+    """Neither this client nor kopf impersonates another user: with the rights of the user that logs in it would do
+    more than the kubeconfig allows."""
     user = _get_kube_config_loader_for_yaml_file(kube_config.KUBE_CONFIG_DEFAULT_LOCATION)._user
     asked = [field for field in IMPERSONATION if user and field in user]
     if asked:
         raise ConfigException(
-            f"its user has {', '.join(asked)}, and Tandem's servers act as nobody else: take a context without"
+            f"its user has {', '.join(asked)}, and Tandem does not impersonate: choose a context without"
         )
 
 
@@ -99,7 +99,7 @@ class Api:
             api_client = client.ApiClient(configuration)  # reads the authority's certificate
         except UNUSABLE as error:
             raise SettingsError(
-                "no cluster to talk to: neither a pod's service account nor a kubeconfig that can be used"
+                "cannot connect to a cluster: there is no pod's service account and no kubeconfig that can be used"
                 f" ({' '.join(str(error).split())}); set KUBECONFIG"
             ) from error
         api_client.user_agent = f"tandem/{tandem.__version__}"
@@ -293,8 +293,8 @@ def _parsed(method: str, path: str, data: bytes) -> Object:
 def _no_answer(method: str, path: str, data: bytes) -> Transient:
     beginning = " ".join(data[:120].decode("utf-8", "replace").split())
     return Transient(
-        f"{method} {path}: what came is no answer of a Kubernetes API server, and begins with {beginning!r}:"
-        " is there a proxy, such as one with a login page, before it?"
+        f"{method} {path}: the answer is not that of a Kubernetes API server; it begins with {beginning!r}:"
+        " check for a proxy in front of it, such as one with a login page"
     )
 
 

@@ -8,42 +8,40 @@ from typing import Any
 
 from tandem import counters
 from tandem.api import API_VERSION, KIND
+from tandem.api.conditions import AS_SPECIFIED, ConditionType, EventReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import EVENT
 from tandem.cluster.lease import Leadership
 from tandem.conditions.engine_health import Failure, seconds
-from tandem.conditions.speculation import AS_ASKED
 from tandem.errors import Refused, Transient
 
 log = logging.getLogger(__name__)
 
-WATCHED_CONDITIONS = ("Ready", "Stalled")
-WARNED_CONDITIONS = ("SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable", "RightsGranted")
-"""Those that are told when they become False."""
+WATCHED_TYPES = (ConditionType.READY, ConditionType.STALLED)
+WARNED_TYPES = tuple(each for each in ConditionType if each.warns)
 NEW_SECONDS = 1800.0
-"""An engine's failure that is older is no news to an operator that starts. Shorter than the hour for which an API
-server keeps Events: the Event of a failure is what says that it has been counted."""
-ENGINE_FAILED = "EngineFailed"
+"""An operator that starts writes no Event for a failure that is older. Shorter than the hour for which an API server
+keeps Events: a failure that has one is counted."""
 MOST_MESSAGE = 1024
 
 
 async def record_transitions(
     api: Api, leadership: Leadership, service: SpeculativeInferenceService, status: dict[str, Any]
 ) -> None:
-    """Write an Event for each flip of Ready, each new reason to be Stalled, and each of `WARNED_CONDITIONS` that
-    becomes False, unless that was asked for. Never fails the caller."""
+    """Write an Event for each flip of Ready, each new reason to be Stalled, and each condition that warns and becomes
+    False, unless the specification asks for that. Never fails the caller."""
     before = {c.type: (c.status, c.reason) for c in service.status.conditions}
     for condition in status["conditions"]:
         kind, now = condition["type"], (condition["status"], condition["reason"])
-        warned = kind in WARNED_CONDITIONS and condition["status"] == "False" and condition["reason"] not in AS_ASKED
-        if not (kind in WATCHED_CONDITIONS or warned) or before.get(kind) == now:
+        warned = kind in WARNED_TYPES and condition["status"] == "False" and condition["reason"] not in AS_SPECIFIED
+        if not (kind in WATCHED_TYPES or warned) or before.get(kind) == now:
             continue
-        if kind == "Ready" and before.get(kind, ("False", ""))[0] == condition["status"]:
-            continue  # Ready is False for another reason now: progress, not news
-        severity = "Normal" if kind == "Ready" and condition["status"] == "True" else "Warning"
-        flipped_off = kind == "Ready" and condition["status"] == "False"
-        reason = "NotReady" if flipped_off else condition["reason"]
+        if kind == ConditionType.READY and before.get(kind, ("False", ""))[0] == condition["status"]:
+            continue  # Ready is False for another reason now: that is progress
+        severity = "Normal" if kind == ConditionType.READY and condition["status"] == "True" else "Warning"
+        flipped_off = kind == ConditionType.READY and condition["status"] == "False"
+        reason = EventReason.NOT_READY if flipped_off else condition["reason"]
         try:
             leadership.check()
             await api.create(EVENT, _event(service, severity, reason, condition["message"]))
@@ -63,23 +61,23 @@ class FailureEvents:
         self._known: dict[tuple[str, str], frozenset[str]] = {}
         """Failures that need no Event any more, by service: of those that pods still show."""
 
-    async def record(self, service: SpeculativeInferenceService, found: Sequence[Failure], now: str) -> None:
-        """Record those of `found`, all that the service's pods show, that are new.
+    async def record(self, service: SpeculativeInferenceService, shown: Sequence[Failure], now: str) -> None:
+        """Record those of `shown`, all that the service's pods show, that are new.
 
         Raises:
             Transient: something was in the way; call again.
         """
         key = service.namespace, service.name
         known = self._known.get(key, frozenset())
-        for failure in found:
+        for failure in shown:
             if (
                 failure.run not in known
                 and seconds(failure.at, now) < NEW_SECONDS
                 and await self._is_first(service, failure)
             ):
                 counters.ENGINE_FAILURES.labels(*key, failure.engine.reason).inc()
-        self._known[key] = frozenset(failure.run for failure in found)
-        if not found:
+        self._known[key] = frozenset(failure.run for failure in shown)
+        if not shown:
             del self._known[key]
 
     def forget(self, namespace: str, name: str) -> None:
@@ -88,7 +86,7 @@ class FailureEvents:
 
     async def _is_first(self, service: SpeculativeInferenceService, failure: Failure) -> bool:
         """Write the Event; False where it is there already."""
-        event = _event(service, "Warning", ENGINE_FAILED, failure.words, suffix=failure.run)
+        event = _event(service, "Warning", EventReason.ENGINE_FAILED, failure.description, suffix=failure.run)
         self._leadership.check()
         try:
             return await self._api.create_once(EVENT, event)
@@ -100,7 +98,7 @@ class FailureEvents:
 def _event(
     service: SpeculativeInferenceService, severity: str, reason: str, message: str, suffix: str = ""
 ) -> dict[str, Any]:
-    """`suffix` makes the Event's name; unless it is said, no two are the same."""
+    """`suffix` makes the Event's name; without it, no two are the same."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": EVENT.api_version,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.api import API_VERSION, KIND, PLURAL
+from tandem.autoscaling import SOURCES
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ JOB = Kind("batch/v1", "Job", "jobs")
 CACHE_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
-HORIZONTAL_POD_AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
-SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
 SECRET = Kind("v1", "Secret", "secrets")
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices")
 TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews")
@@ -46,6 +45,8 @@ SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
 
+AUTOSCALERS = {Kind(each.api_version, each.kind, each.plural): each.install for each in SOURCES.values()}
+"""Kinds of the objects that decide the replicas, one of them for a service; and what to do where it is missing."""
 CHILDREN = (
     CONFIGMAP,
     SERVICE,
@@ -54,11 +55,11 @@ CHILDREN = (
     JOB,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
-    HORIZONTAL_POD_AUTOSCALER,
+    *(kind for kind, install in AUTOSCALERS.items() if not install),
 )
 """Kinds that Tandem applies."""
 WATCHED = (SERVICES_KIND, *CHILDREN, POD)
 """Kinds whose events may ask for a reconcile."""
-OPTIONAL = (LEADER_WORKER_SET, SCALED_OBJECT)
+OPTIONAL = (LEADER_WORKER_SET, *(kind for kind, install in AUTOSCALERS.items() if install))
 """Likewise, where their definition is installed: what asks for one says so when it is missing."""
 BY_KIND = {kind.kind: kind for kind in (SERVICES_KIND, *CHILDREN, *OPTIONAL, POD, SECRET, CACHE_CLAIM, LEASE, EVENT)}

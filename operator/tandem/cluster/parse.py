@@ -9,14 +9,13 @@ from tandem.api.wire import Object
 from tandem.children.task import VERDICT_KEY
 from tandem.cluster import pods as read_pod
 from tandem.cluster.kinds import (
+    AUTOSCALERS,
     CONFIGMAP,
     DEPLOYMENT,
-    HORIZONTAL_POD_AUTOSCALER,
     JOB,
     LEADER_WORKER_SET,
     NETWORK_POLICY,
     POD,
-    SCALED_OBJECT,
 )
 from tandem.cluster.manifests import condition, created, is_true, label
 from tandem.render import RECORD_FILE, Record
@@ -36,7 +35,7 @@ from tandem.rollout.verdict import parse_verdict
 
 TASK_RESULTS = {names.result(component): component for component in names.TASKS}
 SERVERS = (names.SERVER, names.WORKER)
-TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT, NETWORK_POLICY, POD)
+TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, *AUTOSCALERS, NETWORK_POLICY, POD)
 """Kinds that decisions look into."""
 
 
@@ -51,7 +50,7 @@ def parse(service: str, objects: Mapping[str, Sequence[Object]]) -> Observed:
         jobs=_jobs(of[JOB], of[POD]),
         servers=[read_pod.server(pod) for pod in of[POD] if label(pod, names.LABEL_COMPONENT) in SERVERS],
         workloads=[_workload(each) for each in sorted([*of[DEPLOYMENT], *of[LEADER_WORKER_SET]], key=created)],
-        autoscalers=[_autoscaler(each) for each in (*of[HORIZONTAL_POD_AUTOSCALER], *of[SCALED_OBJECT])],
+        autoscalers=[_autoscaler(each) for kind in AUTOSCALERS for each in of[kind]],
         network_policies=[live(each) for each in of[NETWORK_POLICY]],
         others=[live(each) for each in others],
         benchmark=_benchmark(of[CONFIGMAP], names.benchmark(service)),

@@ -102,7 +102,7 @@ def _last_words(terminated: Object) -> str:
     """What ended a container, such as OOMKilled, and its termination message, whose end says why: most are a log."""
     reason, message = terminated.get("reason", "Error"), terminated.get("message", "").strip()
     if failure := engine_failure(message):
-        return failure.words
+        return failure.description
     tail = message if len(message) <= MOST_LAST_WORDS else f"… {message[-MOST_LAST_WORDS:]}"
     return ": ".join(word for word in (reason if reason != "Error" else "", tail) if word)
 

@@ -8,8 +8,8 @@ import aiohttp
 from pydantic import BaseModel, Field
 
 from tandem import names
+from tandem.api import ports
 from tandem.api.wire import Object
-from tandem.children.fetch import FETCH_PORT
 from tandem.cluster.manifests import label
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.0)
@@ -44,7 +44,7 @@ def _address(pod: Object) -> str:
 async def _ask(session: aiohttp.ClientSession, address: str) -> str:
     host = f"[{address}]" if ":" in address else address
     try:
-        async with session.get(f"http://{host}:{FETCH_PORT}/progress", allow_redirects=False) as reply:
+        async with session.get(f"http://{host}:{ports.FETCH}/progress", allow_redirects=False) as reply:
             return describe(await reply.content.read(MOST_BYTES))
     except (aiohttp.ClientError, TimeoutError):
         return ""

@@ -71,7 +71,7 @@ class Reflector(Generic[T]):
                     await self._watch(await self._list())
             except TimeoutError:
                 counters.WATCH_RESTARTS.inc()
-                log.warning("%s are listed anew: their watch missed something", self.kind.plural)
+                log.warning("listing %s again: their watch missed a change", self.kind.plural)
             except (Transient, Refused) as error:
                 self._set_problem(error)
             finally:

@@ -1,7 +1,7 @@
 """What `tandem bench --record` measured of a service, in its ConfigMap `NAME-benchmark`. Pure.
 
-Whoever may edit ConfigMaps in the namespace writes it: it is read as what a stranger wrote. A result is of one
-revision: of another it says nothing.
+Everybody who may edit ConfigMaps in the namespace can write it: it is not trusted. A result is of one revision, and
+not valid for another.
 """
 
 import math
@@ -14,15 +14,17 @@ from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, mode
 from pydantic.alias_generators import to_camel
 
 from tandem import names
+from tandem.api.conditions import ServingReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Wire
 from tandem.children.benchmark import KEY
 from tandem.metrics.report import Worth
+from tandem.plural import counted
 from tandem.rollout.observed import Observed
 
 MOST_BYTES = 16 << 10
 LEAST_PAIRS = 3
-"""Pairs of windows below which nothing is said."""
+"""Pairs of windows below which there is no result."""
 
 # A window may be without a token on one side, and have a single one on the other.
 Speedup = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
@@ -45,13 +47,13 @@ class RecordedLevel(Wire):
     streams: Annotated[int, Field(ge=1, le=100_000)]
     """Requests at once."""
     speedup: Speedup
-    """Tokens a second beside those of the target alone: the median over pairs of windows."""
+    """Tokens a second relative to those of the target alone: the median over pairs of windows."""
     low: Speedup
     """The pairs lie between `low` ..."""
     high: Speedup
     """... and `high`."""
     pairs: Annotated[int, Field(ge=1, le=10_000)]
-    """Windows with speculation that have one without beside them."""
+    """Windows with speculation, each next to one without."""
     requests: Count
     """Requests that ended, of both sides."""
 
@@ -76,13 +78,13 @@ class Record(Wire):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What the recorded benchmark says of what serves: its worth, or why it says nothing."""
+    """What the recorded benchmark measured of the revision that serves: its worth, or why there is none."""
 
     worth: Worth
     at: str = ""
     """When it was measured, RFC 3339."""
-    reason: str = ""
-    """CamelCase; empty where the worth is known."""
+    reason: ServingReason | None = None
+    """None where the worth is known."""
 
 
 def benchmark(service: SpeculativeInferenceService, observed: Observed, load: float | None) -> Benchmark | None:
@@ -96,17 +98,19 @@ def benchmark(service: SpeculativeInferenceService, observed: Observed, load: fl
     try:
         record = _read(observed.benchmark)
     except ValueError as error:
-        said = f"ConfigMap {names.benchmark(service.name)} holds no result of tandem bench: {error}"
-        return Benchmark(Worth(message=f"{said}; run it again with --record"), reason="BenchmarkUnreadable")
+        problem = f"ConfigMap {names.benchmark(service.name)} has no result of tandem bench: {error}"
+        worth = Worth(message=f"{problem}; run it again with --record")
+        return Benchmark(worth, reason=ServingReason.BENCHMARK_UNREADABLE)
     at = record.at.strftime("%Y-%m-%dT%H:%M:%SZ")
     if record.revision != revision:
-        said = f"tandem bench measured revision {record.revision} at {at}, and {revision or 'none'} serves"
-        return Benchmark(Worth(message=f"{said}: run it again with --record"), at, "BenchmarkOutdated")
+        problem = f"tandem bench measured revision {record.revision} at {at}, and {revision or 'none'} serves"
+        worth = Worth(message=f"{problem}: run it again with --record")
+        return Benchmark(worth, at, ServingReason.BENCHMARK_OUTDATED)
     level = _nearest(record.levels, load)
     if level.pairs < LEAST_PAIRS:
-        said = f"tandem bench measured {level.pairs} pairs of windows at {level.streams} streams"
-        message = f"{said}, too few to tell: run it again with --record --repeats {LEAST_PAIRS}"
-        return Benchmark(Worth(samples=level.requests, message=message), at, "BenchmarkTooShort")
+        measured = f"{counted(level.pairs, 'pair')} of windows at {counted(level.streams, 'stream')}"
+        message = f"tandem bench measured {measured}, too few: run it again with --record --repeats {LEAST_PAIRS}"
+        return Benchmark(Worth(samples=level.requests, message=message), at, ServingReason.BENCHMARK_TOO_SHORT)
     return Benchmark(_worth(level, at, record.against), at)
 
 
@@ -142,8 +146,8 @@ def _worth(level: RecordedLevel, at: str, against: str) -> Worth:
         source="Benchmark",
         samples=level.requests,
         message=(
-            f"{level.speedup:.2f} times the target alone ({level.low:.2f} to {level.high:.2f}) with {level.streams}"
-            f" streams, by tandem bench at {at}{f' against {against}' if against else ''}:"
-            f" {level.pairs} pairs of windows, {level.requests} requests"
+            f"{level.speedup:.2f} times the target alone ({level.low:.2f} to {level.high:.2f}) with"
+            f" {counted(level.streams, 'stream')}, by tandem bench at {at}{f' against {against}' if against else ''}:"
+            f" {counted(level.pairs, 'pair')} of windows, {counted(level.requests, 'request')}"
         ),
     )

@@ -1,7 +1,7 @@
 """Engines that failed lately, from the pods' status alone. Pure: the clock is an argument.
 
-A server whose engine fails ends itself and says why in its termination message; the kubelet starts it again and keeps
-that message as the last state of the container, whatever becomes of the operator.
+A server whose engine fails ends itself and writes why into its termination message; the kubelet starts it again and
+keeps that message as the last state of the container, whether the operator runs or not.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tandem.api.conditions import ConditionType, ExternalReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.finding import Finding
 from tandem.rollout.observed import Observed
 from tandem.rollout.termination import EngineFailure
 
-ENGINE_HEALTHY = "EngineHealthy"
 HEALTHY_SECONDS = 600.0
 """A container that runs for so long after the failure, and has generated, is well again. The kubelet, too, forgets by
 then that it had to start it again."""
@@ -34,9 +34,9 @@ class Failure:
     """When the container that runs in its place was started; None before a generation went through all models."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For people: what failed, where and when."""
-        return f"pod {self.pod}, {self.at}: {self.engine.words}"
+        return f"pod {self.pod}, {self.at}: {self.engine.description}"
 
     def over(self, now: str) -> bool:
         """Whether the pod has been well for long enough."""
@@ -55,22 +55,24 @@ def failures(observed: Observed) -> list[Failure]:
     return sorted(found, key=lambda failure: failure.at, reverse=True)
 
 
-def engine_health(service: SpeculativeInferenceService, found: list[Failure], now: str) -> list[Finding]:
+def engine_health(service: SpeculativeInferenceService, shown: list[Failure], now: str) -> list[Finding]:
     """EngineHealthy, which is there only while it is False: from a failure on until its pod has been well for
-    `HEALTHY_SECONDS`. Of a pod that is gone, the condition itself is what is known, for as long."""
-    if recent := [failure for failure in found if not failure.over(now)]:
+    `HEALTHY_SECONDS`. `shown`: the failures of `failures`. After a pod that is gone the condition stays for as long.
+    """
+    kind = ConditionType.ENGINE_HEALTHY
+    if recent := [failure for failure in shown if not failure.over(now)]:
         pods = {failure.pod for failure in recent}
         others = f"; and {len(pods) - 1} more of its pods" if len(pods) > 1 else ""
-        return [Finding(ENGINE_HEALTHY, "False", recent[0].engine.reason, f"{recent[0].words}{others}")]
-    before = next((c for c in service.status.conditions if c.type == ENGINE_HEALTHY), None)
-    if before and not found and seconds(before.last_transition_time, now) < HEALTHY_SECONDS:
-        return [Finding(ENGINE_HEALTHY, before.status, before.reason, before.message)]
+        return [Finding(kind, "False", recent[0].engine.reason, f"{recent[0].description}{others}")]
+    before = next((c for c in service.status.conditions if c.type == kind), None)
+    if before and not shown and seconds(before.last_transition_time, now) < HEALTHY_SECONDS:
+        return [Finding(kind, before.status, ExternalReason(before.reason), before.message)]
     return []
 
 
 def shows_failure(status: Mapping[str, Any]) -> bool:
     """Whether time alone may end the condition."""
-    return any(c["type"] == ENGINE_HEALTHY for c in status["conditions"])
+    return any(c["type"] == ConditionType.ENGINE_HEALTHY for c in status["conditions"])
 
 
 def seconds(since: str, now: str) -> float:

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from tandem.api.types import ConditionStatus
+from tandem.api.conditions import ConditionStatus, ConditionType, ExternalReason, Reason
 
 
 @dataclass(frozen=True)
 class Finding:
     """A condition without its times."""
 
-    type: str
+    type: ConditionType
     status: ConditionStatus
-    reason: str
+    reason: Reason | ExternalReason
     message: str

@@ -9,21 +9,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import names
-from tandem.api.types import (
-    Condition,
+from tandem.api.conditions import (
     ConditionStatus,
-    DecodingType,
-    Model,
-    SpeculationStatus,
-    SpeculativeInferenceService,
+    ConditionType,
+    ExternalReason,
+    Reason,
+    ServingReason,
+    SpecReason,
+    TaskReason,
 )
+from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, SpeculativeInferenceService
 from tandem.children.service import url
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights, verdicts
-from tandem.conditions.writes import News, autoscaling_status, scaling_moved, speculation_moved, speculation_status
+from tandem.conditions.writes import Reading, autoscaling_status, scaling_moved, speculation_moved, speculation_status
 from tandem.rollout.deadline import can_give_way, overdue
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Observed
@@ -46,7 +48,7 @@ class Rollout:
         servers = observed.replicas
         updated = [server for server in servers if server.revision == digest]
         problems = [server.problem for server in (*updated, *servers, *observed.workers)]
-        # Of pods that a quota or an admission webhook keeps from being made, their Deployment alone tells.
+        # Pods that a quota or an admission webhook keeps from being made are reported by their Deployment alone.
         problems += [workload.failure for workload in observed.workloads]
         return cls(
             replicas=len(servers),
@@ -65,10 +67,10 @@ def status(situation: Situation) -> dict[str, Any]:
     reasons = _reasons(service, decision, rollout)
     ready = _ready(situation, reasons, rollout)
     given_up = _given_up(situation, ready)
-    failed = digest if given_up and given_up.reason == "RolledBack" else None
+    failed = digest if given_up and given_up.reason is ServingReason.ROLLED_BACK else None
     if given_up and failed:
-        ready = replace(given_up, type="Ready", status="False")
-    findings = [ready, *_progress(situation, ready, given_up), *reasons, *_further(situation)]
+        ready = replace(given_up, type=ConditionType.READY, status="False")
+    findings = [ready, *_progress(situation, ready, given_up), *reasons, *_independent(situation)]
     current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
@@ -82,20 +84,21 @@ def status(situation: Situation) -> dict[str, Any]:
         **({"currentRevision": current} if current else {}),
         **({"updateRevision": digest} if digest else {}),
         **({"failedRevision": failed} if failed else {}),
-        **_figures(service, situation.news, situation.benchmark),
+        **_figures(service, situation.reading, situation.benchmark),
     }
 
 
-def _further(situation: Situation) -> list[Finding]:
-    """The conditions that have no say in Ready."""
+def _independent(situation: Situation) -> list[Finding]:
+    """The conditions on which Ready does not depend."""
     health = engine_health(situation.service, failures(situation.observed), situation.now)
     return [*verdicts(situation), *rights(situation.missing_rights), *health]
 
 
-def held(service: SpeculativeInferenceService, missing: Sequence[Finding], now: str) -> dict[str, Any]:
-    """The status of a service of which what matters may not be read: as it was, but for what is `missing`."""
-    status, stalled = service.status, [Finding("Stalled", "True", found.reason, found.message) for found in missing]
-    gone = {"Reconciling", *(found.type for found in (*missing, *stalled))}
+def stalled_status(service: SpeculativeInferenceService, missing: Sequence[Finding], now: str) -> dict[str, Any]:
+    """The status of a service whose children may not be read: as before, but Stalled by the `missing` rights."""
+    status = service.status
+    stalled = [Finding(ConditionType.STALLED, "True", each.reason, each.message) for each in missing]
+    gone = {ConditionType.RECONCILING, *(each.type for each in (*missing, *stalled))}
     stays = [condition.model_dump(by_alias=True) for condition in status.conditions if condition.type not in gone]
     return {
         **status.model_dump(by_alias=True, exclude_unset=True),
@@ -104,9 +107,11 @@ def held(service: SpeculativeInferenceService, missing: Sequence[Finding], now: 
     }
 
 
-def _figures(service: SpeculativeInferenceService, news: News | None, benchmark: Benchmark | None) -> dict[str, Any]:
-    """What was speculated and decided: the newest that is told, unless what stands there says the same."""
-    report = news.report if news else None
+def _figures(
+    service: SpeculativeInferenceService, reading: Reading | None, benchmark: Benchmark | None
+) -> dict[str, Any]:
+    """Speculation and autoscaling: of the report, unless status has them already, within what is material."""
+    report = reading.report if reading else None
     before = _without_benchmark(service.status.speculation, benchmark)
     speculation = _benchmarked(speculation_status(report) if report else None, before, benchmark)
     if not speculation_moved(before, speculation):
@@ -123,18 +128,18 @@ def _figures(service: SpeculativeInferenceService, news: News | None, benchmark:
 
 
 def _benchmarked(
-    told: SpeculationStatus | None, before: SpeculationStatus | None, benchmark: Benchmark | None
+    reported: SpeculationStatus | None, before: SpeculationStatus | None, benchmark: Benchmark | None
 ) -> SpeculationStatus | None:
-    """What is told, with the benchmark's speed-up where the traffic shows none."""
-    if benchmark is None or benchmark.worth.speedup is None or (told and told.speedup is not None):
-        return told
-    known = told or before or SpeculationStatus(observed_at=benchmark.at)
+    """What is reported, with the benchmark's speed-up where the traffic shows none."""
+    if benchmark is None or benchmark.worth.speedup is None or (reported and reported.speedup is not None):
+        return reported
+    known = reported or before or SpeculationStatus(observed_at=benchmark.at)
     speedup = round(benchmark.worth.speedup, 2)
     return known.model_copy(update={"speedup": speedup, "speedup_source": "Benchmark"})
 
 
 def _without_benchmark(before: SpeculationStatus | None, benchmark: Benchmark | None) -> SpeculationStatus | None:
-    """What stands there, but for the speed-up of a benchmark that says nothing any more."""
+    """What status has, without the speed-up of a benchmark that is no longer valid."""
     if before is None or before.speedup_source != "Benchmark" or (benchmark and benchmark.worth.speedup is not None):
         return before
     return before.model_copy(update={"speedup": None, "speedup_source": None})
@@ -155,80 +160,96 @@ def _condition(service: SpeculativeInferenceService, finding: Finding, now: str)
 
 def _reasons(service: SpeculativeInferenceService, decision: Decision, rollout: Rollout) -> list[Finding]:
     """The conditions behind Ready."""
+    kind = ConditionType.SPEC_ACCEPTED
     if decision.refusal:
-        accepted = Finding("SpecAccepted", "False", decision.refusal.reason, decision.refusal.message)
-        return [accepted, _available(rollout)]
-    said = "; ".join([f"profile {service.spec.runtime.profile} can run it", *decision.warnings])
-    accepted = Finding("SpecAccepted", "True", "AcceptedWithWarnings" if decision.warnings else "Accepted", said)
-    return [accepted, *(_task_finding(kind, decision) for kind in decision.conditions), _available(rollout)]
+        return [Finding(kind, "False", decision.refusal.reason, decision.refusal.message), _available(rollout)]
+    message = "; ".join([f"profile {service.spec.runtime.profile} can run it", *decision.warnings])
+    reason = SpecReason.ACCEPTED_WITH_WARNINGS if decision.warnings else SpecReason.ACCEPTED
+    tasks = [_task_finding(each, decision) for each in decision.conditions]
+    return [Finding(kind, "True", reason, message), *tasks, _available(rollout)]
 
 
-def _task_finding(kind: str, decision: Decision) -> Finding:
-    """The condition `kind`: what the first task says that does not find it True, else what the last one says."""
-    found = None
+def _task_finding(kind: ConditionType, decision: Decision) -> Finding:
+    """The condition `kind`: of the first task whose verdict on it is not True, else of the last one."""
+    finding = None
     for step in decision.steps:
         if kind in step.task.conditions:
-            found = _verdict(kind, step)
-            if found.status != "True":
-                return found
-    if found and decision.passed:
-        return found
+            finding = _verdict(kind, step)
+            if finding.status != "True":
+                return finding
+    if finding and decision.passed:
+        return finding
     waits = next((s for s in decision.steps if not s.passed), None)
-    if found or waits is None:
-        return found or Finding(kind, "True", "Checked", "the models were checked")
+    if finding or waits is None:
+        return finding or Finding(kind, "True", TaskReason.CHECKED, "the models were checked")
     return _unfinished("Unknown", kind, waits)
 
 
-def _verdict(kind: str, step: Step) -> Finding:
+def _verdict(kind: ConditionType, step: Step) -> Finding:
     check = next((c for c in step.outcome.checks if c.type == kind), None)
     if check:
-        return Finding(check.type, check.status, check.reason, check.message)
+        return Finding(kind, check.status, ExternalReason(check.reason), check.message)
     if step.passed:
-        return Finding(kind, "True", "Checked", f"{step.task.title}: done")
-    # What was there and is lost is not there; whether the pair fits is not known for sure.
-    return _unfinished("False" if step.outcome.loss and kind.endswith("Ready") else "Unknown", kind, step)
+        return Finding(kind, "True", TaskReason.CHECKED, f"{step.task.title}: done")
+    # What is lost is not there; whether the pair fits is not known.
+    lost = step.outcome.loss and kind is not ConditionType.PAIR_COMPATIBLE
+    return _unfinished("False" if lost else "Unknown", kind, step)
 
 
-def _unfinished(status: ConditionStatus, kind: str, step: Step) -> Finding:
-    """What a task that has not passed comes to."""
-    name, outcome = step.task.component.capitalize(), step.outcome
+_RUNNING: Mapping[str, Reason] = {
+    names.FETCH: TaskReason.FETCH_RUNNING,
+    names.BUILD: TaskReason.BUILD_RUNNING,
+    names.PREFLIGHT: TaskReason.PREFLIGHT_RUNNING,
+}
+_FAILED: Mapping[str, Reason] = {
+    names.FETCH: TaskReason.FETCH_FAILED,
+    names.BUILD: TaskReason.BUILD_FAILED,
+    names.PREFLIGHT: TaskReason.PREFLIGHT_FAILED,
+}
+
+
+def _unfinished(status: ConditionStatus, kind: ConditionType, step: Step) -> Finding:
+    """The condition while a task has not passed."""
+    task, outcome = step.task, step.outcome
     if outcome.failed:
-        refused = next((c.message for c in outcome.checks if c.status != "True"), "")
-        reason, said = f"{name}Failed", outcome.detail or refused
+        refusal = next((c.message for c in outcome.checks if c.status != "True"), "")
+        reason, message = _FAILED[task.component], outcome.detail or refusal
     else:
-        reason, said = f"{name}Running", outcome.detail or f"a Job {step.task.title}"
+        reason, message = _RUNNING[task.component], outcome.detail or f"a Job {task.title}"
     if outcome.loss:
-        reason, said = outcome.loss.reason, f"{outcome.loss.message}; {said}"
-    return Finding(kind, status, reason, said)
+        reason, message = outcome.loss.reason, f"{outcome.loss.message}; {message}"
+    return Finding(kind, status, reason, message)
 
 
 def _available(rollout: Rollout) -> Finding:
-    count = f"{rollout.ready} of {rollout.replicas} server pods answer"
+    kind, count = ConditionType.AVAILABLE, f"{rollout.ready} of {rollout.replicas} server pods"
     if rollout.ready:
-        return Finding("Available", "True", "ServersAnswer", count)
+        return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{count} answer")
     if rollout.replicas:
-        return Finding("Available", "False", "ServersNotReady", rollout.problem or f"{count}: they are starting")
-    said = f": {rollout.problem}" if rollout.problem else ""
-    return Finding("Available", "False", "NoServers", f"there are no server pods{said}")
+        message = rollout.problem or f"{count} answer: they are starting"
+        return Finding(kind, "False", ServingReason.SERVERS_NOT_READY, message)
+    problem = f": {rollout.problem}" if rollout.problem else ""
+    return Finding(kind, "False", ServingReason.NO_SERVERS, f"there are no server pods{problem}")
 
 
 def _ready(situation: Situation, reasons: list[Finding], rollout: Rollout) -> Finding:
     """True only when the pods of the current revision, all and only they, answer Triton's readiness."""
-    refused, decision = situation.refused, situation.decision
+    kind, refused, decision = ConditionType.READY, situation.refused, situation.decision
     if refused:
-        return Finding("Ready", "False", refused.reason, str(refused))
+        return Finding(kind, "False", refused.reason, str(refused))
     for finding in reasons:
-        # What a finished task could not find out does not keep servers that answer from being ready.
+        # A check that a finished task could not make does not keep servers that answer from being ready.
         holds = finding.status == "True" or (finding.status == "Unknown" and decision.passed)
-        if not holds and finding.type != "Available":
-            return Finding("Ready", "False", finding.reason, finding.message)
+        if not holds and finding.type is not ConditionType.AVAILABLE:
+            return Finding(kind, "False", finding.reason, finding.message)
     wanted = situation.service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:
-        return Finding("Ready", "False", "ScaledToZero", "spec.replicas is 0")
+        return Finding(kind, "False", ServingReason.SCALED_TO_ZERO, "spec.replicas is 0")
     if rollout.updated_ready == rollout.replicas == wanted and _workload_current(situation.observed):
-        return Finding("Ready", "True", "ServersAnswer", f"{wanted} of {wanted} servers answer")
+        return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
-    return Finding("Ready", "False", "RollingOut", f"{count}: {rollout.problem}" if rollout.problem else count)
+    message = f"{count}: {rollout.problem}" if rollout.problem else count
+    return Finding(kind, "False", ServingReason.ROLLING_OUT, message)
 
 
 def _workload_current(observed: Observed) -> bool:
@@ -239,34 +260,39 @@ def _workload_current(observed: Observed) -> bool:
 def _progress(situation: Situation, ready: Finding, given_up: Finding | None) -> list[Finding]:
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
     decision = situation.decision
-    if ready.status == "True" or ready.reason == "ScaledToZero":
+    if ready.status == "True" or ready.reason is ServingReason.SCALED_TO_ZERO:
         return []
     failed = any(step.outcome.failed for step in decision.steps)
     if decision.refusal or situation.refused or failed:
-        return [Finding("Stalled", "True", ready.reason, ready.message)]
+        return [Finding(ConditionType.STALLED, "True", ready.reason, ready.message)]
     if given_up:
         return [given_up]
-    return [Finding("Reconciling", "True", ready.reason, ready.message)]
+    return [Finding(ConditionType.RECONCILING, "True", ready.reason, ready.message)]
 
 
 def _given_up(situation: Situation, ready: Finding) -> Finding | None:
-    """Stalled, where the rollout of the wanted revision has come to nothing."""
+    """Stalled, where the rollout of the wanted revision has failed."""
     service, decision, observed = situation.service, situation.decision, situation.observed
     if not decision.passed or decision.revision is None:
         return None
-    wanted, current = decision.revision.digest, service.status.current_revision
+    kind, wanted, current = ConditionType.STALLED, decision.revision.digest, service.status.current_revision
     within = f"within rollout.progressDeadlineSeconds ({service.spec.rollout.progress_deadline_seconds})"
     if decision.instead:
-        text = f"revision {wanted} did not answer {within}, and {current} is back: ask for another revision"
-        return Finding("Stalled", "True", "RolledBack", text)
+        message = (
+            f"revision {wanted} did not answer {within}, and {current} serves again: change the specification to try"
+            " another revision"
+        )
+        return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
     if not overdue(service, wanted, observed, situation.now):
         return None
-    text = f"{ready.message}; {within} nothing changed"
+    message = f"{ready.message}; no further server answered {within}"
     if can_give_way(service, wanted, observed.records):
-        return Finding("Stalled", "True", "RolledBack", f"{text}: revision {current} comes back")
-    return Finding("Stalled", "True", "ProgressDeadlineExceeded", text)
+        message = f"{message}: rolling back to revision {current}"
+        return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
+    return Finding(kind, "True", ServingReason.PROGRESS_DEADLINE_EXCEEDED, message)
 
 
 def rolls_out(status: Mapping[str, Any]) -> bool:
     """Whether servers are on their way, so that time alone may change the status."""
-    return any(c["type"] == "Reconciling" and c["reason"] == "RollingOut" for c in status["conditions"])
+    shown = ConditionType.RECONCILING, ServingReason.ROLLING_OUT
+    return any((c["type"], c["reason"]) == shown for c in status["conditions"])

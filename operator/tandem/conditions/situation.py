@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.benchmark import Benchmark
-from tandem.conditions.writes import News
+from tandem.conditions.writes import Reading
 from tandem.errors import Forbidden, Refused
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Observed
@@ -27,7 +27,7 @@ class Situation:
     """What the API server refused of the autoscaler: it does not keep a service from being Ready."""
     missing_rights: Sequence[Forbidden] = ()
     """Rights that the operator lacks for this service."""
-    news: News | None = None
+    reading: Reading | None = None
     """The metrics server's report; None where no metrics server is set up."""
     benchmark: Benchmark | None = None
     """What `tandem bench --record` measured."""

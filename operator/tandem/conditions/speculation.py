@@ -1,203 +1,210 @@
 """Conditions on speculation and autoscaling: none of them keeps a service from being Ready. Pure.
 
-A condition that nothing new is known of stays as it was: a restart of the operator, or a pause in the traffic, is
-no news about the service.
+A condition of which nothing new is reported stays as it was: a restart of the operator, or a pause in the traffic,
+changes nothing about the service.
 """
 
 from collections.abc import Iterable, Iterator
 
 from tandem.accept.llmapi import switches_off
+from tandem.api.conditions import ConditionType, ExternalReason, Reason, ServingReason
 from tandem.api.types import Condition, DecodingType, Mode, Speculation, SpeculativeInferenceService
+from tandem.autoscaling import Source, source_of
 from tandem.children.metadata import identity
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.finding import Finding
 from tandem.conditions.situation import Situation
-from tandem.conditions.writes import News, drafting, speculation_moved, speculation_status, tokens
+from tandem.conditions.writes import Reading, drafting, speculation_moved, speculation_status, tokens
 from tandem.errors import Forbidden
 from tandem.metrics.report import ServiceReport, Worth
-from tandem.metrics.report import Speculation as Seen
+from tandem.metrics.report import Speculation as Reported
+from tandem.plural import counted
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Autoscaler
 
-SWITCHED_OFF = "SwitchedOff"
-ADAPTED_TO_ZERO, ABOVE_SCHEDULE = "AdaptedToZero", "AboveSchedule"
-AS_ASKED = (ADAPTED_TO_ZERO, ABOVE_SCHEDULE)
-"""Why nothing is drafted where that is what the specification asks for."""
-
-
 NEAR = 0.05
-"""What was clear of speculation's worth stands until the speed-up is so far on the other side of 1: near it estimates
-go to and fro all the time."""
+"""A clear speed-up or slow-down stays in status until the estimate is so far on the other side of 1: near 1 estimates
+change sides all the time."""
 
 
 def verdicts(situation: Situation) -> list[Finding]:
-    """The conditions. Without a metrics server nothing is said of speculation but what a benchmark says."""
-    service, news, benchmark = situation.service, situation.news, situation.benchmark
-    found = list(_scaling(situation))
+    """The conditions. Without a metrics server a benchmark alone has a condition on speculation."""
+    service, reading, benchmark = situation.service, situation.reading, situation.benchmark
+    findings = list(_scaling(situation))
     speculates = service.spec.speculation.decoding_type is not DecodingType.NONE
-    if news:
-        found.append(_metrics(service, news))
-    if news and speculates:
-        found.append(_active(service, situation.decision, news))
-    if (news or benchmark) and speculates:
-        found.append(_beneficial(service, news or News(), benchmark))
-    return [*found, *(_unreachable(service, news) if news else ())]
+    if reading:
+        findings.append(_metrics(service, reading))
+    if reading and speculates:
+        findings.append(_active(service, situation.decision, reading))
+    if (reading or benchmark) and speculates:
+        findings.append(_beneficial(service, reading or Reading(), benchmark))
+    return [*findings, *(_unreachable(service, reading) if reading else ())]
 
 
 def rights(missing: Iterable[Forbidden]) -> list[Finding]:
-    """The condition that says which rights the operator lacks for a service; none while it lacks none."""
-    told = sorted({str(each) for each in missing})
-    return [Finding("RightsGranted", "False", Forbidden.reason, "; ".join(told))] if told else []
+    """RightsGranted, False, with the rights that the operator lacks for a service; empty while it lacks none."""
+    messages = sorted({str(each) for each in missing})
+    return [Finding(ConditionType.RIGHTS_GRANTED, "False", Forbidden.reason, "; ".join(messages))] if messages else []
 
 
 # --- the autoscaler's own view ----------------------------------------------------------------------
 def _scaling(situation: Situation) -> Iterator[Finding]:
     service, decision, observed = situation.service, situation.decision, situation.observed
     refused, wanted = situation.scaling_refused, decision.desired.autoscaler
-    if service.spec.autoscaling is None:
+    kind, scaling = ConditionType.SCALING_ACTIVE, service.spec.autoscaling
+    if scaling is None:
         return
     if refused:
-        yield Finding("ScalingActive", "False", refused.reason, str(refused))
-    elif wanted is None and service.spec.autoscaling.source == "KEDA" and observed.workloads:
-        yield Finding("ScalingActive", "False", "NoMetricsServer", NO_SERVER)
+        yield Finding(kind, "False", refused.reason, str(refused))
+    elif wanted is None and observed.workloads:
+        yield Finding(kind, "False", ServingReason.NO_METRICS_SERVER, source_of(scaling).no_metrics)
     elif wanted is None:
-        yield Finding("ScalingActive", "Unknown", "NoServers", "there is nothing to scale yet")
+        yield Finding(kind, "Unknown", ServingReason.NO_SERVERS, "there are no server pods to scale yet")
     else:
-        yield _autoscaler(observed.autoscaler(*identity(wanted)))
+        yield _autoscaler(source_of(scaling), observed.autoscaler(*identity(wanted)))
 
 
-NO_SERVER = (
-    "source KEDA has nobody to ask: run the metrics server (Helm values: metricsServer.enabled, and no namespaces),"
-    " name a Prometheus that scrapes one (keda.prometheusUrl), or write autoscaling.keda.triggers"
-)
-
-
-def _autoscaler(autoscaler: Autoscaler | None) -> Finding:
+def _autoscaler(source: Source, autoscaler: Autoscaler | None) -> Finding:
+    kind, starting = ConditionType.SCALING_ACTIVE, ServingReason.AUTOSCALER_STARTING
     if autoscaler is None:
-        return Finding("ScalingActive", "Unknown", "Starting", "the autoscaler is being made")
-    kind = autoscaler.live.kind
-    # Of a ScaledObject, Ready is what KEDA makes of it, and HPAActive what the autoscaler of its own says.
-    types = ("Ready", "HPAActive") if kind == "ScaledObject" else ("ScalingActive", "AbleToScale")
-    seen = [condition for condition in autoscaler.conditions if condition.type in types]
-    if not seen:
-        return Finding("ScalingActive", "Unknown", "Starting", f"the {kind} has not been looked at yet")
+        return Finding(kind, "Unknown", starting, "the autoscaler is being made")
+    types = source.conditions
+    reported = [condition for condition in autoscaler.conditions if condition.type in types]
+    if not reported:
+        return Finding(kind, "Unknown", starting, f"the controller of the {source.kind} has not set its status yet")
     order = ("False", "Unknown", "True")
-    worst = min(seen, key=lambda condition: (order.index(condition.status), types.index(condition.type)))
-    held = "" if worst.status == "True" else "replicas stay as they are: "
-    return Finding("ScalingActive", worst.status, worst.reason or "NoReason", f"{held}{worst.message}")
+    worst = min(reported, key=lambda condition: (order.index(condition.status), types.index(condition.type)))
+    effect = "" if worst.status == "True" else "replicas stay as they are: "
+    reason = ExternalReason(worst.reason) if worst.reason else ServingReason.NO_AUTOSCALER_REASON
+    return Finding(kind, worst.status, reason, f"{effect}{worst.message}")
 
 
-# --- what the reports say ---------------------------------------------------------------------------
-def _metrics(service: SpeculativeInferenceService, news: News) -> Finding:
-    kind, report = "MetricsAvailable", news.report
-    if news.problem:
-        said = f"{news.problem}; figures and replicas stay as they are"
-        return Finding(kind, "False", "MetricsServerUnreachable", said)
-    if not news.asked:
-        return _as_before(service, kind, "NotAsked", "the metrics server has not been asked yet")
+# --- what the reports show --------------------------------------------------------------------------
+def _metrics(service: SpeculativeInferenceService, reading: Reading) -> Finding:
+    kind, report = ConditionType.METRICS_AVAILABLE, reading.report
+    if reading.problem:
+        message = f"{reading.problem}; figures and replicas stay as they are"
+        return Finding(kind, "False", ServingReason.METRICS_SERVER_UNREACHABLE, message)
+    if not reading.answered:
+        message = "the metrics server has not answered since the operator started"
+        return _as_before(service, kind, ServingReason.WAITING_FOR_METRICS_SERVER, message)
     if report is None:
-        return Finding(kind, "Unknown", "NoReport", "the metrics server knows nothing of this service yet")
+        message = "the metrics server has no report of this service yet"
+        return Finding(kind, "Unknown", ServingReason.NO_REPORT, message)
     if report.blind:
         first = f": {report.problems[0]}" if report.problems else ""
-        return Finding(kind, "False", "NoPodTellsFigures", f"none of {report.unknown} pods tells figures{first}")
-    return Finding(kind, "True", "Reported", "the metrics server reads the pods")
+        message = f"{counted(report.unknown, 'Ready pod')}, none with metrics that can be read{first}"
+        return Finding(kind, "False", ServingReason.NO_POD_REPORTS_METRICS, message)
+    return Finding(kind, "True", ServingReason.METRICS_REPORTED, "the metrics server reads the pods")
 
 
-def _active(service: SpeculativeInferenceService, decision: Decision, news: News) -> Finding:
-    kind, report = "SpeculationActive", news.report
-    if news.idle:
-        return Finding(kind, "Unknown", "NoTraffic", "no tokens are generated; the figures are of the last traffic")
+def _active(service: SpeculativeInferenceService, decision: Decision, reading: Reading) -> Finding:
+    kind, report = ConditionType.SPECULATION_ACTIVE, reading.report
+    if reading.idle:
+        message = "no tokens are generated; the figures are of the last traffic"
+        return Finding(kind, "Unknown", ServingReason.NO_TRAFFIC, message)
     active = drafting(report) if report else None
     if report is None or (active is None and report.speculation.drafted is None and not report.tokens_per_second):
-        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet")
+        return _as_before(service, kind, ServingReason.NO_TRAFFIC, "no tokens were generated yet")
     if active:
-        return _unmoved(service, report, Finding(kind, "True", "DraftTokensSeen", _figures(report)))
+        return _unmoved(service, report, Finding(kind, "True", ServingReason.DRAFT_TOKENS_SEEN, _figures(report)))
     reason, message = _why_inactive(service, report)
-    if decision.profile and not decision.profile.counts_draft_tokens and reason != SWITCHED_OFF:
-        said = f"profile {decision.profile.name} does not tell how many tokens it drafts"
-        return Finding(kind, "Unknown", "NotReported", said)
+    if decision.profile and not decision.profile.counts_draft_tokens and reason is not ServingReason.SWITCHED_OFF:
+        message = f"the engine of profile {decision.profile.name} does not report how many tokens it drafts"
+        return Finding(kind, "Unknown", ServingReason.NOT_REPORTED, message)
     if active is None:
-        return _as_before(service, kind, "TooFewTokens", "too few tokens were generated to say")
+        return _as_before(service, kind, ServingReason.TOO_FEW_TOKENS, "too few tokens were generated to judge")
     return Finding(kind, "False", reason, message)
 
 
-def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -> tuple[str, str]:
+def _why_inactive(service: SpeculativeInferenceService, report: ServiceReport) -> tuple[Reason, str]:
     """Reason and message where tokens are generated and none is drafted."""
-    count = f"{round(tokens(report))} tokens were generated without a draft token"
+    count = f"{counted(round(tokens(report)), 'token')} generated without a draft token"
     if service.spec.runtime.mode is Mode.BLS:
         return _why_bls_inactive(service.spec.speculation, report.speculation, count)
     if _above_schedule(service.spec.speculation, report.speculation.asked_length):
-        return ABOVE_SCHEDULE, f"{count}: maxConcurrency or draftLenSchedule drafts nothing for so many requests"
+        return (
+            ServingReason.ABOVE_SCHEDULE,
+            f"{count}: maxConcurrency or draftLenSchedule drafts nothing at this load",
+        )
     if threshold := switches_off(service.spec):
-        return SWITCHED_OFF, (
+        return ServingReason.SWITCHED_OFF, (
             f"{count}, though the load asks for drafts: below {threshold} TensorRT-LLM stops drafting for good;"
             " restart the pods, and lower the threshold or change the draft"
         )
-    before = _before(service, "SpeculationActive")
-    if before and (before.status == "True" or before.reason == SWITCHED_OFF):
-        return SWITCHED_OFF, (
-            f"{count}, and there were some before: the engine stopped drafting by itself, and the pods' logs say why;"
-            " a restart of the pods starts it again"
+    before = _before(service, ConditionType.SPECULATION_ACTIVE)
+    if before and (before.status == "True" or before.reason == ServingReason.SWITCHED_OFF):
+        return ServingReason.SWITCHED_OFF, (
+            f"{count}, and some were drafted before: the engine stopped drafting by itself; the pods' logs have the"
+            " cause, and a restart of the pods starts it again"
         )
-    return "NoDraftTokens", f"{count}: this image does not run the decodingType that is asked for, see the pods' logs"
+    return (
+        ServingReason.NO_DRAFT_TOKENS,
+        f"{count}: the image does not run the decodingType of this service; see the pods' logs",
+    )
 
 
-def _why_bls_inactive(asked: Speculation, seen: Seen, count: str) -> tuple[str, str]:
-    if seen.draft_failures:
-        failed = f"the draft engine failed, or was too slow, at {seen.draft_failures} sequences"
-        return "DraftFails", f"{count}: {failed}; the pods' logs say why"
-    if asked.adaptive.enabled and asked.adaptive.min_draft_len == 0:
-        return ADAPTED_TO_ZERO, f"{count}: at this load and acceptance the target alone is faster"
-    return "NoDraftTokens", f"{count}: do the requests ask for num_draft_tokens 0? Else the pods' logs say why"
+def _why_bls_inactive(spec: Speculation, reported: Reported, count: str) -> tuple[Reason, str]:
+    if reported.draft_failures:
+        failed = f"the draft engine failed, or was too slow, at {counted(reported.draft_failures, 'sequence')}"
+        return ServingReason.DRAFT_FAILS, f"{count}: {failed}; see the pods' logs"
+    if spec.adaptive.enabled and spec.adaptive.min_draft_len == 0:
+        message = f"{count}: at this load and acceptance the target alone is faster"
+        return ServingReason.ADAPTED_TO_ZERO, message
+    message = f"{count}: check whether the requests set num_draft_tokens 0, then the pods' logs"
+    return ServingReason.NO_DRAFT_TOKENS, message
 
 
-def _above_schedule(asked: Speculation, length: float | None) -> bool:
+def _above_schedule(spec: Speculation, length: float | None) -> bool:
     """Whether the schedule drafts nothing at this load; where the load is not known, whether it may."""
     if length is None:
-        return bool(asked.max_concurrency or asked.draft_len_schedule)
+        return bool(spec.max_concurrency or spec.draft_len_schedule)
     return length == 0
 
 
-def _beneficial(service: SpeculativeInferenceService, news: News, benchmark: Benchmark | None) -> Finding:
+def _beneficial(service: SpeculativeInferenceService, reading: Reading, benchmark: Benchmark | None) -> Finding:
     """By the traffic where that shows it, else by a benchmark."""
-    kind, report = "SpeculationBeneficial", news.report
+    kind, report = ConditionType.SPECULATION_BENEFICIAL, reading.report
     worth, stands = report.worth if report else Worth(), not _shows_benchmark(service)
-    if worth.speedup is None and benchmark and (benchmark.worth.speedup is not None or not _traffic_told(service)):
+    if worth.speedup is None and benchmark and (benchmark.worth.speedup is not None or not _shows_traffic(service)):
         return _by_benchmark(kind, benchmark)
     if worth.speedup is None and (report is None or not report.tokens_per_second):
-        return _as_before(service, kind, "NoTraffic", "no tokens were generated yet", stands)
+        return _as_before(service, kind, ServingReason.NO_TRAFFIC, "no tokens were generated yet", stands)
     if worth.speedup is None:
-        said = worth.message or f"{worth.samples} samples are too few"
-        return _as_before(service, kind, "TooFewSamples", f"{said}{_how(service)}", stands)
-    found, before = _told(kind, worth), _before(service, kind)
+        message = worth.message or f"{counted(worth.samples, 'sample')}, too few to judge"
+        return _as_before(service, kind, ServingReason.TOO_FEW_SAMPLES, f"{message}{_how(service)}", stands)
+    finding, before = _by_speedup(kind, worth), _before(service, kind)
     side = {"True": worth.speedup - 1, "False": 1 - worth.speedup}
-    if found.status == "Unknown" and stands and before and side.get(before.status, -1.0) >= -NEAR:
-        found = Finding(kind, before.status, before.reason, f"{found.message}; too close to tell anything else")
-    return _unmoved(service, report, found) if report and stands else found
+    if finding.status == "Unknown" and stands and before and side.get(before.status, -1.0) >= -NEAR:
+        message = f"{finding.message}; too close to 1 to change the condition"
+        finding = Finding(kind, before.status, ExternalReason(before.reason), message)
+    return _unmoved(service, report, finding) if report and stands else finding
 
 
-def _by_benchmark(kind: str, benchmark: Benchmark) -> Finding:
-    worth = benchmark.worth
-    if worth.speedup is None:
-        return Finding(kind, "Unknown", benchmark.reason, worth.message)
-    return _told(kind, worth)
+def _by_benchmark(kind: ConditionType, benchmark: Benchmark) -> Finding:
+    if benchmark.reason:
+        return Finding(kind, "Unknown", benchmark.reason, benchmark.worth.message)
+    return _by_speedup(kind, benchmark.worth)
 
 
-def _told(kind: str, worth: Worth) -> Finding:
-    """What a speed-up that is known comes to."""
+def _by_speedup(kind: ConditionType, worth: Worth) -> Finding:
+    """The condition of a speed-up that is known."""
     if worth.beneficial is None:
-        return Finding(kind, "Unknown", "TooCloseToTell", worth.message)
-    return Finding(kind, *(("True", "Faster") if worth.beneficial else ("False", "Slower")), worth.message)
+        return Finding(kind, "Unknown", ServingReason.NO_CLEAR_DIFFERENCE, worth.message)
+    if worth.beneficial:
+        return Finding(kind, "True", ServingReason.FASTER, worth.message)
+    return Finding(kind, "False", ServingReason.SLOWER, worth.message)
 
 
 def _shows_benchmark(service: SpeculativeInferenceService) -> bool:
-    """Whether status says of the worth what a benchmark said: it goes with the benchmark."""
-    before, shown = _before(service, "SpeculationBeneficial"), service.status.speculation
+    """Whether the worth in status is a benchmark's: it goes with the benchmark."""
+    before, shown = _before(service, ConditionType.SPECULATION_BENEFICIAL), service.status.speculation
     return bool((before and before.reason.startswith("Benchmark")) or (shown and shown.speedup_source == "Benchmark"))
 
 
-def _traffic_told(service: SpeculativeInferenceService) -> bool:
-    before = _before(service, "SpeculationBeneficial")
+def _shows_traffic(service: SpeculativeInferenceService) -> bool:
+    """Whether the worth in status is known, and by the traffic."""
+    before = _before(service, ConditionType.SPECULATION_BENEFICIAL)
     return bool(before and before.status != "Unknown") and not _shows_benchmark(service)
 
 
@@ -207,41 +214,43 @@ def _how(service: SpeculativeInferenceService) -> str:
     return f"; tandem bench {service.name} --against NAME --record measures it"
 
 
-def _unreachable(service: SpeculativeInferenceService, news: News) -> Iterator[Finding]:
-    """Said only while an objective is below what the models can do: no number of replicas would help."""
-    decided = news.report.decision if news.report else None
+def _unreachable(service: SpeculativeInferenceService, reading: Reading) -> Iterator[Finding]:
+    """Only while an objective is below what the models can do: no number of replicas would help."""
+    decided = reading.report.decision if reading.report else None
     if service.spec.autoscaling and decided and decided.unreachable:
-        yield Finding("ObjectivesReachable", "False", "BelowFloor", decided.unreachable)
+        kind, reason = ConditionType.OBJECTIVES_REACHABLE, ServingReason.BELOW_MINIMUM_LATENCY
+        yield Finding(kind, "False", reason, decided.unreachable)
 
 
 def _figures(report: ServiceReport) -> str:
-    seen = report.speculation
-    told = [
-        f"acceptance {seen.acceptance_rate:.1%}" if seen.acceptance_rate is not None else "",
-        f"mean accepted length {seen.mean_accepted_length:.2f}" if seen.mean_accepted_length is not None else "",
-        f"{seen.samples} steps in {report.window_seconds:.0f} s",
+    reported = report.speculation
+    length = reported.mean_accepted_length
+    figures = [
+        f"acceptance {reported.acceptance_rate:.1%}" if reported.acceptance_rate is not None else "",
+        f"mean accepted length {length:.2f}" if length is not None else "",
+        f"{counted(reported.samples, 'step')} in {report.window_seconds:.0f} s",
     ]
-    return ", ".join(filter(None, told))
+    return ", ".join(filter(None, figures))
 
 
 def _as_before(
-    service: SpeculativeInferenceService, kind: str, reason: str, message: str, stands: bool = True
+    service: SpeculativeInferenceService, kind: ConditionType, reason: Reason, message: str, stands: bool = True
 ) -> Finding:
-    """The condition as it `stands`; Unknown where it does not, or said only that there was no traffic."""
-    before = _before(service, kind)
-    if stands and before and (before.reason != "NoTraffic" or reason == "NoTraffic"):
-        return Finding(kind, before.status, before.reason, before.message)
+    """The condition as it `stands`; Unknown where it does not, or its reason was only that there was no traffic."""
+    before, no_traffic = _before(service, kind), ServingReason.NO_TRAFFIC
+    if stands and before and (before.reason != no_traffic or reason is no_traffic):
+        return Finding(kind, before.status, ExternalReason(before.reason), before.message)
     return Finding(kind, "Unknown", reason, message)
 
 
-def _unmoved(service: SpeculativeInferenceService, report: ServiceReport, found: Finding) -> Finding:
-    """In the words of before, where the figures of status stay, too: an operator that starts anew is no news."""
-    before = _before(service, found.type)
-    if before is None or (before.status, before.reason) != (found.status, found.reason):
-        return found
+def _unmoved(service: SpeculativeInferenceService, report: ServiceReport, finding: Finding) -> Finding:
+    """With the message of before where the figures of status stay, too: an operator that starts changes nothing."""
+    before = _before(service, finding.type)
+    if before is None or (before.status, before.reason) != (finding.status, finding.reason):
+        return finding
     moved = speculation_moved(service.status.speculation, speculation_status(report))
-    return found if moved else Finding(found.type, found.status, found.reason, before.message)
+    return finding if moved else Finding(finding.type, finding.status, finding.reason, before.message)
 
 
-def _before(service: SpeculativeInferenceService, kind: str) -> Condition | None:
+def _before(service: SpeculativeInferenceService, kind: ConditionType) -> Condition | None:
     return next((c for c in service.status.conditions if c.type == kind), None)

@@ -1,7 +1,7 @@
-"""What a service's status tells of its reports, and which change is worth a write. Pure: time is an argument.
+"""Which report of a service its status shows, and which change is worth a write. Pure: time is an argument.
 
-Reports come every few seconds and are never quite the same. What is told is the last report that differed
-materially from the one told before, at most once a minute; of a service without traffic nothing is told anew.
+Reports come every few seconds and are never quite the same. Status shows the last report that differed materially
+from the one shown before, at most once a minute; without traffic it stays.
 """
 
 from dataclasses import dataclass, field
@@ -9,60 +9,61 @@ from dataclasses import dataclass, field
 from tandem.api.types import AutoscalingStatus, SpeculationAdvice, SpeculationStatus
 from tandem.metrics.report import ServiceReport
 
-TELL_SECONDS = 60.0
-"""Shortest time between two tellings of one service."""
+SHOW_SECONDS = 60.0
+"""Shortest time between two reports that one service's status shows."""
 IDLE_SECONDS = 600.0
-"""Without traffic for so long, a service says so; its figures stay."""
+"""Without traffic for so long, a service is idle; its figures stay."""
 BLIND_SECONDS = 120.0
-"""Ready pods of which none tells figures for so long are news; before that they may have started just now."""
+"""Ready pods of which none reports metrics for so long are a problem; before that they may have just started."""
 UNREACHABLE_SECONDS = 600.0
-"""An objective that a report says to be out of reach is so for so long, though others do not say it: readings are of
-one metrics server or another, and one that started under load has not seen what a replica does at its best."""
+"""An objective that is out of reach by one report stays so for so long, against other reports: they are of one
+metrics server or another, and one that started under load has not measured a replica at its fastest."""
 FEWEST_TOKENS = 1000
-"""Tokens within a window that say that nothing is drafted, where none is."""
+"""Tokens within a window without a draft token by which nothing is drafted."""
 RATE_POINTS, LENGTH_TOKENS, SPEEDUP_SHARE = 0.01, 0.05, 0.05
 """Material: a percentage point of acceptance, a twentieth of a token, 5 % of speed-up."""
 DECISION_SHARE = 0.2
-"""Material of a decision for as many replicas: a fifth of what they can do, or of what is held against it. Of a value
-below its target, a fifth of that: where little is asked for, chance makes more of it, and it decides nothing."""
+"""Material of a decision for as many replicas: a fifth of what they can do, or of the target. Of a value below
+its target, a fifth of that: at little load chance moves it more, and it decides nothing."""
 LOAD_FACTOR = 2.0
 """Material where the traffic shows no speed-up: which load of a benchmark is nearest may be another."""
 
 
 @dataclass(frozen=True)
-class News:
-    """What is known of a service from the metrics server."""
+class Reading:
+    """What was read of a service from the metrics server."""
 
     report: ServiceReport | None = None
-    """The report that is told; its speculation is of the last traffic. None before the first."""
+    """The report that status shows; its speculation is of the last traffic. None before the first."""
     idle: bool = False
     """Whether there has been no traffic for `IDLE_SECONDS`."""
-    asked: bool = True
-    """Whether the metrics server has answered since we started."""
+    answered: bool = True
+    """Whether the metrics server has answered since the operator started."""
     problem: str = ""
     """Why it does not answer; empty when it does, or was silent for a short while."""
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What is told of a service, and since when; times are seconds of one clock."""
+class ShownReport:
+    """The report of a service that its status shows, and since when; times are seconds of one clock."""
 
     report: ServiceReport
     idle: bool
-    told_at: float
+    shown_at: float
     traffic_at: float = field(compare=False)
-    """When there was traffic last; the first time that we looked, when there was none since."""
+    """When there was traffic last; the first time that it was read, when there was none since."""
     blind_since: float | None = field(default=None, compare=False)
-    """Since when there are Ready pods and none tells figures; None while that is not so."""
+    """Since when there are Ready pods and none reports metrics; None while that is not so."""
     unreachable_at: float | None = field(default=None, compare=False)
-    """When a report said last that an objective is out of reach; None: none did."""
+    """When an objective was last out of reach by a report; None: never."""
 
 
-def tell(before: Telling | None, now: ServiceReport, at: float) -> Telling:
-    """What to tell when `now` has come at time `at`: `before`, but for its clocks, unless that changed materially, or
+def update(before: ShownReport | None, now: ServiceReport, at: float) -> ShownReport:
+    """What to show when `now` was read at time `at`: `before`, but for its clocks, unless that changed materially, or
     was of another service of that name."""
     if before is None or before.report.uid != now.uid:
-        return Telling(now, idle=False, told_at=at, traffic_at=at, unreachable_at=at if _unreachable(now) else None)
+        unreachable_at = at if _unreachable(now) else None
+        return ShownReport(now, idle=False, shown_at=at, traffic_at=at, unreachable_at=unreachable_at)
     unreachable_at = at if _unreachable(now) else before.unreachable_at
     if unreachable_at is not None and at - unreachable_at < UNREACHABLE_SECONDS:
         now = _as_unreachable(before.report, now)
@@ -71,10 +72,10 @@ def tell(before: Telling | None, now: ServiceReport, at: float) -> Telling:
     since = (at if before.blind_since is None else before.blind_since) if now.blind else None
     idle = before.idle if now.blind else at - traffic_at >= IDLE_SECONDS
     sight = now.blind != before.report.blind and (since is None or at - since >= BLIND_SECONDS)
-    due = at - before.told_at >= TELL_SECONDS
+    due = at - before.shown_at >= SHOW_SECONDS
     if due and (idle != before.idle or sight or material(before.report, merged)):
-        return Telling(merged, idle, at, traffic_at, since, unreachable_at)
-    return Telling(before.report, before.idle, before.told_at, traffic_at, since, unreachable_at)
+        return ShownReport(merged, idle, at, traffic_at, since, unreachable_at)
+    return ShownReport(before.report, before.idle, before.shown_at, traffic_at, since, unreachable_at)
 
 
 def _unreachable(report: ServiceReport) -> str:
@@ -82,20 +83,20 @@ def _unreachable(report: ServiceReport) -> str:
 
 
 def _as_unreachable(before: ServiceReport, now: ServiceReport) -> ServiceReport:
-    """`now` with what `before` said to be out of reach, while the objectives are the same."""
+    """`now` with what is out of reach by `before`, while the objectives are the same."""
     if now.decision is None or now.decision.unreachable or before.objectives != now.objectives:
         return now
-    held = now.decision.model_copy(update={"unreachable": _unreachable(before)})
-    return now.model_copy(update={"decision": held})
+    decision = now.decision.model_copy(update={"unreachable": _unreachable(before)})
+    return now.model_copy(update={"decision": decision})
 
 
 def _speculation_of(report: ServiceReport) -> dict[str, object]:
-    """What a window without traffic does not know better than one with."""
+    """What a window without traffic measures no better than one with."""
     return {"speculation": report.speculation, "worth": report.worth, "advice": report.advice}
 
 
 def material(before: ServiceReport, now: ServiceReport) -> bool:
-    """Whether what status tells of `now` is news beside `before`."""
+    """Whether what status shows of `now` differs materially from `before`."""
     return (
         _changed(drafting(before), drafting(now))
         or _changed(_undrafted(before), _undrafted(now))
@@ -111,9 +112,9 @@ def tokens(report: ServiceReport) -> float:
     return (report.tokens_per_second or 0) * report.window_seconds
 
 
-def load(news: News | None) -> float | None:
-    """Requests at once in a replica, as last told; None where that is not known."""
-    return _load(news.report) if news and news.report else None
+def load(reading: Reading | None) -> float | None:
+    """Requests at once in a replica, as last reported; None where that is not known."""
+    return _load(reading.report) if reading and reading.report else None
 
 
 def _load(report: ServiceReport) -> float | None:
@@ -130,18 +131,18 @@ def _load_moved(before: ServiceReport, now: ServiceReport) -> bool:
 
 
 def drafting(report: ServiceReport) -> bool | None:
-    """Whether tokens are drafted; None where that cannot be said. An accepted length above 1 says so without a count,
+    """Whether tokens are drafted; None where that is not known. An accepted length above 1 shows it without a count,
     for the engines that keep none."""
-    seen = report.speculation
-    if seen.drafted or (seen.mean_accepted_length or 0) > 1:
+    reported = report.speculation
+    if reported.drafted or (reported.mean_accepted_length or 0) > 1:
         return True
-    told = seen.drafted is not None or seen.mean_accepted_length is not None
-    return False if told and tokens(report) >= FEWEST_TOKENS else None
+    known = reported.drafted is not None or reported.mean_accepted_length is not None
+    return False if known and tokens(report) >= FEWEST_TOKENS else None
 
 
 def _undrafted(report: ServiceReport) -> tuple[bool, bool] | None:
-    """What tells why nothing is drafted: whether the load asks for drafts, and whether drafts fail; None where some
-    are drafted, or nobody knows."""
+    """Why nothing is drafted: whether the load asks for drafts, and whether drafts fail; None where some are drafted,
+    or that is not known."""
     if drafting(report) is not False:
         return None
     return bool(report.speculation.asked_length), report.speculation.draft_failures > 0
@@ -149,16 +150,16 @@ def _undrafted(report: ServiceReport) -> tuple[bool, bool] | None:
 
 def speculation_status(report: ServiceReport) -> SpeculationStatus | None:
     """The figures of a report; None where it has none."""
-    seen, advice = report.speculation, report.advice
-    if seen.acceptance_rate is None and seen.mean_accepted_length is None and report.worth.speedup is None:
+    reported, advice = report.speculation, report.advice
+    if reported.acceptance_rate is None and reported.mean_accepted_length is None and report.worth.speedup is None:
         return None
     return SpeculationStatus(
-        acceptance_rate=_rounded(seen.acceptance_rate, 3),
-        mean_accepted_length=_rounded(seen.mean_accepted_length, 2),
-        draft_length=_rounded(seen.draft_length, 2),
+        acceptance_rate=_rounded(reported.acceptance_rate, 3),
+        mean_accepted_length=_rounded(reported.mean_accepted_length, 2),
+        draft_length=_rounded(reported.draft_length, 2),
         speedup=_rounded(report.worth.speedup, 2),
         speedup_source=report.worth.source if report.worth.speedup is not None else None,
-        samples=seen.samples,
+        samples=reported.samples,
         observed_at=report.observed_at,
         advice=SpeculationAdvice(
             draft_len_schedule=list(advice.draft_len_schedule) or None,

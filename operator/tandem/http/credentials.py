@@ -62,7 +62,7 @@ class Credentials(StrictWire):
         return dict(self.headers)
 
     def trust(self) -> ssl.SSLContext | bool:
-        """Whom to trust, and what to show; True: as the system does. Raises CredentialsError."""
+        """Authorities and client certificate; True: the system's authorities. Raises CredentialsError."""
         if not (self.ca_file or self.cert_file):
             return True
         try:
@@ -71,7 +71,7 @@ class Credentials(StrictWire):
                 context.load_cert_chain(self.cert_file, self.key_file)
         except OSError as error:  # SSLError is one
             files = ", ".join(filter(None, (self.ca_file, self.cert_file, self.key_file)))
-            raise CredentialsError(f"cannot be asked: {files}: {error.strerror or error}") from None
+            raise CredentialsError(f"cannot be read: {files}: {error.strerror or error}") from None
         return context
 
 
@@ -80,9 +80,9 @@ def _line(path: str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise CredentialsError(f"cannot be asked: {path}: {error.strerror}") from None
+        raise CredentialsError(f"cannot be read: {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         text = ""
     if not text or not text.isprintable():
-        raise CredentialsError(f"cannot be asked: {path} is not one line of text")
+        raise CredentialsError(f"cannot be read: {path} is not one line of text")
     return text

@@ -1,8 +1,8 @@
 """HTTP servers that hold a bounded number of connections, shared among those who connect.
 
-Whoever opens many connections and says little on them, or nothing, keeps nobody else out: where one is too many, the
+A client that opens many connections and sends little on them, or nothing, keeps no other client out: at the limit the
 address that holds the most loses its oldest. aiohttp bounds only how long a connection may be idle; asyncio's own
-server does not tell a connection's address before TLS has begun, nor end one whatever state it is in.
+server does not expose a connection's address before TLS has begun, nor end one whatever state it is in.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class Listener:
     async def listen(self, context: ssl.SSLContext | None = None) -> None:
         """Serve new connections with `context` (None: without TLS).
 
-        Call it again with another: connections that are there go on, and nobody is turned away in between.
+        Call it again with another: connections that are there go on, and no client is turned away in between.
 
         Raises:
             SettingsError: the address is somebody else's, or none of this machine.

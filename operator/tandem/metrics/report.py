@@ -1,4 +1,4 @@
-"""What `tandem metrics run` says about a service: read by the operator, by KEDA and by people.
+"""What `tandem metrics run` says about a service: read by the operator, by autoscalers and by people.
 
 One JSON document a service, `GET /v1/services/{namespace}/{name}`, and all of them as `{"items": [...]}` at
 `GET /v1/services`. Fields are absent where nothing is known.
@@ -20,7 +20,7 @@ class Speculation(Wire):
     """What the drafts came to within the window."""
 
     acceptance_rate: float | None = None
-    """Accepted share of the draft's tokens; None: nothing drafted, or the engine does not tell."""
+    """Accepted share of the draft's tokens; None: nothing drafted, or the engine does not report it."""
     mean_accepted_length: float | None = None
     draft_length: float | None = None
     accepted_per_position: tuple[float, ...] = ()
@@ -29,7 +29,7 @@ class Speculation(Wire):
     """Draft tokens a step that the specification asks of every replica at its load: 0 above a schedule's last step.
     None: mode BLS, where pods and requests choose, or no traffic."""
     drafted: bool | None = None
-    """Whether draft tokens were seen; None: no traffic, or the engine does not tell."""
+    """Whether draft tokens were seen; None: no traffic, or the engine does not report it."""
     draft_failures: int = 0
     """Sequences that went on with the target alone because the draft engine failed or was too slow (mode BLS)."""
     samples: int = 0
@@ -86,7 +86,7 @@ class Worth(Wire):
 
     @property
     def beneficial(self) -> bool | None:
-        """Whether speculation makes the service faster; None: not known, or too close to tell."""
+        """Whether speculation makes the service faster; None: not known, or too close to decide."""
         if self.low is not None and self.low >= 1:
             return True
         return False if self.high is not None and self.high < 1 else None
@@ -97,7 +97,7 @@ class ScheduleAdvice(Wire):
 
     draft_len_schedule: tuple[DraftLenStep, ...] = ()
     gain: float
-    """Expected tokens a second beside those of today, e.g. 1.12."""
+    """Expected tokens a second, divided by those of today, e.g. 1.12."""
     message: str
 
 
@@ -111,9 +111,9 @@ class ServiceReport(Wire):
     """RFC 3339."""
     window_seconds: float
     pods: int = 0
-    """Ready pods that told figures."""
+    """Ready pods that reported figures."""
     unknown: int = 0
-    """Ready pods that told none."""
+    """Ready pods that reported none."""
     running: float | None = None
     waiting: float | None = None
     tokens_per_second: float | None = None
@@ -123,8 +123,8 @@ class ServiceReport(Wire):
     """None where the service asks for no autoscaling."""
     worth: Worth = Field(default_factory=Worth)
     benchmarked_speedup: float | None = None
-    """What status says of a recorded benchmark while the traffic tells no `worth`, for alerts; None: nothing, or too
-    close to tell. The operator wrote it there, and does not read it here."""
+    """What status shows of a recorded benchmark while the traffic shows no `worth`, for alerts; None: nothing, or too
+    close to decide. The operator wrote it there, and does not read it here."""
     advice: ScheduleAdvice | None = None
     objectives: dict[str, float] = Field(default_factory=dict)
     """What autoscaling is to keep, by the objective's name in the resource: times in seconds, queueLength in requests
@@ -134,7 +134,7 @@ class ServiceReport(Wire):
 
     @property
     def blind(self) -> bool:
-        """Whether there are Ready pods, and none tells figures."""
+        """Whether there are Ready pods, and none reports figures."""
         return self.unknown > 0 and not self.pods
 
 

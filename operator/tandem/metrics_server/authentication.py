@@ -2,11 +2,11 @@
 
 Two ways in. The API server forwards requests and says for whom (`X-Remote-User`, ...); it is believed when the
 connection's certificate was signed by the request-header authority and carries an allowed name. Everybody else
-shows a bearer token, which the API server reviews. Nobody is anonymous.
+shows a bearer token, which the API server reviews. No client is anonymous.
 https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer
 
 A token must be for this server (`AUDIENCE`): whoever gets hold of such a one can do nothing else with it. One for the
-API server, as pods have it by default, is refused, so that nobody sends it here.
+API server, as pods have it by default, is refused, so that no client sends it here.
 https://kubernetes.io/docs/concepts/storage/projected-volumes/#serviceaccounttoken
 https://keda.sh/docs/latest/authentication-providers/bound-service-account-token/
 """
@@ -25,9 +25,9 @@ from tandem.metrics_server.cache import Cache
 CACHE_SECONDS, CACHE_SIZE = 10.0, 1024
 ANONYMOUS, AUTHENTICATED = "system:anonymous", "system:authenticated"
 AUDIENCE = "metrics.serving.tandem.dev"
-"""Whom tokens name that are for metrics servers of Tandem and nobody else."""
+"""Audience of tokens that are for Tandem's metrics servers alone."""
 Peer = Mapping[str, Any]
-"""A verified client certificate as `ssl.SSLSocket.getpeercert` tells it; empty: none was shown."""
+"""A verified client certificate as `ssl.SSLSocket.getpeercert` returns it; empty: none was shown."""
 
 
 class Headers(Protocol):
@@ -63,7 +63,7 @@ class RequestHeader:
     """How the API server says for whom it asks: ConfigMap `extension-apiserver-authentication` in `kube-system`."""
 
     authorities: str = ""
-    """PEM; empty: nobody is believed."""
+    """PEM; empty: no authority is trusted."""
     allowed_names: tuple[str, ...] = ()
     """Common names of its certificate; empty: any."""
     user_headers: tuple[str, ...] = ("X-Remote-User",)
@@ -73,7 +73,7 @@ class RequestHeader:
 
     @classmethod
     def parse(cls, configmap: Object | None) -> "RequestHeader":
-        """Read the ConfigMap; one that is missing or malformed lets nobody speak for others."""
+        """Read the ConfigMap; one that is missing or malformed lets no client act for others."""
         data = (configmap or {}).get("data") or {}
         try:
             names = {
@@ -118,7 +118,7 @@ class RequestHeader:
 
 
 class Authenticator:
-    """Tells who asks. `request_header` is replaced when the cluster's configuration changes."""
+    """Identifies the client. `request_header` is replaced when the cluster's configuration changes."""
 
     def __init__(self, api: Reviewer) -> None:
         self._api = api
@@ -126,7 +126,7 @@ class Authenticator:
         self.request_header = RequestHeader()
 
     async def user(self, peer: Peer, headers: Headers) -> User | None:
-        """Who asks; None when nobody that the cluster knows.
+        """The client's user; None when the cluster does not know it.
 
         Raises:
             Transient, Refused: the API server cannot be asked.

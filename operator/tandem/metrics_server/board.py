@@ -12,7 +12,7 @@ Key = tuple[str, str]
 
 @dataclass
 class Board:
-    """Reports by service. What is older than `keep_seconds` is not told: it would steer by a world that is gone."""
+    """Reports by service. What is older than `keep_seconds` is dropped: it would steer by a world that is gone."""
 
     keep_seconds: float
     clock: Callable[[], float] = time.monotonic

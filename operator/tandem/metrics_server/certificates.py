@@ -1,7 +1,7 @@
 """The server's certificate: an authority of its own, kept in a Secret that all replicas share.
 
 Replicas race to make and renew it; the API server lets one win, and the others take what it made. Renewing the
-certificate leaves the authority as it is, so whoever trusts it notices nothing; a new authority is told together
+certificate leaves the authority as it is, so whoever trusts it notices nothing; a new authority is published together
 with the one before, until that expires.
 """
 

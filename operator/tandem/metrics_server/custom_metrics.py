@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tandem.api import API_VERSION, GROUP, KIND, PLURAL
+from tandem.autoscaling import REPLICAS_NEEDED
 from tandem.metrics.report import ServiceReport
 
 METRICS_GROUP, METRICS_VERSION = "custom.metrics.k8s.io", "v1beta2"
@@ -16,7 +17,7 @@ RESOURCE = f"{PLURAL}.{GROUP}"
 ALL_OBJECTS = "*"
 
 METRICS: Mapping[str, Callable[[ServiceReport], float | None]] = {
-    "tandem_replicas_needed": lambda report: report.decision.load if report.decision else None,
+    REPLICAS_NEEDED: lambda report: report.decision.load if report.decision else None,
     "tandem_acceptance_rate": lambda report: report.speculation.acceptance_rate,
     "tandem_mean_accepted_length": lambda report: report.speculation.mean_accepted_length,
     "tandem_tokens_per_second": lambda report: report.tokens_per_second,

@@ -1,4 +1,4 @@
-"""Which services there are, and which pods serve them: kept up by watches, so that a round asks nobody."""
+"""Which services there are, and which pods serve them: kept up by watches, so that a round makes no request."""
 
 import asyncio
 import ipaddress
@@ -103,8 +103,8 @@ def join(services: Iterable[SpeculativeInferenceService], pods: Iterable[Pod]) -
 
 def _start_seconds(pods: Iterable[Pod]) -> float | None:
     """What a replica takes to start, from the youngest of these pods: models and nodes are today's there."""
-    told = sorted((pod.created, pod.start_seconds) for pod in pods if pod.start_seconds is not None)
-    return median(seconds for _, seconds in told[-LATEST:]) if told else None
+    starts = sorted((pod.created, pod.start_seconds) for pod in pods if pod.start_seconds is not None)
+    return median(seconds for _, seconds in starts[-LATEST:]) if starts else None
 
 
 def service(obj: Object) -> SpeculativeInferenceService | None:
@@ -138,10 +138,10 @@ def _started_in(status: Object, created: datetime) -> float | None:
     containers = status.get("containerStatuses", [])
     if any(container.get("restartCount") for container in containers):
         return None
-    said = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)
-    if not said:
+    since = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)
+    if not since:
         return None
-    ready = datetime.fromisoformat(said)
+    ready = datetime.fromisoformat(since)
     running = [container.get("state", {}).get("running", {}).get("startedAt") for container in containers]
     began = max((datetime.fromisoformat(at) for at in running if at), default=created)
     return (ready - created).total_seconds() if (ready - began).total_seconds() <= MOST_START else None

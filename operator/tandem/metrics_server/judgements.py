@@ -14,9 +14,9 @@ from tandem.metrics.report import QUEUE_LENGTH, ServiceReport
 
 LABELS = ("namespace", KIND.lower())
 FAMILIES = {
-    "tandem_speculation_speedup": "Tokens a second beside those of the target alone, at the same load, by source",
-    "tandem_asked_draft_length": "Draft tokens a step that the load asks for by the specification",
-    "tandem_service_pods": "Ready pods, by whether they tell figures",
+    "tandem_speculation_speedup": "Tokens a second relative to the target alone, at the same load, by source",
+    "tandem_asked_draft_length": "Draft tokens a step by the specification at the present load",
+    "tandem_service_pods": "Ready pods, by whether they report metrics",
     "tandem_objective_seconds": "What autoscaling is to keep",
     "tandem_objective_requests": "What autoscaling is to keep: requests that wait for each replica",
 }
@@ -48,7 +48,7 @@ class JudgementSeries(Collector):
 
 def _series(report: ServiceReport) -> Iterator[tuple[str, tuple[str, ...], float]]:
     """Family, further label values, and value."""
-    yield "tandem_service_pods", ("told",), report.pods
+    yield "tandem_service_pods", ("reporting",), report.pods
     yield "tandem_service_pods", ("unknown",), report.unknown
     if report.worth.speedup is not None:
         yield "tandem_speculation_speedup", (report.worth.source,), report.worth.speedup

@@ -22,7 +22,7 @@ from tandem.settings import MetricsServerSettings
 
 log = logging.getLogger(__name__)
 
-STUCK = "sequences run and get no tokens: its engine hangs, or what tells of it does"
+STUCK = "sequences run and get no tokens: its engine, or the process that reports it, hangs"
 
 
 class Discovery(Protocol):
@@ -74,17 +74,17 @@ class Loop:
         self._store.keep({target.uid for known in services for target in known.targets})
         uids = {known.service.uid for known in services}
         self._planners = {uid: planner for uid, planner in self._planners.items() if uid in uids}
-        told = sum(self._store.latest(target.uid) is not None for known in services for target in known.targets)
+        reporting = sum(self._store.latest(target.uid) is not None for known in services for target in known.targets)
         every = sum(len(known.targets) for known in services)
-        counters.PODS.labels("yes").set(told)
-        counters.PODS.labels("no").set(every - told)
+        counters.PODS.labels("yes").set(reporting)
+        counters.PODS.labels("no").set(every - reporting)
 
     def _judge(self, known: Known, problems: Mapping[str, str]) -> ServiceReport:
         window = self._settings.window_seconds
         figures = self._store.figures([target.uid for target in known.targets], self._clock(), window)
         problems = {**dict.fromkeys(figures.stuck, STUCK), **problems}
-        said = [f"{target.name}: {problems[target.uid]}" for target in known.targets if target.uid in problems]
-        return report(known.service, figures, self._plan(known, figures), window, said)
+        reasons = [f"{target.name}: {problems[target.uid]}" for target in known.targets if target.uid in problems]
+        return report(known.service, figures, self._plan(known, figures), window, reasons)
 
     def _plan(self, known: Known, figures: Figures) -> PlannerOutput | None:
         service = known.service

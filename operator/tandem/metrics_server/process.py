@@ -86,7 +86,7 @@ class MetricsServer:
                 await asyncio.sleep(LOOK_SECONDS)
             except (Transient, Refused, CertificateError) as error:
                 if str(error) != self._problem:
-                    log.warning("certificate and registration are looked at again soon: %s", error)
+                    log.warning("checking certificate and registration again soon: %s", error)
                 self._problem = str(error)
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -102,14 +102,14 @@ class MetricsServer:
             log.log(logging.WARNING if trust.registration else logging.INFO, "%s", self.ready())
 
     def not_ready(self) -> str:
-        """Why nothing can be told now; empty when figures are there."""
+        """Why there are no figures now; empty when there are."""
         if self._trust is None:
             return self._problem
         if self._inventory.problem:
             return self._inventory.problem
         if not self._board.fresh:
-            return "no round was done lately"
-        # Counters say nothing of one reading: whoever asked would be told that no pod tells figures.
+            return "the last round is too long ago"
+        # One reading of counters has no rates: clients would read that no pod reports metrics.
         return "" if self._board.rounds >= READINGS else "pods were read once: figures need two readings"
 
     def broken(self) -> str:

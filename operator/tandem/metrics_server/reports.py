@@ -1,9 +1,10 @@
-"""What is told of a service, from its figures and what the policy makes of them. Pure."""
+"""The report on a service, from its figures and the policy's decision. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
+from tandem.api.conditions import ConditionType
 from tandem.api.types import Objectives, ServiceSpec, ServiceStatus, SpeculativeInferenceService, seconds
 from tandem.metrics.capacity.lengths import asked_for
 from tandem.metrics.capacity.planner import PlannerOutput
@@ -52,10 +53,10 @@ def _objectives(service: SpeculativeInferenceService) -> dict[str, float]:
 
 
 def _benchmarked_speedup(status: ServiceStatus) -> float | None:
-    """A speed-up that is no other revision's, nor too close to tell: so much says the condition."""
+    """A speed-up of the present revision that differs clearly from 1: by the condition."""
     shown = status.speculation
-    told = any(c.type == "SpeculationBeneficial" and c.status != "Unknown" for c in status.conditions)
-    return shown.speedup if shown and shown.speedup_source == "Benchmark" and told else None
+    known = any(c.type == ConditionType.SPECULATION_BENEFICIAL and c.status != "Unknown" for c in status.conditions)
+    return shown.speedup if shown and shown.speedup_source == "Benchmark" and known else None
 
 
 def _speculation(spec: ServiceSpec, figures: Figures) -> Speculation:

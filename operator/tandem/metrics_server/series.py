@@ -6,13 +6,14 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tandem.api import KIND
+from tandem.autoscaling import REPLICAS_NEEDED
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.custom_metrics import METRICS
 
 LABELS = ("namespace", KIND.lower())
 """As the Prometheus adapter maps them to our resource."""
 HELP = {
-    "tandem_replicas_needed": "Replicas that the load asks for, not rounded; absent: nothing is known",
+    REPLICAS_NEEDED: "Replicas that the load needs, not rounded; absent: not known",
     "tandem_acceptance_rate": "Accepted share of the draft's tokens",
     "tandem_mean_accepted_length": "Tokens that a step of the target gave on average",
     "tandem_tokens_per_second": "Tokens generated a second",

@@ -77,9 +77,9 @@ class _Gate:
                         text=f'User "{user.name}" cannot get {asked}: ask for a role that allows it'
                     )
         except (Transient, Refused, TimeoutError) as error:
-            log.warning("a request cannot be judged: %s", error or "the API server does not answer")
+            log.warning("the rights of a request cannot be checked: %s", error or "the API server does not answer")
             raise web.HTTPServiceUnavailable(
-                text="the API server cannot be asked who may do this: try again"
+                text="the API server cannot be reached to check the rights: try again"
             ) from error
         return await handler(request)
 
@@ -103,7 +103,7 @@ class _Answers:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         report = self._board.get(namespace, name)
         if report is None:
-            raise web.HTTPNotFound(text=f"nothing is known of service {namespace}/{name} now")
+            raise web.HTTPNotFound(text=f"there is no report of service {namespace}/{name} now")
         return _json(report)
 
 
@@ -140,7 +140,7 @@ def _values(board: Board, asked: MetricRequest, request: web.Request) -> dict[st
     reports = board.list(asked.namespace) if asked.name == ALL_OBJECTS else [one] if one else []
     found = values(asked.metric, reports)
     if found is None:
-        raise web.HTTPNotFound(text=f"{asked} is not known now: its pods tell nothing yet, or no more")
+        raise web.HTTPNotFound(text=f"{asked} is not known now: its pods do not report it")
     return found
 
 

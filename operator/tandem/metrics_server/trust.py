@@ -8,6 +8,7 @@ import ssl
 from dataclasses import dataclass
 
 from tandem.api.wire import Object
+from tandem.autoscaling import SOURCES
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import API_SERVICE, CONFIGMAP, SECRET
 from tandem.errors import Refused
@@ -23,6 +24,10 @@ OWN_API_SERVICE = f"{METRICS_VERSION}.{METRICS_GROUP}"
 API_SERVICES = (OWN_API_SERVICE, f"v1beta1.{METRICS_GROUP}")
 """Both versions: an autoscaler takes v1beta2 for every metric where there is one, also for those that only an
 adapter of v1beta1 knows."""
+REGISTERED = " or ".join(name for name, source in SOURCES.items() if source.needs_api_service)
+"""Autoscaling sources that read metrics by this registration alone ..."""
+UNREGISTERED = " or ".join(name for name, source in SOURCES.items() if not source.needs_api_service)
+"""... and those to write where another adapter is registered."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,9 @@ class TrustKeeper:
         try:
             found = RequestHeader.parse(await self._api.get(CONFIGMAP, *AUTHENTICATION))
         except Refused as error:
-            log.warning("nobody is believed to speak for others, so autoscalers learn nothing: %s", error)
+            log.warning(
+                "no client is trusted as the API server's proxy, so autoscalers cannot read metrics: %s", error
+            )
             return RequestHeader()
         return found
 
@@ -102,11 +109,11 @@ class TrustKeeper:
                 if own and self._is_ours(own):
                     return (
                         f"{theirs} here for all custom metrics, and those of that adapter are lost to them. Set"
-                        " metricsServer.register=false and write source Prometheus or KEDA, or remove that adapter"
+                        f" metricsServer.register=false and write source {UNREGISTERED}, or remove that adapter"
                     )
-                return f"{theirs} there. Write source Prometheus or KEDA, or remove that adapter"
+                return f"{theirs} there. Write source {UNREGISTERED}, or remove that adapter"
         if own is None:
-            return f"there is no APIService {OWN_API_SERVICE}: autoscalers of source Embedded find no metrics"
+            return f"there is no APIService {OWN_API_SERVICE}: autoscalers of source {REGISTERED} find no metrics"
         bundle = base64.b64encode(certificate.authorities).decode()
         if self._settings.manage_certificate and own["spec"].get("caBundle") != bundle:
             await self._tell(own, bundle)
@@ -121,7 +128,7 @@ class TrustKeeper:
         metadata = {"name": OWN_API_SERVICE, "resourceVersion": live["metadata"]["resourceVersion"]}
         kind = {"apiVersion": API_SERVICE.api_version, "kind": API_SERVICE.kind}
         await self._api.apply(API_SERVICE, {**kind, "metadata": metadata, "spec": {"caBundle": bundle}})
-        log.info("APIService %s knows the certificate's authority", OWN_API_SERVICE)
+        log.info("APIService %s has the certificate's authority", OWN_API_SERVICE)
 
 
 def _readable(held: Object | None) -> Certificate | None:

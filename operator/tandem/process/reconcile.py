@@ -23,7 +23,7 @@ from tandem.cluster.lease import Leadership
 from tandem.cluster.observe import observe
 from tandem.conditions.benchmark import benchmark
 from tandem.conditions.engine_health import failures, shows_failure
-from tandem.conditions.ready import held, rolls_out, status
+from tandem.conditions.ready import rolls_out, stalled_status, status
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights
 from tandem.conditions.writes import load
@@ -53,9 +53,9 @@ class Next(Enum):
     EVENT = "done"
     """When an event asks for it."""
     SOON = "progress"
-    """Soon: what goes on tells no events."""
+    """Soon: its progress makes no events."""
     LATER = "rollout"
-    """In a while: servers are on their way, or well again, and no event tells when time is up."""
+    """In a while: servers are on their way, or well again, and no event marks the deadline."""
     RETRY = "refused"
     """After a delay that grows: the cause of a refusal may go away unseen."""
 
@@ -82,7 +82,7 @@ class Reconciler:
             observation = await observe(self._api, self._settings, *key)
         except ValidationError as error:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
-            log.error("%s cannot be read, apply it again to see why: %s", key, error)
+            log.error("%s cannot be parsed: apply it again, and the API server says what to change: %s", key, error)
             return Next.EVENT
         if observation is None:
             self._reports.forget(*key)
@@ -96,7 +96,7 @@ class Reconciler:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if cannot_decide(decision, observed):
             missing = rights(missing_rights(decision, observed))
-            await self._write_status(service, observed, held(service, missing, now))
+            await self._write_status(service, observed, stalled_status(service, missing, now))
             # Of the kinds that are watched, `tandem.process.resync` sees when they may be read again.
             return Next.RETRY if CACHE_CLAIM.kind in observed.unread else Next.EVENT
         return await self._bring_about(Situation(service, decision, observed, now), actions)
@@ -123,14 +123,14 @@ class Reconciler:
         missing = missing_rights(situation.decision, observed)
         missing += [each for each in (*refused, *scaling_refused) if isinstance(each, Forbidden)]
         unread = (why for kind, why in observed.unread.items() if kind in AUTOSCALERS)
-        news = self._reports.news(service.namespace, service.name, service.uid)
+        reading = self._reports.reading(service.namespace, service.name, service.uid)
         return replace(
             situation,
             refused=next(iter(refused), None),
             scaling_refused=next(iter((*scaling_refused, *unread)), None),
             missing_rights=missing,
-            news=news,
-            benchmark=benchmark(service, observed, load(news)),
+            reading=reading,
+            benchmark=benchmark(service, observed, load(reading)),
         )
 
     async def _execute(self, actions: Sequence[Action]) -> list[Refused]:

@@ -12,7 +12,7 @@ import aiohttp
 from pydantic import JsonValue, ValidationError
 
 from tandem.api.wire import Wire
-from tandem.conditions.writes import News, Telling, tell
+from tandem.conditions.writes import Reading, ShownReport, update
 from tandem.metrics.report import ServiceReport
 from tandem.settings import ReportsSettings
 
@@ -25,41 +25,41 @@ SILENT_SECONDS = 60.0
 
 
 class ReportsError(Exception):
-    """The server gave no reports; the message says why."""
+    """The reports could not be read; the message says why."""
 
 
 class ReportReader:
-    """Asks again and again, and calls `on_news` with namespace and name of a service whose status is to change."""
+    """Reads at an interval, and calls `on_change` with namespace and name of a service whose status is to change."""
 
     def __init__(
         self,
         settings: ReportsSettings,
-        on_news: Callable[[str, str], None],
+        on_change: Callable[[str, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._on_news = on_news
+        self._on_change = on_change
         self._clock = clock
-        self._told: dict[tuple[str, str], Telling] = {}
+        self._shown: dict[tuple[str, str], ShownReport] = {}
         self._asking: set[tuple[str, str]] = set()
-        """Services that asked since a problem came or went last: their status speaks of it, report or not."""
+        """Services that asked since a problem last began or ended: their status shows it, report or not."""
         self._answered_at = clock()
         self._problem = ""
-        self._asked = False
+        self._answered = False
 
-    def news(self, namespace: str, name: str, uid: str) -> News | None:
-        """What is known of a service; None where no metrics server is set up. Of one that was deleted and made anew
-        nothing is known until the server tells of the new one."""
+    def reading(self, namespace: str, name: str, uid: str) -> Reading | None:
+        """What was read of a service; None where no metrics server is set up. Without a report for one that was
+        deleted and made again, until the server reports the new one."""
         if not self._settings.url:
             return None
         self._asking.add((namespace, name))
-        told = self._told.get((namespace, name))
-        if told is None or told.report.uid not in ("", uid):
-            return News(asked=self._asked, problem=self._problem)
-        return News(told.report, told.idle, self._asked, self._problem)
+        shown = self._shown.get((namespace, name))
+        if shown is None or shown.report.uid not in ("", uid):
+            return Reading(answered=self._answered, problem=self._problem)
+        return Reading(shown.report, shown.idle, self._answered, self._problem)
 
     def forget(self, namespace: str, name: str) -> None:
-        """A service is gone: nobody asks for it any more."""
+        """A service is gone: it does not ask any more."""
         self._asking.discard((namespace, name))
 
     async def run(self) -> None:
@@ -69,36 +69,36 @@ class ReportReader:
             await asyncio.sleep(self._settings.poll_seconds * random.uniform(0.9, 1.1))
 
     async def read(self) -> None:
-        """Read once. What goes wrong is kept as a problem, and told when it lasts."""
+        """Read once. What goes wrong is a problem once it lasts."""
         try:
             reports = await self._ask()
         except ReportsError as error:
             silent = self._clock() - self._answered_at
             log.info("no reports for %.0f s: %s", silent, error)
             if silent >= SILENT_SECONDS:
-                self._set_problem(f"{self._settings.url} does not answer: {error}")
+                self._set_problem(f"no reports from {self._settings.url}: {error}")
             return
-        self._answered_at, self._asked = self._clock(), True
+        self._answered_at, self._answered = self._clock(), True
         self._set_problem("")
         self._note(*reports)
 
     def _note(self, reports: list[ServiceReport], unread: int) -> None:
         known = {(report.namespace, report.name): report for report in reports}
-        # Of which service one is that could not be read is not known: what was told of any may be of that one.
-        for key in self._told.keys() - known.keys() if not unread else ():
-            del self._told[key]
+        # It is not known of which service a report is that could not be read: any that is shown may be its.
+        for key in self._shown.keys() - known.keys() if not unread else ():
+            del self._shown[key]
         for key, report in known.items():
-            before = self._told.get(key)
-            self._told[key] = now = tell(before, report, self._clock())
+            before = self._shown.get(key)
+            self._shown[key] = now = update(before, report, self._clock())
             if now != before:
-                self._on_news(*key)
+                self._on_change(*key)
 
     def _set_problem(self, problem: str) -> None:
         changed = bool(problem) != bool(self._problem)
         if changed:
-            self._problem = problem  # the first words stay: others would be a write for nothing
-            for key in self._asking | self._told.keys():
-                self._on_news(*key)
+            self._problem = problem  # the first message stays: another would be a write without need
+            for key in self._asking | self._shown.keys():
+                self._on_change(*key)
             self._asking.clear()
 
     async def _ask(self) -> tuple[list[ServiceReport], int]:
@@ -114,17 +114,17 @@ class ReportReader:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ReportsError(str(error) or type(error).__name__) from error
         if reply.status == 401 and not headers:
-            raise ReportsError("401: it wants to know who asks: write reports.tokenFile into the operator's settings")
+            raise ReportsError("401: it needs a token: write reports.tokenFile into the operator's settings")
         if reply.status != 200:
             raise ReportsError(f"{reply.status}: {body[:200].decode('utf-8', 'replace').strip()}")
         return await asyncio.to_thread(_read, body)  # of thousands of services it takes a second
 
     def _trust(self) -> ssl.SSLContext | bool:
-        # Read anew each time: the authority may be renewed.
+        # Read each time: the authority may be renewed.
         return ssl.create_default_context(cafile=self._settings.ca_file) if self._settings.ca_file else True
 
     def _authorization(self) -> dict[str, str]:
-        # Read anew each time, since the kubelet renews it; for this server's audience alone.
+        # Read each time, since the kubelet renews it; for this server's audience alone.
         if not self._settings.token_file:
             return {}
         token = Path(self._settings.token_file).read_text(encoding="utf-8").strip()
@@ -132,7 +132,7 @@ class ReportReader:
 
 
 class _Items(Wire):
-    """`Reports`, of which each is looked at by itself: what one says must not hide all others."""
+    """`Reports`, each parsed by itself: one that cannot be read must not hide the others."""
 
     items: tuple[JsonValue, ...]
 
@@ -142,14 +142,14 @@ def _read(body: bytes) -> tuple[list[ServiceReport], int]:
     try:
         items = _Items.model_validate_json(body).items
     except ValidationError as error:
-        raise ReportsError(f"what it says are no reports: {_first(error)}") from error
+        raise ReportsError(f"its answer cannot be parsed: {_first(error)}") from error
     for item in items:
         try:
             reports.append(ServiceReport.model_validate(item))
         except ValidationError as error:
             problems.append(_first(error))
     if problems and not reports:
-        raise ReportsError(f"what it says are no reports: {problems[0]}")
+        raise ReportsError(f"its answer cannot be parsed: {problems[0]}")
     if problems:
         log.warning("%d of %d reports cannot be read: %s", len(problems), len(items), problems[0])
     return reports, len(problems)

@@ -14,20 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 from tandem import names
 from tandem.cluster.client import JSON, METADATA_EVENTS, METADATA_ONLY, Api
-from tandem.cluster.kinds import (
-    CHILDREN,
-    HORIZONTAL_POD_AUTOSCALER,
-    OPTIONAL,
-    POD,
-    SCALED_OBJECT,
-    SERVICES_KIND,
-    Kind,
-)
+from tandem.cluster.kinds import AUTOSCALERS, CHILDREN, OPTIONAL, POD, SERVICES_KIND, Kind
 from tandem.cluster.reflector import Reflector
 from tandem.digest import digest
 from tandem.process.reconcile import Key
 
-AUTOSCALERS = (HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT)
 FIRST_LISTS_SECONDS = 120.0
 """Reconciles wait so long at most for the first lists, which would ask for all of them once more."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tandem import children as build
 from tandem import names
 from tandem.accept import Accepted, Refusal, accept
+from tandem.api.conditions import ConditionType, SpecReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
@@ -44,7 +45,7 @@ class Decision:
     """The tasks that were looked at, in order; those after the first that has not passed are not among them."""
     instead: Revision | None = None
     """Revision that serves instead, since the wanted one was given up."""
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[ConditionType, ...] = ()
     """Types of the conditions that the tasks decide."""
     desired: Desired = field(default_factory=Desired)
     """The children that should exist."""
@@ -123,7 +124,7 @@ def _desired(
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
     """A claim of ours is one that we made; and a volume that pods of one node alone can mount serves one replica."""
     if makes_cache(service.spec, profile) and observed.claim and not observed.claim.made_by_us:
-        return Refusal("CacheNotOurs", NOT_OURS)
+        return Refusal(SpecReason.CACHE_NOT_MANAGED_BY_TANDEM, NOT_OURS)
     scaled = service.spec.autoscaling
     most = max(service.spec.replicas, scaled.max_replicas if scaled else 0)
     if most < 2 or not uses_cache(service.spec, profile):
@@ -133,7 +134,7 @@ def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, obser
     if {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
         return None
     return Refusal(
-        "CacheNotShareable",
+        SpecReason.CACHE_NOT_SHAREABLE,
         f"there may be {most} replicas, and the claim {claim_name(service.spec)} has access mode"
         f" {', '.join(modes)}: write replicas: 1 (and autoscaling.maxReplicas: 1), or a storage.cache.claimName with"
         " ReadWriteMany",

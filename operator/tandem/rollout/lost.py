@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from tandem.api.conditions import TaskReason
 from tandem.render.v1.sources import CACHE
 from tandem.rollout.observed import Claim, Job, Observed, Result
 
@@ -21,7 +22,7 @@ _GONE = re.compile(rf"({CACHE}/(?:models|engines)/[0-9a-f]+)\S* is gone from the
 class Loss:
     """Why a result that stands counts no more; `message` says what is lost."""
 
-    reason: str
+    reason: TaskReason
     message: str
     reported: bool = False
     """Whether pods reported it."""
@@ -43,16 +44,17 @@ def loss(observed: Observed, claim: str, folder: str, result: Result | None, job
     `result` None: whether pods miss the folder, whatever says that it is there. `job`: one of the same name.
     """
     if result and (observed.claim is None or not of_claim(result, observed.claim)):
-        return Loss("CacheReplaced", _replaced(observed.claim, claim))
+        return Loss(TaskReason.CACHE_REPLACED, _replaced(observed.claim, claim))
     if not folder:
         return None
     reported, at = missed(observed, folder), result.live.created if result else ""
     if reported > at:
         message = f"{_key(folder)} is gone from the volume of claim {claim}, a pod reported at {reported}"
         again = result is not None and result.refill and _seconds(at, reported) < AGAIN_SECONDS
-        return Loss("GoneFromCache", message, reported=True, again=again)
+        return Loss(TaskReason.GONE_FROM_CACHE, message, reported=True, again=again)
     if result and job and job.live.created > at:  # begun when a pod reported it, which may be gone itself by now
-        return Loss("GoneFromCache", f"{_key(folder)} was gone from the volume of claim {claim}", reported=True)
+        message = f"{_key(folder)} was gone from the volume of claim {claim}"
+        return Loss(TaskReason.GONE_FROM_CACHE, message, reported=True)
     return None
 
 
@@ -69,7 +71,7 @@ def gone_folders(message: str) -> list[str]:
 def _replaced(claim: Claim | None, name: str) -> str:
     if claim is None:
         return f"the claim {name} that models and engines were in is gone"
-    return f"the claim {name} was made anew at {claim.created}, without the models and engines of the one before"
+    return f"the claim {name} was made again at {claim.created}, without the models and engines of the one before"
 
 
 def _key(folder: str) -> str:

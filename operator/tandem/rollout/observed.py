@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tandem import names
-from tandem.api.types import ConditionStatus
+from tandem.api.conditions import ConditionStatus
 from tandem.api.wire import Object
 from tandem.errors import Forbidden
 from tandem.render import RENDERERS, Record, Revision, render
@@ -170,7 +170,7 @@ class Observed:
     workloads: Sequence[Workload] = ()
     """The oldest first; two while one takes the other's place."""
     autoscalers: Sequence[Autoscaler] = ()
-    """One, but while one takes the other's place."""
+    """Of the kinds of all autoscaling sources; one object, but while one takes another's place."""
     network_policies: Sequence[Live] = ()
     others: Sequence[Live] = ()
     """Children that are compared with what they should be, and nothing else."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem import names
+from tandem.api.conditions import ConditionType
 from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.fetch import fetch_pod
@@ -36,11 +37,15 @@ def makes_cache(spec: ServiceSpec, profile: Profile) -> bool:
     return uses_cache(spec, profile) and not spec.storage.cache.claim_name
 
 
-def condition_types(spec: ServiceSpec, profile: Profile) -> tuple[str, ...]:
+def condition_types(spec: ServiceSpec, profile: Profile) -> tuple[ConditionType, ...]:
     """Types of the conditions that the tasks of a spec decide, in the order in which they do."""
     # Mode LLMAPI: the engine's arguments, which the image's own classes judge.
     engines = spec.runtime.mode is Mode.LLMAPI or profile.engine_backend == "tensorrtllm"
-    return ("ModelsReady", *(["EnginesReady"] if engines else []), *(["PairCompatible"] if spec.draft else []))
+    return (
+        ConditionType.MODELS_READY,
+        *([ConditionType.ENGINES_READY] if engines else []),
+        *([ConditionType.PAIR_COMPATIBLE] if spec.draft else []),
+    )
 
 
 def fetch_tasks(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> dict[Role, Task]:
@@ -68,7 +73,7 @@ def _fetch(
         component=names.FETCH,
         digest=digest(inputs),
         pod=fetch_pod(service, settings.fetcher_image, reference.model_copy(update=pinned), files),
-        conditions=("ModelsReady",),
+        conditions=(ConditionType.MODELS_READY,),
         title=f"downloads {reference.uri}",
         retries=10,
         deadline_seconds=DAY_SECONDS,
@@ -85,7 +90,7 @@ def build_tasks(service: SpeculativeInferenceService, revision: Revision) -> dic
             component=names.BUILD,
             digest=job.digest,
             pod=_with_revision(service, revision, job),
-            conditions=("EnginesReady",),
+            conditions=(ConditionType.ENGINES_READY,),
             title=f"builds the {role} engine",
             deadline_seconds=DAY_SECONDS,
             refusal_is_final=False,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
+from tandem.autoscaling import SOURCES
 from tandem.children.comparison import matches
 from tandem.children.metadata import identity
 from tandem.errors import Forbidden
@@ -43,7 +44,7 @@ Action = Apply | Delete | CreateKeys
 
 DECISIVE = ("ConfigMap", "Deployment", "Job", "PersistentVolumeClaim", "Pod")
 """Kinds by which a service's way is decided: without a look at them it would begin anew."""
-AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
+AUTOSCALERS = frozenset(source.kind for source in SOURCES.values())
 
 
 def cannot_decide(decision: Decision, observed: Observed) -> bool:
@@ -71,9 +72,9 @@ def plan(
 def autoscaling(decision: Decision, observed: Observed) -> list[Action]:
     """The requests that leave /scale to the autoscaler that `decision` wants, or to nobody but people.
 
-    What is not wanted goes before its successor comes: two would fight over the replicas, and KEDA's webhook refuses
-    to be the second. Replicas stay as they are throughout. Of a spec that is refused nothing is taken, and what is
-    there stays. So it is while one of the two kinds may not be read.
+    What is not wanted goes before its successor comes: two would fight over the replicas, and a source's webhook
+    may refuse to be the second. Replicas stay as they are throughout. Of a spec that is refused nothing is taken, and
+    what is there stays. So it is while one of their kinds may not be read.
     """
     if decision.refusal or not observed.unread.keys().isdisjoint(AUTOSCALERS):
         return []

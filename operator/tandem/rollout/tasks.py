@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from tandem.api.conditions import TaskReason
 from tandem.children import Task
 from tandem.rollout.lost import Loss, loss, of_claim
 from tandem.rollout.observed import Job, Observed, Result, TaskPod
 from tandem.rollout.verdict import Check, Verdict
 
-MISSES = ("ModelGone", "EngineGone")
+MISSES: tuple[str, ...] = (TaskReason.MODEL_GONE, TaskReason.ENGINE_GONE)
 """Reasons of verdicts that miss a folder of the cache volume; see `cached` in images/serving."""
 MOST_CHARACTERS = 900
 """Of a message that is followed by what to do; a condition's has 1024."""
@@ -102,7 +103,7 @@ def observe_task(observed: Observed, task: Task) -> Outcome:
     older = lost and result and job and job.live.created <= result.live.created
     outcome = Outcome(Stage.LOST) if older else _of_job(observed, task, job)
     if outcome.stage is Stage.DONE and not task.refusal_is_final:
-        again = f"{task.name} and the ConfigMap of that name, which asks for what was lost," if result else task.name
+        again = f"{task.name} and the ConfigMap of that name, which names what was lost," if result else task.name
         outcome = replace(outcome, checks=tuple(_to_try_again(check, again) for check in outcome.checks))
     refill = job.refill if job else bool(result and lost and lost.reported)
     return replace(outcome, loss=lost, stale=result, refill=refill)
@@ -110,7 +111,7 @@ def observe_task(observed: Observed, task: Task) -> Outcome:
 
 def _again(result: Result) -> str:
     at = result.live.created
-    return f"it was brought there for the second time at {at}: find out what empties the volume"
+    return f"it was brought back at {at} already: find out what empties the volume"
 
 
 def _of_job(observed: Observed, task: Task, job: Job | None) -> Outcome:
@@ -142,7 +143,7 @@ def _running(observed: Observed, task: Task, pods: Sequence[TaskPod]) -> str:
 
 def _next(task: Task) -> str:
     """Where there is no pod yet, and where a quota or an admission webhook lets none be made, which no Job tells."""
-    return f"Job {task.name} {task.title} next; if it gets no pod, kubectl describe job {task.name} says why"
+    return f"Job {task.name} {task.title} next; if it gets no pod, see kubectl describe job {task.name}"
 
 
 def _completed(name: str, pods: Sequence[TaskPod]) -> Outcome:
@@ -162,7 +163,7 @@ def _to_try_again(check: Check, job: str) -> Check:
 
 def _outcome(verdict: Verdict, name: str) -> Outcome:
     if verdict.error:
-        detail = f"{name} gave no verdict that this operator can read ({verdict.error}): delete it to try again"
+        detail = f"{name} reported no verdict that this operator can read ({verdict.error}): delete it to try again"
         return Outcome(Stage.BROKEN, detail=detail)
     return Outcome(Stage.DONE, verdict=verdict.text, checks=verdict.checks, folder=verdict.folder)
 

@@ -1,15 +1,17 @@
-"""The last words of the servers' container: which engine failed, and how.
+"""The termination message of the servers' container: which engine failed, and how.
 
-The entry point writes them; see images/serving. They come from a pod, which may write anything: nothing is believed
-that is not of this form, and nothing is passed on but a line of bounded length.
+The entry point writes it; see images/serving. It comes from a pod, which may write anything: what is not of this form
+is ignored, and a line of bounded length alone is passed on.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from tandem.api.conditions import ServingReason
+
 MOST_MESSAGE = 600
-"""Characters of the engine's own error: a condition and an Event have 1024, and say where it happened."""
+"""Characters of the engine's own error: a condition and an Event have 1024, and name the place, too."""
 
 
 class EngineFailure(BaseModel):
@@ -17,17 +19,19 @@ class EngineFailure(BaseModel):
 
     model: Annotated[str, Field(min_length=1, max_length=128)]
     """Triton's name of the engine's model."""
-    reason: Literal["EngineFailing", "EngineHung"]
+    reason: Literal[ServingReason.ENGINE_FAILING, ServingReason.ENGINE_HUNG]
     """Whether its answers were errors, or there were none."""
     message: str
     """The engine's own last error."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For people: which engine, and its error on one line."""
         error = _line(self.message)
         short = error if len(error) <= MOST_MESSAGE else f"{error[:MOST_MESSAGE]} …"
-        return f"engine {_line(self.model)} {'hung' if self.reason == 'EngineHung' else 'failed'}: {short}"
+        return (
+            f"engine {_line(self.model)} {'hung' if self.reason is ServingReason.ENGINE_HUNG else 'failed'}: {short}"
+        )
 
 
 def _line(text: str) -> str:
@@ -40,7 +44,7 @@ class _Message(BaseModel):
 
 
 def engine_failure(message: str) -> EngineFailure | None:
-    """What a termination message says of an engine; None for every other."""
+    """The engine's failure in a termination message; None in every other."""
     try:
         return _Message.model_validate_json(message).failure
     except ValidationError:

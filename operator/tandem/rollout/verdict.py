@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tandem.api.types import ConditionStatus
+from tandem.api.conditions import ConditionStatus
 from tandem.render.v1.sources import CACHE
 
 

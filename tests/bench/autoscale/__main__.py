@@ -47,7 +47,7 @@ def compare(
     write: Annotated[Path | None, typer.Option(help="The document whose section this command writes.")] = None,
     processes: Annotated[int, typer.Option(help="Runs at a time.")] = 2,
 ) -> None:
-    """Attainment, replica hours and changes of each policy; with --write also pictures beside the document."""
+    """Attainment, replica hours and changes of each policy; with --write also pictures next to the document."""
     for name in trace:
         if name not in traces.TRACES:
             raise typer.BadParameter(f"--trace {name}: write {', '.join(ALL)}")
@@ -62,7 +62,7 @@ def compare(
         if write:
             picture = write.parent / f"{write.stem}-{name}.svg"
             plots.draw(picture, chosen, drawn)
-            write_section(write, "Against others", _about(cold_start))
+            write_section(write, "Method", _about(cold_start))
             write_section(write, f"Trace: {chosen.name}", f"{text}\n![{chosen.name}]({picture.name})\n")
             console.print(f"written to {write} and {picture}")
         console.print(text)
@@ -78,24 +78,32 @@ def _table(trace: traces.Trace, results: Sequence[Result], seeds: Sequence[int])
 
 def _about(cold_start: float) -> str:
     draft, target = costs.PAIR.draft, costs.PAIR.target
-    return f"""`python -m bench.autoscale compare --write docs/autoscaling.md` writes what follows, a trace a section.
+    return f"""Written by `python -m bench.autoscale compare --write docs/autoscaling-benchmark.md`.
 
-A service in virtual time, with the real policy and the HPA's own algorithm. Replicas of {costs.PLACES} places; a step
-of the target takes {target.fixed:g} ms and {target.per_sequence:g} ms a sequence and token, one of the draft
-{draft.fixed:g} ms and {draft.per_sequence:g} ms a sequence. Objectives: first token within {scalers.TTFT:g} s,
-{scalers.ITL * 1e3:g} ms between tokens on average. A new replica serves after {cold_start:g} s; metrics are read
-every {SCRAPE:g} s over {WINDOW:g} s; the HPA holds the highest recommendation of 240 s on the way down.
-Requests go to the less loaded of two replicas; the first {WARM_UP / 60:g} minutes count for nothing.
-The policy's constants were chosen on seeds 1 to 5; the figures are of others.
+- **Simulated**: the real policy, and the HPA's own algorithm: readings every {SCRAPE:g} s over {WINDOW:g} s, 240 s of
+  stabilization downwards.
+- **Replicas** have {costs.PLACES} places. A step of the target takes {target.fixed:g} ms and
+  {target.per_sequence:g} ms a sequence and token, one of the draft {draft.fixed:g} ms and
+  {draft.per_sequence:g} ms a sequence. A new replica serves after {cold_start:g} s. Requests go to
+  the less loaded of two replicas.
+- **Objectives**: first token within {scalers.TTFT:g} s, {scalers.ITL * 1e3:g} ms between tokens on average. The first
+  {WARM_UP / 60:g} minutes do not count.
+- **Seeds**: the policy's constants were chosen on seeds 1 to 5; the figures are of others.
 
-The *oracle* knows the trace, starts replicas a cold start before they are needed, and chose its reserve in hindsight;
-the *oracle of the present* has its reserve and knows true rates, acceptance and costs, but not what comes.
-*Constant replicas* are the fewest, found in hindsight, that keep the objectives without an autoscaler. Policies
-named Tandem are ours, with the adaptive draft length or without; all others run with the adaptive length.
-Goals: {ATTAINMENT:.0%} of the requests within the objectives wherever the oracle reaches that, at most {HOURS:.2f} of
-its replica hours, at most {CHANGES:g} changes an hour over the day, and no simple policy better: one that keeps the
-objectives as well with fewer hours, or better with no more. With a *queue timeout* replicas refuse requests that
-waited for so long; who is refused counts as late, and nobody tries again.
+Goals: {ATTAINMENT:.0%} of the requests within the objectives wherever the oracle reaches that; at most {HOURS:.2f} of
+its replica hours; at most {CHANGES:g} changes an hour over the day; and no simple policy that is better (as good with
+fewer hours, or better with no more).
+
+| policy | what it knows |
+| --- | --- |
+| oracle | the whole trace: starts replicas a cold start before they are needed, with a reserve chosen in hindsight |
+| oracle of the present | true rates, acceptance and costs, but not the future |
+| constant replicas | the fewest that keep the objectives, found in hindsight |
+| Tandem | what its pods report; with the adaptive draft length, or with the fixed one in its name |
+| all others | the adaptive draft length, too |
+
+With a *queue timeout* replicas refuse requests that have waited that long. A refused request counts as late, and its
+client does not try again.
 """
 
 

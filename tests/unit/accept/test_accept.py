@@ -44,7 +44,9 @@ ROWS = [
 
 @pytest.mark.parametrize(("change", "reason", "message"), ROWS, ids=[f"{row[1]} {row[0]}" for row in ROWS])
 def test_refused(change: dict[str, object], reason: str, message: str, settings: Settings) -> None:
-    assert accept(parse(QUICKSTART, **change).spec, settings) == Refusal(reason, message)
+    refusal = accept(parse(QUICKSTART, **change).spec, settings)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason, refusal.message) == (reason, message)
 
 
 def keda(*triggers: dict[str, object]) -> dict[str, object]:
@@ -73,7 +75,7 @@ def test_credentials_of_a_trigger(triggers: list[dict[str, object]], refused: st
     found = accept(parse(QUICKSTART, autoscaling=keda(*triggers)).spec, settings)
     assert isinstance(found, Refusal) is (refused is not None)
     if isinstance(found, Refusal):
-        assert found.reason == "TriggerAuthenticationOfCluster"
+        assert found.reason == "ClusterTriggerAuthenticationRefused"
         assert f"autoscaling.keda.{refused}" in found.message
 
 
@@ -108,8 +110,8 @@ OLD_TRITON = (
 def test_downtime_is_warned_of(strategy: str, warned: bool, settings: Settings) -> None:
     accepted = accept(parse(QUICKSTART, rollout={"strategy": strategy}).spec, settings)
     text = (
-        "rollout.strategy Replace stops the old servers before new ones start: at each change of the revision nothing"
-        " answers until the new ones do"
+        "rollout.strategy Replace stops the old servers before new ones start: each change of the revision has"
+        " downtime until the new ones answer"
     )
     assert isinstance(accepted, Accepted)
     assert accepted.warnings == (OLD_TRITON, *((text,) if warned else ()))
@@ -150,7 +152,10 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
         ("profiles: {name: own}", "profiles: Input should be a valid list"),
         ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),
         ("keda: {prometheus: {authModes: [bearer]}}", "authentication and authModes go together"),
-        ("keda: {prometheus: {authentication: a, authModes: [bearer, basic]}}", "must not hold basic and bearer"),
+        (
+            "keda: {prometheus: {authentication: a, authModes: [bearer, basic]}}",
+            "must not have both basic and bearer",
+        ),
     ],
 )
 def test_wrong_settings_say_what_is_wrong(text: str, message: str, tmp_path: Path) -> None:

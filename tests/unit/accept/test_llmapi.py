@@ -65,8 +65,8 @@ REFUSED = [
     (
         custom("AUTO"),
         "CustomTypeReserved",
-        "speculation.custom.type must not be AUTO: it lets the engine choose and ignores what this resource says:"
-        " write the decodingType that you want",
+        "speculation.custom.type must not be AUTO: it lets the engine choose and ignore this resource:"
+        " write the decodingType that you need",
     ),
     (
         custom("SA", max_draft_len=9),
@@ -118,7 +118,7 @@ REFUSED = [
     ),
     (
         speculating("Eagle3", eagle3={"dynamicTreeMaxTopK": 10, "maxTotalDraftTokens": 41}) | NEWER,
-        "DynamicTreeSize",
+        "DynamicTreeSizeInvalid",
         "speculation.eagle3.maxTotalDraftTokens is 41: write maxDraftLen (4) to maxDraftLen x dynamicTreeMaxTopK"
         " (40), or remove it",
     ),
@@ -129,8 +129,9 @@ REFUSED = [
     ),
     (
         speculating("DraftTarget", draftLenSchedule=steps((8, 3))),
-        "ScheduleStart",
-        "the first step of speculation.draftLenSchedule drafts 3 and maxDraftLen is 4: TensorRT-LLM wants them equal",
+        "ScheduleStartMismatch",
+        "the first step of speculation.draftLenSchedule drafts 3 and maxDraftLen is 4: TensorRT-LLM requires"
+        " equal numbers: write the same in both",
     ),
     (
         speculating("MTP", draftLenSchedule=steps((8, 4))) | {"draft": None},
@@ -149,16 +150,18 @@ REFUSED = [
 
 @pytest.mark.parametrize(("change", "reason", "message"), REFUSED, ids=[f"{row[1]} {row[0]}" for row in REFUSED])
 def test_refused(change: dict[str, Any], reason: str, message: str, settings: Settings) -> None:
-    assert accept(parse(BASE, **change).spec, settings) == Refusal(reason, message)
+    refusal = accept(parse(BASE, **change).spec, settings)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason, refusal.message) == (reason, message)
 
 
 TENSORRT_BLS: dict[str, Any] = {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]}
 STALE = (
-    "a drafter in TensorRT-LLM's engine goes stale meanwhile, and requests that go on afterwards get hardly a token"
-    " accepted until they end; draft 1 or more at every load up to serving.maxBatchSize (16)"
+    "meanwhile a drafter in TensorRT-LLM's engine misses tokens, and the target accepts almost none of its drafts"
+    " until those requests end; draft 1 or more at every load up to serving.maxBatchSize (16)"
 )
 AT_SOME_LOADS = "speculation.draftLenSchedule drafts nothing at some loads"
-ABOVE_8 = "speculation.maxConcurrency 8 drafts nothing above 8 requests at once"
+ABOVE_8 = "speculation.maxConcurrency 8 drafts nothing above 8 requests at a time"
 WARNED = [
     ({}, ()),
     (
@@ -230,7 +233,7 @@ def test_warned(change: dict[str, Any], warnings: tuple[str, ...], settings: Set
 
 
 OF_THE_IMAGE = ("profile ", "runtime.image ")
-OLD, NEW, UNKNOWN = "has Triton 26.02: releases", None, "does not say which release of Triton it has: releases"
+OLD, NEW, UNKNOWN = "has Triton 26.02: releases", None, "does not name its release of Triton: releases"
 IMAGES: list[tuple[str, str, str | None, str, str, str | None]] = [
     # reason, the profile's tritonVersion, its image (None: as shipped), runtime.image, where, warned of
     ("as shipped", "26.07", None, "", "profile 'trtllm-26.07'", NEW),

@@ -16,7 +16,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from support.services import QUICKSTART, parse
 from tandem import children, names
 from tandem.api import GROUP, KIND
-from tandem.children.autoscaler import REPLICAS_NEEDED
+from tandem.autoscaling import REPLICAS_NEEDED
 from tandem.counters import ENGINE_FAILURES, ROUND_SECONDS
 from tandem.metrics.telemetry.page import MAX_SERIES
 from tandem.metrics_server.judgements import FAMILIES

@@ -86,7 +86,8 @@ def test_the_readme_lists_every_right_of_the_operator(helm: Helm) -> None:
     rows = [[cell.strip().split(", ") for cell in row.split("|")[1:3]] for row in table]
     listed = {resource: verbs for resources, verbs in rows for resource in resources}
     role = only(helm.template(), "ClusterRole", "tandem-operator")
-    assert listed == {resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]}
+    granted = {resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]}
+    assert listed == granted, "write the rights that differ in charts/tandem/README.md"
 
 
 def test_namespaced_has_the_same_rights_in_those_namespaces_and_no_cluster_role(helm: Helm) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import tandem
+from tandem.cli.chart import generated
 from tandem.http.credentials import Credentials
 from tandem.settings import (
     KedaPrometheus,
@@ -25,6 +26,7 @@ from tandem.settings import (
 from .conftest import CHART, Helm, Values, only
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+HELPERS = (CHART / "templates" / "_helpers.tpl").read_text(encoding="utf-8")
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 
@@ -300,6 +302,12 @@ def test_the_lease_of_the_settings_is_the_one_of_the_role(helm: Helm, values: Va
     assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[name]]
 
 
+# --- the schema -----------------------------------------------------------------------------------
+def test_the_charts_generated_files_are_current() -> None:
+    for path, text in generated(CHART).items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make generate`"
+
+
 NOT_OFFERED = {
     Settings: {"reports"},  # follows from the release
     KedaSettings: {"authentication"},
@@ -326,9 +334,11 @@ def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: 
     for name, field in model.model_json_schema(by_alias=True)["properties"].items():
         if name in NOT_OFFERED.get(model, ()):
             continue
-        assert name in schema, f"{name} is a setting: add it to values.yaml, values.schema.json and README.md"
-        for bound in ("minimum", "exclusiveMinimum"):
+        assert name in schema, f"{name} is a setting: run `make generate`"
+        for bound in ("minimum", "exclusiveMinimum", "maximum", "minLength", "uniqueItems", "enum"):
             assert bound not in field or schema[name].get(bound) == field[bound], f"{name}: {bound}"
+        written = model is Profile or re.search(rf"\b{name}\b", HELPERS)
+        assert written, f"{name} is a setting: write it in `tandem.settings` of templates/_helpers.tpl"
 
 
 def test_enumerations_are_the_operators() -> None:
@@ -360,6 +370,20 @@ def test_the_readme_lists_every_value_with_its_default() -> None:
         r"^\| `([\w.]+)` \| `(.*?)` \|", (CHART / "README.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert {name: yaml.safe_load(default) for name, default in rows} == leaves(DEFAULTS)
+
+
+def test_every_value_of_the_schema_is_in_values_yaml() -> None:
+    for_parents = {".global", ".enabled"}  # of charts that depend on this one
+
+    def missing(schema: dict[str, Any], defaults: dict[str, Any], path: str) -> list[str]:
+        found = [f"{path}.{name}" for name in schema.get("properties", {}).keys() - defaults.keys()]
+        for name, value in defaults.items():
+            if isinstance(value, dict) and value and name != "resources":
+                found += missing(schema["properties"][name], value, f"{path}.{name}")
+        return found
+
+    absent = missing(SCHEMA, DEFAULTS, "")
+    assert set(absent) == for_parents, "write them in values.yaml, with defaults, and in README.md"
 
 
 def test_every_line_of_values_yaml_is_explained() -> None:

@@ -91,11 +91,11 @@ NOT_ALONE = Level(1, Side((window(30),)), Side((window(20, completion(9, 1.0, 0.
         ),
         (
             [level(1, (3, 0))],
-            "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?",
+            "no tokens came without speculation, so there is no comparison: make the windows longer (--seconds)",
         ),
         (
             [NOT_ALONE],
-            "what should run the target alone speculates too: give --against a service of decodingType None",
+            "the service of --against speculates too: give one of decodingType None",
         ),
     ],
     ids=["pays", "harms", "harms at some", "pairs that disagree", "no difference", "no tokens", "nobody is alone"],
@@ -110,7 +110,7 @@ def test_refused_requests_are_told_of() -> None:
     assert refused(levels[:1]) == ""
     assert refused(levels) == (
         "requests that the server refused are left out (2 at 16 streams; the last: the queue is full): measure with"
-        " fewer --streams, or when nobody else uses it"
+        " fewer --streams, or when there is no other traffic"
     )
 
 
@@ -185,7 +185,7 @@ def test_what_was_measured_is_shown_though_the_rest_cannot_be(
 @pytest.mark.parametrize(
     ("levels", "says"),
     [
-        ([NOT_ALONE], "not recorded: what should run the target alone speculates too"),
+        ([NOT_ALONE], "not recorded: the service of --against speculates too"),
         ([level(1, (3, 0))], "no tokens"),
     ],
     ids=["the other side speculates", "no tokens"],

@@ -34,12 +34,12 @@ PROBLEMS = [
         "UnknownProfile: no profile 'x': write reference",
     ),
     ("unknown is not ready", resource("Unknown", "Starting", "0 of 1"), "Starting: 0 of 1"),
-    ("ready for an older spec", resource(observed=1), "the operator has not acted on it yet: is it running?"),
-    ("no condition", resource(None), "the operator has not acted on it yet: is it running?"),
+    ("ready for an older spec", resource(observed=1), "the operator has not acted on it yet: check that it runs"),
+    ("no condition", resource(None), "the operator has not acted on it yet: check that it runs"),
     (
         "no status at all",
         {"metadata": {"name": "quick", "namespace": "demo", "generation": 1}},
-        "the operator has not acted on it yet: is it running?",
+        "the operator has not acted on it yet: check that it runs",
     ),
 ]
 
@@ -60,7 +60,7 @@ def test_read_service(obj: dict[str, Any], problem: str) -> None:
             "Error from server (ServiceUnavailable): the server is currently unable to handle the request",
             f"kubectl get apiservice {OWN_API_SERVICE}",
         ),
-        ("Error from server (NotFound): a/b is not known now: its pods tell nothing yet", "tell nothing yet"),
+        ("Error from server (NotFound): a/b is not known now: its pods do not report it", "do not report it"),
     ],
     ids=["no CRD", "no such service", "no cluster", "no metrics API", "no metrics server", "no such metric"],
 )

@@ -85,9 +85,9 @@ pods          1 of 2 answer
               llama-server-a  0123456789  no node yet  pod llama-server-a cannot be scheduled: 0/3 nodes are available
               llama-server-b  0123456789  node-1  answers
 speculation   acceptance 75.3%, mean accepted length 3.90, draft length 4.0, speed-up 0.90x
-              from 12,900 steps, 2 min ago; written anew when it changes
-autoscaling   wants 3 replicas, Demand: 40 requests (30 s ago)
-              HorizontalPodAutoscaler llama-server: 2 replicas, wants 3, between 1 and 8, reads 1.31 a replica
+              from 12,900 steps, 2 min ago; updated when it changes
+autoscaling   needs 3 replicas, Demand: 40 requests (30 s ago)
+              HorizontalPodAutoscaler llama-server: 2 replicas, desired 3, between 1 and 8, reads 1.31 a replica
 """
 
 
@@ -109,7 +109,7 @@ def test_status_shows_all_that_is_known() -> None:
 def test_status_of_a_new_service_says_who_has_to_act() -> None:
     new = service(observedGeneration=None, conditions=[], speculation=None, autoscaling=None, currentRevision=None)
     text = "\n".join(line.plain for line in status.lines(new, [], [], NOW))
-    assert "the operator has not acted on this spec yet: is it running?" in text
+    assert "the operator has not acted on this spec yet: check that it runs" in text
     assert "revision      none yet" in text
     assert "speculation" not in text
 
@@ -263,7 +263,7 @@ def answer(folder: Path, words_of_it: str, reply: Any) -> None:
 
 @pytest.mark.parametrize("page", ["<!doctype html>", "[]", "[" * 20_000], ids=["a page", "a list", "without end"])
 def test_what_is_no_answer_of_a_cluster_is_said_to_be_none(page: str) -> None:
-    with pytest.raises(ClusterError, match="no Kubernetes API server, but perhaps a proxy"):
+    with pytest.raises(ClusterError, match="no Kubernetes API server answers, but perhaps a proxy"):
         parsed(page)
 
 
@@ -385,4 +385,4 @@ async def test_top_outlives_an_api_server_that_is_away_for_a_moment(
     monkeypatch.setattr(top, "read", read)
     with pytest.raises(Enough):
         await top.top(Console(file=page, width=200), None, everywhere=False, watch=0.01)
-    assert "it is asked again soon: the API server is away" in page.getvalue()
+    assert "trying again: the API server is away" in page.getvalue()

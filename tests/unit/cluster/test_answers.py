@@ -88,14 +88,14 @@ async def test_what_is_no_answer_of_an_api_server_is_tried_again(
     why: str,
 ) -> None:
     server.says(body, content_type=content_type)
-    with pytest.raises(Transient, match="is no answer of a Kubernetes API server"):
+    with pytest.raises(Transient, match="the answer is not that of a Kubernetes API server"):
         await ask(api)
 
 
 @pytest.mark.parametrize("body", [PAGE, b"[" * 20_000, b'{"status": "granted"}'])
 async def test_a_review_that_is_none_is_tried_again(server: Server, api: Api, body: bytes) -> None:
     server.says(body)
-    with pytest.raises(Transient, match="is no answer"):
+    with pytest.raises(Transient, match="is not that of a Kubernetes API server"):
         await api.review(TOKEN_REVIEW, {})
 
 

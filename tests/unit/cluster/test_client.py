@@ -50,7 +50,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_said_to_be_one(
     monkeypatch.setattr(
         "kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig")
     )
-    with pytest.raises(SettingsError, match="nor a kubeconfig that can be used") as told:
+    with pytest.raises(SettingsError, match="no kubeconfig that can be used") as told:
         await Api.connect()
     assert "\n" not in str(told.value), why
 

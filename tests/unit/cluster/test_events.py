@@ -53,7 +53,12 @@ ROWS: list[tuple[str, list[tuple[str, str, str]], tuple[str, str, str], list[str
         [],
     ),
     ("a pause", [], ("SpeculationActive", "Unknown", "NoTraffic"), []),
-    ("an objective out of reach", [], ("ObjectivesReachable", "False", "BelowFloor"), ["Warning/BelowFloor"]),
+    (
+        "an objective out of reach",
+        [],
+        ("ObjectivesReachable", "False", "BelowMinimumLatency"),
+        ["Warning/BelowMinimumLatency"],
+    ),
     ("the autoscaler tells its own", [], ("ScalingActive", "False", "FailedGetObjectMetric"), []),
 ]
 

@@ -19,9 +19,10 @@ from tandem.conditions.benchmark import MOST_BYTES, Benchmark, Record, benchmark
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
-from tandem.conditions.writes import News
+from tandem.conditions.writes import Reading
 from tandem.metrics.telemetry.figures import Figures
 from tandem.metrics_server import reports
+from tandem.plural import counted
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Observed
 from tandem.settings import Settings
@@ -47,7 +48,7 @@ def result(*levels: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def recorded_as(data: dict[str, str] | None) -> Observed:
-    """The service beside a ConfigMap with this data."""
+    """The service independent a ConfigMap with this data."""
     name = {"name": "quickstart-benchmark"}
     return observed_of({"kind": "ConfigMap", "metadata": name, **({"data": data} if data else {})})
 
@@ -101,7 +102,7 @@ LOADS = [
 @pytest.mark.parametrize(("load", "streams", "reason"), LOADS, ids=[row[2] for row in LOADS])
 def test_the_level_nearest_to_the_load_counts(load: float | None, streams: int, reason: str) -> None:
     said = read(result(level(16, 0.9), level(1, 1.8), level(4, 1.4)), load)
-    assert f"with {streams} streams" in said.worth.message, reason
+    assert f"with {counted(streams, 'stream')}" in said.worth.message, reason
 
 
 UNUSABLE: dict[str, tuple[Any, str, str]] = {
@@ -111,7 +112,7 @@ UNUSABLE: dict[str, tuple[Any, str, str]] = {
         "BenchmarkOutdated",
         "revision ffff at 2026-01-01T00:00:00Z, and 0a1b",
     ),
-    "two pairs": (result(level(pairs=2)), "BenchmarkTooShort", "2 pairs of windows at 1 streams, too few to tell"),
+    "two pairs": (result(level(pairs=2)), "BenchmarkTooShort", "2 pairs of windows at 1 stream, too few"),
     "no JSON": ("<html>", "BenchmarkUnreadable", "result.json: Invalid JSON"),
     "a list": ("[]", "BenchmarkUnreadable", "result.json: Input should be an object"),
     "nothing": ("", "BenchmarkUnreadable", "result.json: Invalid JSON"),
@@ -198,12 +199,12 @@ def test_whatever_was_measured_can_be_written(
 
 # --- status ---------------------------------------------------------------------------------------
 def told(
-    service: SpeculativeInferenceService, news: News | None, found: Any, settings: Settings
+    service: SpeculativeInferenceService, reading: Reading | None, found: Any, settings: Settings
 ) -> tuple[str, float | None, SpeculativeInferenceService]:
     """`Status/Reason` of SpeculationBeneficial, the speed-up in status, and the service with that status."""
     decision = decide(service, settings, Observed())
     said = benchmark(service, observed(found), None) if found else None
-    shown = status(Situation(service, decision, Observed(), NOW, news=news, benchmark=said))
+    shown = status(Situation(service, decision, Observed(), NOW, reading=reading, benchmark=said))
     condition = next((c for c in shown["conditions"] if c["type"] == "SpeculationBeneficial"), None)
     after = type(service.status).model_validate({**shown, "currentRevision": service.status.current_revision})
     words = f"{condition['status']}/{condition['reason']}" if condition else ""
@@ -215,59 +216,61 @@ def series(service: SpeculativeInferenceService) -> float | None:
     return reports.report(service, Figures(0.0), None, 60, ()).benchmarked_speedup
 
 
-STATUS: list[tuple[str, News | None, Any, str, float | None]] = [
-    # reason, news, recorded, condition, speed-up
-    ("nothing is known", News(UNTOLD), None, "Unknown/TooFewSamples", None),
-    ("a benchmark knows", News(UNTOLD), result(), "True/Faster", 1.5),
-    ("slower", News(UNTOLD), result(level(speedup=0.8)), "False/Slower", 0.8),
-    ("around 1", News(UNTOLD), result(level(speedup=1.02)), "Unknown/TooCloseToTell", 1.02),
-    ("of another revision", News(UNTOLD), result(revision="ffff"), "Unknown/BenchmarkOutdated", None),
-    ("hostile", News(UNTOLD), "{", "Unknown/BenchmarkUnreadable", None),
-    ("the traffic knows better", News(report(worth=sure(1.2))), result(), "True/Faster", 1.2),
-    ("the traffic knows, the benchmark is old", News(report()), result(revision="ffff"), "True/Faster", 1.5),
-    ("no traffic", News(quiet()), result(), "True/Faster", 1.5),
-    ("the metrics server says nothing yet", News(), result(), "True/Faster", 1.5),
+STATUS: list[tuple[str, Reading | None, Any, str, float | None]] = [
+    # reason, reading, recorded, condition, speed-up
+    ("nothing is known", Reading(UNTOLD), None, "Unknown/TooFewSamples", None),
+    ("a benchmark knows", Reading(UNTOLD), result(), "True/Faster", 1.5),
+    ("slower", Reading(UNTOLD), result(level(speedup=0.8)), "False/Slower", 0.8),
+    ("around 1", Reading(UNTOLD), result(level(speedup=1.02)), "Unknown/NoClearDifference", 1.02),
+    ("of another revision", Reading(UNTOLD), result(revision="ffff"), "Unknown/BenchmarkOutdated", None),
+    ("hostile", Reading(UNTOLD), "{", "Unknown/BenchmarkUnreadable", None),
+    ("the traffic knows better", Reading(report(worth=sure(1.2))), result(), "True/Faster", 1.2),
+    ("the traffic knows, the benchmark is old", Reading(report()), result(revision="ffff"), "True/Faster", 1.5),
+    ("no traffic", Reading(quiet()), result(), "True/Faster", 1.5),
+    ("the metrics server says nothing yet", Reading(), result(), "True/Faster", 1.5),
     ("there is no metrics server", None, result(), "True/Faster", 1.5),
     ("nor a benchmark", None, None, "", None),
 ]
 
 
-@pytest.mark.parametrize(("reason", "news", "found", "condition", "speedup"), STATUS, ids=[row[0] for row in STATUS])
+@pytest.mark.parametrize(
+    ("reason", "reading", "found", "condition", "speedup"), STATUS, ids=[row[0] for row in STATUS]
+)
 def test_status(
-    reason: str, news: News | None, found: Any, condition: str, speedup: float | None, settings: Settings
+    reason: str, reading: Reading | None, found: Any, condition: str, speedup: float | None, settings: Settings
 ) -> None:
-    words, shown, after = told(serving(), news, found, settings)
+    words, shown, after = told(serving(), reading, found, settings)
     assert (words, shown) == (condition, speedup), reason
-    if found and speedup is not None and not (news and news.report and news.report.worth.speedup):
+    if found and speedup is not None and not (reading and reading.report and reading.report.worth.speedup):
         assert after.status.speculation is not None
         assert after.status.speculation.speedup_source == "Benchmark"
         sure = speedup if not condition.startswith("Unknown") else None
         assert series(after) == sure, "what alerts are made of"
 
 
-AFTER: list[tuple[str, News | None, Any, str, float | None]] = [
-    ("it stays", News(UNTOLD), result(), "True/Faster", 1.5),
-    ("while nothing is told", News(asked=False), result(), "True/Faster", 1.5),
-    ("measured again", News(UNTOLD), result(level(speedup=2.0)), "True/Faster", 2.0),
-    ("another revision serves", News(UNTOLD), result(revision="ffff"), "Unknown/BenchmarkOutdated", None),
-    ("it was deleted", News(UNTOLD), None, "Unknown/TooFewSamples", None),
-    ("it was deleted, without traffic", News(quiet()), None, "Unknown/NoTraffic", None),
-    ("the traffic tells", News(report(worth=sure(0.9))), result(), "False/Slower", 0.9),
+AFTER: list[tuple[str, Reading | None, Any, str, float | None]] = [
+    ("it stays", Reading(UNTOLD), result(), "True/Faster", 1.5),
+    ("while nothing is told", Reading(answered=False), result(), "True/Faster", 1.5),
+    ("measured again", Reading(UNTOLD), result(level(speedup=2.0)), "True/Faster", 2.0),
+    ("another revision serves", Reading(UNTOLD), result(revision="ffff"), "Unknown/BenchmarkOutdated", None),
+    ("it was deleted", Reading(UNTOLD), None, "Unknown/TooFewSamples", None),
+    ("it was deleted, without traffic", Reading(quiet()), None, "Unknown/NoTraffic", None),
+    ("the traffic tells", Reading(report(worth=sure(0.9))), result(), "False/Slower", 0.9),
 ]
 
 
-@pytest.mark.parametrize(("reason", "news", "found", "condition", "speedup"), AFTER, ids=[row[0] for row in AFTER])
+@pytest.mark.parametrize(("reason", "reading", "found", "condition", "speedup"), AFTER, ids=[row[0] for row in AFTER])
 def test_status_after_a_benchmark_was_told(
-    reason: str, news: News | None, found: Any, condition: str, speedup: float | None, settings: Settings
+    reason: str, reading: Reading | None, found: Any, condition: str, speedup: float | None, settings: Settings
 ) -> None:
-    *_, before = told(serving(), News(UNTOLD), result(), settings)
-    words, shown, _ = told(before, news, found, settings)
+    *_, before = told(serving(), Reading(UNTOLD), result(), settings)
+    words, shown, _ = told(before, reading, found, settings)
     assert (words, shown) == (condition, speedup), reason
 
 
 def test_what_the_traffic_told_stands_beside_an_old_benchmark(settings: Settings) -> None:
-    *_, before = told(serving(), News(report(worth=sure(0.9))), None, settings)
-    words, speedup, _ = told(before, News(UNTOLD), result(revision="ffff"), settings)
+    *_, before = told(serving(), Reading(report(worth=sure(0.9))), None, settings)
+    words, speedup, _ = told(before, Reading(UNTOLD), result(revision="ffff"), settings)
     assert (words, speedup) == ("False/Slower", 0.9)
 
 
@@ -275,7 +278,7 @@ def test_who_does_not_know_is_told_how_to_measure(settings: Settings) -> None:
     decision = decide(serving(), settings, Observed())
     (found,) = [
         f
-        for f in verdicts(Situation(serving(), decision, Observed(), NOW, news=News(UNTOLD)))
+        for f in verdicts(Situation(serving(), decision, Observed(), NOW, reading=Reading(UNTOLD)))
         if f.type == "SpeculationBeneficial"
     ]
     assert found.message == "not seen; tandem bench quickstart --against NAME --record measures it"

@@ -8,7 +8,8 @@ import pytest
 from support.services import QUICKSTART, parse
 from support.world import observed_of
 from tandem import names
-from tandem.api.types import ConditionStatus, SpeculativeInferenceService
+from tandem.api.conditions import ConditionStatus
+from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.pods import pod_problem
 from tandem.conditions.ready import Rollout, status
 from tandem.conditions.situation import Situation

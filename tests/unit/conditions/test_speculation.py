@@ -15,7 +15,7 @@ from tandem.children.desired import Desired
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
-from tandem.conditions.writes import IDLE_SECONDS, News, Telling, tell
+from tandem.conditions.writes import IDLE_SECONDS, Reading, ShownReport, update
 from tandem.errors import KindMissing, Refused
 from tandem.metrics.capacity.planner import Planner
 from tandem.metrics.report import ServiceReport
@@ -45,10 +45,10 @@ LENGTH_ONLY = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcc
 ONE_A_STEP = {"speculation": {"drafted": None, "acceptanceRate": None, "meanAcceptedLength": 1.0}}
 
 
-def shown(service: SpeculativeInferenceService, kind: str, news: News | None, settings: Settings) -> str | None:
+def shown(service: SpeculativeInferenceService, kind: str, reading: Reading | None, settings: Settings) -> str | None:
     """`Status/Reason` of a condition."""
-    situation = Situation(service, decide(service, settings, Observed()), Observed(), NOW, news=news)
-    found = {f.type: f"{f.status}/{f.reason}" for f in verdicts(situation)}
+    situation = Situation(service, decide(service, settings, Observed()), Observed(), NOW, reading=reading)
+    found = {str(f.type): f"{f.status}/{f.reason}" for f in verdicts(situation)}
     return found.get(kind)
 
 
@@ -74,125 +74,142 @@ def asked(length: float) -> dict[str, Any]:
 
 DRAFT_FAILS = {"speculation": {"drafted": False, **NO_FIGURES, "draftFailures": 12}}
 
-ACTIVE: list[tuple[str, dict[str, Any], News | None, str, str | None]] = [
-    # reason, spec, news, before, wanted
+ACTIVE: list[tuple[str, dict[str, Any], Reading | None, str, str | None]] = [
+    # reason, spec, reading, before, wanted
     ("no metrics server is set up", {}, None, "", None),
-    ("nothing is asked for", {"draft": None, "speculation": {"decodingType": "None"}}, News(report()), "", None),
-    ("nothing is known yet", {}, News(), "", "Unknown/NoTraffic"),
-    ("after a restart nothing is known anew", {}, News(asked=False), "True/DraftTokensSeen", "True/DraftTokensSeen"),
-    ("tokens are drafted", {}, News(report()), "", "True/DraftTokensSeen"),
-    ("no traffic was ever seen", {}, News(quiet()), "", "Unknown/NoTraffic"),
-    ("a pause", {}, News(quiet()), "True/DraftTokensSeen", "True/DraftTokensSeen"),
-    ("a long pause", {}, News(report(), idle=True), "True/DraftTokensSeen", "Unknown/NoTraffic"),
-    ("nothing is drafted, and nothing fails", FIXED, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
-    ("the adaptive length is 0", {}, News(report(**NOTHING_DRAFTED)), "", "False/AdaptedToZero"),
+    ("nothing is asked for", {"draft": None, "speculation": {"decodingType": "None"}}, Reading(report()), "", None),
+    ("nothing is known yet", {}, Reading(), "", "Unknown/NoTraffic"),
+    (
+        "after a restart nothing is known anew",
+        {},
+        Reading(answered=False),
+        "True/DraftTokensSeen",
+        "True/DraftTokensSeen",
+    ),
+    ("tokens are drafted", {}, Reading(report()), "", "True/DraftTokensSeen"),
+    ("no traffic was ever seen", {}, Reading(quiet()), "", "Unknown/NoTraffic"),
+    ("a pause", {}, Reading(quiet()), "True/DraftTokensSeen", "True/DraftTokensSeen"),
+    ("a long pause", {}, Reading(report(), idle=True), "True/DraftTokensSeen", "Unknown/NoTraffic"),
+    ("nothing is drafted, and nothing fails", FIXED, Reading(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
+    ("the adaptive length is 0", {}, Reading(report(**NOTHING_DRAFTED)), "", "False/AdaptedToZero"),
     (
         "the first tokens",
         FIXED,
-        News(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)),
+        Reading(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)),
         "Unknown/NoTraffic",
         "Unknown/TooFewTokens",
     ),
-    ("few tokens", FIXED, News(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)), "", "Unknown/TooFewTokens"),
-    ("the image does not speculate", LLMAPI, News(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
-    ("it did before: for good", LLMAPI, News(report(**NOTHING_DRAFTED)), "True/DraftTokensSeen", "False/SwitchedOff"),
-    ("and still", LLMAPI, News(report(**NOTHING_DRAFTED)), "False/SwitchedOff", "False/SwitchedOff"),
+    ("few tokens", FIXED, Reading(report(**NOTHING_DRAFTED, tokensPerSecond=1.0)), "", "Unknown/TooFewTokens"),
+    ("the image does not speculate", LLMAPI, Reading(report(**NOTHING_DRAFTED)), "", "False/NoDraftTokens"),
+    (
+        "it did before: for good",
+        LLMAPI,
+        Reading(report(**NOTHING_DRAFTED)),
+        "True/DraftTokensSeen",
+        "False/SwitchedOff",
+    ),
+    ("and still", LLMAPI, Reading(report(**NOTHING_DRAFTED)), "False/SwitchedOff", "False/SwitchedOff"),
     (
         "more requests than are let draft",
         SCHEDULED,
-        News(report(**asked(0))),
+        Reading(report(**asked(0))),
         "True/DraftTokensSeen",
         "False/AboveSchedule",
     ),
     (
         "perhaps: how many there are is not told",
         SCHEDULED,
-        News(report(**NOTHING_DRAFTED)),
+        Reading(report(**NOTHING_DRAFTED)),
         "True/DraftTokensSeen",
         "False/AboveSchedule",
     ),
     (
         "few enough to draft: it stopped for good",
         SCHEDULED,
-        News(report(**asked(4))),
+        Reading(report(**asked(4))),
         "True/DraftTokensSeen",
         "False/SwitchedOff",
     ),
-    ("a threshold is written, whatever was before", THRESHOLD, News(report(**asked(4))), "", "False/SwitchedOff"),
-    ("the draft engine fails", {}, News(report(**DRAFT_FAILS)), "", "False/DraftFails"),
-    ("a profile without counts", UNCOUNTED, News(report(**NOT_TOLD)), "", "Unknown/NotReported"),
-    ("whose steps give more than a token", UNCOUNTED, News(report(**LENGTH_ONLY)), "", "True/DraftTokensSeen"),
-    ("or one: perhaps a bad draft", UNCOUNTED, News(report(**ONE_A_STEP)), "", "Unknown/NotReported"),
+    ("a threshold is written, whatever was before", THRESHOLD, Reading(report(**asked(4))), "", "False/SwitchedOff"),
+    ("the draft engine fails", {}, Reading(report(**DRAFT_FAILS)), "", "False/DraftFails"),
+    ("a profile without counts", UNCOUNTED, Reading(report(**NOT_TOLD)), "", "Unknown/NotReported"),
+    ("whose steps give more than a token", UNCOUNTED, Reading(report(**LENGTH_ONLY)), "", "True/DraftTokensSeen"),
+    ("or one: perhaps a bad draft", UNCOUNTED, Reading(report(**ONE_A_STEP)), "", "Unknown/NotReported"),
     (
         "or one by now: for good",
         UNCOUNTED,
-        News(report(**ONE_A_STEP)),
+        Reading(report(**ONE_A_STEP)),
         "True/DraftTokensSeen",
         "False/SwitchedOff",
     ),
 ]
 
 
-@pytest.mark.parametrize(("reason", "spec", "news", "before", "wanted"), ACTIVE, ids=[row[0] for row in ACTIVE])
+@pytest.mark.parametrize(("reason", "spec", "reading", "before", "wanted"), ACTIVE, ids=[row[0] for row in ACTIVE])
 def test_speculation_active(
-    reason: str, spec: dict[str, Any], news: News | None, before: str, wanted: str | None, settings: Settings
+    reason: str, spec: dict[str, Any], reading: Reading | None, before: str, wanted: str | None, settings: Settings
 ) -> None:
     service = parse(QUICKSTART, **spec)
     if before:
         service = with_condition(service, "SpeculationActive", before)
-    assert shown(service, "SpeculationActive", news, settings) == wanted, reason
+    assert shown(service, "SpeculationActive", reading, settings) == wanted, reason
 
 
-def worth(low: float, high: float) -> News:
+def worth(low: float, high: float) -> Reading:
     """The traffic shows a speed-up in the middle of these."""
-    return News(report(worth={"speedup": (low + high) / 2, "low": low, "high": high}))
+    return Reading(report(worth={"speedup": (low + high) / 2, "low": low, "high": high}))
 
 
-WORTH: list[tuple[str, News, str, str]] = [
-    ("faster", News(report()), "", "True/Faster"),
+WORTH: list[tuple[str, Reading, str, str]] = [
+    ("faster", Reading(report()), "", "True/Faster"),
     ("slower", worth(0.9, 0.97), "", "False/Slower"),
-    ("around 1", worth(0.97, 1.2), "", "Unknown/TooCloseToTell"),
-    ("around 1, and more was not seen before", worth(0.97, 1.2), "Unknown/TooFewSamples", "Unknown/TooCloseToTell"),
+    ("around 1", worth(0.97, 1.2), "", "Unknown/NoClearDifference"),
+    (
+        "around 1, and more was not seen before",
+        worth(0.97, 1.2),
+        "Unknown/TooFewSamples",
+        "Unknown/NoClearDifference",
+    ),
     ("it was faster, and may be slower by now", worth(0.9, 1.06), "True/Faster", "True/Faster"),
-    ("and rather is", worth(0.8, 1.04), "True/Faster", "Unknown/TooCloseToTell"),
+    ("and rather is", worth(0.8, 1.04), "True/Faster", "Unknown/NoClearDifference"),
     ("and is", worth(0.8, 0.96), "True/Faster", "False/Slower"),
     ("it was slower, and may be faster by now", worth(0.94, 1.1), "False/Slower", "False/Slower"),
-    ("and rather is", worth(0.98, 1.2), "False/Slower", "Unknown/TooCloseToTell"),
-    ("too little was seen", News(report(worth={"speedup": None})), "", "Unknown/TooFewSamples"),
-    ("too little was seen anew", News(report(worth={"speedup": None})), "False/Slower", "False/Slower"),
+    ("and rather is", worth(0.98, 1.2), "False/Slower", "Unknown/NoClearDifference"),
+    ("too little was seen", Reading(report(worth={"speedup": None})), "", "Unknown/TooFewSamples"),
+    ("too little was seen anew", Reading(report(worth={"speedup": None})), "False/Slower", "False/Slower"),
     (
         "the first traffic, too little",
-        News(report(worth={"speedup": None})),
+        Reading(report(worth={"speedup": None})),
         "Unknown/NoTraffic",
         "Unknown/TooFewSamples",
     ),
-    ("a pause before anything was known", News(quiet()), "Unknown/NoTraffic", "Unknown/NoTraffic"),
-    ("nothing is known", News(), "", "Unknown/NoTraffic"),
+    ("a pause before anything was known", Reading(quiet()), "Unknown/NoTraffic", "Unknown/NoTraffic"),
+    ("nothing is known", Reading(), "", "Unknown/NoTraffic"),
 ]
 
 
-@pytest.mark.parametrize(("reason", "news", "before", "wanted"), WORTH, ids=[row[0] for row in WORTH])
-def test_speculation_beneficial(reason: str, news: News, before: str, wanted: str, settings: Settings) -> None:
+@pytest.mark.parametrize(("reason", "reading", "before", "wanted"), WORTH, ids=[row[0] for row in WORTH])
+def test_speculation_beneficial(reason: str, reading: Reading, before: str, wanted: str, settings: Settings) -> None:
     service = parse(QUICKSTART)
     if before:
         service = with_condition(service, "SpeculationBeneficial", before)
-    assert shown(service, "SpeculationBeneficial", news, settings) == wanted, reason
+    assert shown(service, "SpeculationBeneficial", reading, settings) == wanted, reason
 
 
-METRICS: list[tuple[str, News, str]] = [
-    ("read", News(report()), "True/Reported"),
-    ("not asked yet", News(asked=False), "Unknown/NotAsked"),
-    ("a service that the server does not know", News(), "Unknown/NoReport"),
-    ("the server is away", News(report(), problem="does not answer"), "False/MetricsServerUnreachable"),
-    ("no pod tells", News(report(pods=0, unknown=2)), "False/NoPodTellsFigures"),
-    ("one of three does not", News(report(unknown=1)), "True/Reported"),
-    ("there are no pods", News(report(pods=0)), "True/Reported"),
+METRICS: list[tuple[str, Reading, str]] = [
+    ("read", Reading(report()), "True/Reported"),
+    ("not asked yet", Reading(answered=False), "Unknown/WaitingForMetricsServer"),
+    ("a service that the server does not know", Reading(), "Unknown/NoReport"),
+    ("the server is away", Reading(report(), problem="does not answer"), "False/MetricsServerUnreachable"),
+    ("no pod tells", Reading(report(pods=0, unknown=2)), "False/NoPodReportsMetrics"),
+    ("one of three does not", Reading(report(unknown=1)), "True/Reported"),
+    ("there are no pods", Reading(report(pods=0)), "True/Reported"),
 ]
 
 
-@pytest.mark.parametrize(("reason", "news", "wanted"), METRICS, ids=[row[0] for row in METRICS])
-def test_metrics_available(reason: str, news: News, wanted: str, settings: Settings) -> None:
-    assert shown(parse(QUICKSTART), "MetricsAvailable", news, settings) == wanted, reason
+@pytest.mark.parametrize(("reason", "reading", "wanted"), METRICS, ids=[row[0] for row in METRICS])
+def test_metrics_available(reason: str, reading: Reading, wanted: str, settings: Settings) -> None:
+    assert shown(parse(QUICKSTART), "MetricsAvailable", reading, settings) == wanted, reason
 
 
 FLOOR = {"decision": {"unreachable": "interTokenLatency 5 ms is below the floor of 12 ms"}}
@@ -201,7 +218,7 @@ FLOOR = {"decision": {"unreachable": "interTokenLatency 5 ms is below the floor 
 @pytest.mark.parametrize(
     ("asked", "change", "wanted"),
     [
-        (EMBEDDED, FLOOR, "False/BelowFloor"),
+        (EMBEDDED, FLOOR, "False/BelowMinimumLatency"),
         (EMBEDDED, {}, None),
         (None, FLOOR, None),
     ],
@@ -211,7 +228,7 @@ def test_objectives_below_the_floor(
     asked: Any, change: dict[str, Any], wanted: str | None, settings: Settings
 ) -> None:
     service = parse(QUICKSTART, autoscaling=asked)
-    assert shown(service, "ObjectivesReachable", News(report(**change)), settings) == wanted
+    assert shown(service, "ObjectivesReachable", Reading(report(**change)), settings) == wanted
 
 
 @pytest.mark.parametrize(
@@ -233,12 +250,12 @@ def test_from_figures_to_the_condition(wanted: dict[str, str], floor: str | None
     for at in range(0, 600, 15):
         seen = figures(at, Truth().pod(1, 3))
         told = reports.report(service, seen, planner.update(seen, Replicas(1), service.spec), 60, ())
-    news = News(type(told).model_validate_json(told.model_dump_json(by_alias=True)))
+    reading = Reading(type(told).model_validate_json(told.model_dump_json(by_alias=True)))
     observed = Observed()
     decision = decide(service, settings, observed)
-    conditions = status(Situation(service, decision, observed, NOW, news=news))["conditions"]
+    conditions = status(Situation(service, decision, observed, NOW, reading=reading))["conditions"]
     found = [(c["status"], c["reason"], c["message"]) for c in conditions if c["type"] == "ObjectivesReachable"]
-    assert [(state, reason) for state, reason, _ in found] == ([("False", "BelowFloor")] if floor else [])
+    assert [(state, reason) for state, reason, _ in found] == ([("False", "BelowMinimumLatency")] if floor else [])
     assert all(message.startswith(floor) for _, _, message in found)
 
 
@@ -254,7 +271,7 @@ NO_METRIC = ("False", "FailedGetObjectMetric", "unable to get metric tandem_repl
 SCALING: list[tuple[str, dict[str, Any] | None, list[Object], Refused | None, tuple[str, str] | None]] = [
     ("nobody asks for it", None, [], None, None),
     ("being made", EMBEDDED, [], None, ("Unknown/Starting", "being made")),
-    ("not looked at", EMBEDDED, [live(EMBEDDED)], None, ("Unknown/Starting", "not been looked at")),
+    ("not looked at", EMBEDDED, [live(EMBEDDED)], None, ("Unknown/Starting", "has not set its status yet")),
     (
         "it scales",
         EMBEDDED,
@@ -336,14 +353,16 @@ def test_keda_without_anybody_to_ask_says_so(settings: Settings) -> None:
 def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
     service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision = decide(service, settings, observed)
-    worst = News(report(**NOTHING_DRAFTED, worth=sure(0.5), **FLOOR), problem="away")
+    worst = Reading(report(**NOTHING_DRAFTED, worth=sure(0.5), **FLOOR), problem="away")
     situation = Situation(service, decision, observed, NOW)
-    bad = replace(situation, news=worst, scaling_refused=Refused(403, "forbidden"))
-    beside = {f.type for f in verdicts(bad) if f.status == "False"}
-    assert beside == {
+    bad = replace(situation, reading=worst, scaling_refused=Refused(403, "forbidden"))
+    independent = {f.type for f in verdicts(bad) if f.status == "False"}
+    assert independent == {
         *("ScalingActive", "MetricsAvailable", "SpeculationActive", "SpeculationBeneficial", "ObjectivesReachable")
     }
-    plain, full = ([c for c in status(each)["conditions"] if c["type"] not in beside] for each in (situation, bad))
+    plain, full = (
+        [c for c in status(each)["conditions"] if c["type"] not in independent] for each in (situation, bad)
+    )
     assert "Ready" in {c["type"] for c in plain}
     assert full == plain
 
@@ -351,7 +370,7 @@ def test_none_of_them_has_a_say_in_ready(settings: Settings) -> None:
 def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings) -> None:
     service, observed = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision = decide(service, settings, observed)
-    first = status(Situation(service, decision, observed, NOW, news=News(report())))
+    first = status(Situation(service, decision, observed, NOW, reading=Reading(report())))
     assert first["speculation"] == {
         **{"acceptanceRate": 0.75, "meanAcceptedLength": 3.9, "draftLength": 4.0, "speedup": 1.5},
         **{"speedupSource": "Model"},
@@ -359,28 +378,28 @@ def test_figures_in_status_are_rewritten_only_when_they_move(settings: Settings)
     }
     assert first["autoscaling"] == {"desiredReplicas": 2, "signal": "Demand", "message": "two", "observedAt": NOW}
     again = service.model_copy(update={"status": type(service.status).model_validate(first)})
-    near = News(report(observedAt=LATER, speculation={"acceptanceRate": 0.752}))
-    for news in (near, News(quiet(observedAt=LATER)), News(asked=False), None):
-        found = status(Situation(again, decision, observed, LATER, news=news))
+    near = Reading(report(observedAt=LATER, speculation={"acceptanceRate": 0.752}))
+    for reading in (near, Reading(quiet(observedAt=LATER)), Reading(answered=False), None):
+        found = status(Situation(again, decision, observed, LATER, reading=reading))
         assert (found["speculation"], found["autoscaling"]) == (first["speculation"], first["autoscaling"])
-    clear = News(report(observedAt=LATER, worth=sure(0.8)))
-    moved = status(Situation(again, decision, observed, LATER, news=clear))
+    clear = Reading(report(observedAt=LATER, worth=sure(0.8)))
+    moved = status(Situation(again, decision, observed, LATER, reading=clear))
     assert (moved["speculation"]["speedup"], moved["speculation"]["observedAt"]) == (0.8, LATER)
     off = again.model_copy(update={"spec": parse(QUICKSTART).spec})
-    assert "autoscaling" not in status(Situation(off, decision, observed, LATER, news=near))
+    assert "autoscaling" not in status(Situation(off, decision, observed, LATER, reading=near))
 
 
 def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(settings: Settings) -> None:
     """What is told of it goes on to come every 15 s, and what was asked for fades."""
     service, seen = parse(QUICKSTART, autoscaling=EMBEDDED), Observed()
     decision, writes = decide(service, settings, seen), []
-    told: Telling | None = None
+    told: ShownReport | None = None
     for at in range(0, 4 * int(IDLE_SECONDS), 15):
         moment = f"2026-01-01T00:{at // 60:02}:{at % 60:02}Z"
         asked = {"value": 1400.0 if at < 120 else 0.5, "target": 1000.0}
-        told = tell(told, (report if at < 120 else quiet)(observedAt=moment, decision=asked), float(at))
-        news = News(told.report, told.idle)
-        shown = status(Situation(service, decision, seen, moment, news=news))
+        told = update(told, (report if at < 120 else quiet)(observedAt=moment, decision=asked), float(at))
+        reading = Reading(told.report, told.idle)
+        shown = status(Situation(service, decision, seen, moment, reading=reading))
         if service.status != (now := type(service.status).model_validate(shown)):
             writes.append(at)
         service = service.model_copy(update={"status": now})
@@ -389,14 +408,16 @@ def test_a_service_whose_traffic_ends_is_written_once_more_and_then_no_more(sett
     assert service.status.autoscaling.value == 0.5, "and not what was asked for an hour ago"
 
 
-@pytest.mark.parametrize("told", [None, News(report()), News(quiet())], ids=["no server", "old pods", "no draft"])
-def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: News | None, settings: Settings) -> None:
+@pytest.mark.parametrize(
+    "told", [None, Reading(report()), Reading(quiet())], ids=["no server", "old pods", "no draft"]
+)
+def test_the_target_alone_shows_no_figures_of_the_drafts_before_it(told: Reading | None, settings: Settings) -> None:
     """Nothing would ever take them away: windows without a draft say nothing of drafts."""
     before, seen = parse(QUICKSTART), Observed()
-    shown = status(Situation(before, decide(before, settings, seen), seen, NOW, news=News(report())))
+    shown = status(Situation(before, decide(before, settings, seen), seen, NOW, reading=Reading(report())))
     alone = parse(QUICKSTART, draft=None, speculation={"decodingType": "None"})
     alone = alone.model_copy(update={"status": type(before.status).model_validate(shown)})
-    assert "speculation" not in status(Situation(alone, decide(alone, settings, seen), seen, LATER, news=told))
+    assert "speculation" not in status(Situation(alone, decide(alone, settings, seen), seen, LATER, reading=told))
 
 
 @pytest.mark.parametrize(
@@ -417,7 +438,7 @@ def test_an_operator_that_starts_anew_writes_only_what_moved(
     decision, said = decide(service, settings, seen), {"message": "1.50 times the target alone"}
 
     def told(now: ServiceReport) -> dict[str, Any]:
-        return status(Situation(service, decision, seen, NOW, news=News(now)))
+        return status(Situation(service, decision, seen, NOW, reading=Reading(now)))
 
     first = told(report(worth={**sure(1.5), **said}))
     service = service.model_copy(update={"status": type(service.status).model_validate(first)})

@@ -7,14 +7,14 @@ import pytest
 from support.reports import quiet, report, sure
 from tandem.conditions.writes import (
     IDLE_SECONDS,
-    TELL_SECONDS,
-    Telling,
+    SHOW_SECONDS,
+    ShownReport,
     autoscaling_status,
     drafting,
     material,
     scaling_moved,
     speculation_status,
-    tell,
+    update,
 )
 from tandem.metrics.report import ServiceReport
 
@@ -150,10 +150,10 @@ def test_figures_are_rounded_to_what_is_read() -> None:
     assert speculation_status(quiet()) is None, "absent, not 0"
 
 
-def after(*steps: tuple[float, ServiceReport]) -> Telling:
-    told: Telling | None = None
+def after(*steps: tuple[float, ServiceReport]) -> ShownReport:
+    told: ShownReport | None = None
     for at, now in steps:
-        told = tell(told, now, at)
+        told = update(told, now, at)
     assert told is not None
     return told
 
@@ -164,9 +164,9 @@ HIGHER = report(speculation={"acceptanceRate": 0.9})
 
 def test_at_most_once_a_minute() -> None:
     assert after((0, report()), (15, COLLAPSED)).report == report(), "not yet"
-    late = after((0, report()), (15, COLLAPSED), (TELL_SECONDS, COLLAPSED))
+    late = after((0, report()), (15, COLLAPSED), (SHOW_SECONDS, COLLAPSED))
     assert late.report == COLLAPSED, "and not lost"
-    assert after((0, report()), (15, COLLAPSED), (TELL_SECONDS, report())).told_at == 0, (
+    assert after((0, report()), (15, COLLAPSED), (SHOW_SECONDS, report())).shown_at == 0, (
         "a dip that is over is no news"
     )
     assert after((0, report()), (60, COLLAPSED), (119, HIGHER)).report == COLLAPSED
@@ -174,18 +174,18 @@ def test_at_most_once_a_minute() -> None:
 
 def test_slow_drift_adds_up() -> None:
     steps = [(60.0 * n, report(speculation={"acceptanceRate": 0.75 + 0.004 * n})) for n in range(4)]
-    assert after(*steps[:3]).told_at == 0
-    assert after(*steps).told_at == 180
+    assert after(*steps[:3]).shown_at == 0
+    assert after(*steps).shown_at == 180
 
 
 def test_without_traffic_nothing_is_told_but_once_that_there_is_none() -> None:
     told = after((0, report()), (60, quiet()), (120, quiet()))
-    assert (told.report, told.idle, told.told_at) == (report(), False, 0)
-    told = tell(told, quiet(), IDLE_SECONDS)
+    assert (told.report, told.idle, told.shown_at) == (report(), False, 0)
+    told = update(told, quiet(), IDLE_SECONDS)
     assert (told.report.speculation, told.idle) == (report().speculation, True), "its figures stay"
-    later = tell(told, quiet(), 10 * IDLE_SECONDS)
+    later = update(told, quiet(), 10 * IDLE_SECONDS)
     assert later == told
-    assert not tell(later, report(), 10 * IDLE_SECONDS + 60).idle
+    assert not update(later, report(), 10 * IDLE_SECONDS + 60).idle
 
 
 def test_a_decision_of_a_quiet_window_keeps_the_figures() -> None:
@@ -198,7 +198,7 @@ def test_a_decision_of_a_quiet_window_keeps_the_figures() -> None:
 def test_a_service_that_was_made_anew_has_no_figures_of_the_old_one() -> None:
     told = after((0, report(uid="old")), (15, quiet(uid="new")))
     assert told.report == quiet(uid="new")
-    assert told.told_at == 15, "at once: it was never told before"
+    assert told.shown_at == 15, "at once: it was never told before"
 
 
 def judged(unreachable: str, **changes: Any) -> ServiceReport:
@@ -249,4 +249,4 @@ def test_who_sees_nothing_does_not_say_that_there_is_no_traffic() -> None:
     told = after((0, report()), (15, BLIND), (IDLE_SECONDS, BLIND), (2 * IDLE_SECONDS, BLIND))
     assert (told.report.blind, told.idle) == (True, False)
     assert told.report.speculation == report().speculation, "its figures stay"
-    assert tell(told, quiet(), 2 * IDLE_SECONDS + 60).idle
+    assert update(told, quiet(), 2 * IDLE_SECONDS + 60).idle

@@ -13,7 +13,7 @@ from tandem.metrics_server.reports import report
 
 LABELS = 'namespace="team-a",speculativeinferenceservice="llama"'
 PODS = {
-    f'tandem_service_pods{{{LABELS},state="told"}} 2.0',
+    f'tandem_service_pods{{{LABELS},state="reporting"}} 2.0',
     f'tandem_service_pods{{{LABELS},state="unknown"}} 1.0',
 }
 
@@ -79,7 +79,7 @@ def test_reports_tell_the_objectives(autoscaling: Any, wanted: dict[str, float])
     assert report(service, Figures(at=0.0), None, 60, ()).objectives == wanted
 
 
-SLOWER, CLOSE = ("False", "Slower"), ("Unknown", "TooCloseToTell")
+SLOWER, CLOSE = ("False", "Slower"), ("Unknown", "NoClearDifference")
 SHOWN: list[tuple[str, str | None, tuple[str, str] | None, float | None]] = [
     # reason, source of status.speculation.speedup 0.8, condition SpeculationBeneficial, wanted
     ("the benchmark says that it loses", "Benchmark", SLOWER, 0.8),

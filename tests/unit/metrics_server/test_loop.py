@@ -181,7 +181,7 @@ async def test_a_pod_that_hangs_is_named(loop: Loop, cluster: FakeCluster, board
     report = board.get("team-a", "llama")
     assert report is not None
     assert report.problems == (
-        "llama-server-0: sequences run and get no tokens: its engine hangs, or what tells of it does",
+        "llama-server-0: sequences run and get no tokens: its engine, or the process that reports it, hangs",
     )
     assert (report.pods, report.unknown, report.blind) == (0, 1, True)
     assert report.decision is not None

@@ -53,11 +53,11 @@ async def test_reading(token: str, authority: str, problem: str, reviews: FakeRe
     now[0] = SILENT_SECONDS
     await reader.read()
     await listener.close()
-    news = reader.news("team-a", "llama", "")
-    assert news is not None
-    assert problem in news.problem
-    assert bool(news.problem) is bool(problem)
+    reading = reader.reading("team-a", "llama", "")
+    assert reading is not None
+    assert problem in reading.problem
+    assert bool(reading.problem) is bool(problem)
     if not problem:
         assert told == [("team-a", "idle"), ("team-a", "llama")]
-        assert news.report is not None
-        assert news.report.speculation.acceptance_rate == 0.8123
+        assert reading.report is not None
+        assert reading.report.speculation.acceptance_rate == 0.8123

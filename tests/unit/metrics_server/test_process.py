@@ -46,7 +46,7 @@ def test_it_is_ready_when_pods_were_read_twice() -> None:
     for _ in range(2):
         server._board.post([])
         said.append(server.not_ready())
-    assert said == ["no round was done lately", "pods were read once: figures need two readings", ""]
+    assert said == ["the last round is too long ago", "pods were read once: figures need two readings", ""]
 
 
 def certificate() -> Certificate:

@@ -121,7 +121,7 @@ ANSWERS: list[tuple[str, str, dict[str, str], int, str]] = [
     ("all reports", "/v1/services", ALICE, 200, '"team-b"'),
     ("of a namespace", "/v1/services/team-a", ALICE, 200, '"desiredReplicas"|"load"'),
     ("one", "/v1/services/team-a/llama", ALICE, 200, '"acceptanceRate": 0.8123'),
-    ("one that is not known", "/v1/services/team-a/gone", ALICE, 404, "nothing is known of service team-a/gone"),
+    ("one that is not known", "/v1/services/team-a/gone", ALICE, 404, "there is no report of service team-a/gone"),
     ("no such path", "/v1/nothing", ALICE, 404, "Not Found"),
     ("nobody", metric(), {}, 401, "bearer token"),
     ("an expired token", metric(), {"Authorization": "Bearer old"}, 401, "bearer token"),

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from support.reports import report
-from tandem.conditions.writes import News
+from tandem.conditions.writes import Reading
 from tandem.metrics_server.certificates import renewed, utc_now
 from tandem.process import reports
 from tandem.process.reconcile import Key, Next, Reconciler
@@ -100,22 +100,22 @@ async def test_a_service_is_told_when_its_figures_change(reader: Reader) -> None
     assert await reader.read(0, items()) == [LLAMA]
     assert await reader.read(60, items()) == []
     assert await reader.read(120, items(speculation={"acceptanceRate": 0.2})) == [LLAMA]
-    news = reader.reader.news(*LLAMA, UID)
-    assert news is not None
-    assert news.report is not None
-    assert news.report.speculation.acceptance_rate == 0.2
+    reading = reader.reader.reading(*LLAMA, UID)
+    assert reading is not None
+    assert reading.report is not None
+    assert reading.report.speculation.acceptance_rate == 0.2
     assert await reader.read(180, says({"items": []})) == []
-    assert reader.reader.news(*LLAMA, UID) == News(), "a service that is gone is forgotten"
+    assert reader.reader.reading(*LLAMA, UID) == Reading(), "a service that is gone is forgotten"
 
 
 async def test_the_figures_of_a_deleted_service_are_not_those_of_its_successor(reader: Reader) -> None:
     await reader.read(0, items(uid=UID))
-    assert reader.reader.news(*LLAMA, "uid-2") == News(), "it was made since the server was asked"
+    assert reader.reader.reading(*LLAMA, "uid-2") == Reading(), "it was made since the server was asked"
     assert await reader.read(15, items(uid="uid-2", speculation={"acceptanceRate": 0.2})) == [LLAMA]
-    news = reader.reader.news(*LLAMA, "uid-2")
-    assert news is not None
-    assert news.report is not None
-    assert news.report.speculation.acceptance_rate == 0.2
+    reading = reader.reader.reading(*LLAMA, "uid-2")
+    assert reading is not None
+    assert reading.report is not None
+    assert reading.report.speculation.acceptance_rate == 0.2
 
 
 async def test_one_request_for_all_with_the_token_of_the_settings(reader: Reader, server: Server) -> None:
@@ -134,18 +134,18 @@ async def test_without_a_token_what_is_missing_is_said(server: Server) -> None:
     reader = Reader(server, None)
     await reader.read(SILENT_SECONDS, says("who are you?", 401))
     assert [r.headers.get("Authorization") for r in server.asked] == [None]
-    news = reader.reader.news(*LLAMA, UID)
-    assert news is not None
-    assert "write reports.tokenFile into the operator's settings" in news.problem
+    reading = reader.reader.reading(*LLAMA, UID)
+    assert reading is not None
+    assert "write reports.tokenFile into the operator's settings" in reading.problem
 
 
 async def test_a_token_that_is_not_there_is_named(reader: Reader, server: Server) -> None:
     assert reader.token_file
     reader.token_file.unlink()
     await reader.read(SILENT_SECONDS, items())
-    news = reader.reader.news(*LLAMA, UID)
-    assert news is not None
-    assert str(reader.token_file) in news.problem
+    reading = reader.reader.reading(*LLAMA, UID)
+    assert reading is not None
+    assert str(reader.token_file) in reading.problem
     assert not server.asked
 
 
@@ -157,10 +157,10 @@ async def test_a_report_that_cannot_be_read_hides_no_other(reader: Reader) -> No
     odd["decision"]["signal"] = "OfTomorrow"
     one["speculation"]["acceptanceRate"] = 0.2
     assert await reader.read(120, says({"items": [one, odd]})) == [LLAMA]
-    news = reader.reader.news("team-a", "odd", UID)
-    assert news is not None
-    assert news.report == report(name="odd")
-    assert not news.problem
+    reading = reader.reader.reading("team-a", "odd", UID)
+    assert reading is not None
+    assert reading.report == report(name="odd")
+    assert not reading.problem
 
 
 async def elsewhere(_: web.Request) -> web.StreamResponse:
@@ -176,8 +176,8 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 NO_REPORTS: list[tuple[str, Handler, str]] = [
     ("refused", says("who are you?", 401), "401: who are you?"),
-    ("no JSON", says("<html>"), "are no reports"),
-    ("something else", says({"items": [{"name": "x"}]}), "are no reports"),
+    ("no JSON", says("<html>"), "cannot be parsed"),
+    ("something else", says({"items": [{"name": "x"}]}), "cannot be parsed"),
     ("a redirect is not followed", elsewhere, "302"),
     ("without an end", endless, "longer than"),
 ]
@@ -192,19 +192,19 @@ async def test_what_is_no_answer(
     assert await reader.read(15, answer) == [], "it may be a restart"
     assert await reader.read(SILENT_SECONDS, answer) == [LLAMA], "it is told, once"
     assert await reader.read(SILENT_SECONDS + 15, answer) == []
-    news = reader.reader.news(*LLAMA, UID)
-    assert news is not None
-    assert said in news.problem, reason
-    assert news.report == report(), "the figures age"
+    reading = reader.reader.reading(*LLAMA, UID)
+    assert reading is not None
+    assert said in reading.problem, reason
+    assert reading.report == report(), "the figures age"
     assert await reader.read(SILENT_SECONDS + 30, items()) == [LLAMA], "it is back"
 
 
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     reader = Reader(Server(url="http://127.0.0.1:9"), tmp_path / "token")
     await reader.read(SILENT_SECONDS, items())
-    news = reader.reader.news(*LLAMA, UID)
-    assert news is not None
-    assert "http://127.0.0.1:9 does not answer" in news.problem
+    reading = reader.reader.reading(*LLAMA, UID)
+    assert reading is not None
+    assert "no reports from http://127.0.0.1:9: " in reading.problem
 
 
 @pytest.mark.parametrize(
@@ -233,20 +233,20 @@ async def test_the_server_s_certificate_is_looked_at(trusts: str, problem: str, 
     reader = ReportReader(settings, lambda *_: None, clock)
     clock.now = SILENT_SECONDS
     await reader.read()
-    news = reader.news(*LLAMA, UID)
+    reading = reader.reading(*LLAMA, UID)
     await runner.cleanup()
-    assert news
-    assert problem in news.problem
-    assert bool(news.problem) == bool(problem)
+    assert reading
+    assert problem in reading.problem
+    assert bool(reading.problem) == bool(problem)
 
 
 async def test_a_service_without_a_report_is_told_of_silence_too(reader: Reader) -> None:
     """After a restart of the operator there is none yet, and status says that all is well."""
     gone = says("gone", 503)
-    assert reader.reader.news(*LLAMA, UID) == News(asked=False)
+    assert reader.reader.reading(*LLAMA, UID) == Reading(answered=False)
     assert await reader.read(SILENT_SECONDS, gone) == [LLAMA]
     assert await reader.read(SILENT_SECONDS + 15, gone) == [], "once"
-    assert reader.reader.news(*LLAMA, UID) != News(asked=False)
+    assert reader.reader.reading(*LLAMA, UID) != Reading(answered=False)
     assert await reader.read(SILENT_SECONDS + 30, says({"items": []})) == [LLAMA], "and when it is over"
     await reader.read(2 * SILENT_SECONDS + 30, gone)
     assert await reader.read(2 * SILENT_SECONDS + 45, says({"items": []})) == [], "nobody has asked since: it is gone"
@@ -262,7 +262,7 @@ class EmptyApi:
 async def test_a_service_that_is_gone_is_not_remembered(reader: Reader, settings: Settings) -> None:
     """Thousands may come and go while the metrics server is well."""
     reconciler = Reconciler(EmptyApi(), settings, None, reader.reader)  # type: ignore[arg-type]
-    reader.reader.news(*LLAMA, UID)
+    reader.reader.reading(*LLAMA, UID)
     assert await reconciler.reconcile(Key(*LLAMA)) is Next.EVENT
     assert await reader.read(SILENT_SECONDS, says("gone", 503)) == []
 
@@ -270,4 +270,4 @@ async def test_a_service_that_is_gone_is_not_remembered(reader: Reader, settings
 async def test_without_a_server_nothing_is_said_or_done(tmp_path: Path) -> None:
     reader = Reader(Server(), tmp_path / "token").reader
     await reader.run()
-    assert reader.news(*LLAMA, UID) is None
+    assert reader.reading(*LLAMA, UID) is None

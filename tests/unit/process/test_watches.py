@@ -8,9 +8,9 @@ import pytest
 
 from support.metadata import OWNED, meta
 from tandem.cluster.kinds import (
+    BY_KIND,
     CONFIGMAP,
     DISRUPTION_BUDGET,
-    HORIZONTAL_POD_AUTOSCALER,
     LEADER_WORKER_SET,
     POD,
     SERVICES_KIND,
@@ -53,7 +53,7 @@ HPA_EVENTS = [
 def test_an_autoscaler_that_only_counts_concerns_nobody() -> None:
     before: Sighting | None = None
     for reason, obj, told in HPA_EVENTS:
-        now = sight(HORIZONTAL_POD_AUTOSCALER, obj)
+        now = sight(BY_KIND["HorizontalPodAutoscaler"], obj)
         assert concerns(before, now) is told, reason
         assert now.version == obj["metadata"]["resourceVersion"], "or it were missed"
         before = now

@@ -189,19 +189,19 @@ def target(**build: Any) -> dict[str, Any]:
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
-        "EngineFlagDecided",
+        "EngineFlagReserved",
         target(extraArgs={"max_draft_len": "9"}),
         "target.engine.build.extraArgs has max_draft_len, which the resource decides: write speculation.maxDraftLen"
         " instead",
     ),
     (
-        "EngineFlagDecided",
+        "EngineFlagReserved",
         target(extraArgs={"max_seq_len": "9"}),
         "target.engine.build.extraArgs has max_seq_len, which the resource decides: write engine.build.maxSeqLen"
         " instead",
     ),
     (
-        "EngineFlagDecided",
+        "EngineFlagReserved",
         {"draft__engine": {"build": {"extraArgs": {"output_dir": "/etc"}}}},
         "draft.engine.build.extraArgs has output_dir, which the resource decides: remove it",
     ),
@@ -212,7 +212,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         " checkpoint that is quantized to FP8 already, or bring the engine as engine.prebuilt",
     ),
     (
-        "PromptFillsEngine",
+        "MaxInputLenTooLarge",
         target(maxInputLen=4096, maxSeqLen=4096),
         "target.engine.build.maxInputLen is 4096 and maxSeqLen, of prompt and output together, 4096: write a larger"
         " maxSeqLen or a smaller maxInputLen",

@@ -145,7 +145,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         " placement.gpu.perNode is 1: lower tensorParallelSize, raise perNode, or write runtime.mode: LLMAPI",
     ),
     (
-        "GpusUneven",
+        "GpusNotDivisible",
         {"runtime__mode": "LLMAPI", "target__tensorParallelSize": 9},
         "target (tensorParallelSize 9 x pipelineParallelSize 1) needs 9 GPUs, which 2 nodes of at most 8 cannot"
         " share equally: choose tensorParallelSize x pipelineParallelSize to be a multiple of the nodes",
@@ -175,7 +175,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         " tensorParallelSize: 1 and pipelineParallelSize: 1, or take whole GPUs",
     ),
     (
-        "MigProductOfNode",
+        "MigProductMismatch",
         {"placement__gpu": {**MIG["placement__gpu"], "product": ["NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"]}},
         "placement.gpu.product NVIDIA-H100-80GB-HBM3-MIG-3g.40gb is on no node that offers nvidia.com/mig-3g.40gb:"
         " where slices have resource names of their own, nodes are labelled with the whole GPU: write"
@@ -184,11 +184,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "MigNotSeparate",
         {**MIG, **SEPARATE},
-        "placement.strategy Separate needs 2 devices, and a process sees only one MIG slice"
+        "placement.strategy Separate needs 2 devices, and a process can use one MIG slice alone"
         " (nvidia.com/mig-3g.40gb): write placement.strategy: Shared, or take whole GPUs",
     ),
     (
-        "FractionOfSharedGpu",
+        "KvCacheFractionOnSharedGpu",
         {"draft__kvCache": {"freeGpuMemoryFraction": 0.3}},
         "draft.kvCache.freeGpuMemoryFraction is 0.3 of what is free once the engine is loaded, and two engines share"
         " the GPU in no fixed order of loading: write draft.kvCache.maxTokens, or neither to have both computed",

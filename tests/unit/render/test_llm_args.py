@@ -10,8 +10,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from tandem.api.types import DecodingType, ServiceSpec
-from tandem.render.v1.llm_args import DIALECTS, conflict, decided, llm_args, to_yaml
+from tandem.api.decoding import DecodingType, Dialect
+from tandem.api.types import ServiceSpec
+from tandem.render.v1.llm_args import SCHEMAS, conflict, decided, llm_args, to_yaml
 from tandem.render.v1.sources import Role
 
 FOLDERS = {Role.TARGET: "/models/t", Role.DRAFT: "/models/d"}
@@ -107,7 +108,7 @@ TYPES = {
 ROWS = [
     pytest.param(speculation, dialect, expected, id=f"{dialect} {name}")
     for name, (speculation, v1_2, v1_3) in TYPES.items()
-    for dialect, expected in (("1.2", v1_2), ("1.3", v1_3))
+    for dialect, expected in ((Dialect.V1_2, v1_2), (Dialect.V1_3, v1_3))
 ]
 
 
@@ -117,35 +118,42 @@ def folders_of(speculation: str) -> dict[Role, str]:
 
 
 @pytest.mark.parametrize(("speculation", "dialect", "expected"), ROWS)
-def test_speculative_config(speculation: str, dialect: str, expected: str) -> None:
+def test_speculative_config(speculation: str, dialect: Dialect, expected: str) -> None:
     args = llm_args(spec(speculation), dialect, folders_of(speculation))
     config = args.get("speculative_config")
     assert config == yaml.safe_load(expected)
     if config:
         kind = DecodingType(yaml.safe_load(speculation)["decodingType"])
-        DIALECTS[dialect].configs[kind].model_validate(config)
+        SCHEMAS[dialect].configs[kind].model_validate(config)
     assert yaml.safe_load(to_yaml(args)) == args
+
+
+@pytest.mark.parametrize("dialect", SCHEMAS)
+def test_what_a_dialect_is_known_for_its_schema_has(dialect: Dialect) -> None:
+    fields = SCHEMAS[dialect].configs[DecodingType.EAGLE3].model_fields
+    assert ("eagle3_one_model" in fields) == dialect.two_model_eagle3
+    assert ("use_dynamic_tree" in fields) == dialect.dynamic_tree
 
 
 def test_only_the_newer_dialect_has_trees_and_only_the_older_two_models() -> None:
     tree = "{decodingType: Eagle3, maxDraftLen: 6, eagle3: {dynamicTreeMaxTopK: 10, maxTotalDraftTokens: 60}}"
-    assert llm_args(spec(tree), "1.3", FOLDERS)["speculative_config"] == yaml.safe_load(
+    assert llm_args(spec(tree), Dialect.V1_3, FOLDERS)["speculative_config"] == yaml.safe_load(
         "{decoding_type: Eagle3, max_draft_len: 6, speculative_model: /models/d, use_dynamic_tree: true,"
         " dynamic_tree_max_topK: 10, max_total_draft_tokens: 60}"
     )
     two = "{decodingType: Eagle3, eagle3: {oneModel: false}}"
-    assert llm_args(spec(two), "1.2", FOLDERS)["speculative_config"]["eagle3_one_model"] is False
+    assert llm_args(spec(two), Dialect.V1_2, FOLDERS)["speculative_config"]["eagle3_one_model"] is False
 
 
-def active(schedule: dict[int, int], dialect: str, requests: int) -> int:
+def active(schedule: dict[int, int], dialect: Dialect, requests: int) -> int:
     """How TensorRT-LLM reads a schedule: in 1.2 the last key with `batch >= key`, in 1.3 the first with `<=`."""
-    if dialect == "1.2":
+    if dialect is Dialect.V1_2:
         return schedule[max(key for key in schedule if requests >= key)]
     return next((schedule[key] for key in sorted(schedule) if requests <= key), 0)
 
 
-@pytest.mark.parametrize("dialect", ["1.2", "1.3"])
-def test_a_schedule_means_the_same_at_every_load(dialect: str) -> None:
+@pytest.mark.parametrize("dialect", SCHEMAS)
+def test_a_schedule_means_the_same_at_every_load(dialect: Dialect) -> None:
     steps = [(1, 5), (4, 3), (5, 0), (9, 1)]
     text = ", ".join(f"{{maxBatchSize: {size}, draftLen: {length}}}" for size, length in steps)
     args = llm_args(
@@ -169,7 +177,7 @@ def test_the_other_arguments() -> None:
         serving={"maxBatchSize": 32},
         runtime={"extraLlmArgs": {"kv_cache_config": {"host_cache_size": 1024}, "enable_chunked_prefill": True}},
     )
-    args = llm_args(full, "1.2", ALONE)
+    args = llm_args(full, Dialect.V1_2, ALONE)
     del args["speculative_config"]
     assert to_yaml(args).splitlines() == [
         "model: /models/t",
@@ -188,17 +196,17 @@ def test_the_other_arguments() -> None:
 
 def test_a_tokenizer_that_is_elsewhere() -> None:
     folders = {**ALONE, Role.TARGET_TOKENIZER: "/sources/target-tokenizer"}
-    args = decided(spec("{decodingType: None}"), "1.2", folders)
+    args = decided(spec("{decodingType: None}"), Dialect.V1_2, folders)
     assert (args["model"], args["tokenizer"]) == ("/models/t", "/sources/target-tokenizer")
     assert conflict(args, {"tokenizer": "other"}) == (
         "runtime.extraLlmArgs.tokenizer is decided by target.model.tokenizer: remove it, and write"
         " target.model.tokenizer instead"
     )
-    assert conflict(decided(spec("{decodingType: None}"), "1.2", ALONE), {"tokenizer": "other"}) is None
+    assert conflict(decided(spec("{decodingType: None}"), Dialect.V1_2, ALONE), {"tokenizer": "other"}) is None
 
 
 def test_what_the_resource_does_not_say_is_not_written() -> None:
-    args = llm_args(spec("{decodingType: None}"), "1.2", ALONE)
+    args = llm_args(spec("{decodingType: None}"), Dialect.V1_2, ALONE)
     assert args == {
         "model": "/models/t",
         "tensor_parallel_size": 1,
@@ -245,9 +253,9 @@ EXTRA = [
 
 
 @pytest.mark.parametrize(("kind", "extra", "refused"), EXTRA, ids=[f"{row[0]} {row[1]}" for row in EXTRA])
-@pytest.mark.parametrize("dialect", ["1.2", "1.3"])
+@pytest.mark.parametrize("dialect", SCHEMAS)
 def test_extra_arguments_cannot_contradict(
-    kind: str, extra: str, refused: tuple[str, str] | None, dialect: str
+    kind: str, extra: str, refused: tuple[str, str] | None, dialect: Dialect
 ) -> None:
     speculation = f"{{decodingType: Custom, custom: {kind}}}" if kind.startswith("{") else f"{{decodingType: {kind}}}"
     mine, theirs = (
@@ -266,15 +274,15 @@ def test_extra_arguments_cannot_contradict(
 
 @pytest.mark.parametrize("value", [None, 3, "x", []])
 def test_a_mapping_cannot_be_replaced_by_something_else(value: object) -> None:
-    message = conflict(decided(spec("{decodingType: None}"), "1.2", ALONE), {"kv_cache_config": value})
+    message = conflict(decided(spec("{decodingType: None}"), Dialect.V1_2, ALONE), {"kv_cache_config": value})
     assert message == (
         "runtime.extraLlmArgs.kv_cache_config must be a mapping: write the fields that you add below it"
     )
 
 
-@pytest.mark.parametrize("dialect", ["1.2", "1.3"])
-def test_the_models_allow_no_other_field(dialect: str) -> None:
-    for kind, config in DIALECTS[dialect].configs.items():
+@pytest.mark.parametrize("dialect", SCHEMAS)
+def test_the_models_allow_no_other_field(dialect: Dialect) -> None:
+    for kind, config in SCHEMAS[dialect].configs.items():
         if kind is not DecodingType.CUSTOM:
             with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
                 config.model_validate({"no_such_field": 1})

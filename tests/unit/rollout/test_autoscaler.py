@@ -1,64 +1,24 @@
-"""The autoscaler of a service: HorizontalPodAutoscaler or ScaledObject as golden, and when which is there."""
+"""The autoscaler of a service: when which is there."""
 
-import os
 from typing import Any
 
 import pytest
-import yaml
 
-from support.services import DATA, QUICKSTART, parse
+from support.services import QUICKSTART, parse
 from support.world import GOOD, World, applied, observed_of
 from tandem import children
 from tandem.accept import Refusal
+from tandem.api.conditions import SpecReason
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
-from tandem.cli.render import Dumper
 from tandem.rollout.decide import Decision, decide
 from tandem.rollout.observed import Observed
 from tandem.rollout.plan import Apply, Delete, autoscaling
 from tandem.settings import ReportsSettings, Settings
 
-CASES = list(yaml.safe_load_all((DATA / "input/autoscaling/cases.yaml").read_text(encoding="utf-8")))
-GOLDEN = DATA / "output/autoscaling/cases.yaml"
 EMBEDDED = {"maxReplicas": 8}
 KEDA = {"maxReplicas": 8, "source": "KEDA"}
 WITH_SERVER = Settings(reports=ReportsSettings(url="https://tandem-metrics.tandem-system.svc"))
-
-
-def built(case: dict[str, Any]) -> Object | None:
-    service = parse(QUICKSTART, autoscaling=case["autoscaling"])
-    return children.autoscaler(service, Settings.model_validate(case.get("settings", {})))
-
-
-def test_golden_autoscalers() -> None:
-    documents = []
-    for case in CASES:
-        made = built(case)
-        assert made is not None
-        documents.append({"case": case["case"], "kind": made["kind"], "spec": made["spec"]})
-    text = yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=110)
-    if os.environ.get("UPDATE_GOLDENS"):
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8"), "run `make goldens` and read the difference"
-
-
-def test_keda_without_anybody_to_ask_makes_nothing() -> None:
-    assert children.autoscaler(parse(QUICKSTART, autoscaling=KEDA), Settings()) is None
-
-
-def test_keda_without_a_metrics_server_goes_by_the_users_own_triggers() -> None:
-    own = {"type": "cron", "metadata": {"timezone": "Etc/UTC", "start": "0 7 * * *", "end": "0 19 * * *"}}
-    asked = {**KEDA, "minReplicas": 0, "keda": {"triggers": [own]}}
-    made = children.autoscaler(parse(QUICKSTART, autoscaling=asked), Settings())
-    assert made is not None
-    assert made["spec"]["triggers"] == [own]
-
-
-def test_what_is_no_mapping_in_behavior_is_left_to_the_api_server() -> None:
-    made = built({"autoscaling": {**EMBEDDED, "behavior": {"scaleUp": None, "sideways": 1}}})
-    assert made is not None
-    assert made["spec"]["behavior"]["scaleUp"] is None
-    assert made["spec"]["behavior"]["sideways"] == 1
 
 
 def live(service_autoscaling: dict[str, Any]) -> Object:
@@ -107,7 +67,7 @@ def test_it_comes_with_the_servers_and_stays_while_a_spec_is_refused(settings: S
 @pytest.mark.parametrize("there", [[], [live(EMBEDDED)], [live(KEDA)]], ids=["none", "this one", "another"])
 def test_of_a_spec_that_is_refused_no_autoscaler_is_made_changed_or_removed(there: list[Object]) -> None:
     wanted = children.autoscaler(parse(QUICKSTART, autoscaling={"maxReplicas": 9}), WITH_SERVER)
-    refusal = Refusal("CacheNotShareable", "write maxReplicas: 1")
+    refusal = Refusal(SpecReason.CACHE_NOT_SHAREABLE, "write maxReplicas: 1")
     decision = Decision(refusal=refusal, desired=Desired(autoscaler=wanted))
     assert autoscaling(decision, observed_of(*there)) == []
 

@@ -77,7 +77,7 @@ def test_the_claim_is_made_where_there_is_none(settings: Settings) -> None:
     for claim, made in ((None, True), (Claim(made_by_us=True), False)):
         assert bool(decide(service, settings, Observed(claim=claim)).desired.cache_claim) is made
     refused = decide(service, settings, Observed(claim=Claim())).refusal
-    assert refused and refused.reason == "CacheNotOurs"
+    assert refused and refused.reason == "CacheNotManagedByTandem"
 
 
 def test_children_come_after_what_they_need(settings: Settings) -> None:

@@ -333,7 +333,7 @@ def test_a_claim_of_our_name_that_somebody_else_made_is_not_used(
     world.objects["PersistentVolumeClaim", names.CACHE_CLAIM] = theirs
     decision, done = world.step(hub)
     assert done == [], "no Job mounts it"
-    assert findings(world, hub, decision)["SpecAccepted"] == "False/CacheNotOurs"
+    assert findings(world, hub, decision)["SpecAccepted"] == "False/CacheNotManagedByTandem"
     named = parse(QUICKSTART, **HUB, storage={"cache": {"claimName": names.CACHE_CLAIM}})
     assert world.step(named)[1].count("+Job") == 2, "named, it is the user's choice"
 
@@ -357,7 +357,7 @@ def test_a_job_that_gets_no_pod_says_where_to_look(world: World) -> None:
     made = [step.outcome.detail for step in decision.steps]
     decision, _ = world.step(service)
     (step,) = decision.steps
-    assert step.outcome.detail.endswith(f"kubectl describe job {step.task.name} says why")
+    assert step.outcome.detail.endswith(f"if it gets no pod, see kubectl describe job {step.task.name}")
     assert [step.outcome.detail] == made, "no write of the status for each moment that a Job waits for its pod"
     (name,) = world.jobs()
     world.pods = [job_pod(world.objects["Job", name], "", "Running")]

@@ -93,8 +93,8 @@ def test_the_job() -> None:
 
 def test_the_report() -> None:
     found = json.loads('{"removed": ["models/a"], "folders": 1, "bytes": 1500000000}')
-    assert report(found, dry_run=False) == "models/a\nremoved 1.50 GB in 1 folders"
-    assert report(found, dry_run=True).endswith("would remove 1.50 GB in 1 folders")
+    assert report(found, dry_run=False) == "models/a\nremoved 1.50 GB in 1 folder"
+    assert report(found, dry_run=True).endswith("would remove 1.50 GB in 1 folder")
 
     left = {"models/theirs": "Unmarked", f"models/{KEY}": "NoLocks"}
     lines = report({**found, "left": left, "leftFolders": 5}, dry_run=False).splitlines()

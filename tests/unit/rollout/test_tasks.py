@@ -6,12 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tandem import names
+from tandem.api.conditions import ConditionType
 from tandem.children import Task
 from tandem.rollout.observed import Claim, Job, Live, Observed, Result, TaskPod
 from tandem.rollout.tasks import Outcome, Stage, Step, observe_task
 from tandem.rollout.verdict import Verdict, parse_verdict
 
-TASK = Task("svc", names.FETCH, "0123456789", {"containers": []}, ("ModelsReady",), "downloads hf://a", claim="cache")
+TASK = Task(
+    "svc", names.FETCH, "0123456789", {"containers": []}, (ConditionType.MODELS_READY,), "downloads a", claim="cache"
+)
 CLAIM = Claim(uid="claim-1", created="2026-01-01T00:00:00Z")
 FOLDER = "/cache/models/" + "a" * 32
 

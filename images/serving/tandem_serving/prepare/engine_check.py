@@ -51,12 +51,15 @@ def _mismatch(wanted: Mapping[str, Any], version: str) -> tuple[str, str] | None
     found = str(config.get("version") or "").partition("+")[0]
     if version and found != version:
         return (
-            "EngineVersion",
+            "EngineVersionDiffers",
             f"built by TensorRT-LLM {found or 'unknown'}, the image has {version}: build it again",
         )
     for name in ("tp_size", "pp_size"):
         if mapping.get(name, 1) != wanted[name]:
-            return "EngineMapping", f"has {name} {mapping.get(name, 1)}, the resource {wanted[name]}: make them equal"
+            return (
+                "EngineMappingDiffers",
+                f"has {name} {mapping.get(name, 1)}, the resource {wanted[name]}: make them equal",
+            )
     ranks = len(list(folder.glob("rank*.engine")))
     if ranks != wanted["tp_size"] * wanted["pp_size"]:
         return "EngineIncomplete", f"has {ranks} rank*.engine of {wanted['tp_size'] * wanted['pp_size']}: copy all"
@@ -67,11 +70,14 @@ def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tup
     """The same of how the engine was built."""
     for name, field in (("max_draft_len", "speculation.maxDraftLen"), ("max_batch_size", "serving.maxBatchSize")):
         if (built.get(name) or 0) < wanted[name]:
-            return "EngineLimit", f"built with {name} {built.get(name) or 0}, needed {wanted[name]}: lower {field}"
+            return (
+                "EngineLimitTooLow",
+                f"built with {name} {built.get(name) or 0}, needed {wanted[name]}: lower {field}",
+            )
     paged = (built.get("plugin_config") or {}).get("use_paged_context_fmha")
     if wanted.get("use_paged_context_fmha") and not paged:
         return (
-            "EngineNotPaged",
+            "EngineWithoutPagedContext",
             "built without use_paged_context_fmha, by which each step finds the keys and values of the text so far:"
             " build it again with --use_paged_context_fmha=enable",
         )

@@ -29,7 +29,7 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> CheckResult:
         found = _argument_class(part["package"])
     except Exception as error:  # noqa: BLE001 - libraries that miss the driver fail to load with errors of any class
         text = f"{part['package']} cannot be imported without a GPU ({error}): its arguments were not tried"
-        return CheckResult(READY, "Unknown", "ArgumentsNotTried", text)
+        return CheckResult(READY, "Unknown", "ArgumentsNotChecked", text)
     try:
         found(**dialect.llm_arguments(arguments, part["package"]))  # as the server will
     except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
@@ -42,7 +42,7 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> CheckResult:
         )
     except Exception as error:  # noqa: BLE001 - some checks ask for the GPU: RuntimeError of torch, `dtype` in 1.2
         text = f"{part['package']} cannot check its arguments without a GPU ({error}): it does so when it starts"
-        return CheckResult(READY, "Unknown", "ArgumentsNotTried", text)
+        return CheckResult(READY, "Unknown", "ArgumentsNotChecked", text)
     return CheckResult(READY, "True", "ArgumentsAccepted", f"{part['package']} of this image takes the arguments")
 
 

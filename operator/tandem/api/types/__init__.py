@@ -5,7 +5,8 @@ field changes its meaning or goes away. Each field's docstring is its descriptio
 need only the object are CEL (`cel`), so that they hold at admission with the operator down.
 """
 
-from tandem.api.types.autoscaling import Autoscaling, Duration, Keda, Objectives, seconds
+from tandem.api.decoding import DecodingType, Mode
+from tandem.api.types.autoscaling import Autoscaling, AutoscalingSource, Duration, Objectives, seconds
 from tandem.api.types.base import LabelKey, LabelValue, Model, Name, Passthrough, Rule
 from tandem.api.types.model import (
     Draft,
@@ -22,10 +23,8 @@ from tandem.api.types.model import (
 from tandem.api.types.placement import Gpu, Placement, PodTemplate, ResourceClaim, Toleration
 from tandem.api.types.rollout import Rollout
 from tandem.api.types.service import (
-    BLS_SEQUENCES,
     Access,
     Cache,
-    Mode,
     Runtime,
     ServiceSpec,
     Serving,
@@ -36,7 +35,6 @@ from tandem.api.types.speculation import (
     Acceptance,
     Adaptive,
     Custom,
-    DecodingType,
     DraftLenStep,
     Eagle3,
     Lookahead,
@@ -50,22 +48,20 @@ from tandem.api.types.speculation import (
 from tandem.api.types.status import (
     AutoscalingStatus,
     Condition,
-    ConditionStatus,
     ServiceStatus,
     SpeculationAdvice,
     SpeculationStatus,
 )
 
 __all__ = [
-    "BLS_SEQUENCES",
     "Acceptance",
     "Access",
     "Adaptive",
     "Autoscaling",
+    "AutoscalingSource",
     "AutoscalingStatus",
     "Cache",
     "Condition",
-    "ConditionStatus",
     "Custom",
     "DecodingType",
     "Draft",
@@ -76,7 +72,6 @@ __all__ = [
     "Engine",
     "EngineBuild",
     "Gpu",
-    "Keda",
     "KvCache",
     "LabelKey",
     "LabelValue",

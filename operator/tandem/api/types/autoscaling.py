@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import REPLICAS
 from tandem.api.types.base import Model, Passthrough, Rule
 
 Duration = Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s)$")]
@@ -22,6 +23,10 @@ def seconds(duration: Duration) -> float:
     if not found:
         raise ValueError(f"{duration!r} is no duration: write 500ms or 1.5s")
     return float(found[1]) * _UNITS[found[2]]
+
+
+AutoscalingSource = Literal["Embedded", "Prometheus", "KEDA"]
+"""Each has an object in `tandem.autoscaling`, with all that differs between them."""
 
 
 class Objectives(Model):
@@ -71,7 +76,7 @@ class Keda(Model):
     """Seconds between KEDA's looks at the triggers while there is no pod; absent: KEDA's 30."""
     cooldown_period: Annotated[int, Field(ge=0, le=86400)] | None = None
     """Seconds without demand before the last pod goes; absent: KEDA's 300."""
-    idle_replica_count: Annotated[int, Field(ge=0, le=1000)] | None = None
+    idle_replica_count: Annotated[int, Field(ge=0, le=REPLICAS)] | None = None
     """Replicas while no trigger is active, KEDA's idleReplicaCount; absent: minReplicas."""
 
 
@@ -88,8 +93,8 @@ class Autoscaling(Model):
             # KEDA refuses cpu and memory alone, but not beside Tandem's trigger, which sees no demand at zero either.
             " || (self.source == 'KEDA' && has(self.keda) && has(self.keda.triggers)"
             " && self.keda.triggers.exists(t, has(t.type) && !(t.type in ['cpu', 'memory'])))",
-            "autoscaling.minReplicas 0 and keda.idleReplicaCount 0 need somebody who sees demand while there is no"
-            " pod: write source: KEDA and keda.triggers of another type than cpu and memory, or minReplicas: 1"
+            "autoscaling.minReplicas 0 and keda.idleReplicaCount 0 need a source that sees demand while there is"
+            " no pod: write source: KEDA and keda.triggers of another type than cpu and memory, or minReplicas: 1"
             " without idleReplicaCount",
         ),
         Rule(
@@ -101,13 +106,13 @@ class Autoscaling(Model):
             "autoscaling.keda is for source KEDA: write source: KEDA, or remove keda",
         ),
     )
-    min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    min_replicas: Annotated[int, Field(ge=0, le=REPLICAS)] = 1
     """Fewest replicas. 0 needs source KEDA with a trigger that sees demand while there is no pod."""
-    max_replicas: Annotated[int, Field(ge=1, le=1000)]
+    max_replicas: Annotated[int, Field(ge=1, le=REPLICAS)]
     """Most replicas."""
     objectives: Objectives = Field(default_factory=Objectives, json_schema_extra={"default": {}})
     """What a replica must keep. Without any, replicas follow the load that `serving.maxBatchSize` sequences make."""
-    source: Literal["Embedded", "Prometheus", "KEDA"] = "Embedded"
+    source: AutoscalingSource = "Embedded"
     """Who brings the metric to the autoscaler. Embedded: Tandem's own metrics server (`tandem metrics run`).
     Prometheus: the Prometheus adapter, with the chart's rules. KEDA: a ScaledObject instead of an HPA."""
     keda: Keda | None = None

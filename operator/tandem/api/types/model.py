@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import PARALLEL_SIZE
 from tandem.api.types.base import Model, Name, Rule
 
 Uri = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 Revision = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._/-]+$")]
-ParallelSize = Annotated[int, Field(ge=1, le=64)]
+ParallelSize = Annotated[int, Field(ge=1, le=PARALLEL_SIZE)]
 
 _SEGMENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _PATH = f"(/{_SEGMENT})*/?"

@@ -1,27 +1,18 @@
 """The resource itself: spec, rules between its parts, and the object."""
 
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import REPLICAS
+from tandem.api.decoding import DecodingType, DraftKind, Mode, listed
 from tandem.api.types.autoscaling import Autoscaling
 from tandem.api.types.base import Model, Name, Passthrough, Rule
 from tandem.api.types.model import Draft, Target
 from tandem.api.types.placement import Placement, PodTemplate
 from tandem.api.types.rollout import Rollout
-from tandem.api.types.speculation import Speculation
+from tandem.api.types.speculation import Speculation, has_type
 from tandem.api.types.status import ServiceStatus
-
-BLS_SEQUENCES = 64
-"""Sequences that a replica runs at once at most in mode BLS; further ones wait."""
-
-
-class Mode(StrEnum):
-    """Which serving stack runs the models."""
-
-    LLMAPI = "LLMAPI"
-    BLS = "BLS"
 
 
 class Runtime(Model):
@@ -103,11 +94,18 @@ class Storage(Model):
     service deletes nothing in it; `tandem cache prune` removes what no service refers to."""
 
 
+def _is(kinds: list[DecodingType]) -> str:
+    return has_type(kinds, "self.speculation")
+
+
+_BY_MODEL = DecodingType.of_draft(DraftKind.MODEL)
+_OF_BLS = DecodingType.of_mode(Mode.BLS)
+_IN_ENGINE = [kind for kind in DecodingType if kind.traits.in_engine]
 _NEEDS_DRAFT = (
-    "(self.speculation.decodingType in ['DraftTarget', 'Eagle3', 'Eagle']"
+    f"({_is(DecodingType.of_draft(DraftKind.MODEL, DraftKind.HEADS))}"
     " || (has(self.speculation.custom) && self.speculation.custom.needsDraft))"
 )
-_MAY_DRAFT = f"({_NEEDS_DRAFT} || self.speculation.decodingType == 'UserProvided')"
+_MAY_DRAFT = f"({_NEEDS_DRAFT} || {_is(DecodingType.of_draft(DraftKind.OPTIONAL_HEADS))})"
 _LLMAPI = "(self.runtime.mode == 'LLMAPI')"
 _BLS = "(self.runtime.mode == 'BLS')"
 
@@ -127,13 +125,12 @@ class ServiceSpec(Model):
             " or write speculation.decodingType: DraftTarget",
         ),
         Rule(
-            f"!{_BLS} || self.speculation.decodingType in ['DraftTarget', 'Medusa', 'Lookahead', 'None']",
-            "mode BLS runs decodingType DraftTarget, Medusa, Lookahead or None: write one of them,"
-            " or runtime.mode: LLMAPI",
+            f"!{_BLS} || {_is(_OF_BLS)}",
+            f"mode BLS runs decodingType {listed(_OF_BLS, 'or')}: write one of them, or runtime.mode: LLMAPI",
         ),
         Rule(
-            f"!{_LLMAPI} || !(self.speculation.decodingType in ['Medusa', 'Lookahead'])",
-            "Medusa and Lookahead live in TensorRT engines: write runtime.mode: BLS, or another decodingType",
+            f"!{_LLMAPI} || !({_is(_IN_ENGINE)})",
+            f"{listed(_IN_ENGINE, 'and')} live in TensorRT engines: write runtime.mode: BLS, or another decodingType",
         ),
         Rule(
             f"!{_LLMAPI} || self.placement.strategy == 'Shared'",
@@ -160,9 +157,9 @@ class ServiceSpec(Model):
             "acceptance.method Logits is for mode BLS: write method: TokenMatch",
         ),
         Rule(
-            "self.speculation.acceptance.method == 'TokenMatch' || self.speculation.decodingType == 'DraftTarget'",
-            "acceptance.method Logits compares a draft model's logits: write decodingType: DraftTarget,"
-            " or method: TokenMatch",
+            f"self.speculation.acceptance.method == 'TokenMatch' || {_is(_BY_MODEL)}",
+            f"acceptance.method Logits compares a draft model's logits: write decodingType:"
+            f" {listed(_BY_MODEL, 'or')}, or method: TokenMatch",
         ),
         Rule(
             f"!{_BLS} || !(has(self.speculation.maxConcurrency) || has(self.speculation.draftLenSchedule))",
@@ -196,7 +193,7 @@ class ServiceSpec(Model):
     """Limits of each replica's server."""
     storage: Storage = Field(default_factory=Storage, json_schema_extra={"default": {}})
     """Where downloaded models and built engines are kept."""
-    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    replicas: Annotated[int, Field(ge=0, le=REPLICAS)] = 1
     """Replicas of the server. An autoscaler, or `kubectl scale`, writes it through /scale; the operator
     never decides it. In git, leave it out where `autoscaling` is set."""
     autoscaling: Autoscaling | None = None

@@ -1,26 +1,37 @@
 """Speculation: how tokens are guessed and accepted. One block per decoding type, allowed only with it."""
 
-from enum import StrEnum
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import MAX_DRAFT_LEN, MAX_REQUESTS, SCHEDULE_STEPS
+from tandem.api.decoding import DecodingType
 from tandem.api.types.base import Model, Name, Passthrough, Rule
 
+DraftLen = Annotated[int, Field(ge=0, le=MAX_DRAFT_LEN)]
+RequestCount = Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
 
-class DecodingType(StrEnum):
-    """How draft tokens are made; TensorRT-LLM's names. `None` serves the target alone: the baseline."""
 
-    DRAFT_TARGET = "DraftTarget"
-    EAGLE3 = "Eagle3"
-    EAGLE = "Eagle"
-    MTP = "MTP"
-    NGRAM = "NGram"
-    MEDUSA = "Medusa"
-    LOOKAHEAD = "Lookahead"
-    USER_PROVIDED = "UserProvided"
-    CUSTOM = "Custom"
-    NONE = "None"
+def has_type(kinds: Iterable[DecodingType], speculation: str) -> str:
+    """CEL: whether the decodingType of `speculation`, a path, is one of `kinds`."""
+    names = [f"'{kind}'" for kind in kinds]
+    return f"{speculation}.decodingType " + (f"== {names[0]}" if len(names) == 1 else f"in [{', '.join(names)}]")
+
+
+def _only_with_its_type(block: str) -> Rule:
+    """The rule that `speculation.<block>` is for its decoding type alone, and needed with it where it has to be."""
+    kinds = DecodingType.of_block(block)
+    kind, needs = kinds[0], kinds[0].traits.block_needs
+    if needs:
+        return Rule(
+            f"has(self.{block}) == ({has_type(kinds, 'self')})",
+            f"decodingType {kind} and speculation.{block}.{needs} belong together: write both or neither",
+        )
+    return Rule(
+        f"!has(self.{block}) || {has_type(kinds, 'self')}",
+        f"speculation.{block} is for decodingType {kind}: remove it, or write decodingType: {kind}",
+    )
 
 
 class Adaptive(Model):
@@ -28,7 +39,7 @@ class Adaptive(Model):
 
     enabled: bool = True
     """false: always `maxDraftLen`, or what the request asks for."""
-    min_draft_len: Annotated[int, Field(ge=0, le=32)] = 0
+    min_draft_len: DraftLen = 0
     """Fewest draft tokens a step; 0 lets speculation turn itself off where the target alone is faster."""
     probe_share: Annotated[float, Field(ge=0.0, le=0.2)] = 0.0
     """Share of the requests that run without speculation, to measure what it is worth (status.speculation.speedup);
@@ -158,9 +169,9 @@ class Custom(Model):
 class DraftLenStep(Model):
     """One step of a schedule."""
 
-    max_batch_size: Annotated[int, Field(ge=1, le=4096)]
+    max_batch_size: RequestCount
     """Up to this many requests at once ..."""
-    draft_len: Annotated[int, Field(ge=0, le=32)]
+    draft_len: DraftLen
     """... draft this many tokens."""
 
 
@@ -174,45 +185,18 @@ class Speculation(Model):
         ),
         Rule(
             "!(has(self.maxConcurrency) && has(self.draftLenSchedule))",
-            "write maxConcurrency or draftLenSchedule, not both: a schedule says where speculation ends",
+            "write maxConcurrency or draftLenSchedule, not both: the schedule's last step is where speculation ends",
         ),
         Rule(
             "!has(self.draftLenSchedule) || self.draftLenSchedule.all(s, s.draftLen <= self.maxDraftLen)",
             "draftLenSchedule must not draft more than maxDraftLen: lower draftLen or raise maxDraftLen",
         ),
-        Rule(
-            "!has(self.nGram) || self.decodingType == 'NGram'",
-            "speculation.nGram is for decodingType NGram: remove it, or write decodingType: NGram",
-        ),
-        Rule(
-            "!has(self.mtp) || self.decodingType == 'MTP'",
-            "speculation.mtp is for decodingType MTP: remove it, or write decodingType: MTP",
-        ),
-        Rule(
-            "!has(self.eagle3) || self.decodingType in ['Eagle3', 'Eagle']",
-            "speculation.eagle3 is for decodingType Eagle3: remove it, or write decodingType: Eagle3",
-        ),
-        Rule(
-            "has(self.medusa) == (self.decodingType == 'Medusa')",
-            "decodingType Medusa and speculation.medusa.choices belong together: write both or neither",
-        ),
-        Rule(
-            "!has(self.lookahead) || self.decodingType == 'Lookahead'",
-            "speculation.lookahead is for decodingType Lookahead: remove it, or write decodingType: Lookahead",
-        ),
-        Rule(
-            "has(self.userProvided) == (self.decodingType == 'UserProvided')",
-            "decodingType UserProvided and speculation.userProvided belong together: write both or neither",
-        ),
-        Rule(
-            "has(self.custom) == (self.decodingType == 'Custom')",
-            "decodingType Custom and speculation.custom.type belong together: write both or neither",
-        ),
+        *map(_only_with_its_type, ("nGram", "mtp", "eagle3", "medusa", "lookahead", "userProvided", "custom")),
     )
     decoding_type: DecodingType
     """DraftTarget: a draft model proposes, the target verifies. Eagle3, MTP, NGram, UserProvided, Custom:
     LLMAPI. Medusa, Lookahead: BLS, in the engine. None: the target alone. Eagle is Eagle3's alias."""
-    max_draft_len: Annotated[int, Field(ge=1, le=32)] = 4
+    max_draft_len: Annotated[int, Field(ge=1, le=MAX_DRAFT_LEN)] = 4
     """Draft tokens a step: the default, and the upper bound, of every request."""
     # Written out: the API server judges a default by the object's rules before it fills in the fields'.
     acceptance: Acceptance = Field(
@@ -221,9 +205,9 @@ class Speculation(Model):
     """How the target decides which draft tokens stand."""
     adaptive: Adaptive = Field(default_factory=Adaptive, json_schema_extra={"default": {}})
     """BLS, DraftTarget: the draft length follows acceptance and load, between `minDraftLen` and `maxDraftLen`."""
-    max_concurrency: Annotated[int, Field(ge=1, le=4096)] | None = None
+    max_concurrency: RequestCount | None = None
     """LLMAPI: no speculation above this many requests at once."""
-    draft_len_schedule: Annotated[list[DraftLenStep], Field(min_length=1, max_length=16)] | None = None
+    draft_len_schedule: Annotated[list[DraftLenStep], Field(min_length=1, max_length=SCHEDULE_STEPS)] | None = None
     """LLMAPI: draft length by requests at once, ascending; 0 above the last step. The first step drafts
     `maxDraftLen`."""
     n_gram: NGram | None = None

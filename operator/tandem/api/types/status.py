@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api.bounds import MESSAGE, SCHEDULE_STEPS
+from tandem.api.conditions import ConditionStatus
 from tandem.api.types.base import Model
 from tandem.api.types.speculation import DraftLenStep
-
-ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 class Condition(Model):
@@ -34,14 +34,14 @@ Number = Annotated[float, Field(ge=0)]
 class SpeculationAdvice(Model):
     """A draft length by load that would serve better (mode LLMAPI). Nothing applies it but a person, or git."""
 
-    draft_len_schedule: Annotated[list[DraftLenStep], Field(max_length=16)] | None = None
+    draft_len_schedule: Annotated[list[DraftLenStep], Field(max_length=SCHEDULE_STEPS)] | None = None
     """What to write in speculation.draftLenSchedule."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """No longer written: above maxConcurrency nothing is drafted, and TensorRT-LLM's drafters go stale."""
     gain: Number
-    """Tokens a second that are expected beside those of today: 1.12 is 12 % more."""
-    message: Annotated[str, StringConstraints(max_length=1024)] = ""
-    """The advice in words."""
+    """Tokens a second that are expected, relative to those of today: 1.12 is 12 % more."""
+    message: Annotated[str, StringConstraints(max_length=MESSAGE)] = ""
+    """The advice, for people."""
 
 
 class SpeculationStatus(Model):
@@ -54,7 +54,7 @@ class SpeculationStatus(Model):
     draft_length: Number | None = None
     """Draft tokens a step on average."""
     speedup: Number | None = None
-    """Tokens a second beside those without speculation, at the same load: below 1, speculation harms."""
+    """Tokens a second relative to those without speculation, at the same load: below 1, speculation harms."""
     speedup_source: Literal["Model", "Probe", "Benchmark"] | None = None
     """Model: by the costs that were fitted to the traffic. Probe: measured on requests that ran without speculation.
     Benchmark: by `tandem bench --record`, of the revision that serves."""
@@ -76,11 +76,11 @@ class AutoscalingStatus(Model):
     value: Number | None = None
     """The signal's value."""
     target: Number | None = None
-    """What it is held against."""
+    """The value's target."""
     capacity_per_replica: Number | None = None
     """Tokens a second that a replica can do within the objectives, at the acceptance seen."""
-    message: Annotated[str, StringConstraints(max_length=1024)] = ""
-    """The decision in words."""
+    message: Annotated[str, StringConstraints(max_length=MESSAGE)] = ""
+    """The decision, for people."""
     observed_at: Time
     """When it was made; it is written when the replicas or the signal change, or its numbers do materially."""
 
@@ -97,12 +97,10 @@ class ServiceStatus(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = Field(default_factory=list)
-    """Ready and the reasons behind it: SpecAccepted, ModelsReady, EnginesReady, PairCompatible, Available;
-    Reconciling and Stalled only while they are True. Beside them, and without a say in Ready: ScalingActive,
-    MetricsAvailable, SpeculationActive, SpeculationBeneficial; ObjectivesReachable, EngineHealthy and RightsGranted
-    only while they are False."""
+    """Ready, what it depends on, and the state of autoscaling and speculation. Ready, Reconciling and Stalled follow
+    kstatus. Every type and reason is in docs/conditions.md."""
     replicas: int | None = None
-    """Server pods that exist, at most spec.replicas: what a rollout has beside is no replica, for /scale. Where a
+    """Server pods that exist, at most spec.replicas: a rollout's additional pods do not count, for /scale. Where a
     replica is a group of pods, groups."""
     ready_replicas: int | None = None
     """Server pods that answer Triton's readiness, a rollout's too."""
@@ -122,4 +120,4 @@ class ServiceStatus(Model):
     speculation: SpeculationStatus | None = None
     """What speculation was worth lately."""
     autoscaling: AutoscalingStatus | None = None
-    """The last decision on replicas; absent where no autoscaling is asked for."""
+    """The last decision on replicas; absent without spec.autoscaling."""

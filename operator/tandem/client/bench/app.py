@@ -24,7 +24,7 @@ class Plan:
     """Loads (requests at once), and how long each window of each side lasts, seconds; `repeats` pairs of them.
 
     Without `against` the same service also runs the target alone (mode BLS); else that other service does, which
-    should differ in speculation only. `record`: keep the result beside the service (`tandem.client.bench.record`).
+    should differ in speculation only. `record`: keep the result with the service (`tandem.client.bench.record`).
     """
 
     prompts: Sequence[str]
@@ -55,8 +55,8 @@ def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
             _show(plan, levels, stdout_console(no_color), as_json)
     for before in measured if code == 0 else ():
         against = plan.against.name or plan.against.url if plan.against else ""
-        said = asyncio.run(keep(before, levels, against))
-        Console(stderr=True, soft_wrap=True).print(said, highlight=False, markup=False)
+        recorded = asyncio.run(keep(before, levels, against))
+        Console(stderr=True, soft_wrap=True).print(recorded, highlight=False, markup=False)
     return code
 
 
@@ -66,8 +66,8 @@ def _show(plan: Plan, levels: Sequence[Level], console: Console, as_json: bool) 
         return
     console.print(table(levels))
     console.print(verdict(levels), highlight=False, soft_wrap=True)
-    if said := refused(levels):
-        console.print(said, highlight=False, markup=False, soft_wrap=True)
+    if refusals := refused(levels):
+        console.print(refusals, highlight=False, markup=False, soft_wrap=True)
 
 
 async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Level], measured: list[Serving]) -> int:

@@ -22,7 +22,7 @@ from tandem.client.generate.figures import Completion
 class Window:
     """What a closed loop did within `seconds`: tokens that came, requests that ended, first tokens (seconds).
 
-    `refusals`: what the server said to requests that it refused.
+    `refusals`: the server's messages to requests that it refused.
     """
 
     seconds: float
@@ -61,8 +61,8 @@ class Side:
 
     @property
     def refusals(self) -> list[str]:
-        """What the server said to requests that it refused."""
-        return [said for window in self.windows for said in window.refusals]
+        """The server's messages to requests that it refused."""
+        return [text for window in self.windows for text in window.refusals]
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -123,29 +123,29 @@ def _median(values: Sequence[float]) -> float | None:
 def problem(levels: Sequence[Level]) -> str:
     """Why the levels say nothing of speculation; empty where they do."""
     if any(level.alone.acceptance_rate is not None for level in levels):
-        return "what should run the target alone speculates too: give --against a service of decodingType None"
+        return "the service of --against speculates too: give one of decodingType None"
     if all(level.outcome is None for level in levels):
-        return "no tokens came without speculation: nothing can be compared; are the windows too short (--seconds)?"
+        return "no tokens came without speculation, so there is no comparison: make the windows longer (--seconds)"
     return ""
 
 
 def refused(levels: Sequence[Level]) -> str:
     """How many requests were refused, and what to do about it; empty where none was."""
     found = {level.streams: level.speculative.refusals + level.alone.refusals for level in levels}
-    said = [text for texts in found.values() for text in texts]
-    if not said:
+    messages = [text for texts in found.values() for text in texts]
+    if not messages:
         return ""
     counts = ", ".join(f"{len(texts)} at {streams} streams" for streams, texts in found.items() if texts)
     return (
-        f"requests that the server refused are left out ({counts}; the last: {said[-1]}): measure with fewer"
-        " --streams, or when nobody else uses it"
+        f"requests that the server refused are left out ({counts}; the last: {messages[-1]}): measure with fewer"
+        " --streams, or when there is no other traffic"
     )
 
 
 def verdict(levels: Sequence[Level]) -> str:
     """What the figures come to, in one sentence, with what to do about it."""
-    if said := problem(levels):
-        return said
+    if reason := problem(levels):
+        return reason
     streams = {outcome: [level.streams for level in levels if level.outcome is outcome] for outcome in Outcome}
     found = {outcome: loads for outcome, loads in streams.items() if loads}
     if len(found) == 1:

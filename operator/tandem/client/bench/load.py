@@ -42,12 +42,12 @@ class _Seen:
             tokens=sum(tokens for at, tokens in self.tokens if start <= at < end),
             completions=tuple(completion for at, completion in self.completions if start <= at < end),
             first_tokens=tuple(seconds for at, seconds in self.first_tokens if start <= at < end),
-            refusals=tuple(said for at, said in self.refusals if start <= at < end),
+            refusals=tuple(text for at, text in self.refusals if start <= at < end),
         )
 
 
 async def play(server: Server, load: Load, warm_up: float, seconds: float) -> Window:
-    """Play a load for `warm_up` and then `seconds`, of which the window tells; requests under way then are cancelled.
+    """Play a load for `warm_up` and then `seconds`, which is the window; requests under way then are cancelled.
 
     Others may use the service, too: a stream that is refused goes on with its next request a little later.
 

@@ -1,4 +1,4 @@
-"""`tandem bench --record`: a result kept beside the service; `tandem.conditions.benchmark` reads it."""
+"""`tandem bench --record`: a result kept with the service; `tandem.conditions.benchmark` reads it."""
 
 import json
 from collections.abc import Sequence
@@ -52,8 +52,8 @@ async def keep(measured: Serving, levels: Sequence[Level], against: str) -> str:
         raise ClusterError(
             f"not recorded: meanwhile it went from revision {measured.revision} to {now.revision}: measure again"
         )
-    if said := problem(levels):
-        raise ClusterError(f"not recorded: {said}")
+    if reason := problem(levels):
+        raise ClusterError(f"not recorded: {reason}")
     at = datetime.now(UTC).replace(microsecond=0)
     record = Record(revision=now.revision, at=at, against=against, levels=recorded(levels))
     name = names.benchmark(meta["name"])
@@ -88,4 +88,4 @@ async def _refuse_others(name: str, namespace: str, uid: str) -> None:
     )
     owners = kubectl.parsed(text)["metadata"].get("ownerReferences", []) if text.strip() else [{"uid": uid}]
     if not any(owner["uid"] == uid for owner in owners):
-        raise ClusterError(f"not recorded: ConfigMap {namespace}/{name} belongs to somebody else: remove it")
+        raise ClusterError(f"not recorded: ConfigMap {namespace}/{name} belongs to another owner: remove it")

@@ -10,6 +10,7 @@ import grpc
 from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
+from tandem.api import ports
 from tandem.client.generate.errors import RequestRefusedError, ServerError, UnreachableError
 from tandem.client.generate.figures import Arrival, Chunk, Totals
 from tandem.client.generate.request import APIS, BLS, Api, Request, infer_inputs
@@ -55,8 +56,8 @@ class Server:
             raise self._unreachable(error.message()) from error
         models = ", ".join(sorted(model.name for model in index.models)) or "none"
         raise ServerError(
-            f"{self._url} serves neither {' nor '.join(api.shows for api in APIS)} (its models: {models}):"
-            " give a SpeculativeInferenceService"
+            f"{self._url} has none of the models {', '.join(api.shows for api in APIS)} (its models: {models}):"
+            " give the address of a SpeculativeInferenceService"
         )
 
     async def _use(self, api: Api, drafts_by_request: bool) -> None:
@@ -73,14 +74,14 @@ class Server:
             return "mode LLMAPI, whose engine decides itself how many tokens to draft"
         found = await self._client.get_model_config(api.model, client_timeout=CONNECT_TIMEOUT_SECONDS)
         if found.config.parameters["max_draft_len"].string_value == "0":
-            return "no draft model: its engine speculates by itself (Medusa, Lookahead), or nothing does"
+            return "no draft model: its engine speculates by itself (Medusa, Lookahead), or it does not speculate"
         return ""
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Send a request and yield its chunks as they come; leaving early cancels it on the server.
 
         Raises:
-            RequestRefusedError: the server said no, or failed at this request.
+            RequestRefusedError: the server refused, or failed at this request.
             ServerError: the server went away.
         """
         responses = self._client.stream_infer(_one(request, self._api))
@@ -99,7 +100,7 @@ class Server:
     def _unreachable(self, details: str | None) -> UnreachableError:
         return UnreachableError(
             f"no Triton server answers at {self._url} ({details}):"
-            " check the address (the gRPC port, 8001 by default) and that the server is up"
+            f" check the address (the gRPC port, {ports.GRPC} by default) and that the server is up"
         )
 
 

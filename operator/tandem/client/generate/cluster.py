@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem import names
-from tandem.api import GROUP, PLURAL
+from tandem.api import GROUP, PLURAL, ports
+from tandem.api.conditions import ConditionType
 from tandem.client import kubectl
 from tandem.client.kubectl import ClusterError
 
-GRPC_PORT = 8001
 POLL_SECONDS = 2
 OTHERWISE = ", or give --url HOST:PORT of the gRPC port"
 """What to do without kubectl."""
@@ -34,12 +34,12 @@ class Found:
 
 
 def read_service(resource: dict[str, Any]) -> Found:
-    """What a SpeculativeInferenceService object says of itself. Pure."""
+    """Whether a SpeculativeInferenceService object is Ready. Pure."""
     meta, status = resource["metadata"], resource.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    ready = conditions.get("Ready")
+    ready = conditions.get(ConditionType.READY)
     if ready is None or status.get("observedGeneration", 0) < meta.get("generation", 0):
-        problem = "the operator has not acted on it yet: is it running?"
+        problem = "the operator has not acted on it yet: check that it runs"
     elif ready["status"] != "True":
         problem = f"{ready['reason']}: {ready['message']}"
     else:
@@ -48,7 +48,7 @@ def read_service(resource: dict[str, Any]) -> Found:
 
 
 async def find_ready(name: str, namespace: str | None, wait: float, progress: Callable[[str], None]) -> Found:
-    """The service, once it is Ready; tells `progress` what it waits for, up to `wait` seconds.
+    """The service, once it is Ready; reports to `progress` what it waits for, up to `wait` seconds.
 
     Raises:
         ClusterError: it does not exist, or is not Ready in time; no kubectl; no cluster.
@@ -77,7 +77,7 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
     # A process group of its own: Ctrl-C in a terminal must not end the forward before the streams.
     process = await asyncio.create_subprocess_exec(
         *(kubectl.executable(OTHERWISE), "port-forward", "--namespace", service.namespace),
-        *(f"service/{names.endpoint(service.name)}", f":{GRPC_PORT}"),
+        *(f"service/{names.endpoint(service.name)}", f":{ports.GRPC}"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,
@@ -96,13 +96,13 @@ async def port_forward(service: Found) -> AsyncIterator[str]:
 
 async def _forwarded(process: Process) -> str:
     assert process.stdout
-    said = ""
+    last = ""
     async for raw in process.stdout:
         line = raw.decode("utf-8", "replace").strip()
         if match := _FORWARDING.search(line):
             return match.group(1)
-        said = line or said
-    raise ClusterError(f"kubectl cannot forward a port to the service: {said or 'it ended without a word'}")
+        last = line or last
+    raise ClusterError(f"kubectl cannot forward a port to the service: {last or 'it ended without an error message'}")
 
 
 async def _drain(process: Process) -> None:

@@ -16,7 +16,7 @@ class ServerError(GenerateError):
 
 
 class UnreachableError(ServerError):
-    """Nobody answers there, or not any more."""
+    """There is no answer, or none any more."""
 
 
 class RequestRefusedError(GenerateError):

@@ -20,7 +20,8 @@ from statistics import median
 class Totals:
     """The server's own counts over a whole completion, in tokens; sent with the last chunk.
 
-    `tokens_per_pass`: mode LLMAPI, 0 where the engine does not tell. TensorRT-LLM 1.2 tells that, and no drafts.
+    `tokens_per_pass`: mode LLMAPI, 0 where the engine does not report them. TensorRT-LLM 1.2 does, but not
+    its drafts.
     """
 
     draft_tokens: int = 0
@@ -34,7 +35,7 @@ class Chunk:
     """One response of a stream: `text` and token ids since the one before.
 
     The first `accepted` of `ids` were accepted from the draft and make the first `draft_text_length`
-    characters of `text`; mode LLMAPI tells neither, only totals. `finish_reason` is empty, and `totals` None, until
+    characters of `text`; mode LLMAPI reports neither, only totals. `finish_reason` is empty, and `totals` None, until
     the last chunk.
     """
 
@@ -115,14 +116,14 @@ class Recorder:
         chunks = [arrival.chunk for arrival in self._arrivals]
         totals = chunks[-1].totals or Totals()
         with_tokens = [arrival.seconds for arrival in self._arrivals if arrival.chunk.is_pass]
-        told = round(self.tokens / totals.tokens_per_pass) if totals.tokens_per_pass else 0
-        beyond = max(0, self.tokens - told) if told and not totals.draft_tokens else 0
+        passes = round(self.tokens / totals.tokens_per_pass) if totals.tokens_per_pass else 0
+        beyond = max(0, self.tokens - passes) if passes and not totals.draft_tokens else 0
         return Completion(
             text="".join(chunk.text for chunk in chunks),
             ids=tuple(token for chunk in chunks for token in chunk.ids),
             seconds=self._arrivals[-1].seconds,
             first_token_seconds=with_tokens[0],
-            passes=told or sum(chunk.is_pass for chunk in chunks),
+            passes=passes or sum(chunk.is_pass for chunk in chunks),
             accepted=sum(chunk.accepted for chunk in chunks) or totals.accepted_draft_tokens or beyond,
             finish_reason=chunks[-1].finish_reason,
             totals=totals,

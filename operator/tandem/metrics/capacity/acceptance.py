@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 # Acceptance assumed before any was seen.
 FIRST_GUESS = 0.7
-# Rounds that what was thought before weighs beside a window's. Windows of busy services have thousands.
+# Weight of the earlier estimate against a window's rounds, in rounds. Windows of busy services have thousands.
 PRIOR_ROUNDS = 50.0
 # Most draft tokens a round that are reckoned with, as of the largest tree that a specification may ask for. A pod may
 # say any number, and the time that it takes is everybody's.
@@ -20,7 +20,7 @@ class Drafts:
     drafted: float
     accepted: float
     per_position: Sequence[float] = ()
-    """Accepted tokens by position in the draft; empty where it is not told."""
+    """Accepted tokens by position in the draft; empty where it is not reported."""
 
 
 class Acceptance:
@@ -72,7 +72,7 @@ def _share(mean: float, j: int) -> float:
 
 
 def _as_if_equal(drafts: Drafts) -> list[float]:
-    """Accepted tokens by position where only their sum is told: as if all positions were alike."""
+    """Accepted tokens by position where only their sum is reported: as if all positions were alike."""
     k = max(1, round(min(drafts.drafted / drafts.rounds, MOST_DRAFTED)))
     wanted = min(drafts.accepted / drafts.rounds, k)
     low, high = 0.0, 1.0

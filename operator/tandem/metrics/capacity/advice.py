@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tandem.api.types import DecodingType, DraftLenStep, Mode, ServiceSpec
+from tandem.api.bounds import SCHEDULE_STEPS
+from tandem.api.decoding import Mode
+from tandem.api.types import DraftLenStep, ServiceSpec
 from tandem.metrics.capacity.lengths import Lengths
 from tandem.metrics.capacity.model import Curve, Model, Steps
 from tandem.metrics.report import ScheduleAdvice
 
-# Tokens a second beside those of today from which on a change is advised, for so many windows in a row.
+# Tokens a second, divided by those of today, from which on a change is advised, for so many windows in a row.
 GAIN = 1.1
 WINDOWS = 3
 # Seconds for which what was advised stays so.
@@ -31,9 +33,6 @@ SURE = 1.28
 MOST_DOUBT = 0.25
 # After so many seconds a load that was seen counts half.
 HALF_LIFE = 3600.0
-MOST_STEPS = 16
-# Types whose draft length follows a schedule in every TensorRT-LLM that Tandem knows; for others nothing is advised.
-FOLLOW_SCHEDULE = (DecodingType.DRAFT_TARGET, DecodingType.NGRAM)
 
 
 class Loads:
@@ -53,7 +52,7 @@ class Loads:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A rule for the draft length beside today's."""
+    """A rule for the draft length other than today's."""
 
     lengths: Lengths
     gain: float
@@ -67,7 +66,8 @@ class Proposal:
 
 def propose(model: Model, spec: ServiceSpec, today: Lengths, loads: Loads) -> Proposal | None:
     """What would be best at the loads seen; None where there is nothing to choose."""
-    follows = spec.runtime.mode is Mode.LLMAPI and spec.speculation.decoding_type in FOLLOW_SCHEDULE
+    # For types that follow a schedule in some TensorRT-LLM alone nothing is advised.
+    follows = spec.runtime.mode is Mode.LLMAPI and spec.speculation.decoding_type.traits.always_follows_schedule
     if not follows or not today.maximum or not model.known or not loads.weights:
         return None
     most = spec.serving.max_batch_size
@@ -85,7 +85,7 @@ def _schedule(table: dict[int, Curve], first: int, most: int) -> tuple[DraftLenS
     TensorRT-LLM's rule; loads beyond those that can be judged keep the last one."""
     itl = np.stack([table[k].itl for k in range(1, first + 1)])
     tolerance = TOLERANCE
-    while len(steps := _steps(itl, first, most, tolerance)) > MOST_STEPS:
+    while len(steps := _steps(itl, first, most, tolerance)) > SCHEDULE_STEPS:
         tolerance *= 2
     return steps
 

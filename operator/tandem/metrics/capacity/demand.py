@@ -32,15 +32,15 @@ class Demand:
 
 
 def measure(figures: Figures, past: "Past") -> Demand | None:
-    """The demand that a window shows; None where no pod told anything.
+    """The demand that a window shows; None where no pod reported anything.
 
     Sums are over the window as a whole, so that a pod that is new does not count as if it had always been there
-    beside those whose work it took over. Pods that told nothing are taken to be as busy as the mean of the others,
-    but for newcomers, which had no time to.
+    in addition to those whose work it took over. Pods that reported nothing are taken to be as busy as the mean of
+    the others, but for newcomers, which had no time to.
 
     What is asked for is what arrives: the tokens made, those that sequences will get by which running and waiting
     ones became more (or fewer, when a queue is worked off), and those that refused ones would have got. What waits is
-    owed beside, within `DRAIN`. A client that is refused may come again at once, and is counted again: so refusals
+    owed on top, within `DRAIN`. A client that is refused may come again at once, and is counted again: so refusals
     count for as much as was served at most.
     """
     if not figures.pods:
@@ -60,7 +60,7 @@ def measure(figures: Figures, past: "Past") -> Demand | None:
 
 
 def unseen(figures: Figures, newcomers: int) -> float:
-    """Pods for each one that told figures, itself included, newcomers left out."""
+    """Pods for each one that reported figures, itself included, newcomers left out."""
     return 1 + max(0, figures.unknown - newcomers) / len(figures.pods)
 
 

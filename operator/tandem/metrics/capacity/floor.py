@@ -4,7 +4,7 @@
 - `timeToFirstToken`: a first token takes a pass of the target over what of the prompt is not cached, its last token
   at least, and so no less than a step of the target, T(1, 0) (`step_time`). Most prompts take longer (Agrawal et al.,
   2024, "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", arXiv:2403.02310), but how long
-  without others beside them, the pods do not tell: so what is below this floor is out of reach for every prompt.
+  without others next to them, the pods do not report: so what is below this floor is out of reach for every prompt.
 
 T(1, 0) is not extrapolated from higher loads: it is at least T(b, 0) / b, b being the fewest sequences that were
 seen. Where replicas always drafted, a step without a draft is uncertain: then the lower end of its interval counts.
@@ -38,29 +38,29 @@ class Floors:
     """Which objectives are out of reach, from window to window."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, float], str] = {}
+        self._floors: dict[tuple[str, float], str] = {}
 
     def reachable(self, bounds: Bounds, model: Model, curve: Curve) -> tuple[Bounds, str]:
         """The bounds without objectives that no number of replicas keeps, and which those are, in words. `curve`:
         the model's, of the replica as it is."""
         wanted = {"interTokenLatency": bounds.itl, "timeToFirstToken": bounds.ttft}
-        said = {}
+        floors = {}
         for name, floor in _floors(model, curve):
             goal = wanted[name]
             if goal is not None and goal < floor.least:
-                said[name, goal] = (
+                floors[name, goal] = (
                     f"{name} {goal * 1e3:g}ms is below what {floor.words}: no number of replicas keeps it"
                 )
-            elif goal is not None and goal < floor.most and (name, goal) in self._said:
-                said[name, goal] = self._said[name, goal]
-        self._said = said
-        names = {name for name, _ in said}
+            elif goal is not None and goal < floor.most and (name, goal) in self._floors:
+                floors[name, goal] = self._floors[name, goal]
+        self._floors = floors
+        names = {name for name, _ in floors}
         kept = replace(
             bounds,
             itl=None if "interTokenLatency" in names else bounds.itl,
             ttft=None if "timeToFirstToken" in names else bounds.ttft,
         )
-        return kept, "; ".join(said.values())
+        return kept, "; ".join(floors.values())
 
 
 def _floors(model: Model, curve: Curve) -> Iterator[tuple[str, Floor]]:

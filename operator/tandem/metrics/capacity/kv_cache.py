@@ -26,19 +26,19 @@ class KvCache:
 
 
 def measure(figures: Figures, newcomers: int) -> KvCache | None:
-    """What a window shows; None where no engine tells, or those that do had hardly a request.
+    """What a window shows; None where no engine reports it, or those that do had hardly a request.
 
     `newcomers`: pods that became Ready within it.
     """
-    told = [
+    reported = [
         (pod.kv_blocks, pod.kv_blocks_used, pod.engine_requests)
         for pod in figures.pods
         if pod.kv_blocks and pod.kv_blocks_used is not None and pod.engine_requests is not None
     ]
-    requests = sum(requests for _, _, requests in told)
+    requests = sum(requests for _, _, requests in reported)
     if requests < LEAST_REQUESTS:
         return None
-    each = sum(used for _, used, _ in told) / requests
+    each = sum(used for _, used, _ in reported) / requests
     window = max(pod.seconds for pod in figures.pods)
     sequences = unseen(figures, newcomers) * sum((pod.running or 0.0) * pod.seconds for pod in figures.pods) / window
-    return KvCache(sequences * each, fmean(blocks for blocks, _, _ in told))
+    return KvCache(sequences * each, fmean(blocks for blocks, _, _ in reported))

@@ -1,13 +1,12 @@
-"""Which draft lengths a replica may use at a load: who chooses, the BLS, a schedule, or nobody. Pure."""
+"""Which draft lengths a replica may use at a load: chosen by the BLS, a schedule, or fixed. Pure."""
 
 from dataclasses import dataclass
 
-from tandem.api.types import DecodingType, DraftLenStep, Mode, ServiceSpec
+from tandem.api.decoding import DecodingType, DraftCost, DraftKind, Mode
+from tandem.api.types import DraftLenStep, ServiceSpec
 
-# What a draft token takes beside a step of the target, before anything was seen: a small model; heads in the
-# engine's own step; a look-up.
-_SHARES = {DecodingType.DRAFT_TARGET: 1 / 6, DecodingType.NGRAM: 0.01, DecodingType.LOOKAHEAD: 0.01}
-_SHARE_OF_HEADS = 0.05
+_SHARES = {DraftCost.MODEL: 1 / 6, DraftCost.HEADS: 0.05, DraftCost.LOOKUP: 0.01}
+"""What a draft token takes, relative to a step of the target, before anything was seen."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def lengths(spec: ServiceSpec) -> Lengths:
     if speculation.decoding_type is DecodingType.NONE:
         return Lengths(0, 0, adaptive=False)
     maximum = speculation.max_draft_len
-    follows = spec.runtime.mode is Mode.BLS and speculation.decoding_type is DecodingType.DRAFT_TARGET
+    follows = spec.runtime.mode is Mode.BLS and speculation.decoding_type.traits.draft is DraftKind.MODEL
     if follows and speculation.adaptive.enabled:
         return Lengths(speculation.adaptive.min_draft_len, maximum, adaptive=True)
     if speculation.draft_len_schedule is not None:
@@ -51,5 +50,5 @@ def lengths(spec: ServiceSpec) -> Lengths:
 
 
 def draft_share(spec: ServiceSpec) -> float:
-    """Guess of what a draft token takes beside a step of the target."""
-    return _SHARES.get(spec.speculation.decoding_type, _SHARE_OF_HEADS)
+    """Guess of what a draft token takes, relative to a step of the target."""
+    return _SHARES[spec.speculation.decoding_type.traits.cost]

@@ -110,27 +110,27 @@ class Model:
 
 
 def _drafts(pods: tuple[PodFigures, ...], lengths: Lengths) -> Drafts | None:
-    """The rounds of all pods; None where nothing was drafted, or nobody tells."""
-    told = [pod for pod in pods if pod.rounds and pod.accepted_tokens is not None]
-    if not told:
+    """The rounds of all pods; None where nothing was drafted, or no engine reports it."""
+    reporting = [pod for pod in pods if pod.rounds and pod.accepted_tokens is not None]
+    if not reporting:
         return None
     return Drafts(
-        rounds=sum(pod.rounds or 0.0 for pod in told),
-        drafted=sum(_drafted(pod, lengths) for pod in told),
-        accepted=sum(pod.accepted_tokens or 0.0 for pod in told),
-        per_position=Figures(0.0, tuple(told)).accepted_per_position,
+        rounds=sum(pod.rounds or 0.0 for pod in reporting),
+        drafted=sum(_drafted(pod, lengths) for pod in reporting),
+        accepted=sum(pod.accepted_tokens or 0.0 for pod in reporting),
+        per_position=Figures(0.0, tuple(reporting)).accepted_per_position,
     )
 
 
 def _drafted(pod: PodFigures, lengths: Lengths) -> float:
-    """Tokens drafted; where the engine does not tell, as many as the specification has it draft."""
+    """Tokens drafted; where the engine does not report them, as many as the specification has it draft."""
     if pod.draft_tokens is not None:
         return pod.draft_tokens
     return (pod.rounds or 0.0) * max(lengths.at(pod.running or 1.0))
 
 
 def steps_of(pod: PodFigures, lengths: Lengths) -> Steps | None:
-    """A pod's steps; None where it told too little.
+    """A pod's steps; None where it reported too little.
 
     Each step gives its accepted tokens and one of the target's own, so steps = tokens - accepted tokens.
     """

@@ -19,7 +19,7 @@ from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures, Rep
 
 @dataclass(frozen=True)
 class PlannerOutput:
-    """What is said of a service after a window."""
+    """What is known of a service after a window."""
 
     decision: Decision | None
     """None where the service asks for no autoscaling."""
@@ -95,7 +95,7 @@ class Planner:
 
 
 def _usable(figures: Figures) -> Figures:
-    """Without pods that tell nonsense: negative numbers, or none at all. They are unknown."""
+    """Without pods that report nonsense: negative numbers, or none at all. They are unknown."""
     pods = tuple(pod for pod in figures.pods if all(0 <= value < math.inf for value in _numbers(pod)))
     return Figures(figures.at, pods, figures.unknown + len(figures.pods) - len(pods))
 

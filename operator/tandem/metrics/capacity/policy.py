@@ -4,7 +4,7 @@ The largest of what these ask for, between minReplicas and maxReplicas:
 
 - Demand: tokens a second over what a replica can do within the objectives, with places kept free for chance.
   Acceptance comes in here, and only here: as a factor of a replica's capacity.
-- KvCache: blocks that sequences hold over a replica's, where the engines tell.
+- KvCache: blocks that sequences hold over a replica's, where the engines report them.
 - QueueLength, TimeToFirstToken, InterTokenLatency: guards. Where an objective is missed they ask for more in
   proportion, never for less.
 """
@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tandem.api.types import BLS_SEQUENCES, Mode, ServiceSpec, seconds
+from tandem.api.bounds import BLS_SEQUENCES
+from tandem.api.types import Mode, ServiceSpec, seconds
+from tandem.autoscaling import source_of
 from tandem.metrics.capacity import kv_cache
 from tandem.metrics.capacity.demand import Demand
 from tandem.metrics.capacity.model import Curve
 from tandem.metrics.report import Decision, Signal
 from tandem.metrics.telemetry.figures import Figures, Replicas
+from tandem.plural import counted
 
 # A guard asks for so many times the Ready replicas at most: what it sees says that there are too few, not how many.
 MOST_AT_ONCE = 2.0
@@ -51,7 +54,7 @@ class Bounds:
     places: int
     """Sequences that a replica runs at once."""
     idle: bool = False
-    """Whether all replicas may go where nothing is asked for, though `least` is more (KEDA's idleReplicaCount)."""
+    """Whether all replicas may go where nothing is asked for, though `least` is more."""
     tolerance: float = TOLERANCE
     """The autoscaler's on the way up."""
 
@@ -78,7 +81,7 @@ def bounds(spec: ServiceSpec) -> Bounds | None:
         itl=seconds(goals.inter_token_latency) if goals.inter_token_latency else None,
         queue=goals.queue_length,
         places=min(sequences, BLS_SEQUENCES) if spec.runtime.mode is Mode.BLS else sequences,
-        idle=scaling.keda is not None and scaling.keda.idle_replica_count is not None,
+        idle=source_of(scaling).goes_idle(scaling),
         tolerance=_tolerance(scaling.behavior or {}),
     )
 
@@ -102,7 +105,7 @@ class Situation:
     figures: Figures
     replicas: Replicas
     demand: Demand | None
-    """None: no pod told anything."""
+    """None: no pod reported anything."""
     newcomers: int = 0
     """Replicas that became Ready within the window."""
     drains: bool = False
@@ -146,21 +149,24 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
 
 
 def _at_zero(bounds: Bounds) -> Decision:
-    """Nothing is asked of no pods, which is a figure: KEDA would take none for a fault of the trigger, for as long as
-    nobody wants the service."""
+    """Nothing is asked of no pods, which is a figure: without one an autoscaler would report a fault for as long as
+    no client uses the service."""
     load = bounds.within(0.0)
-    message = "at 0 replicas no pod tells of demand: keda.triggers, or a person, bring them back"
+    message = "at 0 replicas no pod reports demand: a trigger of yours, or kubectl scale, starts the first"
     return Decision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
 
 
 def _hold(replicas: Replicas) -> Decision:
-    return Decision(signal="Hold", message=f"of {replicas.ready} Ready replicas none tells figures: replicas stay")
+    return Decision(
+        signal="Hold",
+        message=f"{counted(replicas.ready, 'Ready replica')}, none of which reports metrics: replicas stay",
+    )
 
 
 def _steady(load: float, replicas: Replicas, tolerance: float) -> float:
     """The load; but a replica goes only when the others could do more than it asks for, and where there are too few,
-    so much is told that an autoscaler takes notice. It rounds that up: from 10 replicas on more than are needed come
-    where its tolerance is the usual one. Else up to a tenth too few would stay, which is most of the reserve."""
+    the metric is raised so that an autoscaler takes notice. It rounds that up: from 10 replicas on more than are
+    needed come where its tolerance is the usual one. Else up to a tenth too few would stay: most of the reserve."""
     current = replicas.current
     if load <= current:
         return min(float(current), load * (1 + RESERVE))
@@ -178,8 +184,8 @@ def demand_of(bounds: Bounds, demand: Demand, curve: Curve | None, ahead: float 
     itl, k = float(curve.itl[places - 1]), int(curve.k[places - 1])
     soon = f"; as demand and acceptance change, {ahead:.1f} replicas will be needed" if ahead > load else ""
     message = (
-        f"{demand.tokens:.0f} tokens/s are asked for; a replica makes {each:.0f} with {used:.0%} of {places}"
-        f" sequences at once (full: draft length {k}, {itl * 1e3:.0f} ms between tokens){soon}"
+        f"{demand.tokens:.0f} tokens/s are requested; a replica generates {each:.0f} with {used:.0%} of {places}"
+        f" sequences at a time (full: draft length {k}, {itl * 1e3:.0f} ms between tokens){soon}"
     )
     return Ask("Demand", max(load, ahead), demand.tokens, each, message)
 
@@ -200,12 +206,12 @@ def utilization(curve: Curve, places: int, tokens: float) -> float:
 def _by_places(bounds: Bounds, demand: Demand) -> Ask:
     """Before anything is known of speed: sequences over places."""
     sequences, places = demand.running + demand.waiting, USED * bounds.places
-    message = f"{sequences:.0f} sequences at once for {places:.0f} a replica; its speed is not known yet"
+    message = f"{sequences:.0f} sequences at a time, {places:.0f} a replica; its speed is not known yet"
     return Ask("Demand", sequences / places, sequences, places, message)
 
 
 def _by_kv_cache(situation: Situation) -> Iterator[Ask]:
-    """What the KV caches ask for, where the engines tell."""
+    """What the KV caches ask for, where the engines report them."""
     cache = kv_cache.measure(situation.figures, situation.newcomers)
     if cache is not None:
         usable = KV_USED * cache.blocks

@@ -48,12 +48,12 @@ class StepTime:
     """A Kalman filter over the coefficients.
 
     The speed drifts, which scales all coefficients, and what sequences cost does, which scales two of them: so a
-    change seen at one load holds for the others too. What the loads seen don't tell apart (draft from verification at
+    change seen at one load holds for the others too. What the loads seen don't separate (draft from verification at
     a fixed draft length, say) stays as the guess has it, and uncertain.
     """
 
     def __init__(self, draft_share: float) -> None:
-        """`draft_share`: what a draft token is guessed to take beside a step of the target, e.g. 1/6."""
+        """`draft_share`: what a draft token is guessed to take, relative to a step of the target, e.g. 1/6."""
         self._draft_share = draft_share
         self._theta: Array = np.zeros(4)
         self._start: Array = np.zeros((4, 4))

@@ -1,7 +1,7 @@
 """What speculation is worth: tokens a second with it over those without, at the same load. Pure.
 
 From the fitted model, whose step without a draft is more or less certain; or, better, from probes: sequences that ran
-without a draft beside the others.
+without a draft next to the others.
 """
 
 import math
@@ -11,11 +11,12 @@ from tandem.metrics.capacity.lengths import Lengths
 from tandem.metrics.capacity.model import Model, Steps, steps_of
 from tandem.metrics.report import Worth
 from tandem.metrics.telemetry.figures import Figures, Histogram
+from tandem.plural import counted
 
-# Rounds in a window, and probes, below which nothing is said.
+# Rounds in a window, and probes, below which there is no result.
 LEAST_ROUNDS = 200
 LEAST_PROBES = 30
-# The model's estimate is not told when it is less certain than this (relative standard deviation).
+# The model's estimate is dropped when it is less certain than this (relative standard deviation).
 MOST_DOUBT = 0.15
 # Standard deviations of a 95% interval.
 WIDTH = 1.96
@@ -33,17 +34,17 @@ def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
         return Worth(message="the service serves the target alone")
     steps = mean_steps([each for pod in figures.pods if (each := steps_of(pod, lengths))])
     if steps is None:
-        return Worth(message="too little traffic to tell")
+        return Worth(message="too little traffic to judge")
     if steps.k < OFF:
         return Worth(message=f"the target runs alone at this load ({steps.rows:.0f} sequences a replica)")
     rounds = int(figures.sum("rounds") or 0)
     if rounds < LEAST_ROUNDS:
-        return Worth(samples=rounds, message=f"{rounds} rounds are too few to tell")
+        return Worth(samples=rounds, message=f"{counted(rounds, 'round')}, too few to judge")
     doubt = model.step_time.ratio_doubt(steps.rows, steps.k, 0)
     if doubt > MOST_DOUBT:
         return Worth(
             samples=rounds,
-            message="what a step without a draft takes was not seen yet: let some requests run without one",
+            message="a step without a draft is not measured yet: let some requests run without one",
         )
     with_draft, alone = (model.step_time.predict(steps.rows, k).seconds for k in (steps.k, 0))
     where = (
@@ -55,7 +56,7 @@ def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
 
 
 class Probes:
-    """What probes showed, each window's beside the speed of the others in it."""
+    """What probes showed, each window's with the speed of the others in it."""
 
     def __init__(self) -> None:
         self._at: float | None = None

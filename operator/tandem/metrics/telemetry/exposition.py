@@ -49,7 +49,7 @@ def parse(text: bytes) -> Page:
         seen.add(name)
         if (found := _series(name)) is not None:
             page.add(found, _number(value))
-    return page.told()
+    return page.known()
 
 
 def _split(line: bytes) -> tuple[bytes, bytes]:

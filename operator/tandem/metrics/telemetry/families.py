@@ -21,8 +21,6 @@ COUNTERS: Mapping[str, str] = {
 }
 ACCEPTED_PER_POSITION = "tandem_spec_decode_num_accepted_tokens_per_pos_total"
 """A counter with the label `position`: 0 is the draft's first token."""
-MAX_POSITIONS = 32
-"""The largest `speculation.maxDraftLen`."""
 ENGINE_LABELS: Mapping[str, str] = {
     "nv_trt_llm_kv_cache_block_metrics": "kv_cache_block_type",
     "nv_trt_llm_request_metrics": "request_type",

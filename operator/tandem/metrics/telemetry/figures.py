@@ -1,6 +1,6 @@
 """Figures of one service over one window, from the metric families that its pods publish on :8002.
 
-The families are those of `tandem_serving.metrics` (docs/bls.md, "Metrics"). What no pod told is None, never 0.
+The families are those of `tandem_serving.metrics` (docs/bls.md, "Metrics"). What no pod reported is None, never 0.
 """
 
 from collections import Counter
@@ -64,11 +64,11 @@ class PodFigures:
     rounds: float | None = None
     """Draft-and-verify rounds of single sequences within the window."""
     draft_tokens: float | None = None
-    """Tokens that the draft proposed; None where the engine does not tell, as TensorRT-LLM 1.2's PyTorch flow."""
+    """Tokens that the draft proposed; None where the engine reports none, as TensorRT-LLM 1.2's PyTorch flow."""
     accepted_tokens: float | None = None
     """Of them, those that the target accepted."""
     accepted_per_position: tuple[float, ...] = ()
-    """Accepted tokens by their position in the draft; empty where it is not told."""
+    """Accepted tokens by their position in the draft; empty where it is not reported."""
     draft_failures: float | None = None
     """Sequences that went on with the target alone because the draft failed."""
     time_to_first_token: Histogram | None = None
@@ -82,13 +82,13 @@ class PodFigures:
     probe_sequences: float | None = None
     """Probes that finished."""
     kv_blocks: float | None = None
-    """Blocks of the target engine's KV cache; None where the engine does not tell, as the three."""
+    """Blocks of the target engine's KV cache; None where the engine does not report it, as the three."""
     kv_blocks_used: float | None = None
     """Of them, those that its requests hold."""
     engine_requests: float | None = None
     """Requests in the target's engine: in mode BLS a round is one."""
     stuck: bool = False
-    """Whether sequences ran at every look of a whole window, and no token was made: its engine hangs, or what tells
+    """Whether sequences ran at every look of a whole window, and no token was made: its engine hangs, or what counts
     of it does, while Triton is Ready and answers the page as it was."""
 
 
@@ -101,27 +101,27 @@ class Figures:
     pods: tuple[PodFigures, ...] = ()
     """Pods that are Ready and whose metrics were read at least twice within the window."""
     unknown: int = 0
-    """Pods that are Ready and told nothing usable: unreachable, too young, stuck, or a page that is none."""
+    """Pods that are Ready and reported nothing usable: unreachable, too young, stuck, or a page that is none."""
     stuck: frozenset[str] = frozenset()
     """Of these, the stuck ones, by uid: they would else look idle, and take their replicas away."""
 
     def sum(self, name: str) -> float | None:
-        """Sum of a field of the pods that told it; None where none did."""
-        told = [value for pod in self.pods if (value := getattr(pod, name)) is not None]
-        return sum(told) if told else None
+        """Sum of a field of the pods that reported it; None where none did."""
+        reported = [value for pod in self.pods if (value := getattr(pod, name)) is not None]
+        return sum(reported) if reported else None
 
     def rate(self, name: str) -> float | None:
-        """Sum over the pods of a count's rate, per second; None where none told it."""
-        told = [v / pod.seconds for pod in self.pods if (v := getattr(pod, name)) is not None and pod.seconds > 0]
-        return sum(told) if told else None
+        """Sum over the pods of a count's rate, per second; None where none reported it."""
+        rates = [v / pod.seconds for pod in self.pods if (v := getattr(pod, name)) is not None and pod.seconds > 0]
+        return sum(rates) if rates else None
 
     def histogram(self, name: str) -> Histogram | None:
-        """A histogram of the pods together; None where none told it. Pods of other bounds than most are left out."""
-        told: list[Histogram] = [value for pod in self.pods if (value := getattr(pod, name)) is not None]
-        if not told:
+        """The pods' histogram; None where none reported it. Pods of other bounds than most are left out."""
+        reported: list[Histogram] = [value for pod in self.pods if (value := getattr(pod, name)) is not None]
+        if not reported:
             return None
-        ((bounds, _),) = Counter(histogram.bounds for histogram in told).most_common(1)
-        same = [histogram for histogram in told if histogram.bounds == bounds]
+        ((bounds, _),) = Counter(histogram.bounds for histogram in reported).most_common(1)
+        same = [histogram for histogram in reported if histogram.bounds == bounds]
         counts = tuple(map(sum, zip(*(h.counts for h in same), strict=True)))
         return Histogram(bounds, counts, sum(h.total for h in same))
 
@@ -133,7 +133,7 @@ class Figures:
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Share of the draft's tokens that were accepted; None where nothing was drafted, or nobody tells."""
+        """Share of the draft's tokens that were accepted; None where nothing was drafted, or no engine reports it."""
         share = self._ratio("accepted_tokens", "draft_tokens")
         return None if share is None else min(1.0, share)  # a scrape may come between two counters of one round
 
@@ -145,11 +145,11 @@ class Figures:
 
     @property
     def draft_length(self) -> float | None:
-        """Tokens drafted a round on average; None without rounds, or where nobody tells."""
+        """Tokens drafted a round on average; None without rounds, or where no engine reports them."""
         return self._ratio("draft_tokens", "rounds")
 
     def _ratio(self, name: str, to: str) -> float | None:
-        """One count over another, of the pods that tell both: during a rollout not all may."""
+        """One count over another, of the pods that report both: during a rollout not all may."""
         pairs = [(getattr(pod, name), getattr(pod, to)) for pod in self.pods]
         both = [(above, below) for above, below in pairs if above is not None and below is not None]
         below = sum(below for _, below in both)
@@ -176,7 +176,7 @@ class Replicas:
     @property
     def current(self) -> int:
         """Those that serve or are on their way, as the autoscaler counts them: at most those that are wanted. What a
-        rollout has beside (rollout.strategy Surge) takes the place of another."""
+        rollout adds (rollout.strategy Surge) takes the place of another."""
         there = self.ready + self.pending
         return min(there, self.wanted) if self.wanted else there
 

@@ -1,17 +1,17 @@
-"""What one pod's metrics said at one moment."""
+"""One pod's metrics at one moment."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
+from tandem.api.bounds import MAX_DRAFT_LEN
 from tandem.metrics.telemetry.families import (
     ACCEPTED_PER_POSITION,
     COUNTERS,
     ENGINE_LABELS,
     GAUGES,
     HISTOGRAMS,
-    MAX_POSITIONS,
     OWN_GAUGES,
     TARGETS,
 )
@@ -59,7 +59,7 @@ class Page:
             self.counters[series] = self.counters.get(series, 0.0) + value
         return self
 
-    def told(self) -> Self:
+    def known(self) -> Self:
         """This page without its unknown families.
 
         Raises:
@@ -95,9 +95,9 @@ def series(name: str, labels: Mapping[str, str]) -> Series | None:
 
 
 def _position(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) < MAX_POSITIONS:
+    if text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) < MAX_DRAFT_LEN:
         return int(text)
-    raise PageError(f"position={text!r} is no position in a draft of at most {MAX_POSITIONS} tokens")
+    raise PageError(f"position={text!r} is no position in a draft of at most {MAX_DRAFT_LEN} tokens")
 
 
 def _bound(text: str) -> float:

@@ -81,7 +81,7 @@ class Prometheus:
         except TimeoutError:
             raise PageError(f"does not answer within {SECONDS:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise PageError(f"cannot be asked: {error or type(error).__name__}") from None
+            raise PageError(f"cannot be reached: {error or type(error).__name__}") from None
         if reply.status != 200:
             raise PageError(f"answers {reply.status}: {body[:100].decode(errors='replace')}")
         return body
@@ -101,12 +101,12 @@ def by_pod(answer: bytes | bytearray) -> Pods:
         others = [each for each in found if each is not None]
     except KeyError as missing:
         if missing.args[0] in {"namespace", "pod"}:
-            raise PageError("gives samples without the labels namespace and pod: a PodMonitor sets them") from None
-        raise PageError(f"gives no answer of its API: there is no {missing}") from None
+            raise PageError("has samples without the labels namespace and pod: a PodMonitor sets them") from None
+        raise PageError(f"does not answer as its API should: there is no {missing}") from None
     except (ValueError, TypeError, IndexError, RecursionError) as error:
-        raise PageError(f"gives no answer of its API: {error}") from None
+        raise PageError(f"does not answer as its API should: {error}") from None
     if others:
-        raise PageError("gives no answer of its API: what it found are no series")
+        raise PageError("does not answer as its API should: its result has other than series")
     return reading.pods
 
 
@@ -161,4 +161,4 @@ def _page(scrape: Scrape) -> Page:
     for labels, value in scrape:
         if found := series(labels["__name__"], labels):
             page.add(found, value)
-    return page.told()
+    return page.known()

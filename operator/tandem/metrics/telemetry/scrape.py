@@ -102,7 +102,7 @@ class Scraper:
             problems[target.uid] = problem(str(error))
         except Exception:  # a defect that one pod's page finds must not stop the others
             log.exception("cannot read the metrics of pod %s/%s", target.namespace, target.name)
-            problems[target.uid] = "its metrics could not be read: the metrics server's log says why"
+            problems[target.uid] = "its metrics could not be read: see the metrics server's log"
 
     async def _fetch(self, target: Target) -> bytes:
         """The page's bytes. Raises PageError."""
@@ -142,7 +142,7 @@ def _check(reply: aiohttp.ClientResponse) -> None:
     if any(word in kind for word in _NO_METRICS):
         raise PageError(f"answered with {kind}, not with metrics")
     if (encoding := reply.headers.get("Content-Encoding", "identity").lower()) != "identity":
-        raise PageError(f"answered with encoding {encoding}, which was not asked for")
+        raise PageError(f"answered with encoding {encoding}, which was not requested")
 
 
 def _url(target: Target) -> URL:

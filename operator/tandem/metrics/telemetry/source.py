@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tandem.api import ports
 from tandem.metrics.telemetry.windows import Store
 
-PORT = 8002
-"""Triton's metrics."""
 MAX_PROBLEM = 200
 
 
@@ -21,7 +20,7 @@ class Target:
     name: str
     address: str
     """An IP address, `status.podIP`; a name is never looked up."""
-    port: int = PORT
+    port: int = ports.METRICS
 
 
 class Source(Protocol):

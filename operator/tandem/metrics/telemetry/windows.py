@@ -40,7 +40,7 @@ class _Sample:
 @dataclass
 class _Pod:
     last: dict[Series, float] = field(default_factory=dict)
-    """What each counter said."""
+    """The value of each counter."""
     totals: dict[Series, float] = field(default_factory=dict)
     """What each counted over restarts. Only grows, so that a sample is a prefix of its values."""
     samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
@@ -79,8 +79,8 @@ class _Pod:
         fields: dict[str, Any] = {name: grown.get(Series(family)) for family, name in COUNTERS.items()}
         fields |= {name: _histogram(family, grown) for family, name in HISTOGRAMS.items()}
         for number, name in enumerate(GAUGES.values()):
-            told = [value for sample in inside if (value := sample.gauges[number]) is not None]
-            fields[name] = fmean(told) if told else None
+            values = [value for sample in inside if (value := sample.gauges[number]) is not None]
+            fields[name] = fmean(values) if values else None
         whole = last.at - first.at >= window / LONGEST
         return PodFigures(
             seconds=last.at - first.at,
@@ -120,9 +120,9 @@ class Store:
     def figures(self, pods: Collection[str], at: float, window: float) -> Figures:
         """What these pods did within about the `window` seconds before `at`."""
         every = {pod: figures for pod in pods if (figures := self._figures(pod, at, window))}
-        told = tuple(figures for figures in every.values() if not figures.stuck)
+        reporting = tuple(figures for figures in every.values() if not figures.stuck)
         stuck = frozenset(pod for pod, figures in every.items() if figures.stuck)
-        return Figures(at, told, len(pods) - len(told), stuck)
+        return Figures(at, reporting, len(pods) - len(reporting), stuck)
 
     def _figures(self, pod: str, at: float, window: float) -> PodFigures | None:
         known = self._pods.get(pod)

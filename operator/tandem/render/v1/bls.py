@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.api.types import BLS_SEQUENCES, KvCache, Lookahead
+from tandem.api.bounds import BLS_SEQUENCES
+from tandem.api.types import KvCache
 from tandem.render.inputs import Inputs
-from tandem.render.v1.engines import engine_folders, max_draft_len, needs_engines
+from tandem.render.v1.engines import decoding_parameters, engine_folders, max_draft_len, needs_engines
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.v1.sources import Role, tokenizer_folder
 from tandem.render.v1.stack import Stack, config, model_check
@@ -30,9 +31,8 @@ class Engine:
     max_tokens: int | None
     free_fraction: float | None
     fast_logits: bool
-    decoding_mode: str
-    medusa_choices: str
-    lookahead: Mapping[str, int]
+    decoding: Mapping[str, str]
+    """What the engine decodes by itself, as parameters."""
 
 
 def bls(inputs: Inputs) -> Stack:
@@ -94,9 +94,6 @@ def tensorrt_engines(inputs: Inputs) -> dict[Role, Engine]:
 def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> Engine:
     spec = inputs.spec
     cache = (spec.draft.kv_cache if spec.draft and role is Role.DRAFT else spec.target.kv_cache) or KvCache()
-    speculation = spec.speculation
-    in_engine = speculation.decoding_type if speculation.decoding_type in ("Medusa", "Lookahead") else ""
-    lookahead = (speculation.lookahead or Lookahead()).model_dump() if in_engine == "Lookahead" else {}
     return Engine(
         path=folder,
         devices=plan.devices[role],
@@ -105,15 +102,8 @@ def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> Engine:
         max_tokens=cache.max_tokens,
         free_fraction=cache.free_gpu_memory_fraction,
         fast_logits=fast_logits(spec),
-        decoding_mode=in_engine.lower(),
-        medusa_choices=_medusa_choices(speculation.medusa.choices) if speculation.medusa else "",
-        lookahead=lookahead,
+        decoding=decoding_parameters(spec.speculation),
     )
-
-
-def _medusa_choices(choices: list[list[int]]) -> str:
-    """The tree in the backend's own notation, e.g. `{0}, {0, 0}, {1}`."""
-    return ", ".join("{" + ", ".join(map(str, path)) + "}" for path in choices)
 
 
 def _kv_cache(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:

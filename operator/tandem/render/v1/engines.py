@@ -8,7 +8,8 @@ examples/lookahead of release 1.2).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tandem.api.types import DecodingType, Draft, EngineBuild, Lookahead, Mode, ServiceSpec, Target
+from tandem.api.decoding import DecodingType, Mode
+from tandem.api.types import Draft, EngineBuild, Lookahead, Medusa, ServiceSpec, Speculation, Target
 from tandem.digest import digest
 from tandem.render.v1.gpus import model_ranks
 from tandem.render.v1.sources import CACHE, ENGINES, Role, references
@@ -27,6 +28,12 @@ DECIDED = frozenset(
 """Flags of trtllm-build that the resource decides: refused in `extraArgs`."""
 DEFAULT_NUM_TOKENS = 8192
 """trtllm-build's own `max_num_tokens`."""
+SPECULATIVE_DECODING_MODES = {
+    DecodingType.DRAFT_TARGET: "draft_tokens_external",
+    DecodingType.MEDUSA: "medusa",
+    DecodingType.LOOKAHEAD: "lookahead_decoding",
+}
+"""`--speculative_decoding_mode` of trtllm-build for the target's engine."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,22 @@ def max_draft_len(spec: ServiceSpec) -> int:
     if speculation.medusa:
         return len(speculation.medusa.choices)
     return speculation.max_draft_len if spec.draft else 0
+
+
+def decoding_parameters(speculation: Speculation) -> dict[str, str]:
+    """Parameters of TensorRT-LLM's Triton backend for what the engine decodes by itself; none for other types."""
+    match speculation.decoding_type:
+        case DecodingType.MEDUSA if speculation.medusa:
+            return {"decoding_mode": "medusa", "medusa_choices": _choices(speculation.medusa)}
+        case DecodingType.LOOKAHEAD:
+            sizes = (speculation.lookahead or Lookahead()).model_dump()
+            return {"decoding_mode": "lookahead", **{f"lookahead_{name}": str(size) for name, size in sizes.items()}}
+    return {}
+
+
+def _choices(medusa: Medusa) -> str:
+    """The tree in the backend's own notation, e.g. `{0}, {0, 0}, {1}`."""
+    return ", ".join("{" + ", ".join(map(str, path)) + "}" for path in medusa.choices)
 
 
 def _build(spec: ServiceSpec, image: str, folders: Mapping[Role, str], role: Role) -> Build:
@@ -169,11 +192,7 @@ def _trtllm_build(spec: ServiceSpec, role: Role) -> list[str]:
 
 def _speculation(spec: ServiceSpec, role: Role) -> list[str]:
     logits = ["--gather_generation_logits"] if spec.speculation.acceptance.method == "Logits" else []
-    mode = {
-        DecodingType.DRAFT_TARGET: "draft_tokens_external",
-        DecodingType.MEDUSA: "medusa",
-        DecodingType.LOOKAHEAD: "lookahead_decoding",
-    }.get(spec.speculation.decoding_type)
+    mode = SPECULATIVE_DECODING_MODES.get(spec.speculation.decoding_type)
     if role is Role.DRAFT or mode is None:
         return logits
     return [f"--speculative_decoding_mode={mode}", f"--max_draft_len={max_draft_len(spec)}", *logits]

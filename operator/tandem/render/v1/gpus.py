@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tandem.api.types import DecodingType, Mode, ServiceSpec
-from tandem.render.v1.sources import Role
+from tandem.api.decoding import Mode
+from tandem.api.types import ServiceSpec
+from tandem.render.v1.sources import Role, drafts_by_heads
 from tandem.settings import Profile
 
 
@@ -77,7 +78,7 @@ def is_mig(resource_name: str) -> bool:
 def model_ranks(spec: ServiceSpec) -> dict[Role, int]:
     """GPUs that each model is split over, by role."""
     ranks = {Role.TARGET: spec.target.tensor_parallel_size * spec.target.pipeline_parallel_size}
-    if spec.draft and spec.runtime.mode is Mode.BLS and spec.speculation.decoding_type is DecodingType.DRAFT_TARGET:
+    if spec.draft and spec.runtime.mode is Mode.BLS and not drafts_by_heads(spec):
         ranks[Role.DRAFT] = spec.draft.tensor_parallel_size
     return ranks
 

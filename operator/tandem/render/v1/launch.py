@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from tandem.api.types import BLS_SEQUENCES
+from tandem.api import ports
+from tandem.api.bounds import BLS_SEQUENCES
 from tandem.render.inputs import Inputs
 from tandem.render.v1.engines import builds
 from tandem.render.v1.group import group, over_the_group
@@ -12,7 +13,6 @@ from tandem.render.v1.ranks import environment, processes
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.render.v1.volumes import MODELS
 
-HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 CONNECTION_AGE_SECONDS = 300
 """Age at which a gRPC connection is asked to be given up for a new one, which a Service may lead to another pod: else
 the clients of today would never reach the replicas of tomorrow. Calls and streams that run on it end undisturbed,
@@ -26,7 +26,7 @@ def launch_plan(inputs: Inputs, stack: Stack) -> str:
         "models": {name: _model(stack, name) for name in stack.configs},
         "server": {"command": _command(inputs, stack)},
         "env": {**stack.env, **environment(inputs)},
-        "drain": {"port": METRICS_PORT, "seconds": inputs.spec.serving.request_timeout_seconds},
+        "drain": {"port": ports.METRICS, "seconds": inputs.spec.serving.request_timeout_seconds},
         "preflight": preflight_checks(inputs, stack),
     }
     optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs), "group": group(inputs)}
@@ -69,9 +69,9 @@ def _server_command(inputs: Inputs, stack: Stack) -> list[str]:
         # Engines load one after the other: while one is loading, what is free on its GPU cannot be known.
         *(["--model-load-thread-count=1"] if len(stack.engines) > 1 else []),
         f"--backend-config=python,thread-pool-size={threads}",
-        f"--http-port={HTTP_PORT}",
-        f"--grpc-port={GRPC_PORT}",
+        f"--http-port={ports.HTTP}",
+        f"--grpc-port={ports.GRPC}",
         f"--grpc-max-connection-age={CONNECTION_AGE_SECONDS * 1000}",
-        f"--metrics-port={METRICS_PORT}",
+        f"--metrics-port={ports.METRICS}",
         f"--exit-timeout-secs={inputs.spec.serving.request_timeout_seconds}",
     ]

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from tandem import names
+from tandem.api import ports
 from tandem.render.inputs import Inputs
 from tandem.render.v1 import placement
 from tandem.render.v1.gpus import gpu_plan
-from tandem.render.v1.launch import GRPC_PORT, HTTP_PORT, METRICS_PORT
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
 from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.render.v1.sources import Role
@@ -19,7 +19,6 @@ from tandem.render.v1.strategic_merge import merge
 from tandem.render.v1.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
-SSH_PORT = 2222
 
 
 def server_pod(inputs: Inputs) -> dict[str, Any]:
@@ -27,11 +26,7 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
     container = {
         **_container(inputs, "serve", "--revision", REVISION, "--models", MODELS),
         **placement.resources(inputs),
-        "ports": [
-            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
-            {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
-        ],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.SERVER.items()],
         **probes([*ENTRYPOINT, "probe"]),
         **lifecycle(),
     }
@@ -45,7 +40,7 @@ def worker_pod(inputs: Inputs) -> dict[str, Any] | None:
     container = {
         **_container(inputs, "worker"),
         **placement.resources(inputs),
-        "ports": [{"name": "ssh", "containerPort": SSH_PORT, "protocol": "TCP"}],
+        "ports": [{"name": "ssh", "containerPort": ports.SSH, "protocol": "TCP"}],
     }
     # It ends with the leader, not before.
     return _serving(inputs, container, grace_seconds(inputs) + STOP_SECONDS)

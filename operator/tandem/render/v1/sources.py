@@ -7,7 +7,8 @@ mounted, or in the image.
 from collections.abc import Mapping
 from enum import StrEnum
 
-from tandem.api.types import DecodingType, Scheme, ServiceSpec, Source
+from tandem.api.decoding import DraftKind
+from tandem.api.types import Scheme, ServiceSpec, Source
 
 CACHE = "/cache"
 """Where the cache volume is mounted."""
@@ -50,7 +51,7 @@ def references(spec: ServiceSpec) -> dict[Role, Source]:
 
 def drafts_by_heads(spec: ServiceSpec) -> bool:
     """Whether the draft is heads, such as Eagle3's: weights that the engine alone can read, without a tokenizer."""
-    return spec.draft is not None and spec.speculation.decoding_type is not DecodingType.DRAFT_TARGET
+    return spec.draft is not None and spec.speculation.decoding_type.traits.draft is not DraftKind.MODEL
 
 
 def downloads(spec: ServiceSpec) -> dict[Role, Source]:

@@ -52,7 +52,7 @@ def test_explains_itself() -> None:
     assert made.capacity_per_replica == made.target == pytest.approx(957, abs=1)
     assert made.desired_replicas == 4
     assert made.message == (
-        "3400 tokens/s are asked for; a replica makes 957 with 83% of 32 sequences at once"
+        "3400 tokens/s are requested; a replica generates 957 with 83% of 32 sequences at a time"
         " (full: draft length 2, 30 ms between tokens)"
     )
     assert decision(ahead=4.52).message.endswith("; as demand and acceptance change, 4.5 replicas will be needed")
@@ -229,7 +229,7 @@ def test_the_reserve_is_two_standard_deviations(tokens: float) -> None:
 def test_nothing_known_holds() -> None:
     made = decision(None, ready=3)
     assert (made.signal, made.load, made.desired_replicas) == ("Hold", None, None)
-    assert made.message == "of 3 Ready replicas none tells figures: replicas stay"
+    assert made.message == "3 Ready replicas, none of which reports metrics: replicas stay"
 
 
 AT_ZERO = [
@@ -316,7 +316,8 @@ def test_places_are_what_a_replica_runs(mode: str, asked: int, places: int, reas
 def test_idle_is_asked_for_at_keda(keda: dict[str, object] | None, idle: bool) -> None:
     service = spec()
     assert service.autoscaling is not None
-    scaling = service.autoscaling.model_copy(update={"keda": Keda.model_validate(keda) if keda is not None else None})
+    asked = Keda.model_validate(keda) if keda is not None else None
+    scaling = service.autoscaling.model_copy(update={"source": "KEDA", "keda": asked})
     made = bounds(service.model_copy(update={"autoscaling": scaling}))
     assert made is not None
     assert made.idle is idle

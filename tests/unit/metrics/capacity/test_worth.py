@@ -44,10 +44,10 @@ def test_the_model_knows_what_the_target_alone_would_do(
 @pytest.mark.parametrize(
     ("model", "lengths_allowed", "pods", "message", "reason"),
     [
-        (fitted(4), FIXED, [Truth().pod(16, 4)], "what a step without a draft takes was not seen yet", "one length"),
+        (fitted(4), FIXED, [Truth().pod(16, 4)], "a step without a draft is not measured yet", "one length"),
         (fitted(0, 4), ADAPTIVE, [Truth().pod(16, 0)], "the target runs alone at this load", "switched off"),
-        (fitted(0, 4), ADAPTIVE, [], "too little traffic to tell", "no traffic"),
-        (fitted(0, 4), ADAPTIVE, [Truth().pod(0.2, 4)], "rounds are too few to tell", "hardly any traffic"),
+        (fitted(0, 4), ADAPTIVE, [], "too little traffic to judge", "no traffic"),
+        (fitted(0, 4), ADAPTIVE, [Truth().pod(0.2, 4)], "rounds, too few to judge", "hardly any traffic"),
         (fitted(0), lengths(spec(kind="None")), [Truth().pod(16, 0)], "serves the target alone", "no speculation"),
     ],
 )

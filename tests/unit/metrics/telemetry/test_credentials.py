@@ -97,7 +97,7 @@ async def test_without_its_files_nothing_is_asked(tmp_path: Path, given: dict[st
     ):
         problems = await prometheus.collect([target], Store(300))
     assert reason in problems["uid"]
-    assert "Prometheus cannot be asked: " in problems["uid"]
+    assert "Prometheus cannot be read: " in problems["uid"]
     assert server.asked == 0
 
 

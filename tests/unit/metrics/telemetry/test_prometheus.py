@@ -113,17 +113,20 @@ def test_scrapes(result: bytes, reason: str, samples: int) -> None:
 
 BAD: dict[str, tuple[Answer, str]] = {
     "an error": (fixed(b'{"status":"error","error":"down"}', status="503 Down"), "Prometheus answers 503: {"),
-    "HTML": (fixed(b"<html>"), "Prometheus gives no answer of its API: Expecting value"),
-    "another API": (fixed(b"{}"), "Prometheus gives no answer of its API: there is no 'data'"),
+    "HTML": (fixed(b"<html>"), "Prometheus does not answer as its API should: Expecting value"),
+    "another API": (fixed(b"{}"), "Prometheus does not answer as its API should: there is no 'data'"),
     "a redirect": (fixed(b"", "Location: /login\r\n", "302 Found"), "Prometheus answers 302"),
     "an instant vector": (
         fixed(b'{"data":{"result":[{"metric":{"namespace":"a","pod":"b"},"value":[1,"2"]}]}}'),
         "there is no 'values'",
     ),
-    "a value that is none": (fixed(answer(found(TOKENS, [(1, "many")]))), "gives no answer of its API: could not"),
+    "a value that is none": (
+        fixed(answer(found(TOKENS, [(1, "many")]))),
+        "does not answer as its API should: could not",
+    ),
     "samples of nobody": (
         fixed(answer({"metric": {"__name__": TOKENS, "instance": "1.2.3.4"}, "values": []})),
-        "Prometheus gives samples without the labels namespace and pod: a PodMonitor sets them",
+        "Prometheus has samples without the labels namespace and pod: a PodMonitor sets them",
     ),
     "nothing of this pod": (fixed(answer()), "has not scraped it within a minute: does a PodMonitor select it?"),
 }
@@ -191,5 +194,5 @@ def test_no_answer_is_a_reason_and_no_crash() -> None:
         b'{"data": {"result": [1]}}',
         b'{"data": {"result": [[]]}}',
     ):
-        with pytest.raises(PageError, match="gives no answer of its API"):
+        with pytest.raises(PageError, match="does not answer as its API should"):
             by_pod(body)

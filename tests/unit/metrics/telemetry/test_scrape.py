@@ -80,7 +80,7 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
     "wrong types": (fixed(b"tandem_requests_running many\n"), "'many' is no number"),
     "not found": (fixed(b"", status="404 Not Found"), "answered 404 instead of 200"),
     "no HTTP": (endless(b"SSH-2.0-OpenSSH_9.2\r\n", b""), "no answer in HTTP"),
-    "a compressed bomb": (fixed(bomb(), "Content-Encoding: gzip\r\n"), "encoding gzip, which was not asked for"),
+    "a compressed bomb": (fixed(bomb(), "Content-Encoding: gzip\r\n"), "encoding gzip, which was not requested"),
     "many headers": (endless(OK, b"X-Header: 1\r\n" * 1000), "no answer in HTTP"),
     "a long header": (endless(OK + b"X-Header: ", MB), "no answer in HTTP"),
     "a long first line": (endless(b"HTTP/1.1 200 ", MB), "no answer in HTTP"),
@@ -214,7 +214,7 @@ async def test_a_defect_that_a_page_finds_costs_that_pod_alone(monkeypatch: pyte
         async with Scraper(LIMITS) as scraper:
             problems = await scraper.collect([target("a", a), target("b", b)], store)
     assert store.pods.keys() == {"a"}
-    assert problems == {"b": "its metrics could not be read: the metrics server's log says why"}
+    assert problems == {"b": "its metrics could not be read: see the metrics server's log"}
 
 
 TEXTS = {

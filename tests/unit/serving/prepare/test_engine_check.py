@@ -44,16 +44,16 @@ def test_without_the_gpus_memory_nothing_is_said_of_it(plan: dict[str, Any]) -> 
     [
         (
             {"max_draft_len": 11},
-            "EngineLimit",
+            "EngineLimitTooLow",
             "built with max_draft_len 10, needed 11: lower speculation.maxDraftLen",
         ),
         (
             {"max_batch_size": 32},
-            "EngineLimit",
+            "EngineLimitTooLow",
             "built with max_batch_size 16, needed 32: lower serving.maxBatchSize",
         ),
-        ({"tp_size": 2}, "EngineMapping", "has tp_size 4, the resource 2: make them equal"),
-        ({"pp_size": 2}, "EngineMapping", "has pp_size 1, the resource 2: make them equal"),
+        ({"tp_size": 2}, "EngineMappingDiffers", "has tp_size 4, the resource 2: make them equal"),
+        ({"pp_size": 2}, "EngineMappingDiffers", "has pp_size 1, the resource 2: make them equal"),
     ],
 )
 def test_an_engine_that_is_not(plan: dict[str, Any], change: dict[str, int], reason: str, message: str) -> None:
@@ -67,8 +67,8 @@ def test_an_engine_that_is_not(plan: dict[str, Any], change: dict[str, int], rea
     ("plugins", "reason"),
     [
         ({"use_paged_context_fmha": True}, "EnginesFit"),
-        ({"use_paged_context_fmha": False}, "EngineNotPaged"),
-        ({}, "EngineNotPaged"),
+        ({"use_paged_context_fmha": False}, "EngineWithoutPagedContext"),
+        ({}, "EngineWithoutPagedContext"),
     ],
     ids=["built for it", "built without", "says nothing of it"],
 )
@@ -102,13 +102,13 @@ def test_an_engine_whose_logits_are_asked_for(
 
 def test_an_engine_of_another_version(plan: dict[str, Any]) -> None:
     check = check_engines({**plan, "tensorrt_llm": "1.2.0"})
-    assert check.reason == "EngineVersion"
+    assert check.reason == "EngineVersionDiffers"
     assert "built by TensorRT-LLM 1.2.1, the image has 1.2.0: build it again" in check.message
 
 
 @pytest.mark.parametrize(
     ("image", "reason"),
-    [("1.2.1", "EnginesFit"), ("1.2.1+cu130", "EnginesFit"), ("1.2.0", "EngineVersion")],
+    [("1.2.1", "EnginesFit"), ("1.2.1+cu130", "EnginesFit"), ("1.2.0", "EngineVersionDiffers")],
 )
 def test_the_version_that_counts_is_the_image_s(
     plan: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, reason: str
@@ -262,7 +262,7 @@ def test_what_fails_for_want_of_a_gpu_is_unknown(
 ) -> None:
     (tmp_path / "stand_in_llm" / "llmapi" / "llm_args.py").write_text(module)
     check = check_llm_args(llm_plan, tmp_path)
-    assert (check.status, check.reason) == ("Unknown", "ArgumentsNotTried"), reason
+    assert (check.status, check.reason) == ("Unknown", "ArgumentsNotChecked"), reason
     assert message in check.message
 
 

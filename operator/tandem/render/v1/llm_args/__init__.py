@@ -1,8 +1,9 @@
 """The arguments of `tensorrt_llm.LLM` that a resource asks for, in the dialect of the profile's image. Pure.
 
 A dialect is the text of TensorRT-LLM's `llmapi/llm_args.py` over a range of releases: names and meanings drift.
-Each has its module, with a typed model of every decoding type (`v1_2`, `v1_3`); `extra` merges what the user
-passes on. What is written here is what the resource says; all else is the image's own default.
+Each has its module, with a typed model of every decoding type (`v1_2`, `v1_3`; those that all spell alike are in
+`base`); `extra` merges what the user passes on. What is written here is what the resource says; all else is the
+image's own default.
 """
 
 from collections.abc import Mapping
@@ -10,27 +11,21 @@ from typing import Any
 
 import yaml
 
-from tandem.api.types import DecodingType, ServiceSpec
-from tandem.render.v1.llm_args import v1_2, v1_3
-from tandem.render.v1.llm_args.base import Dialect, LlmArgs
+from tandem.api.decoding import Dialect
+from tandem.api.types import ServiceSpec
+from tandem.render.v1.llm_args.base import LlmArgs
+from tandem.render.v1.llm_args.dialects import SCHEMAS
 from tandem.render.v1.llm_args.extra import NOT_CUSTOM, conflict, merge
 from tandem.render.v1.sources import Role
 
-__all__ = ["DIALECTS", "NOT_CUSTOM", "conflict", "decided", "llm_args", "to_yaml"]
-
-DIALECTS: Mapping[str, Dialect] = {"1.2": v1_2.DIALECT, "1.3": v1_3.DIALECT}
-"""By `Profile.llm_args`: the first release that speaks the dialect."""
-
-# Drafts that the host makes between two passes: the next pass cannot be prepared before they are there
-# (_torch/speculative/interface.py, `support_overlap_scheduler`).
-_NO_OVERLAP = (DecodingType.NGRAM, DecodingType.USER_PROVIDED)
+__all__ = ["NOT_CUSTOM", "SCHEMAS", "conflict", "decided", "llm_args", "to_yaml"]
 
 
-def decided(spec: ServiceSpec, dialect: str, folders: Mapping[Role, str]) -> dict[str, Any]:
+def decided(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) -> dict[str, Any]:
     """What the resource itself decides: `llm_args` without `runtime.extraLlmArgs`.
 
     Raises:
-        KeyError: a decoding type of mode BLS, or no such dialect.
+        KeyError: a decoding type of mode BLS, or Dialect.NONE.
         pydantic.ValidationError: the dialect has no such value.
     """
     speculation, target = spec.speculation, spec.target
@@ -42,13 +37,13 @@ def decided(spec: ServiceSpec, dialect: str, folders: Mapping[Role, str]) -> dic
         "dtype": None if target.dtype == "auto" else target.dtype,
         "max_batch_size": spec.serving.max_batch_size,
         "kv_cache_config": target.kv_cache.model_dump() if target.kv_cache else None,
-        "disable_overlap_scheduler": True if speculation.decoding_type in _NO_OVERLAP else None,
-        "speculative_config": DIALECTS[dialect].speculative_config(speculation, folders.get(Role.DRAFT)),
+        "disable_overlap_scheduler": True if speculation.decoding_type.traits.drafts_on_host else None,
+        "speculative_config": SCHEMAS[dialect].speculative_config(speculation, folders.get(Role.DRAFT)),
     }
     return LlmArgs.model_validate(fields).model_dump(exclude_none=True)
 
 
-def llm_args(spec: ServiceSpec, dialect: str, folders: Mapping[Role, str]) -> dict[str, Any]:
+def llm_args(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) -> dict[str, Any]:
     """All arguments, as plain data. A drafter of the user's (UserProvided) is no data: the server adds it.
 
     `folders`: folder of each model, or its name in the Hugging Face hub.

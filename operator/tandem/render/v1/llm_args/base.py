@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, SerializeAsAny
 
-from tandem.api.types import DecodingType, DraftLenStep, Eagle3, Mtp, NGram, Speculation
+from tandem.api.decoding import DecodingType
+from tandem.api.types import DraftLenStep, NGram, Speculation
 
 
 class Args(BaseModel):
@@ -18,14 +19,29 @@ class Args(BaseModel):
 class SpeculativeConfig(Args):
     """`speculative_config`; a draft length schedule maps batch sizes to lengths, as the dialect reads it."""
 
+    length: ClassVar[str] = "max_draft_len"
+    """The field that takes the draft length."""
+    decided_by: ClassVar[Mapping[str, str]] = {}
+    """Its fields that the decoding type's own block decides, and the field of the resource that does."""
     decoding_type: str
     max_concurrency: PositiveInt | None = None
     draft_len_schedule: dict[PositiveInt, int] | None = None
+
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """Its fields that the decoding type's own block decides; None: the image's default holds."""
+        return {}
 
 
 class NGramConfig(SpeculativeConfig):
     """N-gram lookup. Every field is written: the defaults of early releases differ."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "max_matching_ngram_size": "speculation.nGram.maxMatchingNgramSize",
+        "is_keep_all": "speculation.nGram.isKeepAll",
+        "is_use_oldest": "speculation.nGram.isUseOldest",
+        "is_public_pool": "speculation.nGram.isPublicPool",
+    }
     decoding_type: Literal["NGram"] = "NGram"
     max_draft_len: PositiveInt
     max_matching_ngram_size: PositiveInt
@@ -33,10 +49,22 @@ class NGramConfig(SpeculativeConfig):
     is_use_oldest: bool
     is_public_pool: bool
 
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """All of the block."""
+        return (speculation.n_gram or NGram()).model_dump()
+
 
 class MtpConfig(SpeculativeConfig):
     """Multi-token prediction; each dialect adds its own name of the draft length."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "use_relaxed_acceptance_for_thinking": "speculation.mtp.relaxedAcceptance",
+        "relaxed_topk": "speculation.mtp.relaxedAcceptance.topk",
+        "relaxed_delta": "speculation.mtp.relaxedAcceptance.delta",
+        "begin_thinking_phase_token": "speculation.mtp.relaxedAcceptance.beginThinkingPhaseToken",
+        "end_thinking_phase_token": "speculation.mtp.relaxedAcceptance.endThinkingPhaseToken",
+    }
     decoding_type: Literal["MTP"] = "MTP"
     use_relaxed_acceptance_for_thinking: Literal[True] | None = None
     relaxed_topk: PositiveInt | None = None
@@ -44,12 +72,32 @@ class MtpConfig(SpeculativeConfig):
     begin_thinking_phase_token: int | None = None
     end_thinking_phase_token: int | None = None
 
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """Relaxed acceptance."""
+        acceptance = speculation.mtp.relaxed_acceptance if speculation.mtp else None
+        if acceptance is None:
+            return {}
+        return {
+            "use_relaxed_acceptance_for_thinking": True,
+            "relaxed_topk": acceptance.topk,
+            "relaxed_delta": acceptance.delta,
+            "begin_thinking_phase_token": acceptance.begin_thinking_phase_token,
+            "end_thinking_phase_token": acceptance.end_thinking_phase_token,
+        }
+
 
 class CustomConfig(SpeculativeConfig):
     """A decoding type that only the image knows: what the user wrote, unchecked."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     max_draft_len: PositiveInt
+
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """The user's own fields."""
+        custom = speculation.custom
+        return {"decoding_type": custom.type, **custom.args} if custom else {}
 
 
 class KvCacheConfig(Args):
@@ -75,19 +123,15 @@ class LlmArgs(Args):
 
 
 @dataclass(frozen=True)
-class Dialect:
+class Schema:
     """What differs between dialects."""
 
     configs: Mapping[DecodingType, type[SpeculativeConfig]]
-    """`speculative_config` by decoding type."""
+    """`speculative_config` by decoding type; one that is missing is not in the dialect."""
     draft_model: str
     """Its field with the draft model."""
-    mtp_length: str
-    """Its field with the draft length of MTP."""
     schedule: Callable[[Sequence[DraftLenStep]], dict[int, int]]
     """Its `draft_len_schedule`."""
-    eagle3: Callable[[Eagle3], dict[str, Any]]
-    """Its fields of Eagle3."""
 
     def speculative_config(self, speculation: Speculation, draft: str | None) -> SpeculativeConfig | None:
         """`speculative_config`; None for decoding type None. `draft`: folder of the draft model, if there is one.
@@ -96,39 +140,14 @@ class Dialect:
             KeyError: a decoding type of mode BLS.
             pydantic.ValidationError: the dialect has no such value.
         """
-        kind, steps = speculation.decoding_type, speculation.draft_len_schedule
-        if kind is DecodingType.NONE:
+        if speculation.decoding_type is DecodingType.NONE:
             return None
+        config, steps = self.configs[speculation.decoding_type], speculation.draft_len_schedule
         fields = {
-            **self._details(speculation),
-            self.mtp_length if kind is DecodingType.MTP else "max_draft_len": speculation.max_draft_len,
+            **config.details(speculation),
+            config.length: speculation.max_draft_len,
             self.draft_model: draft,
             "max_concurrency": speculation.max_concurrency,
             "draft_len_schedule": self.schedule(steps) if steps else None,
         }
-        return self.configs[kind].model_validate({k: v for k, v in fields.items() if v is not None})
-
-    def _details(self, speculation: Speculation) -> dict[str, Any]:
-        match speculation.decoding_type:
-            case DecodingType.NGRAM:
-                return (speculation.n_gram or NGram()).model_dump()
-            case DecodingType.MTP:
-                return _relaxed(speculation.mtp or Mtp())
-            case DecodingType.EAGLE3 | DecodingType.EAGLE:
-                return self.eagle3(speculation.eagle3 or Eagle3())
-            case DecodingType.CUSTOM if speculation.custom:
-                return {"decoding_type": speculation.custom.type, **speculation.custom.args}
-        return {}
-
-
-def _relaxed(mtp: Mtp) -> dict[str, Any]:
-    if mtp.relaxed_acceptance is None:
-        return {}
-    acceptance = mtp.relaxed_acceptance
-    return {
-        "use_relaxed_acceptance_for_thinking": True,
-        "relaxed_topk": acceptance.topk,
-        "relaxed_delta": acceptance.delta,
-        "begin_thinking_phase_token": acceptance.begin_thinking_phase_token,
-        "end_thinking_phase_token": acceptance.end_thinking_phase_token,
-    }
+        return config.model_validate({k: v for k, v in fields.items() if v is not None})

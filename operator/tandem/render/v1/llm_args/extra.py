@@ -3,7 +3,19 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tandem.render.v1.llm_args.dialects import SCHEMAS
+
 _SPECULATION = "speculative_config"
+NOT_CUSTOM = {
+    "decoding_type": "speculation.decodingType",
+    "max_draft_len": "speculation.maxDraftLen",
+    "num_nextn_predict_layers": "speculation.maxDraftLen",
+    "speculative_model": "draft.model.uri",
+    "speculative_model_dir": "draft.model.uri",
+    "max_concurrency": "speculation.maxConcurrency",
+    "draft_len_schedule": "speculation.draftLenSchedule",
+}
+"""Fields of `speculative_config` that the resource has for every type: `custom.args` must not hold them."""
 # Arguments by their path, and the field of the resource that decides them, whether it is written or not.
 _FIELDS = {
     "model": "target.model.uri",
@@ -17,45 +29,14 @@ _FIELDS = {
     "kv_cache_config.max_tokens": "target.kvCache.maxTokens",
     "kv_cache_config.free_gpu_memory_fraction": "target.kvCache.freeGpuMemoryFraction",
     "kv_cache_config.enable_block_reuse": "target.kvCache.enableBlockReuse",
+    **{f"{_SPECULATION}.{name}": field for name, field in NOT_CUSTOM.items()},
     **{
-        f"{_SPECULATION}.{name}": f"{field}"
-        for name, field in {
-            "decoding_type": "speculation.decodingType",
-            "max_draft_len": "speculation.maxDraftLen",
-            "num_nextn_predict_layers": "speculation.maxDraftLen",
-            "speculative_model": "draft.model.uri",
-            "speculative_model_dir": "draft.model.uri",
-            "max_concurrency": "speculation.maxConcurrency",
-            "draft_len_schedule": "speculation.draftLenSchedule",
-            "max_matching_ngram_size": "speculation.nGram.maxMatchingNgramSize",
-            "is_keep_all": "speculation.nGram.isKeepAll",
-            "is_use_oldest": "speculation.nGram.isUseOldest",
-            "is_public_pool": "speculation.nGram.isPublicPool",
-            "use_relaxed_acceptance_for_thinking": "speculation.mtp.relaxedAcceptance",
-            "relaxed_topk": "speculation.mtp.relaxedAcceptance.topk",
-            "relaxed_delta": "speculation.mtp.relaxedAcceptance.delta",
-            "begin_thinking_phase_token": "speculation.mtp.relaxedAcceptance.beginThinkingPhaseToken",
-            "end_thinking_phase_token": "speculation.mtp.relaxedAcceptance.endThinkingPhaseToken",
-            "eagle3_one_model": "speculation.eagle3.oneModel",
-            "eagle3_model_arch": "speculation.eagle3.modelArch",
-            "use_dynamic_tree": "speculation.eagle3.dynamicTreeMaxTopK",
-            "dynamic_tree_max_topK": "speculation.eagle3.dynamicTreeMaxTopK",
-            "max_total_draft_tokens": "speculation.eagle3.maxTotalDraftTokens",
-            "drafter": "speculation.userProvided.entryPoint",
-        }.items()
+        f"{_SPECULATION}.{name}": field
+        for schema in SCHEMAS.values()
+        for config in schema.configs.values()
+        for name, field in config.decided_by.items()
     },
 }
-_OF_ALL_TYPES = (
-    "decoding_type",
-    "max_draft_len",
-    "num_nextn_predict_layers",
-    "speculative_model",
-    "speculative_model_dir",
-    "max_concurrency",
-    "draft_len_schedule",
-)
-NOT_CUSTOM = {name: _FIELDS[f"{_SPECULATION}.{name}"] for name in _OF_ALL_TYPES}
-"""Fields of `speculative_config` that the resource has for every type: `custom.args` must not hold them."""
 
 
 def merge(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

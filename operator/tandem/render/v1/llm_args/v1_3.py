@@ -1,13 +1,14 @@
 """The dialect of TensorRT-LLM 1.3, as read in its main branch after the removal of the engines (July 2026) and in
 the reference pages of 1.3.0rc27, 1.3.0rc29 and 1.4.0rc1."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from tandem.api.types import DecodingType, DraftLenStep, Eagle3
-from tandem.render.v1.llm_args.base import CustomConfig, Dialect, MtpConfig, NGramConfig, SpeculativeConfig
+from tandem.api.decoding import DecodingType
+from tandem.api.types import DraftLenStep, Eagle3, Speculation
+from tandem.render.v1.llm_args.base import CustomConfig, MtpConfig, NGramConfig, Schema, SpeculativeConfig
 
 
 class DraftTargetConfig(SpeculativeConfig):
@@ -21,6 +22,12 @@ class DraftTargetConfig(SpeculativeConfig):
 class Eagle3Config(SpeculativeConfig):
     """EAGLE-3 heads, drafting a chain or a tree."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "eagle3_model_arch": "speculation.eagle3.modelArch",
+        "use_dynamic_tree": "speculation.eagle3.dynamicTreeMaxTopK",
+        "dynamic_tree_max_topK": "speculation.eagle3.dynamicTreeMaxTopK",
+        "max_total_draft_tokens": "speculation.eagle3.maxTotalDraftTokens",
+    }
     decoding_type: Literal["Eagle3"] = "Eagle3"
     max_draft_len: PositiveInt
     speculative_model: str
@@ -28,6 +35,17 @@ class Eagle3Config(SpeculativeConfig):
     use_dynamic_tree: Literal[True] | None = None
     dynamic_tree_max_topK: PositiveInt | None = None  # noqa: N815 - upstream's spelling
     max_total_draft_tokens: PositiveInt | None = None
+
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """The block eagle3."""
+        details = speculation.eagle3 or Eagle3()
+        return {
+            "eagle3_model_arch": details.model_arch,
+            "use_dynamic_tree": True if details.dynamic_tree_max_top_k else None,
+            "dynamic_tree_max_topK": details.dynamic_tree_max_top_k,
+            "max_total_draft_tokens": details.max_total_draft_tokens,
+        }
 
 
 class MtpLengthConfig(MtpConfig):
@@ -39,6 +57,7 @@ class MtpLengthConfig(MtpConfig):
 class UserProvidedConfig(SpeculativeConfig):
     """A drafter in Python, which the server adds."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {"drafter": "speculation.userProvided.entryPoint"}
     decoding_type: Literal["User_Provided"] = "User_Provided"
     max_draft_len: PositiveInt
     speculative_model: str | None = None
@@ -49,16 +68,7 @@ def _schedule(steps: Sequence[DraftLenStep]) -> dict[int, int]:
     return {step.max_batch_size: step.draft_len for step in steps}
 
 
-def _eagle3(details: Eagle3) -> dict[str, Any]:
-    return {
-        "eagle3_model_arch": details.model_arch,
-        "use_dynamic_tree": True if details.dynamic_tree_max_top_k else None,
-        "dynamic_tree_max_topK": details.dynamic_tree_max_top_k,
-        "max_total_draft_tokens": details.max_total_draft_tokens,
-    }
-
-
-DIALECT = Dialect(
+SCHEMA = Schema(
     configs={
         DecodingType.DRAFT_TARGET: DraftTargetConfig,
         DecodingType.EAGLE3: Eagle3Config,
@@ -69,7 +79,5 @@ DIALECT = Dialect(
         DecodingType.CUSTOM: CustomConfig,
     },
     draft_model="speculative_model",
-    mtp_length="max_draft_len",
     schedule=_schedule,
-    eagle3=_eagle3,
 )

@@ -1,0 +1,35 @@
+"""The registry of conditions: every type, every reason, what it means and what to do.
+
+Statuses and Events are made from it, and docs/conditions.md is generated from it. Imports nothing of Tandem; every
+package may import it.
+"""
+
+from tandem.api.conditions.registry import (
+    AS_SPECIFIED,
+    ConditionStatus,
+    ConditionType,
+    EventReason,
+    ExternalReason,
+    Reason,
+    ServingReason,
+    Shown,
+)
+from tandem.api.conditions.spec import SpecReason
+from tandem.api.conditions.tasks import TaskReason
+
+__all__ = [
+    "AS_SPECIFIED",
+    "REASONS",
+    "ConditionStatus",
+    "ConditionType",
+    "EventReason",
+    "ExternalReason",
+    "Reason",
+    "ServingReason",
+    "Shown",
+    "SpecReason",
+    "TaskReason",
+]
+
+REASONS: tuple[Reason, ...] = (*SpecReason, *TaskReason, *ServingReason, *EventReason)
+"""All of them. A word is there once."""

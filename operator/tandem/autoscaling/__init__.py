@@ -1,0 +1,26 @@
+"""The autoscaling sources: one object for each value of `autoscaling.source`, with all that differs between them.
+
+Pure. Whoever would ask which source a service has asks the source's object instead. Everything that builds, reads or
+judges an autoscaler may import it; it imports the API types and the settings alone.
+"""
+
+from collections.abc import Mapping
+
+from tandem.api.types import Autoscaling, AutoscalingSource
+from tandem.autoscaling.horizontal import Embedded, Prometheus
+from tandem.autoscaling.keda import Keda
+from tandem.autoscaling.source import REPLICAS_NEEDED, Source
+
+__all__ = ["REPLICAS_NEEDED", "SOURCES", "Source", "source_of"]
+
+SOURCES: Mapping[AutoscalingSource, Source] = {
+    "Embedded": Embedded(),
+    "Prometheus": Prometheus(),
+    "KEDA": Keda(),
+}
+"""By the value of `autoscaling.source`."""
+
+
+def source_of(scaling: Autoscaling) -> Source:
+    """The source that a service asks for."""
+    return SOURCES[scaling.source]

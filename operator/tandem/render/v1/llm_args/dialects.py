@@ -1,0 +1,10 @@
+"""The schema of each dialect."""
+
+from collections.abc import Mapping
+
+from tandem.api.decoding import Dialect
+from tandem.render.v1.llm_args import v1_2, v1_3
+from tandem.render.v1.llm_args.base import Schema
+
+SCHEMAS: Mapping[Dialect, Schema] = {Dialect.V1_2: v1_2.SCHEMA, Dialect.V1_3: v1_3.SCHEMA}
+"""By `Profile.llm_args`."""

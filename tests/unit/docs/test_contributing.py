@@ -1,0 +1,74 @@
+"""docs/contributing.md is true: its files exist, and what it says fails does."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from tandem.cli import app
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/contributing.md").read_text()
+MOST_FILES = {
+    "A decoding type": 5,
+    "A field of the resource": 3,
+    "A condition, or a reason": 2,
+    "A command": 2,
+    "An autoscaling source": 3,
+    "A profile": 2,
+    "A sampling parameter": 3,
+    "A setting of the operator": 4,
+}
+"""Hand-written product files that a change may touch at most, as rows of its table."""
+TOP = ("images/", "charts/", "docs/", "tests/", "examples/", "README")
+PLACEHOLDER = re.compile(r"NAME|v1_X|KIND")
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^### (.+)$", PAGE, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def paths(text: str) -> list[str]:
+    quoted = re.findall(r"`([\w./-]+\.(?:py|yaml|j2|md|tpl)|[\w/]+/)…?`", text)
+    return [path for path in quoted if not PLACEHOLDER.search(path)]
+
+
+@pytest.mark.parametrize("change", MOST_FILES)
+def test_the_files_of_a_change_exist(change: str) -> None:
+    named, folder = paths(sections()[change]), ""
+    assert named
+    for path in named:
+        base = ROOT if path.startswith(TOP) else ROOT / "operator/tandem"
+        # A bare file name is in the folder of the path before it.
+        places = [base / path, base / folder / path]
+        assert any(place.exists() for place in places), f"{change}: {path} does not exist"
+        folder = str(Path(path).parent) if "/" in path else folder
+
+
+@pytest.mark.parametrize(("change", "most"), MOST_FILES.items())
+def test_a_change_touches_few_files(change: str, most: int) -> None:
+    rows = [line for line in sections()[change].splitlines() if re.match(r"\| (?!file|-)", line)]
+    assert 0 < len(rows) <= most
+
+
+def test_each_change_of_the_page_is_counted() -> None:
+    assert sections().keys() == MOST_FILES.keys()
+
+
+def names(group: typer.core.TyperGroup, prefix: str = "tandem") -> list[str]:
+    """Commands that the help shows, with their groups' names before them."""
+    found = []
+    for name, command in group.commands.items():
+        if isinstance(command, typer.core.TyperGroup):
+            found += names(command, f"{prefix} {name}")
+        elif not command.hidden:
+            found.append(f"{prefix} {name}")
+    return found
+
+
+@pytest.mark.parametrize("command", names(typer.main.get_group(app)))
+def test_each_command_has_a_row_in_readme(command: str) -> None:
+    table = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `tandem ")]
+    assert any(re.match(rf"\| `{command}[` ]", line) for line in table), f"README.md lacks a row for {command}"
