@@ -13,6 +13,7 @@ from cluster.core import Cluster
 from cluster.errors import ClusterError
 from support.groups import GROUPS
 from support.groups import revision as group_revision
+from support.pods import BASE, ROWS, rendered
 from tandem import children as build
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
@@ -21,7 +22,6 @@ from tandem.render import Revision
 from tandem.render.inputs import JobPod
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 from unit.render.strategic_merge_rows import ROWS as MERGES
-from unit.render.test_pod import BASE, ROWS, rendered
 
 from .conftest import LWS_CRD, AuditLog, Namespace, OperatorProcess, install_groups, new_namespace, wait_for
 from .groups import leaders

@@ -1,11 +1,11 @@
 """A service whose replicas are groups of pods, and its revision."""
 
+from support.pods import PROFILE
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import Revision
 from tandem.render.inputs import Inputs, JobPod
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
 from tandem.render.v1.sources import folders
-from unit.render.test_pod import PROFILE
 
 GROUPS = """
 apiVersion: serving.tandem.dev/v1alpha1

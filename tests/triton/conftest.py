@@ -1,13 +1,58 @@
-"""What a failed test shows of its server."""
+"""How the tests are spread over workers, and what a failed one shows of its server."""
 
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
+from support import unchanged
 from triton.again import pytest_runtest_protocol, pytest_terminal_summary
 from triton.harness import TritonServer
 
 __all__ = ["pytest_runtest_protocol", "pytest_terminal_summary"]
+
+# `--skip-unchanged`: tests of what only tests and benchmarks use, and what they read beside Python modules.
+ENGINE = ["images/reference", "images/serving", "operator/tandem/render", "tests/triton"]
+BENCH = [*ENGINE, "tests/bench"]
+UNTIL_CHANGED = {
+    "test_again": ENGINE,
+    "test_bare_bls": BENCH,
+    "test_bench": BENCH,
+    "test_clocked_bls": BENCH,
+    "test_engine.": ENGINE,
+    "test_engine_faults": ENGINE,
+    "test_harness": ENGINE,
+    "test_reference_llm": ENGINE,
+    "test_stub_engine": BENCH,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `unchanged`, unless other tests of this run did."""
+    unchanged.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out what `--skip-unchanged` says."""
+    unchanged.configure(config, Path(__file__).parent, UNTIL_CHANGED)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`, what shares a server runs on one worker: a file's tests with the same parameters of
+    fixtures that live as long as its module. A file of four servers keeps all workers busy."""
+    for item in items:
+        assert isinstance(item, pytest.Function)
+        values = item.callspec.params if hasattr(item, "callspec") else {}
+        fixtures = item._fixtureinfo.name2fixturedefs
+        shared = {
+            name: values[name] for name in sorted(values) if name in fixtures and _is_shared(fixtures[name][-1])
+        }
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{shared or ''}".replace("@", "")))
+
+
+def _is_shared(fixture: pytest.FixtureDef[object]) -> bool:
+    return fixture.scope != "function"
 
 
 @pytest.hookimpl(wrapper=True)

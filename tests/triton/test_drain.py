@@ -1,10 +1,7 @@
 """The entry point over the real server. SIGTERM while a long stream runs: the stream ends as if nothing were. A model
 that dies: the container ends, rather than stay ready and serve nobody."""
 
-import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,52 +11,13 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tandem_serving.boot.launch import PLAN
 from triton import bls_client as bls
 from triton.bls_client import Stream, ids, inputs
-from triton.harness import REPOSITORY_ROOT, TritonServer
+from triton.pod import DRAIN_SECONDS, Pod, ended
 from triton.stand_in import SLOW_TOKENS
 from triton.waits import eventually, metric
 
-ENTRYPOINT = REPOSITORY_ROOT / "images/serving/entrypoint.py"
 TOKENS = 400
-DRAIN_SECONDS = 60
-
-
-class Pod(TritonServer):
-    """The server below the entry point, as in a pod."""
-
-    def _command(self, backends: Path) -> list[str]:
-        """The entry point assembles its own repository; the plan's command has ours."""
-        folder = self.repository.parent / "revision"
-        folder.mkdir(exist_ok=True)
-        plan = {
-            "models": {"none": {"config": "none"}},
-            "server": {"command": super()._command(backends)},
-            "drain": {"port": self.ports.metrics, "seconds": DRAIN_SECONDS},
-        }
-        (folder / "none").touch()
-        (folder / PLAN).write_text(json.dumps(plan))
-        command = [sys.executable, str(ENTRYPOINT), "serve", "--revision", str(folder)]
-        command += ["--termination-log", str(self.termination_log)]
-        return [*command, "--models", str(self.repository.parent / "assembled")]
-
-    @property
-    def termination_log(self) -> Path:
-        """What the kubelet mounts at /dev/termination-log."""
-        path = self.repository.parent / "termination-log"
-        path.touch()
-        return path
-
-    def code(self) -> int | None:
-        """Exit code of the entry point; None while it runs."""
-        assert isinstance(self._process, subprocess.Popen)
-        return self._process.poll()
-
-    def terminate(self) -> None:
-        """What the kubelet does."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
 
 
 @pytest.fixture
@@ -67,13 +25,6 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
     made = Pod(bls.repository(tmp_path / "repository", "stand-in", max_draft_len=4))
     with made:
         yield made
-
-
-def ended(pod: Pod, seconds: float) -> int | None:
-    deadline = time.monotonic() + seconds
-    while pod.code() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return pod.code()
 
 
 def test_a_long_stream_survives_sigterm(pod: Pod) -> None:

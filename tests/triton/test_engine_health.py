@@ -19,7 +19,7 @@ from triton import llmapi_client
 from triton.bls_client import Array, Stream
 from triton.faults.engine_faults import CUDA_ERROR, FAILS, HANGS, POISON_TEXT, ROW
 from triton.harness import Options
-from triton.test_drain import Pod, ended
+from triton.pod import Pod, ended
 from triton.waits import eventually, metric
 
 PROMPT = "def main():"

@@ -24,8 +24,8 @@ from triton import bls_client as bls
 from triton.bls_client import PAIR, Array, Response, ids, text
 from triton.harness import REPOSITORY_ROOT, Options, ServerError, TritonServer
 from triton.llmapi_client import inputs, repository, texts
+from triton.pod import Pod, ended
 from triton.stand_in_tensorrt_llm.tensorrt_llm.faults import ENGINE_DIES, HANGS, REQUEST_FAILS
-from triton.test_drain import Pod, ended
 from triton.waits import counted, eventually, metric
 
 TEXTS = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()[:8]]

@@ -70,3 +70,13 @@ def only(objects: list[Object], kind: str, name: str = "") -> Object:
 def kinds(objects: list[Object]) -> list[str]:
     """Kinds of the objects, sorted, one for each."""
     return sorted(found["kind"] for found in objects)
+
+
+NAMESPACED = {"namespaces": ["team-a", "team-b"]}
+ALONE = {"metricsServer": {"enabled": False}}
+"""The operator without the metrics server, which has tests of its own."""
+
+
+def notes(helm: Helm, values: Values) -> str:
+    arguments = ("install", "tandem", str(CHART), "--dry-run=client", "-n", "tandem-system")
+    return helm.run(*arguments, values=values).stdout.split("NOTES:")[1]

@@ -11,8 +11,7 @@ from tandem import children
 from tandem.metrics_server.authentication import AUDIENCE
 from tandem.settings import load_settings
 
-from .conftest import Helm, Values, kinds, only
-from .test_objects import notes
+from .conftest import Helm, Values, kinds, notes, only
 
 
 def test_the_notes_tell_what_only_kedas_own_values_can_say(helm: Helm) -> None:

@@ -7,8 +7,7 @@ import pytest
 from tandem.metrics_server.custom_metrics import METRICS, METRICS_GROUP, METRICS_VERSION, RESOURCE
 from tandem.settings import MetricsServerSettings
 
-from .conftest import CHART, Helm, Object, Values, kinds, only
-from .test_objects import ALONE, NAMESPACED, notes
+from .conftest import ALONE, CHART, NAMESPACED, Helm, Object, Values, kinds, notes, only
 
 NAME = "tandem-metrics"
 

@@ -11,14 +11,11 @@ import yaml
 
 from tandem.api.types import SpeculativeInferenceService
 
-from .conftest import CHART, Helm, Object, Values, kinds, only
+from .conftest import ALONE, CHART, NAMESPACED, Helm, Object, Values, kinds, notes, only
 
 GOLDENS = Path(__file__).parent / "goldens"
 CRD_FILE = CHART.parents[1] / "crds" / "speculativeinferenceservices.yaml"
 CRD = "CustomResourceDefinition"
-NAMESPACED = {"namespaces": ["team-a", "team-b"]}
-ALONE = {"metricsServer": {"enabled": False}}
-"""The operator without the metrics server, which has tests of its own."""
 
 
 @pytest.mark.parametrize(("name", "values"), [("default", {}), ("namespaced", NAMESPACED)], ids=lambda v: str(v)[:20])
@@ -275,11 +272,6 @@ def test_names_that_look_like_numbers_stay_names(helm: Helm) -> None:
 
     for values in (everywhere, {"namespaces": ["10"]}):
         assert not [found for o in helm.template(values, "42") for found in numbers(o)]
-
-
-def notes(helm: Helm, values: Values) -> str:
-    arguments = ("install", "tandem", str(CHART), "--dry-run=client", "-n", "tandem-system")
-    return helm.run(*arguments, values=values).stdout.split("NOTES:")[1]
 
 
 def test_notes_show_a_service_that_the_api_takes(helm: Helm) -> None:

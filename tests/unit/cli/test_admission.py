@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from integration.conftest import SERVICE, edited
-from integration.test_admission import METADATA, ROWS, SCALARS, with_metadata
+from support.admission import METADATA, ROWS, SCALARS, with_metadata
 from tandem.api.crd import root_schema
 from tandem.cli.documents import documents
 from tandem.cli.manifests import ManifestError, accepted_all
@@ -27,7 +27,7 @@ def test_refused_offline_too(change: dict[str, Any], message: str, reason: str) 
 @pytest.mark.parametrize(("metadata", "path", "reason"), METADATA, ids=[row[2] for row in METADATA])
 def test_metadata_is_refused_offline_too(metadata: str, path: str, reason: str) -> None:
     with pytest.raises(ManifestError) as refused:
-        accepted_all(with_metadata(metadata), load_settings())
+        accepted_all(with_metadata(SERVICE, metadata), load_settings())
     assert path in str(refused.value), reason
 
 
@@ -49,7 +49,7 @@ def test_images_that_are_taken(image: str, reason: str) -> None:
 
 def test_metadata_that_is_taken() -> None:
     metadata = "labels: {app.kubernetes.io/version: '2', team: , empty: ''}, annotations: {reviewed: 2026-01-01}"
-    assert len(accepted_all(with_metadata(metadata), load_settings())) == 1
+    assert len(accepted_all(with_metadata(SERVICE, metadata), load_settings())) == 1
 
 
 def test_scalars_as_kubectl_reads_them() -> None:

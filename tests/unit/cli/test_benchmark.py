@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 
+from support.completions import completion
 from tandem.client.bench import app, load, record
 from tandem.client.bench.figures import Level, Side, Window, refused, verdict
 from tandem.client.bench.load import Load, play
 from tandem.client.generate.app import Target
 from tandem.client.generate.errors import RequestRefusedError
-from tandem.client.generate.figures import Chunk, Completion, Totals
+from tandem.client.generate.figures import Chunk, Completion
 from tandem.client.generate.request import Request, Sampling
 from tandem.client.kubectl import ClusterError
-
-
-def completion(tokens: int, seconds: float, first: float, drafted: int = 0, accepted: int = 0) -> Completion:
-    totals = Totals(draft_tokens=drafted, accepted_draft_tokens=accepted)
-    return Completion("", tuple(range(tokens)), seconds, first, tokens - accepted, accepted, "length", totals)
 
 
 def window(tokens: int, *completions: Completion) -> Window:

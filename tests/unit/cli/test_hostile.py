@@ -113,7 +113,8 @@ def placed(node: Any, path: Path, value: str) -> Any:
 
 
 def rendered_with(base: str, path: Path, value: str) -> Any:
-    return rendered(yaml.safe_dump(placed(yaml.safe_load(HEADER + BASES[base]), path, value)), SETTINGS)
+    manifest = placed(yaml.safe_load(HEADER + BASES[base]), path, value)
+    return rendered(yaml.dump(manifest, Dumper=yaml.CSafeDumper), SETTINGS)
 
 
 @cache
@@ -124,9 +125,10 @@ def rendered_harmless(base: str, path: Path) -> Any:
 def rendered(text: str, settings: Settings) -> Any:
     """All that is rendered, read back; None when the resource is refused."""
     try:
-        manifests = list(yaml.safe_load_all(render_manifests(accepted_all(text, settings), settings)))
+        printed = render_manifests(accepted_all(text, settings), settings)
     except ManifestError:
         return None
+    manifests = list(yaml.load_all(printed, yaml.CSafeLoader))  # in C: what is huge takes seconds otherwise
     for manifest in manifests:
         if manifest["kind"] == "ConfigMap":
             manifest["data"] = {name: _read(name, data) for name, data in manifest["data"].items()}
@@ -136,7 +138,7 @@ def rendered(text: str, settings: Settings) -> Any:
 def _read(name: str, text: str) -> Any:
     if name.endswith(".pbtxt"):
         return json_format.MessageToDict(text_format.Parse(text, model_config_pb2.ModelConfig()))
-    return json.loads(text) if name.endswith(".json") else yaml.safe_load(text)
+    return json.loads(text) if name.endswith(".json") else yaml.load(text, yaml.CSafeLoader)
 
 
 def differences(harmless: Any, hostile: Any, payload: str, path: str = "") -> Iterator[str]:

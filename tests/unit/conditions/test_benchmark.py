@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from support.completions import completion
+from support.reports import quiet, report, sure
 from support.services import QUICKSTART, parse
 from support.world import observed_of
 from tandem.api.types import SpeculativeInferenceService
@@ -24,8 +26,6 @@ from tandem.plural import counted
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Observed
 from tandem.settings import Settings
-
-from .test_writes import quiet, report, sure
 
 NOW = "2026-01-01T00:05:00Z"
 REVISION = "0a1b2c3d4e"
@@ -161,8 +161,6 @@ def test_no_revision_serves_yet() -> None:
 
 # --- what the benchmark writes is what the operator reads -------------------------------------------
 def window(tokens: int, requests: int) -> Window:
-    from unit.cli.test_benchmark import completion
-
     return Window(2.0, tokens, (completion(4, 1.0, 0.1),) * requests, ())
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from support.reports import quiet, report, sure
 from support.services import QUICKSTART, parse
 from support.world import observed_of
 from tandem import children
@@ -24,8 +25,6 @@ from tandem.rollout.decide import Decision, decide
 from tandem.rollout.observed import Live, Observed, Workload
 from tandem.settings import ReportsSettings, Settings
 from unit.metrics.capacity.truth import Truth, figures
-
-from .test_writes import quiet, report, sure
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 EMBEDDED, KEDA = {"maxReplicas": 4}, {"maxReplicas": 4, "source": "KEDA"}

@@ -2,14 +2,13 @@
 
 import pytest
 
+from support.metadata import meta
 from tandem.errors import Refused
 from tandem.process.events import LIST_SILENT_SECONDS, Backoffs, EventSource, note
 from tandem.process.operator import Operator
 from tandem.process.reconcile import Key
 from tandem.process.watches import Sighting
 from tandem.settings import LeaseSettings, Settings
-
-from .test_watches import meta
 
 
 def test_what_was_seen_is_forgotten_with_the_object() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from support.reports import report
 from tandem.conditions.writes import Reading
 from tandem.metrics_server.certificates import renewed, utc_now
 from tandem.process import reports
 from tandem.process.reconcile import Key, Next, Reconciler
 from tandem.process.reports import SILENT_SECONDS, ReportReader
 from tandem.settings import ReportsSettings, Settings
-from unit.conditions.test_writes import report
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LLAMA = ("team-a", "llama")

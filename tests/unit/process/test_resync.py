@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.metadata import OWNED, meta
 from tandem.cluster.kinds import DISRUPTION_BUDGET, POD, SERVICES_KIND, Kind
 from tandem.errors import Forbidden, Refused, Transient
 from tandem.process.health import Health
@@ -20,8 +21,6 @@ from tandem.process.resync import (
     listable,
 )
 from tandem.process.watches import Sighting
-
-from .test_watches import OWNED, meta
 
 KEY = Key("ns", "svc")
 

@@ -3,17 +3,11 @@
 The operator's own client and reconciler, against the fake API server of tests/bench/scale.
 """
 
-import asyncio
-from typing import Any
-
 import pytest
-from aiohttp import web
 
-from bench.scale.__main__ import NAME, NAMESPACE, SERVICE
-from support.api_server import PAGE, Cluster
-from tandem import counters
+from bench.scale.__main__ import NAME, NAMESPACE
+from support.api_server import Cluster
 from tandem.api import PLURAL
-from tandem.process.operator import Operator
 from tandem.process.reconcile import Next
 
 ENDPOINT, BUDGET, DEPLOYMENT = f"{NAME}-triton", f"{NAME}-server", f"{NAME}-server"
@@ -128,53 +122,3 @@ async def test_autoscalers_that_may_not_be_listed_are_left_alone(cluster: Cluste
     cluster.server.revoked = set()
     await cluster.reconcile()
     assert cluster.has("horizontalpodautoscalers", f"{NAME}-server")
-
-
-async def running(cluster: Cluster) -> asyncio.Task[None]:
-    return asyncio.create_task(Operator(cluster.api, cluster.settings).run("127.0.0.1", 0))
-
-
-async def until(what: str, check: Any) -> None:
-    for _ in range(900):  # a right that is back is seen within a minute
-        if check():
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(what)
-
-
-async def test_a_proxys_login_page_ends_nothing(cluster: Cluster) -> None:
-    """Before the start, and while all is well; afterwards work goes on."""
-    page = web.Response
-    cluster.server.instead = lambda _: page(body=PAGE, content_type="text/html")
-    task = await running(cluster)
-    await asyncio.sleep(3)
-    assert not task.done()
-    cluster.server.instead = lambda _: None
-    cluster.server.store.put(PLURAL, dict(SERVICE))
-    await until("it to come up", lambda: cluster.conditions().get("Ready") == "True/ServersAnswer")
-    cluster.server.instead = lambda _: page(body=PAGE, content_type="text/html")
-    await asyncio.sleep(5)
-    assert not task.done()
-    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
-    cluster.server.instead = lambda _: None
-    await until("the repair", lambda: cluster.has("services", ENDPOINT))
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def test_a_revoked_right_is_told_by_services_that_nothing_happens_to(cluster: Cluster) -> None:
-    cluster.server.store.put(PLURAL, dict(SERVICE))
-    task = await running(cluster)
-    await until("it to come up", lambda: cluster.conditions().get("Ready") == "True/ServersAnswer")
-    cluster.server.revoked = {("list", "poddisruptionbudgets"), ("watch", "poddisruptionbudgets")}
-    await until("the condition", lambda: cluster.conditions().get("RightsGranted") == "False/RightMissing")
-    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
-    await until("the repair of another kind", lambda: cluster.has("services", ENDPOINT))
-    samples = [s for f in counters.FORBIDDEN.collect() for s in f.samples if s.name.endswith("_total")]
-    counted = {s.labels["resource"] for s in samples if s.labels["verb"] == "list" and s.value}
-    assert "poddisruptionbudgets.policy" in counted
-    cluster.server.revoked = set()
-    await until("it to heal", lambda: "RightsGranted" not in cluster.conditions())
-    assert not task.done()
-    task.cancel()
-    await asyncio.wait([task])

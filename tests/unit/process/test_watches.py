@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tandem import names
+from support.metadata import OWNED, meta
 from tandem.cluster.kinds import (
     BY_KIND,
     CONFIGMAP,
@@ -20,12 +20,6 @@ from tandem.cluster.kinds import (
 from tandem.errors import Refused, Transient
 from tandem.process.reconcile import Key
 from tandem.process.watches import ChildWatches, Sighting, concerns, service_key, sight
-
-OWNED = {names.LABEL_SERVICE: "svc"}
-
-
-def meta(name: str, version: str = "1", **labels: str) -> dict[str, Any]:
-    return {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": version, "labels": labels}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from reference_engine import acceptance, sampling
 from reference_engine.request import Finish, Output, Request
 from reference_engine.sampling import SamplingParams, Stream
 from reference_engine.scheduler import Scheduler
+from support.reference_engine import run
 from unit.reference_engine import tiny_llama
-from unit.reference_engine.test_scheduler import run
 
 Ids = npt.NDArray[np.int32]
 Outcome = tuple[int, ...]

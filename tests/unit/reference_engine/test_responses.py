@@ -6,7 +6,7 @@ import pytest
 from reference_engine.request import Finish, Output, Stats
 from reference_engine.responses import EachRow, Together
 from reference_engine.tensors import parse
-from unit.reference_engine.test_tensors import inputs
+from support.reference_engine import inputs
 
 
 def output(tokens: list[int], finish: Finish = Finish.NONE) -> Output:

@@ -10,31 +10,15 @@ from reference_engine.request import Finish, Output, Request, RequestError
 from reference_engine.sampling import SamplingParams
 from reference_engine.scheduler import Scheduler
 from reference_engine.statistics import Statistics
+from support.reference_engine import Ids, generate, run
 from unit.reference_engine import tiny_llama
 
-Ids = npt.NDArray[np.int32]
 Passes = list[list[tuple[int, int]]]
 
 PROMPT: Ids = np.arange(3, 33, dtype=np.int32)
 OTHER: Ids = np.arange(60, 20, -1, dtype=np.int32)
 SAMPLED = SamplingParams(top_p=0.95, temperature=1.5, seed=5)
 PENALIZED = SamplingParams(top_k=20, seed=5, repetition_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.1)
-
-
-def run(scheduler: Scheduler, *requests: Request) -> list[list[Output]]:
-    """All outputs of each request, submitted together."""
-    outputs: list[list[Output]] = [[] for _ in requests]
-    for request, sink in zip(requests, outputs, strict=True):
-        scheduler.submit(request, sink.append)
-    while not scheduler.idle:
-        scheduler.step()
-    return outputs
-
-
-def generate(scheduler: Scheduler, prompt: Ids, count: int, sampling: SamplingParams | None = None) -> list[int]:
-    """Tokens of one request alone."""
-    [[output]] = run(scheduler, Request(prompt, count, sampling=sampling or SamplingParams()))
-    return output.tokens
 
 
 def watch(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Passes:

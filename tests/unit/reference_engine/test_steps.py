@@ -10,8 +10,8 @@ from reference_engine import sampling
 from reference_engine.model import Segment
 from reference_engine.request import Finish, Output, Request
 from reference_engine.sampling import SamplingParams
+from support.reference_engine import generate, run
 from unit.reference_engine import tiny_llama
-from unit.reference_engine.test_scheduler import generate, run
 
 Ids = npt.NDArray[np.int32]
 

@@ -1,19 +1,11 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from reference_engine import tensors
 from reference_engine.request import RequestError
-
-Array = npt.NDArray[Any]
-
-
-def inputs(**more: Any) -> dict[str, Array]:
-    """A valid request of one row, with these tensors beside or instead."""
-    required = {"input_ids": [[5, 6, 7]], "input_lengths": [[3]], "request_output_len": [[4]]}
-    return {name: np.array(value) for name, value in {**required, **more}.items() if value is not None}
+from support.reference_engine import inputs
 
 
 def test_scalars_reach_the_request_whatever_their_shape() -> None:

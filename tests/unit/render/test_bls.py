@@ -17,6 +17,7 @@ import yaml
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from support.profiles import TENSORRT
 from support.services import DATA
 from tandem.accept import Accepted, accept
 from tandem.api.types import SpeculativeInferenceService
@@ -27,20 +28,10 @@ from tandem.settings import Profile, Settings
 
 INPUTS = sorted((DATA / "input" / "bls").glob("*.yaml"))
 OUTPUT = DATA / "output" / "bls"
-PROFILE = Profile.model_validate(
-    {
-        "name": "tensorrt",
-        "image": "registry.example/tritonserver:26.07-trtllm",
-        "tensorrtLlmVersion": "1.2.1",
-        "modes": ["BLS"],
-        "engineCalls": "Collected",
-        "decodingTypes": {"BLS": ["DraftTarget", "Medusa", "Lookahead", "None"]},
-    }
-)
-SETTINGS = Settings(profiles=[PROFILE])
+SETTINGS = Settings(profiles=[TENSORRT])
 
 
-def rendered(path: Path, profile: Profile = PROFILE) -> Revision:
+def rendered(path: Path, profile: Profile = TENSORRT) -> Revision:
     service = SpeculativeInferenceService.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     accepted = accept(service.spec, SETTINGS)
     assert isinstance(accepted, Accepted), accepted
@@ -104,7 +95,7 @@ def test_engines_are_tensorrt_llms_and_clients_get_one_response(
     calls: str, without_draft: bool, engines: dict[str, bool]
 ) -> None:
     """`engines`: names, and whether they are decoupled."""
-    profile = PROFILE.model_copy(update={"engine_calls": calls})
+    profile = TENSORRT.model_copy(update={"engine_calls": calls})
     paths = [path for path in INPUTS if ("draft" not in yaml.safe_load(path.read_text())["spec"]) == without_draft]
     assert paths
     for path in paths:

@@ -4,36 +4,16 @@ from typing import Any
 
 import pytest
 
+from support.gpu_services import ALONE, CPU, FAST, PAIR, PROFILE, sizes
 from support.services import parse
 from tandem.accept import gpus as rules
 from tandem.render.v1.gpu_products import least_memory_gib
 from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
 from tandem.render.v1.sources import Role
-from tandem.settings import Profile
 
 T, D = Role.TARGET, Role.DRAFT
-PROFILE = Profile.model_validate(
-    {"name": "own", "image": "own:1", "modes": ["BLS", "LLMAPI"], "decodingTypes": {}, "llmArgs": "1.2"}
-)
-CPU = PROFILE.model_copy(update={"gpus": False, "engine_backend": "python"})
-PAIR = """
-apiVersion: serving.tandem.dev/v1alpha1
-kind: SpeculativeInferenceService
-metadata: {name: pair}
-spec:
-  runtime: {mode: BLS, profile: own}
-  target: {model: {uri: hf://org/target}}
-  draft: {model: {uri: hf://org/draft}}
-  speculation: {decodingType: DraftTarget}
-"""
 SEPARATE: dict[str, Any] = {"placement__strategy": "Separate"}
-FAST: dict[str, Any] = {"speculation__acceptance": {"method": "Logits", "fastLogits": True}}
-ALONE: dict[str, Any] = {"draft": None, "speculation__decodingType": "None"}
 GPU = "nvidia.com/gpu"
-
-
-def sizes(target: int, draft: int = 1) -> dict[str, Any]:
-    return {"target__tensorParallelSize": target, "draft__tensorParallelSize": draft}
 
 
 def plan(**wanted: Any) -> GpuPlan:

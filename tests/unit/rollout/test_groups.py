@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives import serialization
 
 from support import goldens
 from support.groups import GROUPS, revision
+from support.pods import PROFILE
 from support.services import DATA, parse
 from support.world import applied, observed_of
 from tandem import children as build
@@ -25,7 +26,6 @@ from tandem.render.v1.sources import folders
 from tandem.rollout.decide import Decision
 from tandem.rollout.plan import CreateKeys, Delete, plan
 from tandem.settings import Settings
-from unit.render.test_pod import PROFILE
 
 METRICS: list[dict[str, Any]] = [{"namespaceSelector": {}}]
 

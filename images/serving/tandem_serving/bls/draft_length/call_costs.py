@@ -76,16 +76,17 @@ class LinearTime:
             return
         x = np.array(call)
         drift, relax = DRIFT**2 / of, RELAX / of
-        self._covariance += drift * np.outer(self._theta, self._theta) + relax * (self._start - self._covariance)
+        self._covariance += drift * (self._theta[:, None] * self._theta) + relax * (self._start - self._covariance)
         expected = float(x @ self._theta)
         spread = self._covariance @ x
         variance = float(x @ spread) + of * (NOISE * (expected + seconds) / 2) ** 2
         limit = CUT * variance**0.5
         error = min(max(seconds - expected, -limit), limit)
         self._theta = self._theta + spread * (error / variance)
-        self._covariance -= np.outer(spread, spread) / variance
-        self._project()
+        self._covariance -= (spread[:, None] * spread) / variance
         self._coefficients = tuple(self._theta.tolist())
+        if min(self._coefficients) < 0:
+            self._project()
 
     def doubt(self, keep: float) -> None:
         """Believe calls to take this share (0..1) of what was thought, and be less sure of it."""
@@ -99,6 +100,7 @@ class LinearTime:
             if self._theta[j] < 0:
                 self._theta = self._theta - self._covariance[j] * (self._theta[j] / self._covariance[j, j])
         self._theta = np.maximum(self._theta, 0.0)
+        self._coefficients = tuple(self._theta.tolist())
 
     def _begin(self, call: Features, seconds: float, share: float, like: Features) -> None:
         self._known = True
