@@ -75,7 +75,7 @@ triton: venv ## The Triton models on a real Triton server (CPU)
 fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this machine
 	@# Not within a test, whose time is limited.
 	@$(PY) -m cluster binary fake-gcs-server
-	$(PY) -m pytest tests/fetcher -n 2
+	$(PY) -m pytest tests/fetcher -n 2 --dist worksteal
 
 .PHONY: integration
 integration: venv binaries ## The operator on a real API server with simulated nodes
