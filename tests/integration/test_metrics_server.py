@@ -169,23 +169,22 @@ def test_acceptance_that_collapses_raises_replicas_at_the_same_rate(
     No objective is set: demand, and what a replica can do, decide alone.
     """
     serving = {"maxBatchSize": load.batch}
-    team.apply(autoscaling={**AUTOSCALING, "objectives": {}}, serving=serving)
-    load.sequences, load.acceptance = 3, 0.9
-    wait_replicas(team, server, lambda count: count == 1)
+    team.apply(autoscaling={**AUTOSCALING, "objectives": {}, "maxReplicas": 8}, serving=serving)
+    load.sequences, load.acceptance = 6, 0.9
     made = load.sequences * (1 + 2 * load.acceptance) / STEP_SECONDS
 
     def measured() -> dict[str, Any] | None:
         now = decision(team, server)
-        known = abs(now.get("value") or 0.0) > 0.8 * made and now.get("capacityPerReplica")
-        return now if known and replicas(team) == 1 else None
+        known = now.get("capacityPerReplica") and now["value"] > 0.8 * made
+        return now if known and now["desiredReplicas"] == replicas(team) else None
 
-    before = wait_for("the rate and a replica's capacity", measured, log=server.log)
-    load.sequences, load.acceptance = 3 * (1 + 2 * 0.9), 0.0
-    wait_replicas(team, server, lambda count: count > 1)
+    before = wait_for("the rate, and what a replica can do", measured, log=server.log)
+    load.sequences, load.acceptance = 6 * (1 + 2 * 0.9), 0.0
+    wait_replicas(team, server, lambda count: count > before["desiredReplicas"])
     after = decision(team, server)
     assert after["signal"] == "Demand"
     assert after["value"] < 2 * before["value"], "no more is asked for than before, but for what waits"
-    assert after["capacityPerReplica"] < before["capacityPerReplica"] / 2, "of which a replica can do less"
+    assert after["capacityPerReplica"] < before["capacityPerReplica"], "of which a replica can do less"
     load.sequences, load.acceptance = 1, 0.8
     team.apply(autoscaling=AUTOSCALING, serving=serving)
 
