@@ -85,11 +85,19 @@ triton: venv ## The Triton models on a real Triton server (CPU)
 fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this machine
 	@# Not within a test, whose time is limited.
 	@$(PY) -m cluster binary fake-gcs-server
-	$(PY) -m pytest tests/fetcher -n 2
+	$(PY) -m pytest tests/fetcher -n 2 --dist worksteal
 
 .PHONY: integration
 integration: venv binaries ## The operator on a real API server with simulated nodes
-	$(PY) -m pytest tests/integration -n 4 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest tests/integration --ignore=tests/integration/cluster -n 4 --dist loadfile --no-loadscope-reorder
+
+# The tests of what starts clusters run where a file of theirs has changed since they passed on this machine.
+CLUSTER_FILES = $(sort $(shell find tests/cluster tests/integration/cluster -name '*.py' -o -name '*.go' -o -name 'go.*'))
+.PHONY: cluster
+cluster: venv binaries deps ## tests/cluster, where it changed since its tests passed here (root)
+	@passed="$${XDG_CACHE_HOME:-$$HOME/.cache}/tandem/passed/cluster-$$(cat $(CLUSTER_FILES) | sha256sum | cut -c1-12)"; \
+	if [ -e "$$passed" ]; then echo ">> tests/cluster passed its tests as it is"; exit; fi; \
+	$(PY) -m pytest tests/integration/cluster -n 2 --dist loadfile && mkdir -p "$${passed%/*}" && touch "$$passed"
 
 .PHONY: keda
 keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time)
@@ -97,10 +105,10 @@ keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real A
 
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
-	$(PY) -m pytest tests/e2e
+	$(PY) -m pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
-test: lint deps unit triton fetcher integration e2e ## All of the above, setting up what it needs
+test: lint deps unit triton fetcher cluster integration e2e ## All of the above, setting up what it needs
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again

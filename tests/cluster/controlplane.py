@@ -22,6 +22,9 @@ APISERVER_NAMES = (
     "127.0.0.1",
 )
 
+HPA_SYNC_SECONDS = 1
+"""Between two looks of an autoscaler, which are 15 s by default: tests wait less."""
+
 # Every request is logged once, when answered, with its user but without bodies.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -178,7 +181,7 @@ class ControlPlane:
             service_account_private_key_file=self.pki / "sa.key",
             cluster_signing_cert_file=self.pki / "ca.crt",
             cluster_signing_key_file=self.pki / "ca.key",
-            horizontal_pod_autoscaler_sync_period="5s",  # of 15 s: tests wait less
+            horizontal_pod_autoscaler_sync_period=f"{HPA_SYNC_SECONDS}s",
             flex_volume_plugin_dir=self.folder / "volumeplugins",  # it makes this directory, by default in /usr
         )
 

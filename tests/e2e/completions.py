@@ -2,28 +2,15 @@
 
 import json
 import queue
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import tritonclient.grpc as triton
-from tritonclient.grpc import aio
 
 from .conftest import REPOSITORY
 
 PROMPTS = [json.loads(line)["prompt"] for line in (REPOSITORY / "examples/prompts.jsonl").read_text().splitlines()]
 MAX_TOKENS = 48
-
-KNOWN = ["ROW = [" + "0, " * 16, "#" * 64]
-"""What the draft guesses too: of 7 tokens of its drafts all are accepted."""
-DIGITS = [
-    "271828182845904523536028747135266249775724709369995",  # e
-    "314159265358979323846264338327950288419716939937510",  # pi
-    "141421356237309504880168872420969807856967187537694",  # the square root of 2
-    "057721566490153286060651209008240243104215933593992",  # Euler's constant
-    "069314718055994530941723212145817656807550013436025",  # the logarithm of 2
-]
-"""What it does not: a tenth of them is."""
 
 
 def tensor(name: str, value: Any, dtype: Any, triton_type: str) -> triton.InferInput:
@@ -60,17 +47,6 @@ def stream(client: triton.InferenceServerClient, prompt: str, draft_tokens: int)
             break
     client.stop_stream()
     return chunks
-
-
-async def complete(address: str, prompt: str, draft_tokens: int) -> None:
-    """A completion whose chunks nobody wants, over a connection of its own; cancelling it ends it on the server."""
-
-    async def one() -> AsyncIterator[dict[str, Any]]:
-        yield {"model_name": "speculative_bls", "inputs": inputs(prompt, draft_tokens, stream=True)}
-
-    async with aio.InferenceServerClient(address, channel_args=[("grpc.use_local_subchannel_pool", 1)]) as client:
-        async for _, error in client.stream_infer(one()):
-            assert error is None, error
 
 
 def text(chunks: list[dict[str, Any]]) -> str:

@@ -1,8 +1,12 @@
-"""A one-node Kubernetes of the tests' own, with Tandem installed as users install it and a service Ready."""
+"""A one-node Kubernetes, with Tandem installed as users install it and a service Ready.
+
+Each process that runs tests has its own: tests on one disturb those on another in nothing but speed.
+"""
 
 import importlib.util
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,13 +19,27 @@ import yaml
 
 from builder.build import Built
 from cluster.core import Cluster
+from support.order import first
 from tandem.settings import shipped_profiles
 
 REPOSITORY = Path(__file__).parents[2]
 QUICKSTART = REPOSITORY / "examples/quickstart.yaml"
+FAST = {
+    "lease": {"durationSeconds": 6, "renewSeconds": 1},
+    "metricsServer": {"intervalSeconds": 1, "windowSeconds": 5},
+}
+"""Values of the chart with which tests wait less."""
 NUMBERS = itertools.count()
 DECOUPLED = "decoupled"
 OF_METRICS = {"MetricsAvailable", "SpeculationActive", "SpeculationBeneficial", "ScalingActive"}
+
+
+LONG = ("test_autoscaling", "test_downloads", "test_operator_killed", "test_engine_health", "test_bad_models")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """See `first`."""
+    first(items, LONG)
 
 
 def load_demo() -> ModuleType:
@@ -175,18 +193,21 @@ def profiles(images: list[Built]) -> list[dict[str, Any]]:
     """The reference profile with the image that was built, and one whose engines are decoupled as TensorRT-LLM's."""
     reference = next(profile for profile in shipped_profiles() if profile["name"] == "reference")
     reference["image"] = next(image.ref for image in images if image.name == "reference")
+    # A server that is deleted holds its share of the node until it has ended: the next one need not wait for that.
+    reference["resources"]["requests"]["cpu"] = "100m"
     # Its Triton is older than collected calls need (25.04), where a sequence fails: none does in these tests.
     return [reference, reference | {"name": DECOUPLED, "engineCalls": "Collected", "tritonVersion": ""}]
 
 
 @pytest.fixture(scope="session")
 def site(images: list[Built]) -> Iterator[Site]:
-    cluster = Cluster("tandem-e2e", say=print)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+    cluster = Cluster(f"tandem-e2e-{worker}", say=print)
     cluster.down()
     cluster.up(["real"])
     for image in images:
         cluster.import_image(image.archive)
-    load_demo().install(cluster, images, profiles=profiles(images))
+    load_demo().install(cluster, images, profiles=profiles(images), **FAST)
     made = Site(cluster)
     # The real admission plugin holds the serving pods to the strictest standard.
     made.run("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")

@@ -20,6 +20,7 @@ from builder.build import Built
 from .completions import PROMPTS, stream, text
 from .conftest import REPOSITORY, Site, wait_for
 
+FETCHED = "fetched"
 HUB = REPOSITORY / "tests/fetcher/hub_server.py"
 RESTRICTED = {
     "runAsNonRoot": True,
@@ -129,6 +130,7 @@ def hub(site: Site, images: list[Built], disk: Path) -> Iterator[Hub]:
     made.secret("hub")
     made.secret("outsider", "hf_outsider")
     yield made
+    site.run("delete", "sis", FETCHED, "--ignore-not-found")
     site.run(
         "delete", "--ignore-not-found", "pod/hub", "service/hub", "configmap/hub", "secret/hub", "secret/outsider"
     )
@@ -136,6 +138,12 @@ def hub(site: Site, images: list[Built], disk: Path) -> Iterator[Hub]:
 
 def model(name: str, secret: str = "hub") -> dict[str, Any]:
     return {"model": {"uri": f"hf://pair/{name}", "secretName": secret}}
+
+
+def bring_up(site: Site) -> None:
+    """The service whose models come from the Hub: it stays for the module's tests."""
+    site.apply(FETCHED, target=model("target"), draft=model("draft"))
+    site.wait_condition(FETCHED, "Ready", "True")
 
 
 def fetching(site: Site, name: str) -> list[dict[str, Any]]:
@@ -152,17 +160,17 @@ def test_a_corrupted_file_is_refused_by_name_until_the_job_is_deleted(site: Site
     assert site.server_pods(another) == {}
     hub.fault(corrupt=[])
     site.run("delete", "jobs", "-l", site.label(another, "fetch"))
-    site.wait_condition(another, "Ready", "True")
+    site.wait_condition(another, "ModelsReady", "True")
 
 
 def test_a_download_that_is_killed_goes_on_and_is_served(site: Site, hub: Hub) -> None:
     """The node's own files say the same as the Hub's, so the quickstart's completions are the standard."""
     size = (REPOSITORY / "images/reference/pair/target/model.safetensors").stat().st_size
     hub.fault(bytes_per_second=size / 120)  # the operator looks every 15 s, and a pod may not answer it at once
-    site.apply("fetched", target=model("target"), draft=model("draft"))
+    site.apply(FETCHED, target=model("target"), draft=model("draft"))
 
     def progress() -> bool:
-        message = str(site.conditions("fetched").get("ModelsReady", {}).get("message", ""))
+        message = str(site.conditions(FETCHED).get("ModelsReady", {}).get("message", ""))
         # So much that what is lost on the way to a process that is killed is less.
         begun = hub.sent().get("pair/target/model.safetensors", 0) > size / 10
         return begun and "Fetching: " in message and "(0 %)" not in message
@@ -170,38 +178,37 @@ def test_a_download_that_is_killed_goes_on_and_is_served(site: Site, hub: Hub) -
     wait_for("the progress in the condition", progress)
     before = hub.sent()["pair/target/model.safetensors"]
     assert before < size
-    for pod in fetching(site, "fetched"):
+    for pod in fetching(site, FETCHED):
         site.run("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
     hub.fault(bytes_per_second=0)
-    site.wait_condition("fetched", "Ready", "True")
+    site.wait_condition(FETCHED, "Ready", "True")
     sent = hub.sent()["pair/target/model.safetensors"]
     assert size <= sent < size + before, "what was there was not fetched again"
-    assert not site.items("jobs", site.label("fetched")), "done, and its verdict kept"
+    assert not site.items("jobs", site.label(FETCHED)), "done, and its verdict kept"
     texts = []
-    for name in ("fetched", "quickstart"):
+    for name in (FETCHED, "quickstart"):
         with triton.InferenceServerClient(site.address(name)) as client:
             texts.append(text(stream(client, PROMPTS[0], 4)))
     assert texts[0] == texts[1]
 
 
 def test_another_service_of_the_same_models_fetches_nothing(site: Site, hub: Hub, another: str) -> None:
-    site.run("delete", "sis", "fetched", "--ignore-not-found")
+    bring_up(site)
     sent = hub.sent()
     site.apply(another, target=model("target"), draft=model("draft"))
-    site.wait_condition(another, "Ready", "True")
+    site.wait_condition(another, "ModelsReady", "True")
     assert hub.sent() == sent
 
 
-def test_a_volume_that_is_emptied_is_filled_again(site: Site, hub: Hub, another: str, disk: Path) -> None:
+def test_a_volume_that_is_emptied_is_filled_again(site: Site, hub: Hub, disk: Path) -> None:
     """A server that starts without its models says so; nobody else knows."""
-    site.apply(another, target=model("target"), draft=model("draft"))
-    site.wait_condition(another, "Ready", "True")
+    bring_up(site)
     shutil.rmtree(disk / "models")
-    assert site.conditions(another)["Ready"]["status"] == "True", "what runs has them in memory"
-    site.run("delete", "pods", "-l", site.label(another, "server"))
-    found = site.wait_condition(another, "ModelsReady", "False")
+    assert site.conditions(FETCHED)["Ready"]["status"] == "True", "what runs has them in memory"
+    site.run("delete", "pods", "-l", site.label(FETCHED, "server"), "--wait=false")
+    found = site.wait_condition(FETCHED, "ModelsReady", "False")
     assert found["reason"] == "GoneFromCache"
-    site.wait_condition(another, "Ready", "True", seconds=420)  # a container that failed waits before its next try
+    site.wait_condition(FETCHED, "Ready", "True")
     assert list(disk.glob("models/*/.complete"))
 
 
@@ -228,12 +235,14 @@ def test_what_no_service_refers_to_goes_when_asked_for(
     site: Site, hub: Hub, images: list[Built], another: str
 ) -> None:
     """The draft is referred to, the target is not any more."""
+    bring_up(site)
+    site.run("delete", "sis", FETCHED)
     site.apply(another, draft=model("draft"))
-    site.wait_condition(another, "Ready", "True")
+    site.wait_condition(another, "ModelsReady", "True")
     assert "removed 0.00 GB in 0 folders" in prune(site, images), "an hour of grace"
     told = prune(site, images, "--young", "0", "--dry-run").splitlines()
     assert len(told) == 2, "the target's folder, and the sum"
     assert told[0].startswith("models/")
     assert prune(site, images, "--young", "0").splitlines()[0] == told[0]
     assert "in 0 folders" in prune(site, images, "--young", "0")
-    assert site.conditions(another)["Ready"]["status"] == "True"
+    assert site.conditions(another)["ModelsReady"]["status"] == "True"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from cluster.core import is_ready
 
@@ -49,33 +48,28 @@ def control_group(process: psutil.Process) -> str:
         return ""
 
 
-def replace_pod(site: Site, *how: str) -> None:
-    """Delete the operator's pod; its Deployment makes another."""
-    site.run("delete", "pod", "-n", SYSTEM, "-l", OPERATOR, *how)
-    wait_for("another pod to be Ready", lambda: any(map(is_ready, site.items("pods", OPERATOR, SYSTEM))))
+def wait_restarted(site: Site, before: dict[str, Any], times: int) -> None:
+    """Wait until the kubelet reports so many more restarts of the operator's container, in the same pod."""
+    wanted = restarts(before) + times
+    wait_for("the kubelet to report the restarts", lambda: restarts(operator_pod(site)) >= wanted)
+    now = operator_pod(site)
+    assert now["metadata"]["uid"] == before["metadata"]["uid"]
+    assert restarts(now) == wanted
 
 
-@pytest.fixture
-def operator(site: Site) -> dict[str, Any]:
-    """An operator pod that never ended: the kubelet restarts its container at once, then after 10 s, then 20."""
-    if restarts(operator_pod(site)):
-        replace_pod(site)
-    return operator_pod(site)
-
-
-def test_killed_when_all_is_ready_nothing_changes(site: Site, operator: dict[str, Any]) -> None:
-    pods, before = site.server_pods("quickstart"), site.state("quickstart")
+def test_killed_when_all_is_ready_nothing_changes(site: Site) -> None:
+    operator, pods, before = operator_pod(site), site.server_pods("quickstart"), site.state("quickstart")
     kill(site)
-    wait_for("the kubelet to restart it", lambda: restarts(operator_pod(site)) == 1)
+    wait_restarted(site, operator, 1)
     site.wait_reconciled("quickstart")
-    assert operator_pod(site)["metadata"]["uid"] == operator["metadata"]["uid"]
     assert site.server_pods("quickstart") == pods
     assert site.state("quickstart") == before
 
 
 def test_its_pod_lost_another_takes_over_and_nothing_changes(site: Site) -> None:
     pods, before = site.server_pods("quickstart"), site.state("quickstart")
-    replace_pod(site, "--grace-period=0", "--force")
+    site.run("delete", "pod", "-n", SYSTEM, "-l", OPERATOR, "--grace-period=0", "--force")
+    wait_for("another pod to be Ready", lambda: any(map(is_ready, site.items("pods", OPERATOR, SYSTEM))))
     site.wait_reconciled("quickstart")
     assert site.server_pods("quickstart") == pods
     assert site.state("quickstart") == before
@@ -107,27 +101,16 @@ MOMENTS: dict[str, Callable[[Site, str], bool]] = {
     "the Deployment exists": deployed,
     "the server starts": lambda site, name: phase(site, name, "server") == "Running",
 }
-# Not all in one: the kubelet waits twice as long before each restart, and what comes up does not wait.
-BRING_UPS = [
-    ("it was applied", "the preflight's pod runs", "the server starts"),
-    ("the preflight's Job exists", "the Deployment exists"),
-]
 
 
-@pytest.mark.parametrize("moments", BRING_UPS, ids=" / ".join)
-def test_killed_while_a_service_comes_up_it_comes_to_the_same_end(
-    site: Site, operator: dict[str, Any], another: str, moments: tuple[str, ...]
-) -> None:
-    pods_made = site.pods_made()
+def test_killed_while_a_service_comes_up_it_comes_to_the_same_end(site: Site, another: str) -> None:
+    operator, pods_made = operator_pod(site), site.pods_made()
     site.apply(another)
-    for moment in moments:
-        wait_for(moment, partial(MOMENTS[moment], site, another))
+    for moment, reached in MOMENTS.items():
+        wait_for(moment, partial(reached, site, another))
         kill(site)
     site.wait_condition(another, "Ready", "True")
     site.wait_reconciled(another)
     assert site.state(another) == site.undisturbed
     assert (pods_made("job-controller"), pods_made("replicaset-controller")) == (1, 1)
-    wait_for("the kubelet to tell of the restarts", lambda: restarts(operator_pod(site)) >= len(moments))
-    now = operator_pod(site)
-    assert now["metadata"]["uid"] == operator["metadata"]["uid"]
-    assert restarts(now) == len(moments)
+    wait_restarted(site, operator, len(MOMENTS))

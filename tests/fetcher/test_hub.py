@@ -25,6 +25,59 @@ def fetcher(tmp_path: Path, hub: HubServer) -> Fetcher:
     return Fetcher(tmp_path, {"HF_ENDPOINT": hub.url})
 
 
+REFUSALS = [
+    # faults, token, arguments, reason, status, exit code, part of the message
+    # This one pauses for half a minute between its tries: it comes first, and others run meanwhile.
+    (
+        {"cdn_status": 403},
+        "",
+        [f"hf://{MODEL}"],
+        "SourceUnavailable",
+        "Unknown",
+        1,
+        "sends downloads, answers HTTP 403",
+    ),
+    ({}, "", ["hf://acme/none"], "ModelNotFound", "False", 0, "there is no acme/none that this token may see"),
+    ({}, "hf_good", ["hf://acme/none"], "ModelNotFound", "False", 0, "correct the URI"),
+    ({}, "", [f"hf://{MODEL}/none"], "ModelNotFound", "False", 0, "has no none at revision"),
+    ({}, "", [f"hf://{MODEL}", "--revision", "v9"], "RevisionNotFound", "False", 0, "has no revision 'v9'"),
+    ({}, "hf_bad", [f"hf://{MODEL}"], "TokenInvalid", "False", 0, "refuses the token"),
+    ({"private": [MODEL]}, "", [f"hf://{MODEL}"], "ModelNotFound", "False", 0, "HF_TOKEN"),
+    ({"gated": [MODEL]}, "", [f"hf://{MODEL}"], "TokenNeeded", "False", 0, "is gated: accept its terms at http"),
+    ({"gated": [MODEL]}, "hf_outsider", [f"hf://{MODEL}"], "AccessDenied", "False", 0, "has no access: ask for it"),
+    ({}, "", [f"hf://{MODEL}/onnx"], "NoWeights", "False", 0, "no *.safetensors"),
+    ({}, "", [f"hf://{MODEL}", "--allow", "*.bin"], "NoWeights", "False", 0, "no file matches *.bin"),
+    ({"extra_names": ["../../etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "../../etc/x.json"),
+    ({"extra_names": ["/etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "'/etc/x.json'"),
+    ({"status": 200}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "does not answer as a Hub does"),
+    ({"status": 418}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "answers HTTP 418"),
+    ({}, "", ["hf://acme"], "InvalidUri", "False", 0, "hf://org/name"),
+]
+
+
+@pytest.mark.parametrize(("faults", "token", "arguments", "reason", "status", "code", "message"), REFUSALS)
+def test_refused(
+    hub: HubServer,
+    fetcher: Fetcher,
+    faults: dict[str, object],
+    token: str,
+    arguments: list[str],
+    reason: str,
+    status: str,
+    code: int,
+    message: str,
+) -> None:
+    for name, value in faults.items():
+        setattr(hub.faults, name, value)
+    fetcher.env |= {"HF_TOKEN": token} if token else {}
+    result = fetcher.fetch(*arguments)
+    assert (result.reason, result.check["status"], result.code) == (reason, status, code)
+    assert message in result.check["message"]
+    assert "\n" not in result.check["message"]
+    assert not re.search("signature|hf_good|hf_bad|hf_outsider", json.dumps(result.verdict) + result.log)
+    assert not list(fetcher.work.rglob("x.json"))
+
+
 def test_a_model_is_fetched_as_serving_needs_it(hub: HubServer, fetcher: Fetcher, model: Path) -> None:
     result = fetcher.fetch()
     assert (result.code, result.check["status"], result.reason) == (0, "True", "Fetched")
@@ -194,58 +247,6 @@ def test_the_one_that_waits_takes_over_from_a_killed_one(hub: HubServer, fetcher
     kept, hub.faults.bytes_per_second = fetcher.cached_bytes(), 0
     assert fetcher.end(second).reason == "Fetched"
     assert hub.sent.total() <= 2 * WEIGHTS - kept + 4 * 65_536
-
-
-REFUSALS = [
-    # faults, token, arguments, reason, status, exit code, part of the message
-    ({}, "", ["hf://acme/none"], "ModelNotFound", "False", 0, "there is no acme/none that this token may see"),
-    ({}, "hf_good", ["hf://acme/none"], "ModelNotFound", "False", 0, "correct the URI"),
-    ({}, "", [f"hf://{MODEL}/none"], "ModelNotFound", "False", 0, "has no none at revision"),
-    ({}, "", [f"hf://{MODEL}", "--revision", "v9"], "RevisionNotFound", "False", 0, "has no revision 'v9'"),
-    ({}, "hf_bad", [f"hf://{MODEL}"], "TokenInvalid", "False", 0, "refuses the token"),
-    ({"private": [MODEL]}, "", [f"hf://{MODEL}"], "ModelNotFound", "False", 0, "HF_TOKEN"),
-    ({"gated": [MODEL]}, "", [f"hf://{MODEL}"], "TokenNeeded", "False", 0, "is gated: accept its terms at http"),
-    ({"gated": [MODEL]}, "hf_outsider", [f"hf://{MODEL}"], "AccessDenied", "False", 0, "has no access: ask for it"),
-    ({}, "", [f"hf://{MODEL}/onnx"], "NoWeights", "False", 0, "no *.safetensors"),
-    ({}, "", [f"hf://{MODEL}", "--allow", "*.bin"], "NoWeights", "False", 0, "no file matches *.bin"),
-    ({"extra_names": ["../../etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "../../etc/x.json"),
-    ({"extra_names": ["/etc/x.json"]}, "", [f"hf://{MODEL}"], "UnsafeFileName", "False", 0, "'/etc/x.json'"),
-    ({"status": 200}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "does not answer as a Hub does"),
-    ({"status": 418}, "", [f"hf://{MODEL}"], "SourceUnavailable", "Unknown", 1, "answers HTTP 418"),
-    (
-        {"cdn_status": 403},
-        "",
-        [f"hf://{MODEL}"],
-        "SourceUnavailable",
-        "Unknown",
-        1,
-        "sends downloads, answers HTTP 403",
-    ),
-    ({}, "", ["hf://acme"], "InvalidUri", "False", 0, "hf://org/name"),
-]
-
-
-@pytest.mark.parametrize(("faults", "token", "arguments", "reason", "status", "code", "message"), REFUSALS)
-def test_refused(
-    hub: HubServer,
-    fetcher: Fetcher,
-    faults: dict[str, object],
-    token: str,
-    arguments: list[str],
-    reason: str,
-    status: str,
-    code: int,
-    message: str,
-) -> None:
-    for name, value in faults.items():
-        setattr(hub.faults, name, value)
-    fetcher.env |= {"HF_TOKEN": token} if token else {}
-    result = fetcher.fetch(*arguments)
-    assert (result.reason, result.check["status"], result.code) == (reason, status, code)
-    assert message in result.check["message"]
-    assert "\n" not in result.check["message"]
-    assert not re.search("signature|hf_good|hf_bad|hf_outsider", json.dumps(result.verdict) + result.log)
-    assert not list(fetcher.work.rglob("x.json"))
 
 
 def test_an_unreachable_hub_is_worth_another_try(fetcher: Fetcher) -> None:

@@ -22,6 +22,7 @@ import yaml
 from cluster.core import Cluster
 from cluster.errors import ClusterError
 from cluster.ports import free_port
+from support.order import first
 
 REPOSITORY = Path(__file__).parents[2]
 STAGES = Path(__file__).parent / "stages"
@@ -45,17 +46,18 @@ spec:
 
 LONG = (
     *("test_outage", "test_examples", "test_faults", "test_metrics_server", "test_autoscaling"),
-    *("test_figures_in_status", "test_real", "test_operator", "test_chart"),
+    *("test_figures_in_status", "test_operator", "test_chart"),
 )
 """Files that take longest, or wait for minutes without work for a core."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files begin first (`--dist loadfile`), or one of them would run on alone."""
-    rank = {name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
+    """See `first`."""
+    first(items, LONG)
 
 
+RESYNC_SECONDS = 2.0
+"""Between two comparisons of an operator's watches with what is there."""
 PATIENCE = 90.0
 """Seconds for what takes a few where nothing else runs: how long is not what is tested."""
 
@@ -248,7 +250,7 @@ class OperatorProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
         """For its next start, over the usual one."""
-        self.add_settings(resyncSeconds=5, lease={"durationSeconds": 15, "renewSeconds": 1})
+        self.add_settings(resyncSeconds=RESYNC_SECONDS, lease={"durationSeconds": 15, "renewSeconds": 1})
 
     def add_settings(self, **settings: Any) -> None:
         """For its next start."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster.controlplane import HPA_SYNC_SECONDS
 from cluster.core import Cluster
 from support.services import autoscaling_cases, parse
 from tandem import children
@@ -64,7 +65,7 @@ def test_replicas_are_kept_until_somebody_decides(
     wait_for("the status to tell of it", lambda: counted(namespace) == {5}, log=operator.log)
     time.sleep(2)
     audit = AuditLog(cluster.audit_log)
-    time.sleep(32)  # two looks of the autoscaler, which writes its status each time
+    time.sleep(4 * HPA_SYNC_SECONDS)  # looks of the autoscaler, which writes its status each time
     assert replicas(namespace) == (5, 5), "a person's number is not fought over"
     assert audit.operator_writes(namespace) == [], "nor does its counting make writes"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import SERVICE, AuditLog, Namespace, OperatorProcess, edited, wait_for
+from .conftest import RESYNC_SECONDS, SERVICE, AuditLog, Namespace, OperatorProcess, edited, wait_for
 
 Audit = Callable[[], AuditLog]
 
@@ -48,7 +48,7 @@ def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace
     listening = audit()
     namespace.apply(podTemplate=template)  # the same again
     namespace.run("annotate", "sis", "svc", "note=1")  # an event, and nothing of ours
-    time.sleep(15)
+    time.sleep(3 * RESYNC_SECONDS)
     assert listening.operator_writes(namespace) == []
     verbs = {
         (e["verb"], e.get("objectRef", {}).get("resource"))

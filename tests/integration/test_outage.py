@@ -1,4 +1,4 @@
-"""The API server away for minutes: the operator says so, comes back by itself, and disturbs no pod."""
+"""The API server away: the operator says so, comes back by itself, and disturbs no pod."""
 
 import time
 
@@ -6,10 +6,12 @@ from cluster.core import Cluster
 
 from .conftest import AuditLog, Namespace, OperatorProcess, wait_for
 
-OUTAGE_SECONDS = 180
+OUTAGE_SECONDS = 80.0
+"""Longer than whatever gives up: without a comparison for 60 s and three times RESYNC_SECONDS an operator whose API
+server answers is restarted (`Health.broken`), and no pause between two tries is above 60 s."""
 
 
-def test_the_api_server_away_for_three_minutes(
+def test_the_api_server_away_for_longer_than_any_time_out(
     operator: OperatorProcess, cluster: Cluster, namespace: Namespace
 ) -> None:
     namespace.apply()

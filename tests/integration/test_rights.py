@@ -151,7 +151,7 @@ def test_a_login_page_in_the_api_servers_place(
     proxy.set_page(True)
     wait_for("the truth", lambda: limited.probe("/readyz")[0] == 503, log=limited.log)
     namespace.run("delete", "service", "svc-triton")
-    time.sleep(20)
+    time.sleep(5)
     assert limited.runs
     assert limited.probe("/healthz")[0] == 200, "a restart would not take the page away"
     assert "the answer is not that of a Kubernetes API server" in limited.log.read_text(encoding="utf-8")

@@ -23,7 +23,16 @@ from tandem.render.inputs import JobPod
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 from unit.render.strategic_merge_rows import ROWS as MERGES
 
-from .conftest import LWS_CRD, AuditLog, Namespace, OperatorProcess, install_groups, new_namespace, wait_for
+from .conftest import (
+    LWS_CRD,
+    RESYNC_SECONDS,
+    AuditLog,
+    Namespace,
+    OperatorProcess,
+    install_groups,
+    new_namespace,
+    wait_for,
+)
 from .groups import leaders
 
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
@@ -186,7 +195,7 @@ def test_groups_wait_for_their_definition_and_come_up_with_it(
         mounted = group["spec"]["leaderWorkerTemplate"][template]["spec"]["volumes"]
         assert [v["secret"]["secretName"] for v in mounted if "secret" in v] == [secret["metadata"]["name"]]
     assert set(namespace.get("secret", "svc-ssh")["data"]) == {"password"}, "somebody's own is not touched"
-    time.sleep(12)  # a comparison finds the kind that is not watched yet, the next one has it watched
+    time.sleep(2.5 * RESYNC_SECONDS)  # one finds the kind that is not watched yet, the next has it watched
     namespace.run("delete", "leaderworkersets", "svc-server", "--cascade=orphan")
     wait_for("it to come back", lambda: namespace.items("leaderworkersets"), log=operator.log)
     assert operator.probe("/healthz")[0] == 200
