@@ -100,7 +100,7 @@ def test_a_material_change_is_written_once_and_idle_services_never(
         return float(namespace.get("sis", "svc")["status"]["speculation"]["acceptanceRate"])
 
     assert written(busy(0.2), 3) == [], "once a minute at most"
-    assert written(QUIET, TELL_SECONDS + 3 - (time.monotonic() - reported_at)) == [], "no traffic: the figures stay"
+    assert written(QUIET, SHOW_SECONDS + 3 - (time.monotonic() - reported_at)) == [], "no traffic: the figures stay"
     assert written(busy(0.755), 3) == [], "half a percentage point, seen anew all the time"
     assert acceptance() == 0.75
     listening = audit()
