@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
 
@@ -52,13 +52,24 @@ def model_check(inputs: Inputs, role: Role) -> dict[str, str]:
     return {"path": inputs.folders[role], **({"tokenizer": tokenizer} if tokenizer else {})}
 
 
-def config(folder: str, model: str, variables: Mapping[str, Any]) -> str:
-    """`<model>/config.pbtxt.j2` of a folder of this package, rendered.
+@dataclass(frozen=True)
+class Variables:
+    """What the templates of a folder are rendered with: a field a variable.
+
+    None has a default, here or in a template: whoever renders gives all of them, and the type checker sees it.
+    """
+
+    folder: ClassVar[str]
+    """Folder in this package."""
+
+
+def config(model: str, variables: Variables) -> str:
+    """`<model>/config.pbtxt.j2` of the variables' folder, rendered.
 
     Raises:
-        jinja2.UndefinedError: the template uses a variable that is not given.
+        jinja2.UndefinedError: the template uses a variable that is no field of `variables`.
     """
-    return _environment(folder).get_template(f"{model}/config.pbtxt.j2").render(variables)
+    return _environment(variables.folder).get_template(f"{model}/config.pbtxt.j2").render(vars(variables))
 
 
 @cache
