@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tandem.api.roles import Role
 from tandem.api.types import KvCache
-from tandem.render.inputs import Inputs
 from tandem.render.v1.bls_variables import Engine, collects, in_rounds, variables
 from tandem.render.v1.engines import decoding_parameters, engine_folders, max_draft_len, needs_engines
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
-from tandem.render.v1.sources import Role
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.stack import Stack, config, model_check
 from tandem.render.v1.volumes import TANDEM
 

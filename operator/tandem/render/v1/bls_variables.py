@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tandem.api.bounds import BLS_SEQUENCES
-from tandem.render.inputs import Inputs
+from tandem.api.roles import Role
 from tandem.render.v1.gpus import fast_logits
-from tandem.render.v1.sources import Role, tokenizer_folder
+from tandem.render.v1.inputs import Inputs
+from tandem.render.v1.sources import tokenizer_folder
 from tandem.render.v1.stack import Variables
 
 DRAFT_TIMEOUT_SECONDS = 10

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tandem.api.roles import Role, drafts_by_heads
 from tandem.digest import digest
-from tandem.render.inputs import Inputs
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.llm_args import llm_args, to_yaml
-from tandem.render.v1.sources import Role, drafts_by_heads
 from tandem.render.v1.stack import Stack, Variables, config, model_check
 from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 

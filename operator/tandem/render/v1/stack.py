@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import jinja2
 
-from tandem.render.inputs import Inputs
+from tandem.api.roles import TOKENIZERS, Role
 from tandem.render.v1.gpu_products import least_memory_gib
 from tandem.render.v1.gpus import gpu_plan, is_mig
-from tandem.render.v1.sources import TOKENIZERS, Role
+from tandem.render.v1.inputs import Inputs
 
 
 @dataclass(frozen=True)
