@@ -10,14 +10,28 @@ import pytest
 
 from tandem import names
 from tandem.api import bounds, ports
-from tandem.api.decoding import DecodingType, DraftKind
+from tandem.api.decoding import DecodingType, Dialect, DraftKind, Mode
+from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import KvCache, Lookahead, NGram, ServiceSpec
 from tandem.digest import digest
-from tandem.render import LATEST, Record, latest, v1
+from tandem.render import LATEST, RENDERERS, Record, latest, render, v1
+from tandem.render.rendered import JobPod, Rendered
 from tandem.settings import Settings
 
 V1 = Path(str(resources.files("tandem.render.v1")))
+
+
+LLMAPI: dict[str, Any] = {
+    "runtime": {"mode": "LLMAPI", "profile": "trtllm-26.07"},
+    "target": {"model": {"uri": "file:///models/target"}, "kvCache": {"maxTokens": 64}},
+    "speculation": {"decodingType": "NGram", "nGram": {"maxMatchingNgramSize": 3}},
+}
+BLS: dict[str, Any] = {
+    "runtime": {"mode": "BLS", "profile": "trtllm-26.07"},
+    "target": {"model": {"uri": "file:///models/target"}, "kvCache": {"maxTokens": 64}},
+    "speculation": {"decodingType": "Lookahead", "lookahead": {"windowSize": 3}},
+}
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -79,6 +93,23 @@ def test_the_traits_that_v1_reads(name: str) -> None:
     assert (traits.draft, traits.drafts_on_host) == DRAFTS[name]
 
 
+def test_a_revision_is_named_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the renderer, the inputs that are not at their default, and what was rendered; not by what else is known."""
+    rendered = Rendered(
+        files={"launch.json": "{}"},
+        pod={"containers": []},
+        worker=None,
+        nodes=1,
+        metadata={"labels": {}, "annotations": {}},
+        preflight=JobPod({}, "not counted"),
+    )
+    monkeypatch.setitem(RENDERERS, "v0", lambda _: rendered)
+    spec = ServiceSpec.model_validate({**LLMAPI, "replicas": 3})
+    profile = Profile(name="trtllm-26.07", modes=[Mode.LLMAPI], decoding_types={}, llm_args=Dialect.V1_2)
+    revision = render(Record(renderer="v0", serving_image="not counted", profile=profile, spec=spec))
+    assert revision.digest == "36fdceab40"
+
+
 class LaterNGram(NGram):
     later: int = 1
 
@@ -89,18 +120,6 @@ class LaterLookahead(Lookahead):
 
 class LaterKvCache(KvCache):
     later: int = 1
-
-
-LLMAPI: dict[str, Any] = {
-    "runtime": {"mode": "LLMAPI", "profile": "trtllm-26.07"},
-    "target": {"model": {"uri": "file:///models/target"}, "kvCache": {"maxTokens": 64}},
-    "speculation": {"decodingType": "NGram", "nGram": {"maxMatchingNgramSize": 3}},
-}
-BLS: dict[str, Any] = {
-    "runtime": {"mode": "BLS", "profile": "trtllm-26.07"},
-    "target": {"model": {"uri": "file:///models/target"}, "kvCache": {"maxTokens": 64}},
-    "speculation": {"decodingType": "Lookahead", "lookahead": {"windowSize": 3}},
-}
 
 
 def grown(spec: ServiceSpec) -> ServiceSpec:

@@ -55,7 +55,7 @@ class BlsVariables(Variables):
     adaptive: bool
     """Whether the draft length follows what it costs and brings."""
     probe_share: float
-    """Share of the steps that try another draft length; 0: the BLS's own."""
+    """Share of the requests that run without speculation."""
     use_draft_logits: bool
     """Whether the target compares the draft's logits."""
     fast_logits: bool
