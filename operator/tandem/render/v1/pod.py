@@ -17,6 +17,7 @@ from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.render.v1.strategic_merge import merge
 from tandem.render.v1.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
+# Not `ports.SERVER`, which may grow.
 PORTS = {"http": ports.HTTP, "grpc": ports.GRPC, "metrics": ports.METRICS}
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 

@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
-
-import jinja2
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem.api.roles import TOKENIZERS, Role
 from tandem.render.v1.gpu_products import least_memory_gib
 from tandem.render.v1.gpus import gpu_plan, is_mig
 from tandem.render.v1.inputs import Inputs
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,10 @@ def config(model: str, variables: Variables) -> str:
 
 
 @cache
-def _environment(folder: str) -> jinja2.Environment:
+def _environment(folder: str) -> "jinja2.Environment":
     """A variable that is not given is an error, never an empty string."""
+    import jinja2  # here, for whoever imports this package and renders nothing: the metrics server, most commands
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tandem.render.v1", folder),
         undefined=jinja2.StrictUndefined,
