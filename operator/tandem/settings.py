@@ -12,66 +12,13 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from tandem.api.bounds import PARALLEL_SIZE
-from tandem.api.decoding import DecodingType, Dialect, Mode
+from tandem.api.profile import ImageName, Profile
 from tandem.api.wire import StrictWire
 from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
 
 Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
-ImageName = Annotated[str, Field(pattern=r"^[^\s]*$")]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-
-
-class Profile(StrictWire):
-    """What an image can run. A profile never changes under its name."""
-
-    name: Annotated[str, Field(min_length=1)]
-    """Name that services write in `runtime.profile`."""
-    description: str = ""
-    """For people."""
-    image: ImageName = ""
-    """Image with Triton and the engine; empty: none is published, and services write `runtime.image`."""
-    triton_version: str = ""
-    """Release of Triton in the image, e.g. 26.07; empty: not known."""
-    tensorrt_llm_version: str = ""
-    """Version of TensorRT-LLM in the image, e.g. 1.2.1; empty: it has none."""
-    verified: bool = False
-    """Whether tests ran this image: Tandem's own, or yours where the profile is. Services of others are warned."""
-    modes: list[Mode]
-    """Serving stacks that the image has."""
-    decoding_types: dict[Mode, list[DecodingType]]
-    """Decoding types that the image can run, by mode."""
-    gpus: bool = True
-    """Whether models run on GPUs; false: on the CPU, and `placement.gpu` means nothing."""
-    max_tensor_parallel_size: Annotated[int, Field(ge=1, le=1024)] = PARALLEL_SIZE
-    """Most GPUs of one model."""
-    engine_backend: Literal["python", "tensorrtllm"] = "tensorrtllm"
-    """BLS: Triton backend of the engines."""
-    engine_source: str = ""
-    """BLS with engine backend python: folder in the image with the Triton model (`1/model.py`) that is the engine."""
-    engine_env: dict[str, str] = Field(default_factory=dict)
-    """Environment that the engine's model needs."""
-    engine_calls: Literal["Single", "Together", "Collected"] = "Single"
-    """BLS: how the engines take the sequences that run at once. Single: each in calls of its own, which in-flight
-    batching merges. Together: many in a call, answered in one response. Collected: many in a call, each answered by
-    itself, as TensorRT-LLM's backend does where it is decoupled; a model of Tandem's makes one response of them."""
-    llm_args: Dialect = Dialect.NONE
-    """LLMAPI: dialect of tensorrt_llm.LLM's arguments, by the first release that speaks it."""
-    llm_package: str = "tensorrt_llm"
-    """LLMAPI: Python package in the image with `LLM` and `SamplingParams`."""
-    counts_draft_tokens: bool = True
-    """Whether the engine reports how many tokens it drafted; without, acceptance rates are Unknown."""
-    resources: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """Resource requests and limits of the server container, GPUs left out."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if self.engine_backend == "python" and Mode.BLS in self.modes and not self.engine_source:
-            raise ValueError("engineBackend python needs engineSource")
-        if Mode.LLMAPI in self.modes and not self.llm_args:
-            raise ValueError("mode LLMAPI needs llmArgs: the dialect of the image's tensorrt_llm")
-        return self
 
 
 class LeaseSettings(StrictWire):

@@ -19,14 +19,15 @@ from builder.build import Built, Plan
 from builder.inputs import Image
 from tandem import children as build
 from tandem import names
+from tandem.api.profile import Profile
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.keys import new_key_pair
 from tandem.render import Revision
-from tandem.render.inputs import Inputs, JobPod
+from tandem.render.rendered import JobPod
 from tandem.render.v1.group import group, over_the_group
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
 from tandem.render.v1.sources import folders
-from tandem.settings import Profile
 
 from .conftest import REPOSITORY, Site, wait_for
 

@@ -19,7 +19,7 @@ from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.metadata import pod_template
 from tandem.render import Revision
-from tandem.render.inputs import JobPod
+from tandem.render.rendered import JobPod
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 from unit.render.strategic_merge_rows import ROWS as MERGES
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandem.settings import Profile
+from tandem.api.profile import Profile
 
 PROFILE = Profile.model_validate(
     {"name": "own", "image": "own:1", "modes": ["BLS", "LLMAPI"], "decodingTypes": {}, "llmArgs": "1.2"}

@@ -3,7 +3,8 @@
 from support.pods import PROFILE
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import Revision
-from tandem.render.inputs import Inputs, JobPod
+from tandem.render.rendered import JobPod
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.pod import server_pod, template_metadata, worker_pod
 from tandem.render.v1.sources import folders
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import yaml
 
+from tandem.api.profile import Profile
+from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
-from tandem.render.inputs import Inputs
-from tandem.render.v1.sources import Role, folders
-from tandem.settings import Profile
+from tandem.render.v1.inputs import Inputs
+from tandem.render.v1.sources import folders
 
 BASE = """
 apiVersion: serving.tandem.dev/v1alpha1

@@ -1,6 +1,6 @@
 """Profiles of operators' own."""
 
-from tandem.settings import Profile
+from tandem.api.profile import Profile
 
 TENSORRT = Profile.model_validate(
     {

@@ -33,10 +33,10 @@ def repository(folder: Path, engine: str, **changes: Any) -> Path:
     Where it `collects`, the engines are decoupled.
     """
     values = variables(PAIR / "target", PAIR / "draft", **changes)
-    collects = values["collects"]
+    collects = values.collects
     engines = [f"{name}_engine" for name in ENGINES] if collects else ENGINES
     before = [*CLIENT_MODELS, *COLLECTORS] if collects and engine in ("reference", "stand-in") else []
-    before += [f"{engines[0]}_rounds"] if values["rounds"] else []
+    before += [f"{engines[0]}_rounds"] if values.rounds else []
     assemble(folder, SERVING + before + ([*engines, "ensemble"] if engine == "reference" else []), values)
     if engine == "stand-in":
         template = jinja2.Template((STAND_IN / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)

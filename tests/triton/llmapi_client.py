@@ -1,19 +1,19 @@
 """Model repositories and requests for tests of the LLM-API model over `tensorrt_llm`'s stand-in or another."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import yaml
 
+from tandem.render.v1.llmapi import MAX_WAITING_SEQUENCES, SOURCES, LlmApiVariables
+from tandem.render.v1.stack import config
 from triton.bls_client import PAIR, Array
 from triton.harness import REPOSITORY_ROOT
 
-TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/llmapi"
 SERVING = REPOSITORY_ROOT / "images/serving/models"
 STAND_IN = Path(__file__).with_name("stand_in_tensorrt_llm") / "tensorrt_llm"
-SOURCES = {"tensorrt_llm": "tensorrt_llm_llmapi", "tensorrt_llm_unary": "tensorrt_llm_unary"}
 INTEGERS = ("best_of", "top_k", "max_tokens", "min_tokens")
 FLAGS = ("ignore_eos", "exclude_input_from_output", "return_perf_metrics")
 REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
@@ -35,24 +35,19 @@ def repository(
     """
     args = folder.with_name(f"{folder.name}-llm_args.yaml")
     args.write_text(yaml.safe_dump({"model": str(PAIR / "target"), **(llm_args or {})}))
-    values = {
-        "llm_args_path": args,
-        "llm_package": llm_package,
-        "request_timeout_seconds": 300,
-        "max_batch_size": 64,
-        "drafter": "",
-        **variables,
-    }
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # protobuf text, no markup
+    values = LlmApiVariables(
+        llm_args_path=str(args),
+        llm_package=llm_package,
+        max_batch_size=64,
+        max_waiting_sequences=MAX_WAITING_SEQUENCES,
+        request_timeout_seconds=300,
+        drafter="",
+        drafter_path="",
     )
+    values = replace(values, **variables)
     for name, source in SOURCES.items():
         (folder / name).mkdir(parents=True)
-        config = environment.get_template(f"{name}/config.pbtxt.j2").render(values)
-        (folder / name / "config.pbtxt").write_text(config)
+        (folder / name / "config.pbtxt").write_text(config(name, values))
         (folder / name / "1").symlink_to(SERVING / source / "1")
     if llm_package == "tensorrt_llm":
         (folder / "tensorrt_llm/tensorrt_llm").symlink_to(STAND_IN)  # the model's folder is on the stub's path

@@ -1,16 +1,17 @@
 """Model repositories for tests, rendered from the operator's own templates."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
+from tandem.api.bounds import BLS_SEQUENCES
 from tandem.render.v1.bls import CODELESS, FRONTS
+from tandem.render.v1.bls_variables import DRAFT_TIMEOUT_SECONDS, BlsVariables, Model
+from tandem.render.v1.stack import config
 from triton import backends
 from triton.harness import REPOSITORY_ROOT
 
-TEMPLATES = REPOSITORY_ROOT / "operator/tandem/render/v1/repository"
 ENGINES = REPOSITORY_ROOT / "images/reference/models"
 SERVING = REPOSITORY_ROOT / "images/serving/models"
 CLIENT_MODELS = ("tensorrt_llm", "tensorrt_llm_draft")
@@ -24,42 +25,47 @@ COLLECTED = {
 """Folders of the models of decoupled engines, by name."""
 
 
-def variables(target: Path, draft: Path | None, **changes: Any) -> dict[str, Any]:
+def variables(target: Path, draft: Path | None, **changes: Any) -> BlsVariables:
     """What the operator gives the templates, for models in these folders.
 
     `changes` replaces single variables: max_batch_size, max_draft_len, request_timeout_seconds, ...
     """
-    return {
-        "max_batch_size": 64,
-        "max_draft_len": 8 if draft else 0,
-        "decoupled": False,
-        "collects": False,
-        "rounds": draft is not None and changes.get("max_engine_rows", 1) > 1,
-        "target": _role(target),
-        "draft": _role(draft) if draft else None,
-        "request_timeout_seconds": 300,
-        "bls_instance_count": 1,
-        **changes,
-    }
+    values = BlsVariables(
+        target=_model(target),
+        draft=_model(draft) if draft else None,
+        max_batch_size=64,
+        max_draft_len=8 if draft else 0,
+        min_draft_len=0,
+        adaptive=False,
+        probe_share=0,
+        use_draft_logits=False,
+        fast_logits=False,
+        draft_acceptance_threshold=None,
+        max_engine_rows=1,
+        mix_seed=False,
+        separate_devices=False,
+        decoupled=False,
+        collects=False,
+        rounds=draft is not None and changes.get("max_engine_rows", 1) > 1,
+        request_timeout_seconds=300,
+        queue_timeout_seconds=None,
+        draft_timeout_seconds=DRAFT_TIMEOUT_SECONDS,
+        max_running_sequences=BLS_SEQUENCES,
+        bls_instance_count=1,
+    )
+    return replace(values, **changes)
 
 
-def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> Path:
+def assemble(folder: Path, models: Iterable[str], values: BlsVariables) -> Path:
     """Write `<folder>/<model>/config.pbtxt` and link `<folder>/<model>/1` for each model; the folder.
 
     An ensemble has an empty `1`.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # protobuf text, no markup
-    )
-    sources = COLLECTED if values["collects"] else SOURCES
+    sources = COLLECTED if values.collects else SOURCES
     for model in models:
         destination = folder / model
         destination.mkdir(parents=True)
-        config = environment.get_template(f"{model}/config.pbtxt.j2").render(values)
-        (destination / "config.pbtxt").write_text(config)
+        (destination / "config.pbtxt").write_text(config(model, values))
         if model in CODELESS:
             (destination / "1").mkdir()
         elif model in (*COLLECTORS, *ROUNDS, *FRONTS):
@@ -74,5 +80,5 @@ def assemble(folder: Path, models: Iterable[str], values: Mapping[str, Any]) -> 
     return folder
 
 
-def _role(path: Path) -> dict[str, str]:
-    return {"model_path": str(path), "tokenizer_path": str(path)}
+def _model(path: Path) -> Model:
+    return Model(model_path=str(path), tokenizer_path=str(path), engine=None)

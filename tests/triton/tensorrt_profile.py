@@ -12,9 +12,9 @@ from pathlib import Path
 import yaml
 
 from tandem.accept import Accepted, accept
+from tandem.api.roles import downloads
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import LATEST, Record, Revision, render
-from tandem.render.v1.sources import downloads
 from tandem.settings import load_settings
 from triton import backends
 from triton.bls_client import PAIR

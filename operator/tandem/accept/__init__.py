@@ -14,8 +14,9 @@ from tandem.accept import profile as profile_rules
 from tandem.accept import rollout as rollout_rules
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
-from tandem.settings import Profile, Settings
+from tandem.settings import Settings
 
 __all__ = ["Accepted", "Refusal", "accept"]
 

@@ -1,9 +1,9 @@
 """Autoscaling that the operator must not make: each source knows what of it."""
 
 from tandem.accept.rule import Refusal, Rule
+from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
 from tandem.autoscaling import source_of
-from tandem.settings import Profile
 
 
 def _source(spec: ServiceSpec, profile: Profile) -> Refusal | None:

@@ -2,10 +2,10 @@
 
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
+from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import Draft, ServiceSpec, Target
-from tandem.render.v1.engines import DECIDED, needs_engines
-from tandem.render.v1.sources import ENGINES, Role, references
-from tandem.settings import Profile
+from tandem.render.latest import DECIDED_FLAGS, needs_engines
 
 FIELDS = {
     **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),
@@ -13,7 +13,7 @@ FIELDS = {
     "max_draft_len": "speculation.maxDraftLen",
     **dict.fromkeys(("gather_generation_logits", "gather_all_token_logits"), "speculation.acceptance.method"),
 }
-"""Field of the resource that decides a flag; other flags of DECIDED have none."""
+"""Field of the resource that decides a flag; other flags of DECIDED_FLAGS have none."""
 
 
 def _models(spec: ServiceSpec) -> dict[Role, Target | Draft]:
@@ -25,7 +25,7 @@ def _extra_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         return None
     for role, model in _models(spec).items():
         arguments = model.engine.build.extra_args if model.engine and model.engine.build else {}
-        for name in sorted(DECIDED & set(arguments)):
+        for name in sorted(DECIDED_FLAGS & set(arguments)):
             field = FIELDS.get(name, "").format(_camel(name))
             instead = f"write {field} instead" if field else "remove it"
             return Refusal(

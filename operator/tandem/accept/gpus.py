@@ -2,11 +2,10 @@
 
 from tandem.accept.rule import Refusal, Rule
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
+from tandem.api.roles import Role
 from tandem.api.types import KvCache, Mode, ServiceSpec
-from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
-from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
-from tandem.render.v1.sources import Role
-from tandem.settings import Profile
+from tandem.render.latest import MIN_COMPUTE_CAPABILITY, PRODUCTS, gpu_plan, is_mig, model_ranks
 
 SLICE = "-MIG-"
 """Part of the product label of nodes whose GPUs are all cut alike (the device plugin's MIG strategy `single`): their

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.decoding import DecodingType, Mode, listed
+from tandem.api.profile import Profile
+from tandem.api.roles import references
 from tandem.api.types import ServiceSpec
 from tandem.plural import counted
-from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided
-from tandem.render.v1.sources import references
-from tandem.settings import Profile
+from tandem.render.latest import NOT_CUSTOM, conflict, decided
 
 
 def _speculates(spec: ServiceSpec) -> bool:

@@ -2,8 +2,8 @@
 
 from tandem.accept.rule import Warn
 from tandem.api.decoding import DraftKind, Mode
+from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
-from tandem.settings import Profile
 
 
 def _threshold(spec: ServiceSpec, profile: Profile) -> str | None:

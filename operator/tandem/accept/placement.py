@@ -6,9 +6,9 @@ from pydantic import ValidationError
 
 from tandem.accept.rule import Refusal, Rule
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
 from tandem.api.wire import Wire
-from tandem.settings import Profile
 
 
 class _Term(Wire):

@@ -7,10 +7,10 @@ from typing import Any
 from tandem.accept.rule import Refusal, Rule
 from tandem.api import GROUP
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
 from tandem.api.types.placement import ContainerTemplate, PodTemplate
-from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
-from tandem.settings import Profile
+from tandem.render.latest import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
 
 VOLUME_KINDS = (
     "configMap",

@@ -4,8 +4,8 @@ import re
 
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
 from tandem.api.types import Mode, ServiceSpec
-from tandem.settings import Profile
 
 _SECURITY_FLOOR = "26.07"  # NVIDIA's bulletins up to CVE-2026-47627
 _COLLECTS_SINCE = "25.04"  # errors have their call's id: `InferResponse::SaveToSharedMemory` of the Python backend

@@ -1,8 +1,8 @@
 """How a new revision takes the place of the old one."""
 
 from tandem.accept.rule import Warn
+from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
-from tandem.settings import Profile
 
 
 def _replace(spec: ServiceSpec, profile: Profile) -> str | None:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
-from tandem.settings import Profile
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
-"""The resource `SpeculativeInferenceService`: its types, decoding types, ports and bounds; its CRD and docs/api.md.
-
-Imports nothing of Tandem; every package may import it.
+"""The resource `SpeculativeInferenceService`: its types and CRD, and what they speak of: decoding types, roles of
+models, profiles, ports and bounds. Imports nothing of Tandem; every package may import it.
 """
 
 GROUP = "serving.tandem.dev"

@@ -6,9 +6,7 @@ from typing import Any
 from tandem import names
 from tandem.api import ports
 from tandem.api.types import Source, SpeculativeInferenceService
-from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
-from tandem.render.v1.sources import CACHE
-from tandem.render.v1.volumes import claim_name
+from tandem.render.latest import CACHE, CONTAINER_SECURITY, POD_SECURITY, claim_name
 
 
 def fetch_pod(

@@ -1,4 +1,11 @@
-"""Metadata that all children share, and what names add to a rendered pod."""
+"""Metadata that all children share, and the names that a rendered pod lacks.
+
+A revision is rendered from its record, which has neither the name nor the UID of a service, and its digest is taken
+of what was rendered, which cannot hold the digest. What depends on these three is added here, after the digest was
+taken, and nothing else: the ServiceAccount, the volumes of the ConfigMap and the Secret, labels and their selector.
+
+Frozen as the renderers are: what changes here changes the pods of every service, which restarts them all.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +47,7 @@ def pod_with_revision(pod: dict[str, Any], configmap: str, account: str) -> dict
 def pod_template(
     service: SpeculativeInferenceService, revision: Revision, pod: Mapping[str, Any], component: str
 ) -> dict[str, Any]:
-    """Pod template of a workload: `pod` with the revision's files, our labels over the user's."""
+    """Pod template of a workload: `pod` with all that depends on names, our labels over the user's."""
     configmap = names.revision(service.name, revision.digest)
     spec = pod_with_revision(dict(pod), configmap, names.server(service.name))
     if revision.worker is not None:

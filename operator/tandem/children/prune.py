@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem import names
-from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
-from tandem.render.v1.sources import CACHE
+from tandem.render.latest import CACHE, CONTAINER_SECURITY, POD_SECURITY
 
 LABELS = {"app.kubernetes.io/name": "tandem"}
 

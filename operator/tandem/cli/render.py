@@ -8,11 +8,11 @@ from typing import Any
 import yaml
 
 from tandem.accept import Accepted, Refusal
+from tandem.api.roles import references
 from tandem.api.types import Mode, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cli.manifests import ManifestError
-from tandem.render.v1.llm_args import llm_args, to_yaml
-from tandem.render.v1.sources import folders, references
+from tandem.render.latest import folders, llm_args, to_yaml
 from tandem.rollout.offline import desired_of
 from tandem.settings import Settings
 

@@ -12,7 +12,7 @@ from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, OPTIONAL, POD, SERVICES_
 from tandem.cluster.manifests import owner_uid
 from tandem.cluster.progress import progress
 from tandem.errors import Forbidden, Refused
-from tandem.render.v1.volumes import claim_name, uses_cache
+from tandem.render.latest import claim_name, uses_cache
 from tandem.rollout.observed import Live, Observed
 from tandem.settings import Settings
 

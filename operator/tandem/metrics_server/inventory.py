@@ -21,7 +21,7 @@ from tandem.cluster.manifests import is_true
 from tandem.cluster.reflector import Reflector
 from tandem.metrics.telemetry.figures import Replicas
 from tandem.metrics.telemetry.source import Target
-from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
+from tandem.render.latest import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
 
 log = logging.getLogger(__name__)
 

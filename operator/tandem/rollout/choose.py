@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from tandem.api.profile import Profile
+from tandem.api.roles import Role
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children import Task
 from tandem.render import LATEST, Record, Revision, asks_for, render
-from tandem.render.v1.sources import Role
 from tandem.rollout.lost import missed
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
 from tandem.rollout.tasks import Outcome, Stage, Step, observe_task
-from tandem.settings import Profile, Settings
+from tandem.settings import Settings
 
 
 @dataclass(frozen=True)

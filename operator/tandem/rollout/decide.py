@@ -9,18 +9,18 @@ from tandem import children as build
 from tandem import names
 from tandem.accept import Accepted, Refusal, accept
 from tandem.api.conditions import ConditionType, SpecReason
+from tandem.api.profile import Profile
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
 from tandem.render import Revision
-from tandem.render.v1.gpus import gpu_plan
-from tandem.render.v1.volumes import claim_name, uses_cache
+from tandem.render.latest import claim_name, gpu_plan, uses_cache
 from tandem.rollout.choose import choose
 from tandem.rollout.deadline import gave_way
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import condition_types, makes_cache
 from tandem.rollout.tasks import Stage, Step
-from tandem.settings import Profile, Settings
+from tandem.settings import Settings
 
 NOT_OURS = (
     f"the PersistentVolumeClaim {names.CACHE_CLAIM} was not made by Tandem (it has no label"

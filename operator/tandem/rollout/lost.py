@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tandem.api.conditions import TaskReason
-from tandem.render.v1.sources import CACHE
+from tandem.render.latest import CACHE
 from tandem.rollout.observed import Claim, Job, Observed, Result
 
 AGAIN_SECONDS = 24 * 3600

@@ -7,7 +7,7 @@ from tandem import names
 from tandem.accept import Refusal
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.desired import Desired
-from tandem.render.v1.sources import CACHE
+from tandem.render.latest import CACHE
 from tandem.rollout.decide import decide
 from tandem.rollout.observed import Claim, Live, Observed, Result
 from tandem.rollout.tasks import Step

@@ -5,17 +5,18 @@ from typing import Any
 
 from tandem import names
 from tandem.api.conditions import ConditionType
+from tandem.api.profile import Profile
+from tandem.api.roles import ENGINES, TOKENIZERS, Role, downloads, drafts_by_heads
 from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.fetch import fetch_pod
 from tandem.children.metadata import pod_with_revision
 from tandem.digest import digest
 from tandem.render import Revision
-from tandem.render.inputs import JobPod
-from tandem.render.v1.sources import ENGINES, TOKENIZERS, Role, downloads, drafts_by_heads
-from tandem.render.v1.volumes import claim_name, uses_cache
+from tandem.render.latest import claim_name, uses_cache
+from tandem.render.rendered import JobPod
 from tandem.rollout.observed import Observed
-from tandem.settings import Profile, Settings
+from tandem.settings import Settings
 
 DAY_SECONDS = 24 * 3600
 FILES: Mapping[Role, tuple[str, ...]] = {

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tandem import names
+from tandem.api.roles import references
 from tandem.api.types import Scheme, ServiceSpec
 from tandem.errors import TandemError
-from tandem.render import Record
-from tandem.render.v1.engines import engine_folders
-from tandem.render.v1.sources import CACHE, folders, references
+from tandem.render import RENDERERS, Record, render
+from tandem.render.latest import CACHE, folders
 from tandem.rollout.observed import Live, Result, StoredRevision
 
 KEPT_LEVELS = 2  # models/KEY, engines/KEY
@@ -59,7 +59,7 @@ def pull_secrets(revisions: Iterable[StoredRevision]) -> list[dict[str, Any]]:
 
 
 def _record(revision: StoredRevision) -> Record:
-    if revision.record is None:
+    if revision.record is None or revision.record.renderer not in RENDERERS:
         raise _unknown(revision.live)
     return revision.record
 
@@ -75,9 +75,8 @@ def _unknown(configmap: Live) -> UnknownReferences:
 
 
 def _of_revision(record: Record) -> set[str]:
-    image = record.spec.runtime.image or record.profile.image
-    models = folders(record.spec, record.fetched)
-    used = [*models.values(), *engine_folders(record.spec, record.profile, image, models).values()]
+    builds = render(record).builds.values()
+    used = [*folders(record.spec, record.fetched).values(), *(build.folder for build in builds)]
     return {folder.removeprefix(f"{CACHE}/") for folder in used if folder.startswith(f"{CACHE}/")}
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem.api.conditions import ConditionStatus
-from tandem.render.v1.sources import CACHE
+from tandem.render.latest import CACHE
 
 
 class Check(BaseModel):

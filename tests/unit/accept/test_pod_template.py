@@ -6,8 +6,8 @@ import yaml
 from support.services import QUICKSTART, parse
 from tandem.accept.pod_template import RULES
 from tandem.accept.rule import Refusal
+from tandem.api.profile import Profile
 from tandem.api.types import PodTemplate
-from tandem.settings import Profile
 
 PROFILE = Profile.model_validate(
     {

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import tandem
+from tandem.api.profile import Profile
 from tandem.cli.chart import generated
 from tandem.http.credentials import Credentials
 from tandem.settings import (
@@ -17,7 +18,6 @@ from tandem.settings import (
     KedaSettings,
     LeaseSettings,
     MetricsServerSettings,
-    Profile,
     Settings,
     load_settings,
     shipped_profiles,

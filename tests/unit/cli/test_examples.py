@@ -11,10 +11,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from tandem.api.decoding import DecodingType
+from tandem.api.roles import downloads
 from tandem.cli.manifests import accepted_all
 from tandem.cli.render import render_manifests
 from tandem.render.v1.gpus import gpu_plan
-from tandem.render.v1.sources import downloads
 from tandem.rollout.pipeline import makes_cache
 from tandem.settings import Settings
 

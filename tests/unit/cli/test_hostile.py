@@ -19,6 +19,7 @@ from tritonclient.grpc import model_config_pb2
 from tandem.api.crd import root_schema
 from tandem.cli.manifests import ManifestError, accepted_all
 from tandem.cli.render import render_manifests
+from tandem.render.v1.llmapi import LlmApiVariables
 from tandem.render.v1.stack import config
 from tandem.settings import Settings, load_settings
 
@@ -179,15 +180,16 @@ def test_a_hostile_string_stays_in_its_field(payload: str) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_templates_are_safe_without_the_schema(payload: str) -> None:
     """The schema's patterns keep these out of config.pbtxt; the templates do not rely on it."""
-    variables = {
-        "llm_args_path": payload,
-        "llm_package": payload,
-        "max_batch_size": 4,
-        "request_timeout_seconds": 60,
-        "drafter": payload,
-        "drafter_path": "/own",
-    }
-    message = text_format.Parse(config("llmapi", "tensorrt_llm", variables), model_config_pb2.ModelConfig())
+    variables = LlmApiVariables(
+        llm_args_path=payload,
+        llm_package=payload,
+        max_batch_size=4,
+        max_waiting_sequences=8,
+        request_timeout_seconds=60,
+        drafter=payload,
+        drafter_path="/own",
+    )
+    message = text_format.Parse(config("tensorrt_llm", variables), model_config_pb2.ModelConfig())
     found = {name: value.string_value for name, value in message.parameters.items()}
     assert found["drafter"] == found["llm_args_path"] == found["llm_package"] == payload
     assert found["drafter_path"] == "/own"

@@ -53,6 +53,11 @@ def test_render_takes_little_time_and_loads_no_client() -> None:
     assert render < 10 * libraries, "half of this where it was written: a few tenths of a second"
 
 
+def test_the_metrics_server_loads_neither_the_operators_event_source_nor_templates() -> None:
+    _, _, modules = run("import tandem.metrics_server.process\n")
+    assert {"kopf", "jinja2"}.isdisjoint(modules)
+
+
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

@@ -19,6 +19,7 @@ MOST_FILES = {
     "An autoscaling source": 3,
     "A profile": 2,
     "A sampling parameter": 4,
+    "A parameter of a model's config.pbtxt": 3,
     "A setting of the operator": 4,
 }
 """Hand-written product files that a change touches at most, as its table has them: `or`, `;` and `instead` part

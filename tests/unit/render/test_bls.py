@@ -20,11 +20,12 @@ from tritonclient.grpc import model_config_pb2
 from support.profiles import TENSORRT
 from support.services import DATA
 from tandem.accept import Accepted, accept
+from tandem.api.profile import Profile
+from tandem.api.roles import Role, downloads
 from tandem.api.types import SpeculativeInferenceService
 from tandem.render import LATEST, Record, Revision, render
 from tandem.render.v1.bls import CLIENT_MODELS
-from tandem.render.v1.sources import Role, downloads
-from tandem.settings import Profile, Settings
+from tandem.settings import Settings
 
 INPUTS = sorted((DATA / "input" / "bls").glob("*.yaml"))
 OUTPUT = DATA / "output" / "bls"

@@ -8,10 +8,11 @@ import pytest
 from support.gpu_services import ALONE, CPU, FAST, PAIR, PROFILE, sizes
 from support.services import parse
 from tandem.accept import engines as rules
+from tandem.api.profile import Profile
+from tandem.api.roles import Role
 from tandem.api.types import Lookahead
 from tandem.render.v1.engines import Build, builds, engine_folders, lookahead_max_draft_len
-from tandem.render.v1.sources import Role, folders
-from tandem.settings import Profile
+from tandem.render.v1.sources import folders
 
 FETCHED = {Role.TARGET: "/cache/models/t", Role.DRAFT: "/cache/models/d"}
 LIMITS: dict[str, Any] = {"build": {"maxInputLen": 3200, "maxSeqLen": 4800, "maxNumTokens": 8192}}

@@ -7,9 +7,9 @@ import pytest
 from support.gpu_services import ALONE, CPU, FAST, PAIR, PROFILE, sizes
 from support.services import parse
 from tandem.accept import gpus as rules
+from tandem.api.roles import Role
 from tandem.render.v1.gpu_products import least_memory_gib
 from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
-from tandem.render.v1.sources import Role
 
 T, D = Role.TARGET, Role.DRAFT
 SEPARATE: dict[str, Any] = {"placement__strategy": "Separate"}

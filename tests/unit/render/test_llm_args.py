@@ -11,9 +11,9 @@ import yaml
 from pydantic import ValidationError
 
 from tandem.api.decoding import DecodingType, Dialect
+from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
 from tandem.render.v1.llm_args import SCHEMAS, conflict, decided, llm_args, to_yaml
-from tandem.render.v1.sources import Role
 
 FOLDERS = {Role.TARGET: "/models/t", Role.DRAFT: "/models/d"}
 ALONE = {Role.TARGET: "/models/t"}

@@ -4,12 +4,15 @@ Upstream's are those of triton_backend/all_models/llmapi/tensorrt_llm/config.pbt
 has one value ([1]) ours take one for each prompt too ([-1]), which its clients' requests fit.
 """
 
+from dataclasses import replace
 from typing import Any
 
-import jinja2
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
+
+from tandem.render.v1 import stack
+from tandem.render.v1.llmapi import LlmApiVariables
 
 UPSTREAM_INPUTS = {
     "STRING": "text_input image_url sampling_param_stop lora_name lora_path lora_ckpt_source",
@@ -27,21 +30,19 @@ UPSTREAM_OUTPUTS = {
     "total_accepted_draft_tokens total_draft_tokens",
     "INT64": "arrival_time_ns first_scheduled_time_ns first_token_time_ns last_token_time_ns",
 }
-VARIABLES = {
-    "llm_args_path": "/etc/tandem/llm_args.yaml",
-    "llm_package": "tensorrt_llm",
-    "request_timeout_seconds": 600,
-    "max_batch_size": 16,
-}
+VARIABLES = LlmApiVariables(
+    llm_args_path="/etc/tandem/llm_args.yaml",
+    llm_package="tensorrt_llm",
+    max_batch_size=16,
+    max_waiting_sequences=1024,
+    request_timeout_seconds=600,
+    drafter="",
+    drafter_path="",
+)
 
 
 def config(model: str, **changes: Any) -> Any:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tandem.render.v1", "llmapi"),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # no markup
-    )
-    text = environment.get_template(f"{model}/config.pbtxt.j2").render({**VARIABLES, "drafter": "", **changes})
+    text = stack.config(model, replace(VARIABLES, **changes))
     return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 

@@ -18,7 +18,7 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.manifests import ManifestError, accepted_all, read_text
 from tandem.cli.render import Dumper, render_manifests
 from tandem.render import LATEST, RENDERERS, Record, inputs_hash, render, v1
-from tandem.render.inputs import Inputs, Rendered
+from tandem.render.rendered import Rendered
 from tandem.render.v1.bls import FRONTS
 from tandem.settings import Settings
 
@@ -228,9 +228,9 @@ def test_a_revision_is_rendered_once_and_is_its_callers_own(
     record = Record(renderer=LATEST, serving_image="kept", profile=profile, spec=parse(QUICKSTART).spec)
     renderings: list[object] = []
 
-    def counted(inputs: Inputs) -> Rendered:
-        renderings.append(inputs)
-        return v1.render(inputs)
+    def counted(record: Record) -> Rendered:
+        renderings.append(record)
+        return v1.render(record)
 
     monkeypatch.setitem(RENDERERS, LATEST, counted)
     first, text = render(record), json.dumps(dict(render(record).pod))

@@ -20,8 +20,8 @@ from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
 from tandem.cluster.keys import new_key_pair
 from tandem.conditions.ready import Rollout, status
 from tandem.conditions.situation import Situation
-from tandem.render.inputs import Inputs
 from tandem.render.v1.group import group, over_the_group
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.sources import folders
 from tandem.rollout.decide import Decision
 from tandem.rollout.plan import CreateKeys, Delete, plan

@@ -8,11 +8,11 @@ import pytest
 from support.services import QUICKSTART, parse
 from support.world import BAD, GOOD, HUB, NOW, World, fetch_jobs, fetched, findings, job_pod
 from tandem import names
+from tandem.api.roles import Role
 from tandem.api.types import SpeculativeInferenceService
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.render import LATEST, Record, render
-from tandem.render.v1.sources import Role
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
 from tandem.settings import Settings

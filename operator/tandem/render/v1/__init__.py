@@ -3,24 +3,33 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tandem.api.roles import Role
 from tandem.api.types import Mode
 from tandem.digest import digest
-from tandem.render.inputs import Inputs, JobPod, Rendered
+from tandem.render.record import Record
+from tandem.render.rendered import JobPod, Rendered
 from tandem.render.v1.bls import bls
 from tandem.render.v1.engines import builds
 from tandem.render.v1.gpus import gpu_plan
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.launch import config_file, launch_plan
 from tandem.render.v1.llmapi import llmapi
 from tandem.render.v1.pod import build_pod, preflight_pod, server_pod, template_metadata, worker_pod
-from tandem.render.v1.sources import Role
+from tandem.render.v1.sources import folders
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.render.v1.volumes import mounted, own_claim
 
 STACKS: Mapping[Mode, Callable[[Inputs], Stack]] = {Mode.BLS: bls, Mode.LLMAPI: llmapi}
 
 
-def render(inputs: Inputs) -> Rendered:
-    """Render a spec that was accepted (`tandem.accept`) for its profile."""
+def render(record: Record) -> Rendered:
+    """Render a spec that was accepted (`tandem.accept`) for its profile.
+
+    Raises:
+        KeyError: a download is not in `record.fetched`.
+    """
+    models = folders(record.spec, record.fetched)
+    inputs = Inputs(spec=record.spec, profile=record.profile, serving_image=record.serving_image, folders=models)
     stack = STACKS[inputs.spec.runtime.mode](inputs)
     checks = preflight_checks(inputs, stack)
     configs = {config_file(model): text for model, text in stack.configs.items()}

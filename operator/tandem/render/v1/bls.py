@@ -1,15 +1,14 @@
 """Mode BLS: two engines and Tandem's speculative BLS over them, from templates in `repository/<model>/`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from tandem.api.bounds import BLS_SEQUENCES
+from tandem.api.roles import Role
 from tandem.api.types import KvCache
-from tandem.render.inputs import Inputs
+from tandem.render.v1.bls_variables import Engine, collects, in_rounds, variables
 from tandem.render.v1.engines import decoding_parameters, engine_folders, max_draft_len, needs_engines
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
-from tandem.render.v1.sources import Role, tokenizer_folder
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.stack import Stack, config, model_check
 from tandem.render.v1.volumes import TANDEM
 
@@ -20,45 +19,19 @@ FRONTS = ("speculative_bls", "speculative_bls_clients")
 MODELS = ("preprocessing", "postprocessing", "ensemble", *FRONTS, "speculative_bls_loop", "tensorrt_llm_bls")
 
 
-@dataclass(frozen=True)
-class Engine:
-    """Parameters of a TensorRT engine's configuration; what is empty is left out of it."""
-
-    path: str
-    devices: tuple[int, ...]
-    participants: tuple[int, ...]
-    block_reuse: bool
-    max_tokens: int | None
-    free_fraction: float | None
-    fast_logits: bool
-    decoding: Mapping[str, str]
-    """What the engine decodes by itself, as parameters."""
-
-
 def bls(inputs: Inputs) -> Stack:
     """The models of mode BLS for a spec that was accepted."""
     sources = _sources(inputs)
     engines = tensorrt_engines(inputs)
-    variables = _variables(inputs, engines)
+    values = variables(inputs, engines)
     return Stack(
-        configs={name: config("repository", name, variables) for name in sources},
+        configs={name: config(name, values) for name in sources},
         sources={name: source for name, source in sources.items() if source},
         checks=_checks(inputs, engines),
         env=inputs.profile.engine_env,
         engines=tuple(engine_model(inputs, role) for role in engines),
         kv_cache=_kv_cache(inputs, engines),
     )
-
-
-def collects(inputs: Inputs) -> bool:
-    """Whether engines are decoupled, and their rows collected.
-
-    Not without a draft, since sequences have calls of their own then; nor where the draft's logits are compared,
-    unless the engines hand them over themselves: megabytes for each sequence and round would be copied twice more.
-    """
-    spec = inputs.spec
-    logits = spec.speculation.acceptance.method == "Logits" and not fast_logits(spec)
-    return inputs.profile.engine_calls == "Collected" and spec.draft is not None and not logits
 
 
 def engine_model(inputs: Inputs, role: Role) -> str:
@@ -77,7 +50,7 @@ def _sources(inputs: Inputs) -> dict[str, str]:
             sources[name] = f"{TANDEM}/models/engine_unary"
             sources[f"{name}_collector"] = f"{TANDEM}/models/engine_collector"
         sources[engine_model(inputs, role)] = engine
-    if _in_rounds(inputs):
+    if in_rounds(inputs):
         sources[f"{engine_model(inputs, Role.TARGET)}_rounds"] = f"{TANDEM}/models/engine_rounds"
     return sources
 
@@ -118,69 +91,6 @@ def _kv_cache(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
             "max_tokens": engine.max_tokens,
         }
         for role, engine in engines.items()
-    }
-
-
-def _variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
-    spec = inputs.spec
-    acceptance = spec.speculation.acceptance
-    return {
-        "max_batch_size": spec.serving.max_batch_size,
-        "max_draft_len": spec.speculation.max_draft_len if spec.draft else 0,
-        "min_draft_len": spec.speculation.adaptive.min_draft_len,
-        "adaptive": spec.speculation.adaptive.enabled,
-        "probe_share": spec.speculation.adaptive.probe_share,
-        "use_draft_logits": acceptance.method == "Logits",
-        "fast_logits": fast_logits(spec),
-        "draft_acceptance_threshold": acceptance.threshold,
-        "max_engine_rows": spec.serving.max_batch_size if _takes_rows(inputs) else 1,
-        # TensorRT-LLM starts a request's random numbers at its seed, and each step is a request.
-        "mix_seed": bool(engines),
-        "separate_devices": _side_by_side(inputs),
-        # Upstream's clients that run the loop themselves make unary calls to the engines, which Triton refuses
-        # for decoupled models: before one that is decoupled, under another name, stands a model that answers once.
-        "decoupled": False,
-        "collects": collects(inputs),
-        "rounds": _in_rounds(inputs),
-        "target": _role(inputs, engines, Role.TARGET),
-        "draft": _role(inputs, engines, Role.DRAFT) if spec.draft else None,
-        "request_timeout_seconds": spec.serving.request_timeout_seconds,
-        "queue_timeout_seconds": spec.serving.queue_timeout_seconds,
-        "max_running_sequences": _running(inputs),
-        "bls_instance_count": 1,
-    }
-
-
-def _side_by_side(inputs: Inputs) -> bool:
-    """Whether each engine has a device of its own; else one GPU, or the same CPUs, are for both."""
-    spec = inputs.spec
-    return spec.draft is not None and spec.placement.strategy == "Separate" and inputs.profile.gpus
-
-
-def _running(inputs: Inputs) -> int:
-    """Sequences at once: with more than the engines' steps take, they would wait in the engines, where nobody can be
-    refused. Engines side by side take two batches, one half drafts while the other is verified."""
-    batches = 2 if _side_by_side(inputs) else 1
-    return min(batches * inputs.spec.serving.max_batch_size, BLS_SEQUENCES)
-
-
-def _takes_rows(inputs: Inputs) -> bool:
-    return inputs.profile.engine_calls == "Together" or collects(inputs)
-
-
-def _in_rounds(inputs: Inputs) -> bool:
-    """Whether the server makes whole rounds by itself: of sequences that share calls, whose drafts it may fill up."""
-    by_logits = inputs.spec.speculation.acceptance.method == "Logits"
-    return inputs.spec.draft is not None and _takes_rows(inputs) and not by_logits
-
-
-def _role(inputs: Inputs, engines: Mapping[Role, Engine], role: Role) -> dict[str, Any]:
-    """`model_path` says the limits, which are the engine's where there is one; a built engine has no tokenizer."""
-    engine = engines.get(role)
-    return {
-        "model_path": engine.path if engine else inputs.folders[role],
-        "tokenizer_path": tokenizer_folder(role, inputs.folders),
-        "engine": engine,
     }
 
 

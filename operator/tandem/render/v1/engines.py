@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tandem.api.decoding import DecodingType, Mode
+from tandem.api.profile import Profile
+from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import Draft, EngineBuild, Lookahead, Medusa, ServiceSpec, Speculation, Target
 from tandem.digest import digest
 from tandem.render.v1.gpus import model_ranks
-from tandem.render.v1.sources import CACHE, ENGINES, Role, references
-from tandem.settings import Profile
+from tandem.render.v1.sources import CACHE
 
 MEDUSA_SCRIPT = "/app/examples/medusa/convert_checkpoint.py"
-DECIDED = frozenset(
+DECIDED_FLAGS = frozenset(
     {
         *("checkpoint_dir", "output_dir", "model_config", "build_config", "model_cls_file", "model_cls_name"),
         *("max_batch_size", "max_input_len", "max_seq_len", "max_decoder_seq_len", "max_num_tokens"),
@@ -97,8 +98,13 @@ def decoding_parameters(speculation: Speculation) -> dict[str, str]:
         case DecodingType.MEDUSA if speculation.medusa:
             return {"decoding_mode": "medusa", "medusa_choices": _choices(speculation.medusa)}
         case DecodingType.LOOKAHEAD:
-            sizes = (speculation.lookahead or Lookahead()).model_dump()
-            return {"decoding_mode": "lookahead", **{f"lookahead_{name}": str(size) for name, size in sizes.items()}}
+            sizes = speculation.lookahead or Lookahead()
+            return {
+                "decoding_mode": "lookahead",
+                "lookahead_window_size": str(sizes.window_size),
+                "lookahead_ngram_size": str(sizes.ngram_size),
+                "lookahead_verification_set_size": str(sizes.verification_set_size),
+            }
     return {}
 
 

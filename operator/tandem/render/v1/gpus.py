@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tandem.api.decoding import Mode
+from tandem.api.profile import Profile
+from tandem.api.roles import Role, drafts_by_heads
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.sources import Role, drafts_by_heads
-from tandem.settings import Profile
 
 
 class Launch(StrEnum):

@@ -6,8 +6,8 @@ starts the server. https://docs.open-mpi.org/en/v4.1.x for mpirun; Open MPI 4 is
 
 from collections.abc import Iterable, Sequence
 
-from tandem.render.inputs import Inputs
 from tandem.render.v1.gpus import gpu_plan
+from tandem.render.v1.inputs import Inputs
 
 HOSTFILE = "/tmp/tandem-group/hostfile"
 """Written by the leader's entry point (`tandem_serving.boot.mpi`), which knows its workers."""

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 from tandem.api import ports
 from tandem.api.bounds import BLS_SEQUENCES
-from tandem.render.inputs import Inputs
 from tandem.render.v1.engines import builds
 from tandem.render.v1.group import group, over_the_group
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.ranks import environment, processes
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.render.v1.volumes import MODELS

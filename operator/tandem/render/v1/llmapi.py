@@ -1,17 +1,39 @@
 """Mode LLMAPI: TensorRT-LLM's LLM API as one Triton model, from templates in `llmapi/<model>/`."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from tandem.api.roles import Role, drafts_by_heads
 from tandem.digest import digest
-from tandem.render.inputs import Inputs
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.llm_args import llm_args, to_yaml
-from tandem.render.v1.sources import Role, drafts_by_heads
-from tandem.render.v1.stack import Stack, config, model_check
+from tandem.render.v1.stack import Stack, Variables, config, model_check
 from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 
 LLM_ARGS = "llm_args.yaml"
+MAX_WAITING_SEQUENCES = 1024
 SOURCES = {"tensorrt_llm": "tensorrt_llm_llmapi", "tensorrt_llm_unary": "tensorrt_llm_unary"}
 """Triton model to its folder among Tandem's models: the engine, and its unary form for clients without streams."""
+
+
+@dataclass(frozen=True)
+class LlmApiVariables(Variables):
+    """The variables of the templates of both models."""
+
+    folder: ClassVar[str] = "llmapi"
+    llm_args_path: str
+    """llm_args.yaml in the pod."""
+    llm_package: str
+    """Python package in the image with `LLM`."""
+    max_batch_size: int
+    """Of the engine: so many requests at once."""
+    max_waiting_sequences: int
+    """Beyond those."""
+    request_timeout_seconds: float
+    drafter: str
+    """module:attribute; empty without a drafter of the user's."""
+    drafter_path: str
+    """Its folder in the pod; empty: it is in the image."""
 
 
 def llmapi(inputs: Inputs) -> Stack:
@@ -19,7 +41,7 @@ def llmapi(inputs: Inputs) -> Stack:
     arguments = to_yaml(llm_args(inputs.spec, inputs.profile.llm_args, inputs.folders))
     variables = _variables(inputs)
     return Stack(
-        configs={name: config("llmapi", name, variables) for name in SOURCES},
+        configs={name: config(name, variables) for name in SOURCES},
         sources={name: f"{TANDEM}/models/{folder}" for name, folder in SOURCES.items()},
         checks=_checks(inputs, arguments),
         files={LLM_ARGS: arguments},
@@ -27,16 +49,17 @@ def llmapi(inputs: Inputs) -> Stack:
     )
 
 
-def _variables(inputs: Inputs) -> dict[str, Any]:
+def _variables(inputs: Inputs) -> LlmApiVariables:
     spec, drafter = inputs.spec, inputs.spec.speculation.user_provided
-    return {
-        "llm_args_path": f"{REVISION}/{LLM_ARGS}",
-        "llm_package": inputs.profile.llm_package,
-        "max_batch_size": spec.serving.max_batch_size,
-        "request_timeout_seconds": spec.serving.request_timeout_seconds,
-        "drafter": drafter.entry_point if drafter else "",
-        "drafter_path": DRAFTER if drafter and drafter.config_map_name else "",
-    }
+    return LlmApiVariables(
+        llm_args_path=f"{REVISION}/{LLM_ARGS}",
+        llm_package=inputs.profile.llm_package,
+        max_batch_size=spec.serving.max_batch_size,
+        max_waiting_sequences=MAX_WAITING_SEQUENCES,
+        request_timeout_seconds=spec.serving.request_timeout_seconds,
+        drafter=drafter.entry_point if drafter else "",
+        drafter_path=DRAFTER if drafter and drafter.config_map_name else "",
+    )
 
 
 def _checks(inputs: Inputs, arguments: str) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem.api.types import Placement
-from tandem.render.inputs import Inputs
 from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY
 from tandem.render.v1.gpus import GpuPlan, gpu_plan
+from tandem.render.v1.inputs import Inputs
 
 PRODUCT_LABEL, GENERATION_LABEL = "nvidia.com/gpu.product", "nvidia.com/gpu.compute.major"
 """Node labels of NVIDIA's GPU feature discovery."""

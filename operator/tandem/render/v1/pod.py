@@ -1,7 +1,6 @@
 """The pods of a revision: the server, or leader and workers of a group, and the preflight.
 
-They depend on the spec alone. What a builder knows better is added by it: names of ConfigMap, Secret and
-ServiceAccount, and the selector of topology spread constraints.
+They depend on the record alone: names are added later, see `tandem.children.metadata`.
 """
 
 from dataclasses import replace
@@ -9,15 +8,17 @@ from typing import Any
 
 from tandem import names
 from tandem.api import ports
-from tandem.render.inputs import Inputs
+from tandem.api.roles import Role
 from tandem.render.v1 import placement
 from tandem.render.v1.gpus import gpu_plan
+from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
 from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
-from tandem.render.v1.sources import Role
 from tandem.render.v1.strategic_merge import merge
 from tandem.render.v1.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
+# Not `ports.SERVER`, which may grow.
+PORTS = {"http": ports.HTTP, "grpc": ports.GRPC, "metrics": ports.METRICS}
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 
 
@@ -26,7 +27,7 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
     container = {
         **_container(inputs, "serve", "--revision", REVISION, "--models", MODELS),
         **placement.resources(inputs),
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.SERVER.items()],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
         **probes([*ENTRYPOINT, "probe"]),
         **lifecycle(),
     }

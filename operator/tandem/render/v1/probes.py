@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandem.render.inputs import Inputs
+from tandem.render.v1.inputs import Inputs
 
 # A model of any size may load for an hour; downloads are not in this time.
 STARTUP_PERIOD_SECONDS, STARTUP_FAILURES = 5, 720

@@ -8,8 +8,8 @@ more ranks than the container's CPUs are no error, and no rank runs as root.
 from collections.abc import Sequence
 
 from tandem.api.types import Mode
-from tandem.render.inputs import Inputs
 from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
+from tandem.render.v1.inputs import Inputs
 
 MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe")
 

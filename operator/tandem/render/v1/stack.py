@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import jinja2
-
-from tandem.render.inputs import Inputs
+from tandem.api.roles import TOKENIZERS, Role
 from tandem.render.v1.gpu_products import least_memory_gib
 from tandem.render.v1.gpus import gpu_plan, is_mig
-from tandem.render.v1.sources import TOKENIZERS, Role
+from tandem.render.v1.inputs import Inputs
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,31 @@ def model_check(inputs: Inputs, role: Role) -> dict[str, str]:
     return {"path": inputs.folders[role], **({"tokenizer": tokenizer} if tokenizer else {})}
 
 
-def config(folder: str, model: str, variables: Mapping[str, Any]) -> str:
-    """`<model>/config.pbtxt.j2` of a folder of this package, rendered.
+@dataclass(frozen=True)
+class Variables:
+    """What the templates of a folder are rendered with: a field a variable.
+
+    None has a default, here or in a template: whoever renders gives all of them, and the type checker sees it.
+    """
+
+    folder: ClassVar[str]
+    """Folder in this package."""
+
+
+def config(model: str, variables: Variables) -> str:
+    """`<model>/config.pbtxt.j2` of the variables' folder, rendered.
 
     Raises:
-        jinja2.UndefinedError: the template uses a variable that is not given.
+        jinja2.UndefinedError: the template uses a variable that is no field of `variables`.
     """
-    return _environment(folder).get_template(f"{model}/config.pbtxt.j2").render(variables)
+    return _environment(variables.folder).get_template(f"{model}/config.pbtxt.j2").render(vars(variables))
 
 
 @cache
-def _environment(folder: str) -> jinja2.Environment:
+def _environment(folder: str) -> "jinja2.Environment":
     """A variable that is not given is an error, never an empty string."""
+    import jinja2  # here, for whoever imports this package and renders nothing: the metrics server, most commands
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tandem.render.v1", folder),
         undefined=jinja2.StrictUndefined,

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem import names
+from tandem.api.profile import Profile
+from tandem.api.roles import Role, downloads, references
 from tandem.api.types import Scheme, ServiceSpec, Source
 from tandem.render.v1.engines import built_roles
 from tandem.render.v1.gpus import gpu_plan
-from tandem.render.v1.sources import CACHE, SOURCES, Role, downloads, references
-from tandem.settings import Profile
+from tandem.render.v1.sources import CACHE, SOURCES
 
 TANDEM = "/opt/tandem"
 """Tandem's Triton models and entry point, brought by an init container."""

@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from tandem.api.decoding import Dialect
+from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.llm_args.base import LlmArgs
+from tandem.render.v1.llm_args.base import KvCacheConfig, LlmArgs
 from tandem.render.v1.llm_args.dialects import SCHEMAS
 from tandem.render.v1.llm_args.extra import NOT_CUSTOM, conflict, merge
-from tandem.render.v1.sources import Role
 
 __all__ = ["NOT_CUSTOM", "SCHEMAS", "conflict", "decided", "llm_args", "to_yaml"]
 
@@ -28,7 +28,7 @@ def decided(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) ->
         KeyError: a decoding type of mode BLS, or Dialect.NONE.
         pydantic.ValidationError: the dialect has no such value.
     """
-    speculation, target = spec.speculation, spec.target
+    speculation, target, cache = spec.speculation, spec.target, spec.target.kv_cache
     fields = {
         "model": folders[Role.TARGET],
         "tokenizer": folders.get(Role.TARGET_TOKENIZER),
@@ -36,7 +36,7 @@ def decided(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) ->
         "pipeline_parallel_size": target.pipeline_parallel_size,
         "dtype": None if target.dtype == "auto" else target.dtype,
         "max_batch_size": spec.serving.max_batch_size,
-        "kv_cache_config": target.kv_cache.model_dump() if target.kv_cache else None,
+        "kv_cache_config": {name: getattr(cache, name) for name in KvCacheConfig.model_fields} if cache else None,
         "disable_overlap_scheduler": True if speculation.decoding_type.traits.drafts_on_host else None,
         "speculative_config": SCHEMAS[dialect].speculative_config(speculation, folders.get(Role.DRAFT)),
     }

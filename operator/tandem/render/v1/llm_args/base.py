@@ -51,8 +51,9 @@ class NGramConfig(SpeculativeConfig):
 
     @classmethod
     def details(cls, speculation: Speculation) -> dict[str, Any]:
-        """All of the block."""
-        return (speculation.n_gram or NGram()).model_dump()
+        """The block nGram."""
+        details = speculation.n_gram or NGram()
+        return {name: getattr(details, name) for name in cls.decided_by}
 
 
 class MtpConfig(SpeculativeConfig):
@@ -101,7 +102,7 @@ class CustomConfig(SpeculativeConfig):
 
 
 class KvCacheConfig(Args):
-    """`kv_cache_config`."""
+    """`kv_cache_config`: fields of the same names as `target.kvCache`."""
 
     max_tokens: PositiveInt | None = None
     free_gpu_memory_fraction: float | None = Field(default=None, ge=0, le=1)

@@ -1,28 +1,10 @@
-"""What a renderer is given and what it gives."""
+"""What a renderer gives: of any version."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tandem.api.types import ServiceSpec
-from tandem.render.v1.sources import Role
-from tandem.settings import Profile
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """All that a revision depends on."""
-
-    spec: ServiceSpec
-    profile: Profile
-    serving_image: str
-    folders: Mapping[Role, str]
-    """Folder of each model in the containers."""
-
-    @property
-    def image(self) -> str:
-        """Image of the server container."""
-        return self.spec.runtime.image or self.profile.image
+from tandem.api.roles import Role
 
 
 @dataclass(frozen=True)

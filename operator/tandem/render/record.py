@@ -1,0 +1,64 @@
+"""What a renderer is given: of any version, and kept with the revision, so that it can be rendered again.
+
+Frozen as the renderers are: the hash of the inputs is a part of every revision's name.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tandem.api.profile import Profile
+from tandem.api.roles import Role
+from tandem.api.types import Access, Cache, Rollout, ServiceSpec, Storage
+from tandem.digest import digest
+
+
+class Record(BaseModel):
+    """How a revision was rendered; kept in its ConfigMap as `record.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    renderer: str
+    """Key of `RENDERERS`."""
+    serving_image: str
+    """Image with Tandem's models and entry point."""
+    profile: Profile
+    """The profile, as it was."""
+    spec: ServiceSpec
+    """The spec, as it was; `replicas` means nothing here."""
+    fetched: dict[Role, str] = Field(default_factory=dict)
+    """Folders in the cache volume of the models that were downloaded."""
+
+    @property
+    def inputs_hash(self) -> str:
+        """Hash of the part of the spec that shapes a revision."""
+        return inputs_hash(self.spec)
+
+
+def inputs_hash(spec: ServiceSpec) -> str:
+    """Hash of the part of `spec` that shapes a revision.
+
+    Fields at their default do not count, so that a field added by a later version changes no hash.
+    """
+    return digest(shaping(spec).model_dump(mode="json", exclude_defaults=True), 16)
+
+
+def asks_for(spec: ServiceSpec) -> str:
+    """Hash of what the servers of `spec` are: equal ones need no other revision.
+
+    `inputs_hash` without what only a claim that is made has. That stays in a revision's name, since revisions that
+    serve have theirs.
+    """
+    claim = Cache(claim_name=spec.storage.cache.claim_name)
+    return inputs_hash(spec.model_copy(update={"storage": Storage(cache=claim)}))
+
+
+def shaping(spec: ServiceSpec) -> ServiceSpec:
+    """`spec` without what shapes no pod: their number and who decides it, how they take each other's place, and who
+    may connect."""
+    return spec.model_copy(
+        update={
+            "replicas": 1,
+            "autoscaling": None,
+            "rollout": Rollout(),
+            "serving": spec.serving.model_copy(update={"access": Access()}),
+        },
+    )
