@@ -33,8 +33,10 @@ def _affinity(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         _Affinity.model_validate(spec.placement.affinity or {})
     except ValidationError as error:
         path = ".".join(["placement.affinity", *map(str, error.errors()[0]["loc"])])
-        said = f"{path} is not of the form that a PodSpec has: kubectl explain pod.spec.affinity --recursive shows it"
-        return Refusal(SpecReason.AFFINITY_MALFORMED, said)
+        message = (
+            f"{path} is not of the form that a PodSpec has: kubectl explain pod.spec.affinity --recursive shows it"
+        )
+        return Refusal(SpecReason.AFFINITY_MALFORMED, message)
     return None
 
 

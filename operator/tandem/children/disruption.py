@@ -11,7 +11,7 @@ def disruption_budget(service: SpeculativeInferenceService) -> dict[str, Any]:
     """At most one pod of all replicas is evicted before the service is whole again.
 
     A group falls with any of its pods, so its workers count too: a node that is drained breaks one group, and the
-    next has to wait. Pods that do not answer (starting, or broken) may always go: they serve nobody.
+    next has to wait. Pods that do not answer (starting, or broken) may always go: they serve no client.
     """
     return {
         "apiVersion": "policy/v1",

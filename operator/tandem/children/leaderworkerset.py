@@ -1,7 +1,7 @@
 """LeaderWorkerSet: replicas that are groups of pods, each on a node of its own.
 
 https://lws.sigs.k8s.io. It makes a headless Service of its own name, in which the pods of a group find each other,
-and tells them LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX.
+and gives them LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX.
 """
 
 from typing import Any

@@ -15,9 +15,9 @@ def network_policy(
     """Ingress of the server pods; None where nothing is to be kept out.
 
     The peers of `serving.access.from` reach HTTP, gRPC and metrics; without any, everybody does. Where they are
-    named, `metrics_peers` (the administrator's choice) reach the metrics beside them: figures, no prompts.
+    named, `metrics_peers` (the administrator's choice) reach the metrics, too: figures, no prompts.
     Between the pods of groups (`nodes` > 1) all ports are open, for MPI and NCCL choose theirs as they run; ssh is
-    open to nobody else. A selector cannot tell one group of a service from another.
+    open to no other pod. A selector cannot separate the groups of a service.
     """
     peers = list(service.spec.serving.access.sources)
     if not peers and nodes == 1:

@@ -95,7 +95,7 @@ async def _apply(api: Api, action: Apply, may_write: Callable[[], None]) -> None
 
 
 def _let_go(live: Object, manifest: Object) -> bool:
-    """Whether we made `live` for a service of that name, and somebody removed its owner: it is nobody else's."""
+    """Whether we made `live` for a service of that name, and its owner was removed since: it has no other owner."""
     service = label(manifest, names.LABEL_SERVICE)
     return not owner_uid(live) and label(live, names.LABEL_SERVICE) == service and bool(owned_fields(live))
 

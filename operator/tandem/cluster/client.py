@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class _Sent(TypedDict, total=False):
-    """What a request brings beside method and path; types of content are JSON where none is said."""
+    """What a request has in addition to method and path; types of content are JSON by default."""
 
     query: Mapping[str, str] | None
     body: Object
@@ -315,7 +315,7 @@ def _page(path: str, reply: Object) -> tuple[list[Object], str, str]:
 
 
 def _event(path: str, line: bytes) -> Object:
-    """An event of a watch. Raises Transient where it is none, or tells that the watch is over."""
+    """An event of a watch. Raises Transient where it is none, or is the end of the watch."""
     event = _parsed("watch", path, line)
     kind, obj = event.get("type"), event.get("object")
     if kind == "ERROR" and isinstance(obj, dict):
@@ -350,6 +350,6 @@ def _error(method: str, path: str, status: int, data: bytes) -> Exception:
     if status == 403 and (right := RIGHT_MISSING.search(message)):
         return Forbidden(**right.groupdict())
     later = status in (401, 408, 409, 410, 429) or status >= 500
-    if later and not (status == 500 and any(said in message for said in FOR_PEOPLE)):
+    if later and not (status == 500 and any(text in message for text in FOR_PEOPLE)):
         return Transient(text)
     return Refused(status, text)

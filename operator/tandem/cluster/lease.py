@@ -74,7 +74,7 @@ class Leadership:
             log.warning("cannot renew the Lease: %s", error)
             leads = False
         if leads:
-            # Counted from before the request: nobody else may think it expired earlier than we do.
+            # Counted from before the request: no other process may think it expired earlier than we do.
             self._held_until = started + self._settings.duration_seconds * 2 / 3
         self._publish()
 

@@ -1,4 +1,4 @@
-"""How far downloads are: asked from their pods, which have no rights to tell the API server."""
+"""How far downloads are: asked from their pods, which have no rights to report it to the API server."""
 
 import asyncio
 import json
@@ -32,8 +32,8 @@ async def progress(pods: Iterable[Object]) -> dict[str, str]:
     if not running:
         return {}
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
-        told = await asyncio.gather(*(_ask(session, _address(pod)) for pod in running))
-    return {str(pod["metadata"]["name"]): text for pod, text in zip(running, told, strict=True) if text}
+        answers = await asyncio.gather(*(_ask(session, _address(pod)) for pod in running))
+    return {str(pod["metadata"]["name"]): text for pod, text in zip(running, answers, strict=True) if text}
 
 
 def _address(pod: Object) -> str:
@@ -53,10 +53,12 @@ async def _ask(session: aiohttp.ClientSession, address: str) -> str:
 def describe(answer: bytes) -> str:
     """The answer of a pod in words; empty when it is none: a pod may say anything."""
     try:
-        told = _Progress.model_validate(json.loads(answer))
+        progress = _Progress.model_validate(json.loads(answer))
     except (ValueError, RecursionError):
         return ""
-    if not told.total:
-        return f"{told.phase}: {BEFORE_BYTES[told.phase]}" if told.phase in BEFORE_BYTES else told.phase
-    share = 100 * told.bytes // told.total
-    return f"{told.phase}: {told.bytes / 1e9:.2f} of {told.total / 1e9:.2f} GB ({share} %)"
+    if not progress.total:
+        return (
+            f"{progress.phase}: {BEFORE_BYTES[progress.phase]}" if progress.phase in BEFORE_BYTES else progress.phase
+        )
+    share = 100 * progress.bytes // progress.total
+    return f"{progress.phase}: {progress.bytes / 1e9:.2f} of {progress.total / 1e9:.2f} GB ({share} %)"

@@ -76,7 +76,7 @@ class EventSource:
 
     @property
     def lists(self) -> bool:
-        """Whether kopf is on its way to the end of its first list, as far as can be told."""
+        """Whether kopf is on its way to the end of its first list, as far as can be observed."""
         silent = time.monotonic() - self.heard_at >= LIST_SILENT_SECONDS
         return self.alive and not (self._streams or silent)
 

@@ -32,7 +32,7 @@ from tandem.settings import Settings
 log = logging.getLogger(__name__)
 
 AFTER_SECONDS = {Next.SOON: 15.0, Next.LATER: 30.0}
-"""When to look again at what tells no events."""
+"""When to look again at what sends no events."""
 RESTART_SECONDS, LAST_RESTART_SECONDS, CRD_POLL_SECONDS = 1.0, 60.0, 2.0
 COMPARED_SHARE = 0.1
 """Share of the time that comparisons may take: where services are many they come more rarely, at twice the settings'
@@ -122,14 +122,14 @@ class Operator:
 
     async def _wait_for_crd(self) -> list[str | None]:
         """Returns the scopes that can be watched."""
-        said = ""
+        shown = ""
         while True:
             try:
                 return await listable(self._api, self._settings.scopes)
             except (Transient, Refused) as error:
-                if str(error) != said:
+                if str(error) != shown:
                     log.warning("cannot list %s yet: %s", SERVICES_KIND.plural, error)
-                    said = str(error)
+                    shown = str(error)
                 await asyncio.sleep(CRD_POLL_SECONDS)
 
     async def _compare(self) -> None:

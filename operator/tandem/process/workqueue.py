@@ -12,8 +12,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 FIRST_DELAY_SECONDS, LAST_DELAY_SECONDS = 0.2, 60.0
 EAGER_TRIES, HURRIED_SECONDS = 6, 3.0
-"""Events hurry a key that failed so often no further than that: what is said of a failure is an event itself, and one
-that is said in other words each time would come again at once, for ever."""
+"""Events hurry a key that failed so often no further than that: what status shows of a failure is an event itself, and
+a message that differs each time would come again at once, for ever."""
 
 
 class WorkQueue(Generic[Key]):

@@ -32,7 +32,7 @@ def overdue(service: SpeculativeInferenceService, digest: str, observed: Observe
 def gave_way(service: SpeculativeInferenceService, digest: str, known: Mapping[str, object]) -> str | None:
     """Revision that serves instead of `digest`, which was given up; None where that serves as asked.
 
-    `known`: the revisions that can be rendered. The status remembers what was given up: the deadline is told there
+    `known`: the revisions that can be rendered. The status remembers what was given up: the deadline is read there
     before anything is done about it, so that an operator that dies in between comes to the same end.
     """
     status = service.status

@@ -70,7 +70,7 @@ def plan(
 
 
 def autoscaling(decision: Decision, observed: Observed) -> list[Action]:
-    """The requests that leave /scale to the autoscaler that `decision` wants, or to nobody but people.
+    """The requests that leave /scale to the autoscaler that `decision` wants, or to people alone.
 
     What is not wanted goes before its successor comes: two would fight over the replicas, and a source's webhook
     may refuse to be the second. Replicas stay as they are throughout. Of a spec that is refused nothing is taken, and
@@ -106,7 +106,7 @@ def _whole(service: SpeculativeInferenceService, decision: Decision, observed: O
 def _obsolete(
     service: SpeculativeInferenceService, decision: Decision, observed: Observed, settings: Settings
 ) -> list[Live]:
-    """Children that nobody needs any more: recorded or lost Jobs, and revisions beyond the history limit."""
+    """Children that are not needed any more: recorded or lost Jobs, and revisions beyond the history limit."""
     if decision.refusal:
         return []
     jobs = [*_old_jobs(decision, observed), *_stale_results(decision), *_unwanted(service, decision, observed)]
@@ -137,7 +137,7 @@ def _stale_results(decision: Decision) -> list[Live]:
 
 
 def _unwanted(service: SpeculativeInferenceService, decision: Decision, observed: Observed) -> list[Live]:
-    """A NetworkPolicy that nobody asks for, and a workload of the other kind once its successor answers; before,
+    """A NetworkPolicy that is not asked for, and a workload of the other kind once its successor answers; before,
     where that needs its GPUs (rollout.strategy Replace)."""
     wanted = {identity(child) for child in decision.desired.in_order}
     replaces = service.spec.rollout.strategy == "Replace"
@@ -168,7 +168,7 @@ def _old_results(
     for revision in map(render, records):
         wanted.add(names.task(service.name, names.PREFLIGHT, revision.preflight.digest))
         wanted.update(names.task(service.name, names.BUILD, job.digest) for job in revision.builds.values())
-    # What is lost of a revision's models is fetched again as it was: its results tell the commits.
+    # What is lost of a revision's models is fetched again as it was: its results have the commits.
     folders = {folder for record in records for folder in record.fetched.values()}
     old = list[Result]()
     for component in names.TASKS:

@@ -16,7 +16,7 @@ KEPT_LEVELS = 2  # models/KEY, engines/KEY
 
 
 class UnknownReferences(TandemError):
-    """A revision cannot be read, so nobody can say what it refers to."""
+    """A revision cannot be read, so what it refers to is not known."""
 
 
 def kept(

@@ -40,7 +40,7 @@ class Outcome:
     loss: Loss | None = None
     """Why a result that stands, or what pods look for, makes it to be done again."""
     stale: Result | None = None
-    """That result; it goes when the task is done again, since till then it tells which content is wanted."""
+    """That result; it goes when the task is done again, since till then it names the content that is wanted."""
     refill: bool = False
     """Whether this is the second time, after pods reported that what the first one brought is gone."""
 
@@ -142,7 +142,7 @@ def _running(observed: Observed, task: Task, pods: Sequence[TaskPod]) -> str:
 
 
 def _next(task: Task) -> str:
-    """Where there is no pod yet, and where a quota or an admission webhook lets none be made, which no Job tells."""
+    """No pod yet, or a quota or an admission webhook that lets none be made, which no Job reports."""
     return f"Job {task.name} {task.title} next; if it gets no pod, see kubectl describe job {task.name}"
 
 
@@ -154,7 +154,7 @@ def _completed(name: str, pods: Sequence[TaskPod]) -> Outcome:
 
 
 def _to_try_again(check: Check, job: str) -> Check:
-    """What to do about it may be outside the spec, such as a token's rights: nothing tells us when it is done."""
+    """What to do about it may be outside the spec, such as a token's rights: no event reports when it is done."""
     if check.status == "True":
         return check
     message = f"{check.message[:MOST_CHARACTERS]}; unless you edit this service, delete the Job {job} to try again"

@@ -7,7 +7,7 @@ runs two models in one pod, TensorRT-LLM's way of starting them depends on their
 - several ranks of one model: leader mode, an MPI world with a server for each rank, whose rank 0 takes the requests;
 - two models, one of them with several ranks: orchestrator mode, one server that spawns the ranks as workers;
 - fast logits: orchestrator mode without spawning, an MPI world of 1 (the orchestrator) + the ranks of the draft +
-  those of the target, each model told its ranks (`participant_ids`).
+  those of the target, each model given its ranks (`participant_ids`).
 
 Source: TensorRT-LLM's triton_backend/scripts/launch_triton_server.py and the guide of the draft-target model.
 """
