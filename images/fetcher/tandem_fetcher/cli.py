@@ -1,4 +1,4 @@
-"""The commands: `fetch` brings a model into the cache, `resolve` pins its revision, `prune` removes what nobody uses.
+"""The commands: `fetch` brings a model into the cache, `resolve` pins its revision, `prune` removes what no service uses.
 
 Each ends with one line of JSON: the first two with a verdict.
 """
@@ -199,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("--cache", type=Path, default="/cache", help="root of the cache volume")
     fetch.add_argument("--port", type=int, default=8080, help="port of GET /progress")
     fetch.add_argument("--parallel", type=int, default=4, help="files at a time")
-    remove = commands.add_parser("prune", help="remove models and engines that nobody uses")
+    remove = commands.add_parser("prune", help="remove models and engines that no service uses")
     remove.add_argument("--cache", type=Path, default="/cache", help="root of the cache volume")
     remove.add_argument(
         "--keep", action="append", default=[], help="folder that stays, such as models/KEY; repeatable"

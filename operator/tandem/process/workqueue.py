@@ -12,7 +12,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 FIRST_DELAY_SECONDS, LAST_DELAY_SECONDS = 0.2, 60.0
 EAGER_TRIES, HURRIED_SECONDS = 6, 3.0
-"""Events hurry a key that failed so often no further than that: what status shows of a failure is an event itself, and
+"""Events hurry a key that failed so often no further than that: what status shows of a failure is an event itself;
 a message that differs each time would come again at once, for ever."""
 
 

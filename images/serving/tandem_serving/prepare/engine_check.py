@@ -101,4 +101,4 @@ def _memory(plan: Mapping[str, Any]) -> str:
     }
     count = 1 + max(device for share in shares.values() for device in share.devices)
     tokens = kv_cache.budgets(shares, [int(gpu["memory_gib"] * GIB)] * count)
-    return f"; about {min(tokens.values())} tokens of KV cache fit beside them into {gpu['memory_gib']:g} GiB a GPU"
+    return f"; about {min(tokens.values())} tokens of KV cache fit next to them into {gpu['memory_gib']:g} GiB a GPU"

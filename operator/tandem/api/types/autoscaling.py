@@ -46,7 +46,7 @@ class Objectives(Model):
     time_to_first_token: Duration | None = None
     """The first token of 95% of the requests comes within this."""
     inter_token_latency: Duration | None = None
-    """Average time between tokens of a request while others run beside it."""
+    """Average time between tokens of a request while others run."""
     queue_length: Annotated[int, Field(ge=1, le=10000)] | None = None
     """Requests that wait in front of each replica."""
 
@@ -60,7 +60,7 @@ Trigger = Annotated[
 
 
 class Keda(Model):
-    """What a ScaledObject gets beside Tandem's trigger."""
+    """What a ScaledObject gets in addition to Tandem's trigger."""
 
     cel = (
         Rule(
@@ -116,6 +116,6 @@ class Autoscaling(Model):
     """Who brings the metric to the autoscaler. Embedded: Tandem's own metrics server (`tandem metrics run`).
     Prometheus: the Prometheus adapter, with the chart's rules. KEDA: a ScaledObject instead of an HPA."""
     keda: Keda | None = None
-    """Source KEDA: what its ScaledObject gets beside Tandem's trigger."""
+    """Source KEDA: what its ScaledObject gets in addition to Tandem's trigger."""
     behavior: Passthrough | None = None
     """The HPA's `behavior`, merged over Tandem's: down no sooner than 240 s after the highest recommendation."""
