@@ -1,4 +1,4 @@
-"""The commands: `fetch` brings a model into the cache, `resolve` pins its revision, `prune` removes what no service uses.
+"""The commands: `fetch` brings a model into the cache, `resolve` pins its revision, `prune` removes unused ones.
 
 Each ends with one line of JSON: the first two with a verdict.
 """

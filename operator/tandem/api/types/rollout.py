@@ -18,4 +18,4 @@ class Rollout(Model):
     """A rollout in which no further server has answered for so long is Stalled. The default is above the hour that a
     model may load."""
     revision_history_limit: Annotated[int, Field(ge=0, le=100)] | None = None
-    """Old revisions that are kept for going back, in addition to those that pods run; absent: the operator's setting."""
+    """Old revisions that are kept for going back, besides those that pods run; absent: the operator's setting."""

@@ -31,7 +31,7 @@ def test_an_engine_that_is_as_asked_for(plan: dict[str, Any]) -> None:
     check = check_engines(plan)
     assert (check.status, check.reason) == ("True", "EnginesFit")
     assert check.message == (
-        "engines for target are as asked for; about 507200 tokens of KV cache fit beside them into 80 GiB a GPU"
+        "engines for target are as asked for; about 507200 tokens of KV cache fit next to them into 80 GiB a GPU"
     )
 
 
