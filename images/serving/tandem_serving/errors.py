@@ -89,6 +89,10 @@ def faults_as_errors(what: str) -> Iterator[None]:
         raise EngineError(FAILED) from None
 
 
+COUNTED = "counted_as_tandem_fault"
+"""Attribute of an exception whose fault was counted where it broke off: not once more by `Survived`."""
+
+
 class Survived:
     """A context that lets no exception out: for work on which all requests depend, done again and again.
 
@@ -109,7 +113,8 @@ class Survived:
         """Log an exception, unless one was logged lately."""
         if not isinstance(error, Exception):
             return False
-        self._count()
+        if not getattr(error, COUNTED, False):
+            self._count()
         if time.monotonic() - self._logged >= QUIET_SECONDS:
             self._logged = time.monotonic()
             log.error(self._what, exc_info=error)

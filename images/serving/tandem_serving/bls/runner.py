@@ -27,7 +27,7 @@ from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
 from tandem_serving.bls.rounds import RoundLimits, Rounds
 from tandem_serving.bls.schedule import Batch, Route, Row
 from tandem_serving.bls.sequence import BlsSequence
-from tandem_serving.errors import FAILED, EngineError, QueueFullError, ServingError, Survived
+from tandem_serving.errors import COUNTED, FAILED, EngineError, QueueFullError, ServingError, Survived
 from tandem_serving.requests.active import AddressedChunk, send
 from tandem_serving.requests.delivery import Delivery
 
@@ -134,9 +134,10 @@ class Runner:
             yield
         except QueueFullError:
             raise
-        except BaseException:  # whatever it is, and of any kind: no other thread waits for this one
+        except BaseException as error:  # whatever it is, and of any kind: no other thread waits for this one
             log.exception("the work for all sequences broke off: their requests end, others are taken")
             self._metrics.fault(m.ENDED_ALL)
+            setattr(error, COUNTED, True)
             self._begin_anew()
             raise
 

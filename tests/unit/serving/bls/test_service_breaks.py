@@ -180,6 +180,7 @@ SHARED = [
     (Rounds, "sent"),
     (Rounds, "release"),
     (Rounds, "leave"),
+    (Rounds, "late"),  # the watch's own
     (InFlightBatches, "begin"),
     (Schedule, "finish"),
     (Schedule, "_shared_batches"),
