@@ -13,7 +13,7 @@ from support.serving.steady import Steady
 from tandem_serving import metrics as m
 from tandem_serving.bls.chunks import BlsWriter
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
-from tandem_serving.bls.in_flight import InFlightBatches
+from tandem_serving.bls.in_flight import InFlightBatch, InFlightBatches
 from tandem_serving.bls.loop import SequenceLoop
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.rounds import Rounds
@@ -180,7 +180,6 @@ SHARED = [
     (Rounds, "sent"),
     (Rounds, "release"),
     (Rounds, "leave"),
-    (Rounds, "late"),  # the watch's own
     (InFlightBatches, "begin"),
     (Schedule, "finish"),
     (Schedule, "_shared_batches"),
@@ -217,6 +216,27 @@ def test_a_fault_of_what_all_share_ends_all_requests_and_the_model_goes_on(
     while service._runner.load() != (0, 0):  # who is answered leaves a moment later
         assert time.monotonic() < end, "nobody keeps a place"
         time.sleep(0.01)
+
+
+def test_a_fault_that_the_watch_meets_counts_once(start: Start, monkeypatch: pytest.MonkeyPatch, sink: Sink) -> None:
+    met, late = threading.Event(), Rounds.late
+
+    def broken(rounds: Rounds, now: float) -> list[InFlightBatch]:
+        if not met.is_set():
+            met.set()
+            raise ValueError("a fault")
+        return late(rounds, now)
+
+    monkeypatch.setattr(Rounds, "late", broken)
+    service = start(MockEngines())
+    assert met.wait(30)
+    end = time.monotonic() + 30
+    while service._runner.load() != (0, 0) or not faults(service, sink):
+        assert time.monotonic() < end, "the fault is counted"
+        time.sleep(0.01)
+    time.sleep(0.1)  # the watch's thread goes on, and would count it once more
+    assert faults(service, sink) == {"all": 1}
+    assert ask(service, tensors("def add(")).wait().error is None
 
 
 def test_the_engine_calls_of_what_was_given_up_are_stopped(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
