@@ -30,8 +30,8 @@ from rich.console import Console
 from tandem.metrics.telemetry.exposition import parse
 from tandem.metrics.telemetry.families import ENGINE_LABELS, NAMES
 from tandem.metrics.telemetry.prometheus import by_pod
-from tandem.metrics.telemetry.scrape import Limits, Scraper
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.scrape import ScrapeLimits, Scraper
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics.telemetry.windows import Store
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -91,10 +91,10 @@ def serve(tell: "Connection[int, int]", port: int = 0) -> None:
     asyncio.run(run())
 
 
-def targets_at(port: int, pods: int) -> list[Target]:
+def targets_at(port: int, pods: int) -> list[ScrapeTarget]:
     """Pods at addresses of their own."""
     first = ipaddress.IPv4Address("127.1.0.1")
-    return [Target(f"uid-{n}", "ns", f"pod-{n}", str(first + n), port) for n in range(pods)]
+    return [ScrapeTarget(f"uid-{n}", "ns", f"pod-{n}", str(first + n), port) for n in range(pods)]
 
 
 Round = Callable[[], Awaitable[None]]
@@ -108,10 +108,10 @@ async def cores(round_of: Round, interval: float) -> float:
     return (time.process_time() - cpu) / (time.monotonic() - start)
 
 
-async def fetch_all(session: aiohttp.ClientSession, targets: list[Target], spread: float) -> None:
+async def fetch_all(session: aiohttp.ClientSession, targets: list[ScrapeTarget], spread: float) -> None:
     """The floor: every page once, over `spread` seconds, and nothing made of it."""
 
-    async def fetch(number: int, target: Target) -> None:
+    async def fetch(number: int, target: ScrapeTarget) -> None:
         await asyncio.sleep(spread * number / len(targets))
         async with session.get(f"http://{target.address}:{target.port}/metrics") as reply:
             await reply.read()
@@ -119,13 +119,13 @@ async def fetch_all(session: aiohttp.ClientSession, targets: list[Target], sprea
     await asyncio.gather(*(fetch(number, target) for number, target in enumerate(targets)))
 
 
-async def compare(targets: list[Target], rounds: int, interval: float) -> dict[str, list[float]]:
+async def compare(targets: list[ScrapeTarget], rounds: int, interval: float) -> dict[str, list[float]]:
     """Cores of the collector and of the floor, round by round in turn."""
     spread = interval * 2 / 3
     store = Store(WINDOW)
     services = [targets[n : n + PODS_OF_A_SERVICE] for n in range(0, len(targets), PODS_OF_A_SERVICE)]
     measured: dict[str, list[float]] = {"collector": [], "floor": []}
-    async with Scraper(Limits(spread_seconds=spread)) as scraper, aiohttp.ClientSession() as session:
+    async with Scraper(ScrapeLimits(spread_seconds=spread)) as scraper, aiohttp.ClientSession() as session:
 
         async def collector() -> None:
             problems = await scraper.collect(targets, store)

@@ -37,7 +37,7 @@ from cluster.ports import free_port
 from integration.metrics_server import telling_cluster
 from integration.pages import PORT
 from tandem import names
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics_server.authentication import AUDIENCE
 
 REPOSITORY = Path(__file__).parents[2]
@@ -194,7 +194,7 @@ def told(what: str, cores: list[float]) -> None:
 
 async def floor_of(pods: int, rounds: int, interval: float) -> list[float]:
     """Cores that fetching the same pages takes."""
-    targets: list[Target] = collect.targets_at(PORT, pods)
+    targets: list[ScrapeTarget] = collect.targets_at(PORT, pods)
     async with aiohttp.ClientSession() as session:
         fetch = lambda: collect.fetch_all(session, targets, interval * 2 / 3)  # noqa: E731
         return [await collect.cores(fetch, interval) for _ in range(rounds)]

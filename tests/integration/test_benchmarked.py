@@ -11,7 +11,7 @@ import pytest
 
 from cluster.core import Cluster
 from tandem.client.bench.figures import Level, Side, Window
-from tandem.client.bench.record import Serving, keep, serving
+from tandem.client.bench.record import ServedRevision, keep, serving
 from tandem.client.kubectl import ClusterError
 
 from .conftest import AuditLog, Namespace, OperatorProcess, wait_for
@@ -40,7 +40,7 @@ def measured(streams: int, *pairs: tuple[int, int]) -> Level:
 FASTER = [measured(1, (30, 20), (32, 20), (34, 20))]
 
 
-def record(namespace: Namespace, levels: list[Level]) -> Serving:
+def record(namespace: Namespace, levels: list[Level]) -> ServedRevision:
     """Measure and keep; what was measured."""
     found = asyncio.run(serving("svc", namespace.name))
     said = asyncio.run(keep(found, levels, "alone"))

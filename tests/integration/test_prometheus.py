@@ -17,9 +17,9 @@ from cluster.pki import Identity, issue, load_authority
 from cluster.ports import free_port
 from tandem.http.credentials import Credentials
 from tandem.metrics.telemetry.figures import Figures
-from tandem.metrics.telemetry.prometheus import Prometheus
-from tandem.metrics.telemetry.scrape import Limits, Scraper
-from tandem.metrics.telemetry.source import Source, Target
+from tandem.metrics.telemetry.prometheus import PrometheusSource
+from tandem.metrics.telemetry.scrape import ScrapeLimits, Scraper
+from tandem.metrics.telemetry.source import MetricsSource, ScrapeTarget
 from tandem.metrics.telemetry.windows import Store
 from tandem_serving import metrics as m
 from unit.metrics.telemetry.hostile_pods import Pod, fixed, serve
@@ -33,7 +33,7 @@ POD_LABELS = {"container": "triton", "speculativeinferenceservice": "llama"}
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, pods: list[Target], web: Path | None = None, **settings: Any) -> Iterator[str]:
+def prometheus(folder: Path, pods: list[ScrapeTarget], web: Path | None = None, **settings: Any) -> Iterator[str]:
     """Prometheus' URL; it scrapes the pods with the labels that a PodMonitor sets. `web`: its `--web.config.file`,
     with TLS; `settings`: more of its configuration, such as further `scrape_configs`."""
     jobs = [
@@ -101,16 +101,16 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(*servers: Served) -> AsyncIterator[list[Target]]:
+async def served(*servers: Served) -> AsyncIterator[list[ScrapeTarget]]:
     async with AsyncExitStack() as stack:
         pods: list[Pod] = [await stack.enter_async_context(serve(server.answer)) for server in servers]
-        yield [Target(f"uid-{n}", "ns", f"pod-{n}", "127.0.0.1", pod.port) for n, pod in enumerate(pods)]
+        yield [ScrapeTarget(f"uid-{n}", "ns", f"pod-{n}", "127.0.0.1", pod.port) for n, pod in enumerate(pods)]
 
 
-async def first_scrape(url: str, targets: list[Target], credentials: Credentials | None = None) -> None:
+async def first_scrape(url: str, targets: list[ScrapeTarget], credentials: Credentials | None = None) -> None:
     """Wait until Prometheus has samples of the pods: its targets change every five seconds."""
     deadline = time.monotonic() + 120
-    async with Prometheus(url, credentials) as source:
+    async with PrometheusSource(url, credentials) as source:
         while problems := await source.collect(targets, Store(300)):
             assert time.monotonic() < deadline, problems
             await asyncio.sleep(SCRAPE_SECONDS)
@@ -120,12 +120,14 @@ async def test_figures_are_those_of_the_pods_themselves(tmp_path: Path) -> None:
     servers = [Served(), Served()]
     async with served(*servers) as targets, AsyncExitStack() as stack:
         url = await asyncio.to_thread(stack.enter_context, prometheus(tmp_path, targets))
-        sources: list[tuple[Source, Store]] = [
+        sources: list[tuple[MetricsSource, Store]] = [
             (
-                await stack.enter_async_context(Scraper(Limits(spread_seconds=0, seconds=60, connect_seconds=60))),
+                await stack.enter_async_context(
+                    Scraper(ScrapeLimits(spread_seconds=0, seconds=60, connect_seconds=60))
+                ),
                 Store(300),
             ),
-            (await stack.enter_async_context(Prometheus(url)), Store(300)),
+            (await stack.enter_async_context(PrometheusSource(url)), Store(300)),
         ]
 
         async def rounds(number: int) -> list[Figures]:
@@ -155,11 +157,11 @@ async def test_figures_are_those_of_the_pods_themselves(tmp_path: Path) -> None:
 
 async def test_a_pod_that_prometheus_does_not_know_is_told_so(tmp_path: Path) -> None:
     async with served(Served()) as (known,):
-        other = Target("uid-other", "ns", "another", "127.0.0.1", known.port)
+        other = ScrapeTarget("uid-other", "ns", "another", "127.0.0.1", known.port)
         with prometheus(tmp_path, [known]) as url:
             store = Store(300)
             await first_scrape(url, [known])
-            async with Prometheus(url) as source:
+            async with PrometheusSource(url) as source:
                 problems = await source.collect([known, other], store)
     assert problems == {"uid-other": "Prometheus has not scraped it within a minute: does a PodMonitor select it?"}
     assert store.latest("uid-0") == pytest.approx(time.time(), abs=30)
@@ -194,11 +196,11 @@ async def test_one_that_asks_who_asks(tmp_path: Path) -> None:
         with prometheus(tmp_path, [pod], web) as url:
             right, store = Credentials.model_validate(asked), Store(300)
             await first_scrape(url, [pod], right)
-            async with Prometheus(url, right) as source:
+            async with PrometheusSource(url, right) as source:
                 assert await source.collect([pod], store) == {}
                 assert store.latest("uid-0") is not None
                 (tmp_path / "password").write_text("changed")
                 assert "answers 401" in (await source.collect([pod], store))["uid-0"], "read anew"
             for reason, given in wrong.items():
-                async with Prometheus(url, Credentials.model_validate(given)) as source:
+                async with PrometheusSource(url, Credentials.model_validate(given)) as source:
                     assert reason in (await source.collect([pod], Store(300)))["uid-0"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tandem.api.bounds import BLS_SEQUENCES
 from tandem.render.v1.bls import CODELESS, FRONTS
-from tandem.render.v1.bls_variables import DRAFT_TIMEOUT_SECONDS, BlsVariables, Model
+from tandem.render.v1.bls_variables import DRAFT_TIMEOUT_SECONDS, BlsVariables, ModelVariables
 from tandem.render.v1.stack import config
 from triton import backends
 from triton.harness import REPOSITORY_ROOT
@@ -80,5 +80,5 @@ def assemble(folder: Path, models: Iterable[str], values: BlsVariables) -> Path:
     return folder
 
 
-def _model(path: Path) -> Model:
-    return Model(model_path=str(path), tokenizer_path=str(path), engine=None)
+def _model(path: Path) -> ModelVariables:
+    return ModelVariables(model_path=str(path), tokenizer_path=str(path), engine=None)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tandem.client.generate.client import Server
+from tandem.client.generate.client import TritonClient
 from tandem.client.generate.request import Request, Sampling
 from triton.harness import TritonServer
 from triton.repository import assemble, variables
@@ -159,7 +159,7 @@ def test_a_signal_cancels_the_stream(server: TritonServer, number: signal.Signal
 
 async def test_leaving_a_stream_cancels_it_though_the_connection_stays(server: TritonServer) -> None:
     cancelled = server.log.count("fake_bls: cancelled")
-    async with Server(server.grpc_url) as client:
+    async with TritonClient(server.grpc_url) as client:
         async with contextlib.aclosing(client.stream(Request("endless", Sampling(9)))) as chunks:
             assert (await anext(chunks)).text == "a"
         await asyncio.to_thread(wait_until, lambda: server.log.count("fake_bls: cancelled") == cancelled + 1)

@@ -11,8 +11,8 @@ import pytest
 
 from tandem.metrics.capacity.kv_cache import measure
 from tandem.metrics.telemetry.figures import Figures, PodFigures
-from tandem.metrics.telemetry.scrape import Limits, Scraper
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.scrape import ScrapeLimits, Scraper
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics.telemetry.windows import Store
 from triton import bls_client as bls
 from triton import llmapi_client as llmapi
@@ -24,7 +24,7 @@ PAGE = REPOSITORY_ROOT / "tests/data/input/metrics/speculative_bls.txt"
 """A page of the real server, for tests and benchmarks without one."""
 PROMPTS = [f"def area_{n}(width, height):\n" for n in range(6)]
 TOKENS, K = 24, 4
-PATIENT = Limits(spread_seconds=0, seconds=60, connect_seconds=60)
+PATIENT = ScrapeLimits(spread_seconds=0, seconds=60, connect_seconds=60)
 LAG_SECONDS = 1.0
 """Models publish every half second, the engine's state every second; or later, where the machine stands still."""
 MEANWHILE_SECONDS = 0.2
@@ -56,7 +56,7 @@ def figures_of(
     With `enough` every now and then meanwhile, too, and the work is done again until they say that. Whoever leaves
     waits until all that was done is published: the next one counts from there.
     """
-    store, target = Store(600), Target("uid", "ns", "pod", "127.0.0.1", server.ports.metrics)
+    store, target = Store(600), ScrapeTarget("uid", "ns", "pod", "127.0.0.1", server.ports.metrics)
     done = 0
 
     def figures(of: Store) -> PodFigures:

@@ -7,20 +7,20 @@ judges an autoscaler may import it; it imports the API types and the settings al
 from collections.abc import Mapping
 
 from tandem.api.types import Autoscaling, AutoscalingSource
-from tandem.autoscaling.horizontal import Embedded, Prometheus
-from tandem.autoscaling.keda import Keda
-from tandem.autoscaling.source import REPLICAS_NEEDED, Source
+from tandem.autoscaling.horizontal import Embedded, PrometheusAdapter
+from tandem.autoscaling.keda import KedaSource
+from tandem.autoscaling.source import REPLICAS_NEEDED, ScalingSource
 
-__all__ = ["REPLICAS_NEEDED", "SOURCES", "Source", "source_of"]
+__all__ = ["REPLICAS_NEEDED", "SOURCES", "ScalingSource", "source_of"]
 
-SOURCES: Mapping[AutoscalingSource, Source] = {
+SOURCES: Mapping[AutoscalingSource, ScalingSource] = {
     "Embedded": Embedded(),
-    "Prometheus": Prometheus(),
-    "KEDA": Keda(),
+    "Prometheus": PrometheusAdapter(),
+    "KEDA": KedaSource(),
 }
 """By the value of `autoscaling.source`."""
 
 
-def source_of(scaling: Autoscaling) -> Source:
+def source_of(scaling: Autoscaling) -> ScalingSource:
     """The source that a service asks for."""
     return SOURCES[scaling.source]

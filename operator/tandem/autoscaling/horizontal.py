@@ -3,11 +3,11 @@
 from typing import Any
 
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
-from tandem.autoscaling.source import REPLICAS_NEEDED, Source, behavior, scale_target
+from tandem.autoscaling.source import REPLICAS_NEEDED, ScalingSource, behavior, scale_target
 from tandem.settings import Settings
 
 
-class HorizontalPodAutoscaler(Source):
+class HorizontalPodAutoscaler(ScalingSource):
     """Reads the metric of our object from the cluster's custom metrics API."""
 
     api_version, kind, plural = "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
@@ -39,5 +39,5 @@ class Embedded(HorizontalPodAutoscaler):
     needs_api_service = True
 
 
-class Prometheus(HorizontalPodAutoscaler):
+class PrometheusAdapter(HorizontalPodAutoscaler):
     """The Prometheus adapter answers, from the series of `tandem metrics run`: charts/tandem/files has its rules."""

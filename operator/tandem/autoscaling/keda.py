@@ -9,7 +9,7 @@ from typing import Any
 from tandem.api import KIND
 from tandem.api.conditions import SpecReason
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
-from tandem.autoscaling.source import REPLICAS_NEEDED, Source, behavior, scale_target
+from tandem.autoscaling.source import REPLICAS_NEEDED, ScalingSource, behavior, scale_target
 from tandem.settings import KedaSettings, Settings
 
 CLUSTER_WIDE = "ClusterTriggerAuthentication"
@@ -17,7 +17,7 @@ NAMED = {"name": "tandem", "metricType": "AverageValue"}
 """Name of Tandem's trigger, and what its value is held against: 1 for each replica."""
 
 
-class Keda(Source):
+class KedaSource(ScalingSource):
     """KEDA asks the metrics server, or a Prometheus that scrapes it, and the triggers of the user's own."""
 
     api_version, kind, plural = "keda.sh/v1alpha1", "ScaledObject", "scaledobjects"

@@ -31,7 +31,7 @@ BEHAVIOR: Mapping[str, Mapping[str, Any]] = {
 """The autoscaler's behaviour; `autoscaling.behavior` is merged over it, field by field of each direction."""
 
 
-class Source(ABC):
+class ScalingSource(ABC):
     """Who brings the metric to the autoscaler, and by which object: it writes our /scale."""
 
     api_version: str

@@ -63,13 +63,15 @@ def bench(
         raise typer.BadParameter("--record needs the service's name: the result goes into its status")
     if prompts is None:
         raise typer.BadParameter("give --prompts FILE with text like your users': acceptance depends on it")
-    from tandem.client.bench.app import Plan, bench  # loads gRPC and numpy: for this command alone
-    from tandem.client.generate.app import Target
+    from tandem.client.bench.app import BenchmarkPlan, bench  # loads gRPC and numpy: for this command alone
+    from tandem.client.generate.app import Endpoint
     from tandem.client.generate.prompts import read_prompts
     from tandem.client.generate.request import Sampling
 
-    other = Target(against, namespace, against_url, wait) if against or against_url else None
+    other = Endpoint(against, namespace, against_url, wait) if against or against_url else None
     sampling = Sampling(max_tokens, temperature)
-    plan = Plan(read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other, record)
-    target, no_color = Target(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
+    plan = BenchmarkPlan(
+        read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other, record
+    )
+    target, no_color = Endpoint(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
     raise typer.Exit(bench(target, plan, as_json=as_json, no_color=no_color))

@@ -67,14 +67,14 @@ def generate(
     _check(bool(name) != bool(url), "give either the name of a service or --url HOST:PORT")
     _check(bool(prompt or prompts), "give -p TEXT, --prompts FILE, or --prompts - for standard input")
     _check(not compare or num_draft_tokens != 0, "--compare needs speculation: leave out --num-draft-tokens 0")
-    from tandem.client.generate.app import Target, generate  # loads gRPC and numpy: for this command alone
+    from tandem.client.generate.app import Endpoint, generate  # loads gRPC and numpy: for this command alone
     from tandem.client.generate.prompts import read_prompts
     from tandem.client.generate.request import Sampling
-    from tandem.client.generate.session import Plan
+    from tandem.client.generate.session import CompletionPlan
 
     sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()))
-    plan = Plan(read_prompts(prompt or (), prompts), sampling, num_draft_tokens, compare, concurrency)
-    target, no_color = Target(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
+    plan = CompletionPlan(read_prompts(prompt or (), prompts), sampling, num_draft_tokens, compare, concurrency)
+    target, no_color = Endpoint(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
     raise typer.Exit(generate(target, plan, as_json=as_json, no_color=no_color))
 
 

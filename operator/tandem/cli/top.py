@@ -34,7 +34,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Board:
+class ServiceTable:
     """Services, and custom metrics by name and service. `problem`: why there are none; empty when there are."""
 
     services: Sequence[SpeculativeInferenceService]
@@ -42,7 +42,7 @@ class Board:
     problem: str = ""
 
 
-async def read(namespace: str | None, everywhere: bool) -> Board:
+async def read(namespace: str | None, everywhere: bool) -> ServiceTable:
     """Services of a namespace (the context's when None), or of all. Raises kubectl.ClusterError."""
     place = ["--all-namespaces"] if everywhere else ["--namespace", namespace] if namespace else []
     found = (await kubectl.get(f"{PLURAL}.{GROUP}", *place))["items"]
@@ -58,7 +58,7 @@ async def read(namespace: str | None, everywhere: bool) -> Board:
         elif not isinstance(answer, kubectl.ClusterError):
             raise answer
     problems = [str(answer) for answer in answers if isinstance(answer, BaseException)]
-    return Board(services, metrics, problems[0] if problems and not metrics else "")
+    return ServiceTable(services, metrics, problems[0] if problems and not metrics else "")
 
 
 async def _metric(gate: asyncio.Semaphore, namespace: str, name: str) -> dict[Key, float]:
@@ -69,7 +69,7 @@ async def _metric(gate: asyncio.Semaphore, namespace: str, name: str) -> dict[Ke
     return {(namespace, item["describedObject"]["name"]): quantity(item["value"]) for item in reply["items"]}
 
 
-def table(board: Board, at: datetime, *, everywhere: bool, less: int = 0) -> Table:
+def table(board: ServiceTable, at: datetime, *, everywhere: bool, less: int = 0) -> Table:
     """The table, without so many of `LEAST`. Pure."""
     caption = escape(f"no RUN, WAIT and TOKENS/S: {board.problem}") if board.problem else None
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
@@ -85,11 +85,11 @@ def table(board: Board, at: datetime, *, everywhere: bool, less: int = 0) -> Tab
     return made
 
 
-def _tokens(board: Board, service: SpeculativeInferenceService) -> float:
+def _tokens(board: ServiceTable, service: SpeculativeInferenceService) -> float:
     return board.metrics.get(TOKENS, {}).get((service.namespace, service.name), 0.0)
 
 
-def _row(board: Board, service: SpeculativeInferenceService, at: datetime) -> list[str]:
+def _row(board: ServiceTable, service: SpeculativeInferenceService, at: datetime) -> list[str]:
     """A cell for each of `COLUMNS`."""
     key, status, seen = (service.namespace, service.name), service.status, service.status.speculation
     ready = next((c for c in status.conditions if c.type == ConditionType.READY), None)
@@ -151,7 +151,7 @@ async def _shown(console: Console, namespace: str | None, everywhere: bool) -> T
     return fitting(console, board, now(), everywhere=everywhere)
 
 
-def fitting(console: Console, board: Board, at: datetime, *, everywhere: bool) -> Table:
+def fitting(console: Console, board: ServiceTable, at: datetime, *, everywhere: bool) -> Table:
     """The table with as many columns as the console is wide enough for."""
     wide = console.options.update_width(10_000)
     for less in range(len(LEAST)):

@@ -64,7 +64,7 @@ class RecordedLevel(Wire):
         return self
 
 
-class Record(Wire):
+class BenchmarkRecord(Wire):
     """A benchmark of one revision."""
 
     revision: Annotated[str, Field(pattern=r"^[0-9a-z]{1,63}$")]
@@ -114,7 +114,7 @@ def benchmark(service: SpeculativeInferenceService, observed: Observed, load: fl
     return Benchmark(_worth(level, at, record.against), at)
 
 
-def _read(data: Mapping[str, str]) -> Record:
+def _read(data: Mapping[str, str]) -> BenchmarkRecord:
     """Raises ValueError, with one line that is fit for a status."""
     text = data.get(KEY)
     if text is None:
@@ -122,14 +122,14 @@ def _read(data: Mapping[str, str]) -> Record:
     if len(text.encode()) > MOST_BYTES:
         raise ValueError(f"{KEY} is longer than {MOST_BYTES >> 10} KiB")
     try:
-        return Record.model_validate_json(text)
+        return BenchmarkRecord.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part in _FIELDS)
         raise ValueError(f"{where or KEY}: {first['msg']}"[:200]) from None
 
 
-_FIELDS = {to_camel(name) for model in (Record, RecordedLevel) for name in model.model_fields}
+_FIELDS = {to_camel(name) for model in (BenchmarkRecord, RecordedLevel) for name in model.model_fields}
 
 
 def _nearest(levels: Sequence[RecordedLevel], load: float | None) -> RecordedLevel:

@@ -33,7 +33,7 @@ from tandem.rollout.tasks import Step
 
 
 @dataclass(frozen=True)
-class Rollout:
+class ServerCounts:
     """Server pods, counted: all, those that answer, those of the wanted revision, and both."""
 
     replicas: int
@@ -43,7 +43,7 @@ class Rollout:
     problem: str | None
 
     @classmethod
-    def of(cls, observed: Observed, digest: str | None) -> "Rollout":
+    def of(cls, observed: Observed, digest: str | None) -> "ServerCounts":
         """Count the server pods against the revision `digest`."""
         servers = observed.replicas
         updated = [server for server in servers if server.revision == digest]
@@ -63,7 +63,7 @@ def status(situation: Situation) -> dict[str, Any]:
     """The whole status."""
     service, decision, observed = situation.service, situation.decision, situation.observed
     digest = decision.revision.digest if decision.revision else None
-    rollout = Rollout.of(observed, digest)
+    rollout = ServerCounts.of(observed, digest)
     reasons = _reasons(service, decision, rollout)
     ready = _ready(situation, reasons, rollout)
     given_up = _given_up(situation, ready)
@@ -158,7 +158,7 @@ def _condition(service: SpeculativeInferenceService, finding: Finding, now: str)
     ).model_dump(by_alias=True)
 
 
-def _reasons(service: SpeculativeInferenceService, decision: Decision, rollout: Rollout) -> list[Finding]:
+def _reasons(service: SpeculativeInferenceService, decision: Decision, rollout: ServerCounts) -> list[Finding]:
     """The conditions behind Ready."""
     kind = ConditionType.SPEC_ACCEPTED
     if decision.refusal:
@@ -221,7 +221,7 @@ def _unfinished(status: ConditionStatus, kind: ConditionType, step: Step) -> Fin
     return Finding(kind, status, reason, message)
 
 
-def _available(rollout: Rollout) -> Finding:
+def _available(rollout: ServerCounts) -> Finding:
     kind, count = ConditionType.AVAILABLE, f"{rollout.ready} of {rollout.replicas} server pods"
     if rollout.ready:
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{count} answer")
@@ -232,7 +232,7 @@ def _available(rollout: Rollout) -> Finding:
     return Finding(kind, "False", ServingReason.NO_SERVERS, f"there are no server pods{problem}")
 
 
-def _ready(situation: Situation, reasons: list[Finding], rollout: Rollout) -> Finding:
+def _ready(situation: Situation, reasons: list[Finding], rollout: ServerCounts) -> Finding:
     """True only when the pods of the current revision, all and only they, answer Triton's readiness."""
     kind, refused, decision = ConditionType.READY, situation.refused, situation.decision
     if refused:

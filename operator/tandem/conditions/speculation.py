@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from tandem.accept.llmapi import switches_off
 from tandem.api.conditions import ConditionType, ExternalReason, Reason, ServingReason
 from tandem.api.types import Condition, DecodingType, Mode, Speculation, SpeculativeInferenceService
-from tandem.autoscaling import Source, source_of
+from tandem.autoscaling import ScalingSource, source_of
 from tandem.children.metadata import identity
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.finding import Finding
@@ -17,7 +17,7 @@ from tandem.conditions.situation import Situation
 from tandem.conditions.writes import Reading, drafting, speculation_moved, speculation_status, tokens
 from tandem.errors import Forbidden
 from tandem.metrics.report import ServiceReport, Worth
-from tandem.metrics.report import Speculation as Reported
+from tandem.metrics.report import SpeculationReport as Reported
 from tandem.plural import counted
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Autoscaler
@@ -64,7 +64,7 @@ def _scaling(situation: Situation) -> Iterator[Finding]:
         yield _autoscaler(source_of(scaling), observed.autoscaler(*identity(wanted)))
 
 
-def _autoscaler(source: Source, autoscaler: Autoscaler | None) -> Finding:
+def _autoscaler(source: ScalingSource, autoscaler: Autoscaler | None) -> Finding:
     kind, starting = ConditionType.SCALING_ACTIVE, ServingReason.AUTOSCALER_STARTING
     if autoscaler is None:
         return Finding(kind, "Unknown", starting, "the autoscaler is being made")

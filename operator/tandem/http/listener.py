@@ -23,7 +23,7 @@ BACKLOG = 128
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """What connections may cost."""
 
     connections: int = 256
@@ -92,8 +92,8 @@ class _Places:
 class Listener:
     """Serves an application at one address."""
 
-    def __init__(self, app: web.Application, host: str, port: int, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, app: web.Application, host: str, port: int, limits: ConnectionLimits | None = None) -> None:
+        self._limits = limits or ConnectionLimits()
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=self._limits.idle_seconds)
         self._places = _Places(self._limits.connections)
         self._address = (host, port)

@@ -9,9 +9,9 @@ from typing import Protocol
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from tandem.http.listener import Limits, Listener
+from tandem.http.listener import ConnectionLimits, Listener
 
-LIMITS = Limits(connections=64)
+LIMITS = ConnectionLimits(connections=64)
 
 
 class Probes(Protocol):

@@ -16,7 +16,7 @@ QUEUE_LENGTH = "queueLength"
 Signal = Literal["Demand", "InterTokenLatency", "TimeToFirstToken", "QueueLength", "KvCache", "Hold"]
 
 
-class Speculation(Wire):
+class SpeculationReport(Wire):
     """What the drafts came to within the window."""
 
     acceptance_rate: float | None = None
@@ -45,7 +45,7 @@ class Latency(Wire):
     inter_token_latency_p95: float | None = None
 
 
-class Decision(Wire):
+class ScalingDecision(Wire):
     """How many replicas the load asks for, and why."""
 
     load: float | None = None
@@ -117,9 +117,9 @@ class ServiceReport(Wire):
     running: float | None = None
     waiting: float | None = None
     tokens_per_second: float | None = None
-    speculation: Speculation = Field(default_factory=Speculation)
+    speculation: SpeculationReport = Field(default_factory=SpeculationReport)
     latency: Latency = Field(default_factory=Latency)
-    decision: Decision | None = None
+    decision: ScalingDecision | None = None
     """None where the service asks for no autoscaling."""
     worth: Worth = Field(default_factory=Worth)
     benchmarked_speedup: float | None = None

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from tandem.api.wire import Object
 from tandem.cluster.kinds import TOKEN_REVIEW, Kind
-from tandem.metrics_server.cache import Cache
+from tandem.metrics_server.cache import TokenCache
 
 CACHE_SECONDS, CACHE_SIZE = 10.0, 1024
 ANONYMOUS, AUTHENTICATED = "system:anonymous", "system:authenticated"
@@ -122,7 +122,7 @@ class Authenticator:
 
     def __init__(self, api: Reviewer) -> None:
         self._api = api
-        self._tokens: Cache[User | None] = Cache(CACHE_SECONDS, CACHE_SIZE)
+        self._tokens: TokenCache[User | None] = TokenCache(CACHE_SECONDS, CACHE_SIZE)
         self.request_header = RequestHeader()
 
     async def user(self, peer: Peer, headers: Headers) -> User | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tandem.api.wire import Object
 from tandem.cluster.kinds import SUBJECT_ACCESS_REVIEW
 from tandem.metrics_server.authentication import CACHE_SECONDS, CACHE_SIZE, Reviewer, User
-from tandem.metrics_server.cache import Cache
+from tandem.metrics_server.cache import TokenCache
 from tandem.metrics_server.custom_metrics import METRICS_GROUP, METRICS_VERSION
 
 
@@ -51,7 +51,7 @@ class Authorizer:
 
     def __init__(self, api: Reviewer) -> None:
         self._api = api
-        self._answers: Cache[bool] = Cache(CACHE_SECONDS, CACHE_SIZE)
+        self._answers: TokenCache[bool] = TokenCache(CACHE_SECONDS, CACHE_SIZE)
 
     async def allows(self, user: User, request: MetricRequest | PathRequest) -> bool:
         """Whether `user` may ask it.

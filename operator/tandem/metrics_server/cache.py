@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Cache(Generic[Value]):
+class TokenCache(Generic[Value]):
     """Least recently asked keys go first. Failures are not kept."""
 
     def __init__(self, seconds: float, size: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -20,7 +20,7 @@ from tandem.cluster.kinds import POD, SERVICES_KIND
 from tandem.cluster.manifests import is_true
 from tandem.cluster.reflector import Reflector
 from tandem.metrics.telemetry.figures import Replicas
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.render.latest import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Pod:
     namespace: str
     service: str
     created: datetime
-    target: Target | None
+    target: ScrapeTarget | None
     """None while it is not Ready: its metrics say nothing about serving yet."""
     start_seconds: float | None = None
     """From its creation until it was Ready; None where that is not known."""
@@ -51,7 +51,7 @@ class Known:
     """A service and what serves it."""
 
     service: SpeculativeInferenceService
-    targets: tuple[Target, ...]
+    targets: tuple[ScrapeTarget, ...]
     """Its Ready pods."""
     replicas: Replicas
 
@@ -128,7 +128,7 @@ def pod(obj: Object) -> Pod | None:
     created = datetime.fromisoformat(meta["creationTimestamp"])
     if not (is_true(obj, "Ready") and _is_address(status.get("podIP"))):
         return Pod(meta["namespace"], owner, created, None)
-    target = Target(meta["uid"], meta["namespace"], meta["name"], status["podIP"])
+    target = ScrapeTarget(meta["uid"], meta["namespace"], meta["name"], status["podIP"])
     return Pod(meta["namespace"], owner, created, target, _started_in(status, created))
 
 

@@ -13,7 +13,7 @@ from tandem import counters
 from tandem.metrics.capacity.planner import Planner, PlannerOutput
 from tandem.metrics.report import ServiceReport
 from tandem.metrics.telemetry.figures import Figures
-from tandem.metrics.telemetry.source import Source
+from tandem.metrics.telemetry.source import MetricsSource
 from tandem.metrics.telemetry.windows import Store
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.inventory import Known
@@ -38,7 +38,7 @@ class Loop:
     def __init__(
         self,
         discovery: Discovery,
-        source: Source,
+        source: MetricsSource,
         board: Board,
         settings: MetricsServerSettings,
         clock: Callable[[], float] = time.time,

@@ -15,8 +15,8 @@ from tandem.cluster.identity import identity
 from tandem.errors import Refused, Transient
 from tandem.http.listener import Listener
 from tandem.http.probes import serve
-from tandem.metrics.telemetry.prometheus import Prometheus
-from tandem.metrics.telemetry.scrape import Limits, Scraper
+from tandem.metrics.telemetry.prometheus import PrometheusSource
+from tandem.metrics.telemetry.scrape import ScrapeLimits, Scraper
 from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
 from tandem.metrics_server.board import Board
@@ -39,11 +39,11 @@ READINGS = 2
 """Rounds until there are figures: a new pod does not take the place of one that has them before."""
 
 
-def source(settings: MetricsServerSettings) -> Scraper | Prometheus:
+def source(settings: MetricsServerSettings) -> Scraper | PrometheusSource:
     """What reads the pods' metrics: a Prometheus where one is named, else this process."""
     if settings.prometheus_url:
-        return Prometheus(settings.prometheus_url, settings.prometheus)
-    return Scraper(Limits(spread_seconds=settings.interval_seconds * SPREAD))
+        return PrometheusSource(settings.prometheus_url, settings.prometheus)
+    return Scraper(ScrapeLimits(spread_seconds=settings.interval_seconds * SPREAD))
 
 
 class MetricsServer:

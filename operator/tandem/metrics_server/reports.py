@@ -8,7 +8,7 @@ from tandem.api.conditions import ConditionType
 from tandem.api.types import Objectives, ServiceSpec, ServiceStatus, SpeculativeInferenceService, seconds
 from tandem.metrics.capacity.lengths import asked_for
 from tandem.metrics.capacity.planner import PlannerOutput
-from tandem.metrics.report import QUEUE_LENGTH, Latency, ServiceReport, Speculation, Worth
+from tandem.metrics.report import QUEUE_LENGTH, Latency, ServiceReport, SpeculationReport, Worth
 from tandem.metrics.telemetry.figures import Figures
 
 MAX_PROBLEMS = 10
@@ -59,10 +59,10 @@ def _benchmarked_speedup(status: ServiceStatus) -> float | None:
     return shown.speedup if shown and shown.speedup_source == "Benchmark" and known else None
 
 
-def _speculation(spec: ServiceSpec, figures: Figures) -> Speculation:
+def _speculation(spec: ServiceSpec, figures: Figures) -> SpeculationReport:
     drafted = figures.sum("draft_tokens")
     served = figures.sum("generation_tokens")
-    return Speculation(
+    return SpeculationReport(
         acceptance_rate=figures.acceptance_rate,
         mean_accepted_length=figures.mean_accepted_length,
         draft_length=figures.draft_length,

@@ -76,7 +76,7 @@ class Restarts:
         return True
 
 
-class Comparison(NamedTuple):
+class WatchComparison(NamedTuple):
     """What a comparison found."""
 
     keys: set[Key]
@@ -113,7 +113,7 @@ class Resync:
     """Seconds that the last one took."""
     _missed: dict[tuple[Kind, str | None], Missed] = field(default_factory=dict)
 
-    async def compare(self) -> Comparison:
+    async def compare(self) -> WatchComparison:
         """Compare all kinds, one after the other."""
         began, keys, dead = time.monotonic(), set[Key](), list[Picture]()
         problems, forbidden, scopes = list[str](), list[str](), set[str | None]()
@@ -137,9 +137,9 @@ class Resync:
             if self._missing(scopes) and self.source not in dead:
                 dead.append(self.source)
         self.took = time.monotonic() - began
-        return Comparison(keys, dead)
+        return WatchComparison(keys, dead)
 
-    async def _compare(self, picture: Picture, scope: str | None) -> Comparison:
+    async def _compare(self, picture: Picture, scope: str | None) -> WatchComparison:
         before = dict(picture.seen)
         listed = await self._listed(picture.kind, scope)
         now, seen, last = time.monotonic(), picture.seen, self._missed.get((picture.kind, scope), {})
@@ -152,7 +152,7 @@ class Resync:
             uid: last[uid] if uid in last and last[uid][0] == one else (one, now) for uid, one in missed.items()
         }
         if picture.lists:
-            return Comparison(set(), [])
+            return WatchComparison(set(), [])
         counters.MISSED_EVENTS.inc(len(missed))
         keys = {key for uid in missed if (key := (gone.get(uid) or listed[uid]).key)}
         quiet = now - picture.heard_at >= QUIET_SECONDS
@@ -161,7 +161,7 @@ class Resync:
         if missed:
             uid, one = next(iter(missed.items()))
             log.info("the watch of %s missed %d changes, such as %s: %s", picture.kind.plural, len(missed), uid, one)
-        return Comparison(keys, [picture] if dead else [])
+        return WatchComparison(keys, [picture] if dead else [])
 
     def _missing(self, scopes: set[str | None]) -> bool:
         """Whether kopf watches some of `scopes` not, or services not for the second time."""

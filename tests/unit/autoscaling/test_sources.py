@@ -10,7 +10,7 @@ from support.services import DATA, QUICKSTART, autoscaling_cases, parse
 from tandem import children
 from tandem.api.types import AutoscalingSource
 from tandem.api.wire import Object
-from tandem.autoscaling import SOURCES, Source
+from tandem.autoscaling import SOURCES, ScalingSource
 from tandem.cli.render import Dumper
 from tandem.settings import Settings
 
@@ -37,7 +37,7 @@ def test_every_object_has_a_source() -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_a_source_without_metrics_says_what_to_write(source: Source) -> None:
+def test_a_source_without_metrics_says_what_to_write(source: ScalingSource) -> None:
     """What the object is not made for is a condition, whose message the source has."""
     service = parse(QUICKSTART, autoscaling=EMBEDDED)
     assert service.spec.autoscaling is not None

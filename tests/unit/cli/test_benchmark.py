@@ -12,7 +12,7 @@ from support.completions import completion
 from tandem.client.bench import app, load, record
 from tandem.client.bench.figures import Level, Side, Window, refused, verdict
 from tandem.client.bench.load import Load, play
-from tandem.client.generate.app import Target
+from tandem.client.generate.app import Endpoint
 from tandem.client.generate.errors import RequestRefusedError
 from tandem.client.generate.figures import Chunk, Completion
 from tandem.client.generate.request import Request, Sampling
@@ -165,16 +165,16 @@ def test_what_was_measured_is_shown_though_the_rest_cannot_be(
     async def servers(*_: Any) -> AsyncIterator[tuple[None, None]]:
         yield None, None
 
-    async def measure(_: None, __: None, plan: app.Plan, streams: int, *___: Any) -> Level:
+    async def measure(_: None, __: None, plan: app.BenchmarkPlan, streams: int, *___: Any) -> Level:
         if streams == 4:
             raise RequestRefusedError("the pod is gone")
         return level(streams, (3, 2))
 
     monkeypatch.setattr(app, "_servers", servers)
     monkeypatch.setattr(app, "_level", measure)
-    plan = app.Plan(["p"], Sampling(8), [1, 4], warm_up=0, seconds=1, repeats=1)
+    plan = app.BenchmarkPlan(["p"], Sampling(8), [1, 4], warm_up=0, seconds=1, repeats=1)
     with pytest.raises(RequestRefusedError):
-        app.bench(Target(url="x:1"), plan, as_json=as_json, no_color=True)
+        app.bench(Endpoint(url="x:1"), plan, as_json=as_json, no_color=True)
     shown = capsys.readouterr().out
     if as_json:
         assert [each["streams"] for each in json.loads(shown)["levels"]] == [1]
@@ -193,9 +193,9 @@ def test_what_was_measured_is_shown_though_the_rest_cannot_be(
 async def test_what_says_nothing_of_speculation_is_not_recorded(
     levels: list[Level], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = record.Serving({"metadata": {"name": "quick", "namespace": "demo", "uid": "u"}}, "0a1b")
+    measured = record.ServedRevision({"metadata": {"name": "quick", "namespace": "demo", "uid": "u"}}, "0a1b")
 
-    async def serving(*_: Any) -> record.Serving:
+    async def serving(*_: Any) -> record.ServedRevision:
         return measured
 
     monkeypatch.setattr(record, "serving", serving)

@@ -7,9 +7,9 @@ import pytest
 from tandem.client.generate.figures import (
     Arrival,
     Chunk,
-    Comparison,
+    ComparedCompletion,
     Completion,
-    Outcome,
+    PromptResult,
     Recorder,
     Totals,
     median_of,
@@ -145,15 +145,15 @@ DIFFERENCES = [
     ("ours", "theirs", "expected"), [d[1:] for d in DIFFERENCES], ids=[d[0] for d in DIFFERENCES]
 )
 def test_comparison(ours: tuple[int, ...], theirs: tuple[int, ...], expected: int | None) -> None:
-    comparison = Comparison(finished((1.0, last(ids=ours))), finished((2.0, last(ids=theirs))))
+    comparison = ComparedCompletion(finished((1.0, last(ids=ours))), finished((2.0, last(ids=theirs))))
     assert comparison.first_difference == expected
 
 
 def test_speedup_is_the_ratio_of_tokens_per_second() -> None:
     fast, slow = finished((1.0, last(ids=(1, 2, 3)))), finished((2.0, last(ids=(1, 2, 3))))
-    assert Comparison(fast, slow).speedup == 2.0
-    assert Comparison(fast, finished((1.0, last()))).speedup is None, "no tokens, no ratio"
-    assert Outcome(0, "p", fast).comparison is None, "nothing to compare with"
+    assert ComparedCompletion(fast, slow).speedup == 2.0
+    assert ComparedCompletion(fast, finished((1.0, last()))).speedup is None, "no tokens, no ratio"
+    assert PromptResult(0, "p", fast).comparison is None, "nothing to compare with"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.client.generate.figures import Comparison, Completion, Outcome, Totals
+from tandem.client.generate.figures import ComparedCompletion, Completion, PromptResult, Totals
 from tandem.client.generate.format import comparison_line, completion_line, outcome_json, printable, summary_table
 
 FAST = Completion("ab", (1, 2, 3, 4), 2.0, 0.25, 2, 2, "length", Totals(8, 2, 5))
@@ -23,17 +23,17 @@ LINES = [
     ),
     (
         "equal",
-        comparison_line(Comparison(FAST, ALONE), True),
+        comparison_line(ComparedCompletion(FAST, ALONE), True),
         "speculation 2.00x the speed of the target alone, same tokens",
     ),
     (
         "a greedy difference is an error",
-        comparison_line(Comparison(FAST, OTHER), True),
+        comparison_line(ComparedCompletion(FAST, OTHER), True),
         "speculation 2.00x the speed of the target alone, tokens differ from token 4 on: WRONG, greedy ones must not",
     ),
     (
         "a sampled difference is none",
-        comparison_line(Comparison(FAST, OTHER), False),
+        comparison_line(ComparedCompletion(FAST, OTHER), False),
         "speculation 2.00x the speed of the target alone, tokens differ from token 4 on: sampled, so they may",
     ),
 ]
@@ -59,7 +59,11 @@ def test_control_characters_cannot_act_on_the_terminal(text: str, expected: str)
 
 
 def test_table_of_a_comparison_ends_with_medians() -> None:
-    outcomes = [Outcome(0, "p", FAST, ALONE), Outcome(1, "q", FAST, OTHER), Outcome(2, "r", error="refused")]
+    outcomes = [
+        PromptResult(0, "p", FAST, ALONE),
+        PromptResult(1, "q", FAST, OTHER),
+        PromptResult(2, "r", error="refused"),
+    ]
     header, rows = summary_table(outcomes, compare=True)
     assert header == [
         "prompt", "tokens", "tokens/s", "alone", "speed-up", "first (s)", "accepted", "length", "same",
@@ -73,13 +77,13 @@ def test_table_of_a_comparison_ends_with_medians() -> None:
 
 
 def test_table_without_a_comparison_has_no_empty_columns() -> None:
-    header, rows = summary_table([Outcome(0, "p", ALONE)], compare=False)
+    header, rows = summary_table([PromptResult(0, "p", ALONE)], compare=False)
     assert header == ["prompt", "tokens", "tokens/s", "first (s)", "accepted", "length"]
     assert rows == [["1", "4", "1.0", "0.500", "-", "-"], ["median", "4", "1.0", "0.500", "-", "-"]]
 
 
 def test_json_of_a_comparison() -> None:
-    record = outcome_json(Outcome(3, "p", FAST, OTHER), greedy=True)
+    record = outcome_json(PromptResult(3, "p", FAST, OTHER), greedy=True)
     alone = record.pop("target_alone")
     assert record == {
         "index": 3, "prompt": "p", "text": "ab", "finish_reason": "length", "input_tokens": 5, "output_tokens": 4,
@@ -91,6 +95,6 @@ def test_json_of_a_comparison() -> None:
 
 
 def test_json_of_a_refusal() -> None:
-    assert outcome_json(Outcome(0, "", error="the prompt is empty"), greedy=True) == {
+    assert outcome_json(PromptResult(0, "", error="the prompt is empty"), greedy=True) == {
         "index": 0, "prompt": "", "error": "the prompt is empty",
     }  # fmt: skip

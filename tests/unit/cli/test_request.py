@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem.client.generate.request import BLS, LLM_API, Api, Request, Sampling, infer_inputs
+from tandem.client.generate.request import BLS, LLM_API, ModelApi, Request, Sampling, infer_inputs
 
 
-def sent(request: Request, api: Api = BLS) -> dict[str, tuple[str, list[Any]]]:
+def sent(request: Request, api: ModelApi = BLS) -> dict[str, tuple[str, list[Any]]]:
     """Datatype and values of each input as the server would read them; all are [1, n], or [n]."""
     tensors = {}
     for tensor in infer_inputs(request, api):
@@ -106,6 +106,6 @@ def test_greedy(sampling: Sampling, greedy: bool) -> None:
     ],
     ids=["temperature", "no limit", "k", "p", "greedy by temperature", "greedy"],
 )
-def test_a_temperature_alone_samples(sampling: Sampling, share: list[float] | None, api: Api) -> None:
+def test_a_temperature_alone_samples(sampling: Sampling, share: list[float] | None, api: ModelApi) -> None:
     tensor = sent(Request("p", sampling), api).get(api.tensors["top_p"][0])
     assert tensor == (share and ("FP32", share)), "without top_k and top_p an engine would be greedy"

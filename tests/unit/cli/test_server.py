@@ -15,7 +15,7 @@ from rich.console import Console
 from tritonclient.grpc import service_pb2
 
 from tandem.client.generate import app
-from tandem.client.generate.client import Server
+from tandem.client.generate.client import TritonClient
 from tandem.client.generate.cluster import Found
 from tandem.client.generate.errors import ServerError, UnreachableError
 from tandem.client.generate.view import Progress
@@ -52,7 +52,7 @@ DEAF = "leave out --num-draft-tokens and --compare; compare with a service of de
     ids=["Medusa, Lookahead or None", "mode LLMAPI"],
 )
 async def test_a_server_that_drafts_by_itself_cannot_be_compared_with_itself(triton: Any, why: str) -> None:
-    server = Server("host:8001")
+    server = TritonClient("host:8001")
     server._client = triton
     await server.check()
     with pytest.raises(ServerError, match=why) as refused:
@@ -61,7 +61,7 @@ async def test_a_server_that_drafts_by_itself_cannot_be_compared_with_itself(tri
 
 
 async def test_a_server_with_a_draft_model_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server("host:8001")
+    server = TritonClient("host:8001")
     monkeypatch.setattr(server, "_client", Triton({"speculative_bls"}, max_draft_len="4"))
     await server.check(drafts_by_request=True)
 
@@ -77,7 +77,7 @@ async def test_a_pod_that_goes_is_told_by_its_service(monkeypatch: pytest.Monkey
     monkeypatch.setattr(app, "find_ready", found)
     monkeypatch.setattr(app, "port_forward", forward)
     with pytest.raises(UnreachableError, match=r"^no answer; .*: see `tandem status quick --namespace demo`$"):
-        async with app.connect(app.Target("quick"), Progress(Console(file=io.StringIO()))):
+        async with app.connect(app.Endpoint("quick"), Progress(Console(file=io.StringIO()))):
             raise UnreachableError("no answer")
 
 

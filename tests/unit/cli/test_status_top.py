@@ -153,7 +153,7 @@ def test_status_shows_advice() -> None:
     assert "acceptance -, mean accepted length -" in text
 
 
-def shown(board: top.Board, *, everywhere: bool = False) -> list[list[str]]:
+def shown(board: top.ServiceTable, *, everywhere: bool = False) -> list[list[str]]:
     console = Console(width=200, file=io.StringIO())
     with console.capture() as capture:
         console.print(top.table(board, NOW, everywhere=everywhere))
@@ -164,7 +164,7 @@ BUSY = {top.TOKENS: {("team-a", "llama"): 1234.0}, top.RUNNING: {("team-a", "lla
 
 
 def test_top_shows_load_and_worth() -> None:
-    header, row = shown(top.Board([service()], BUSY))
+    header, row = shown(top.ServiceTable([service()], BUSY))
     assert " ".join(header) == "NAME TYPE READY REPLICAS RUN WAIT TOKENS/S ACCEPTED LENGTH SPEED-UP AGE WHY"
     assert " ".join(row) == "llama DraftTarget True 2/2 > 3 12 - 1,234 75.3% 3.90 0.90x 2 min Demand"
 
@@ -172,7 +172,7 @@ def test_top_shows_load_and_worth() -> None:
 def test_top_puts_the_busiest_first_and_shows_what_is_not_known_as_such() -> None:
     quiet = service(speculation=None, autoscaling=None, conditions=[], readyReplicas=None)
     quiet = quiet.model_copy(update={"metadata": {**quiet.metadata, "name": "aaa"}})
-    header, first, second = shown(top.Board([quiet, service()], BUSY), everywhere=True)
+    header, first, second = shown(top.ServiceTable([quiet, service()], BUSY), everywhere=True)
     assert header[0] == "NAMESPACE"
     assert first[:2] == ["team-a", "llama"]
     assert second[1:] == ["aaa", "DraftTarget", "-", "0/2", "-", "-", "-", "-", "-", "-", "-", "-"]
@@ -190,7 +190,7 @@ def test_top_puts_the_busiest_first_and_shows_what_is_not_known_as_such() -> Non
 def test_top_leaves_out_columns_rather_than_cut_them(width: int, columns: str) -> None:
     console = Console(width=width, file=io.StringIO())
     with console.capture() as capture:
-        console.print(top.fitting(console, top.Board([service()], BUSY), NOW, everywhere=True))
+        console.print(top.fitting(console, top.ServiceTable([service()], BUSY), NOW, everywhere=True))
     lines = [line.split() for line in capture.get().splitlines() if line.strip(" ─")]
     assert lines[0] == columns.split()
     assert lines[1][:2] == ["team-a", "llama"]
@@ -206,7 +206,7 @@ def test_one_long_name_does_not_cost_all_services_their_figures(width: int) -> N
     long = service().model_copy(update={"metadata": {**service().metadata, "name": name, "namespace": namespace}})
     console = Console(width=width, file=io.StringIO())
     with console.capture() as capture:
-        console.print(top.fitting(console, top.Board([long, service()], BUSY), NOW, everywhere=True))
+        console.print(top.fitting(console, top.ServiceTable([long, service()], BUSY), NOW, everywhere=True))
     lines = [line.split() for line in capture.get().splitlines() if line.strip(" ─")]
     assert lines[0] == ["NAMESPACE", "NAME", "READY", "RUN", "WAIT", "TOKENS/S"]
     assert lines[1] == ["team-a", "llama", "True", "12", "-", "1,234"]
@@ -376,7 +376,7 @@ async def test_top_outlives_an_api_server_that_is_away_for_a_moment(
     """A terminal that is left open all day; when it is started, what is wrong ends it."""
     page, reads = Page(), top.read
 
-    async def read(*asked: Any) -> top.Board:
+    async def read(*asked: Any) -> top.ServiceTable:
         if page.getvalue().count("75.3%") == 1 and "away" not in page.getvalue():
             raise ClusterError("the API server is away")
         return await reads(*asked)

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from tandem.client.generate.figures import Chunk, Completion, Outcome, Totals
+from tandem.client.generate.figures import Chunk, Completion, PromptResult, Totals
 from tandem.client.generate.view import JsonView, Progress, TextView, stdout_console
 
 CHUNKS = [Chunk("acc-own", (1, 2), 1, draft_text_length=3), Chunk("[b]\x1b", (3,), finish_reason="length")]
@@ -24,7 +24,7 @@ def plain() -> tuple[Console, io.StringIO]:
     return Console(file=out, force_terminal=False, width=100), out
 
 
-def show(console: Console, outcomes: list[Outcome]) -> None:
+def show(console: Console, outcomes: list[PromptResult]) -> None:
     view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
     view.begin(0, 1, "p")
     for chunk in CHUNKS:
@@ -42,7 +42,7 @@ def test_accepted_text_has_its_own_colour_on_a_terminal() -> None:
 
 def test_elsewhere_text_is_exact() -> None:
     console, out = plain()
-    show(console, [Outcome(0, "p", COMPLETION)])
+    show(console, [PromptResult(0, "p", COMPLETION)])
     assert out.getvalue() == (
         "pacc-own[b]\x1b\n"
         "with speculation: 3 tokens in 1.00 s, 3.0 tokens/s, first token 0.500 s, acceptance 25.0%,"
@@ -52,7 +52,7 @@ def test_elsewhere_text_is_exact() -> None:
 
 def test_a_comparison_follows_the_completion() -> None:
     console, out = plain()
-    show(console, [Outcome(0, "p", COMPLETION), Outcome(0, "p", COMPLETION, ALONE)])
+    show(console, [PromptResult(0, "p", COMPLETION), PromptResult(0, "p", COMPLETION, ALONE)])
     labels = [line.split(":")[0] for line in out.getvalue().splitlines()[1:]]
     assert labels == ["with speculation", "target alone", "compared"]
 
@@ -61,7 +61,7 @@ def test_a_refusal_stands_under_its_prompt() -> None:
     console, out = plain()
     view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
     view.begin(1, 2, "p")
-    view.outcome(Outcome(1, "p", error="request refused: no"))
+    view.outcome(PromptResult(1, "p", error="request refused: no"))
     assert out.getvalue() == "\n[2/2]\np\n[2] error:            request refused: no\n"
 
 
@@ -69,7 +69,7 @@ def test_a_table_fits_80_columns() -> None:
     out = io.StringIO()
     view = TextView(Console(file=out, width=80), Progress(Console(file=io.StringIO())), greedy=True)
     slow = Completion("", tuple(range(1000)), 2.0, 10.25, 1000, 0, "length", Totals(1, 1))
-    view.summary([Outcome(i, "p", slow, slow) for i in range(100)], True)
+    view.summary([PromptResult(i, "p", slow, slow) for i in range(100)], True)
     assert "…" not in out.getvalue()
     assert "accepted" in out.getvalue()
 
@@ -87,9 +87,9 @@ def test_a_line_that_was_cut_is_ended() -> None:
 def test_a_table_needs_two_rows() -> None:
     console, out = plain()
     view = TextView(console, Progress(Console(file=io.StringIO(), force_terminal=False)), greedy=True)
-    view.summary([Outcome(0, "p", COMPLETION)], False)
+    view.summary([PromptResult(0, "p", COMPLETION)], False)
     assert not out.getvalue()
-    view.summary([Outcome(0, "p", COMPLETION), Outcome(1, "q", COMPLETION)], False)
+    view.summary([PromptResult(0, "p", COMPLETION), PromptResult(1, "q", COMPLETION)], False)
     assert [line.split()[0] for line in out.getvalue().splitlines() if line.strip(" ─")] == [
         "prompt", "1", "2", "median",
     ]  # fmt: skip
@@ -98,13 +98,13 @@ def test_a_table_needs_two_rows() -> None:
 @pytest.mark.parametrize(
     ("compare", "outcomes", "lines"),
     [
-        (False, [Outcome(0, "p", COMPLETION)], 1),
-        (True, [Outcome(0, "p", COMPLETION), Outcome(0, "p", COMPLETION, ALONE)], 1),
-        (True, [Outcome(0, "p", error="no")], 1),
+        (False, [PromptResult(0, "p", COMPLETION)], 1),
+        (True, [PromptResult(0, "p", COMPLETION), PromptResult(0, "p", COMPLETION, ALONE)], 1),
+        (True, [PromptResult(0, "p", error="no")], 1),
     ],
     ids=["plain", "compared", "refused"],
 )
-def test_json_is_one_object_a_prompt(compare: bool, outcomes: list[Outcome], lines: int) -> None:
+def test_json_is_one_object_a_prompt(compare: bool, outcomes: list[PromptResult], lines: int) -> None:
     console, out = plain()
     view = JsonView(console, greedy=True, compare=compare)
     for outcome in outcomes:

@@ -15,7 +15,7 @@ from tandem.api.wire import Object
 from tandem.children.benchmark import KEY, benchmark_configmap
 from tandem.client.bench.figures import Level, Side, Window
 from tandem.client.bench.record import recorded
-from tandem.conditions.benchmark import MOST_BYTES, Benchmark, Record, benchmark
+from tandem.conditions.benchmark import MOST_BYTES, Benchmark, BenchmarkRecord, benchmark
 from tandem.conditions.ready import status
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import verdicts
@@ -170,7 +170,9 @@ def test_what_is_written_is_read() -> None:
     (only,) = recorded([measured, unknown])
     assert (only.streams, only.speedup, only.low, only.high) == (4, 1.75, 1.5, 2.0)
     assert (only.pairs, only.requests) == (2, 7)
-    record = Record(revision=REVISION, at=datetime(2026, 1, 1, tzinfo=UTC), against="GPU_1:8001", levels=(only,))
+    record = BenchmarkRecord(
+        revision=REVISION, at=datetime(2026, 1, 1, tzinfo=UTC), against="GPU_1:8001", levels=(only,)
+    )
     owner: Object = {"metadata": {"name": "quickstart", "namespace": "default", "uid": "uid-1"}}
     made = benchmark_configmap(owner, record.model_dump_json(by_alias=True))
     assert made["metadata"]["name"] == "quickstart-benchmark"

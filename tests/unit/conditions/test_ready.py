@@ -11,7 +11,7 @@ from tandem import names
 from tandem.api.conditions import ConditionStatus
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.pods import pod_problem
-from tandem.conditions.ready import Rollout, status
+from tandem.conditions.ready import ServerCounts, status
 from tandem.conditions.situation import Situation
 from tandem.errors import Refused
 from tandem.rollout.decide import decide
@@ -53,7 +53,7 @@ def terminating(**kwargs: Any) -> dict[str, Any]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_rollout_counts(pods: list[dict[str, Any]], counts: tuple[int, ...], reason: str) -> None:
-    rollout = Rollout.of(observed_of(*pods), "r1")
+    rollout = ServerCounts.of(observed_of(*pods), "r1")
     assert (rollout.replicas, rollout.ready, rollout.updated, rollout.updated_ready) == counts, reason
 
 
@@ -87,7 +87,7 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled", "message": "line 7\n"}
     ],
 )
 def test_what_keeps_a_pod_from_running_is_said(seen: dict[str, Any], problem: str | None) -> None:
-    found = Rollout.of(observed_of(seen), "r1").problem
+    found = ServerCounts.of(observed_of(seen), "r1").problem
     assert (found or "").endswith(problem or "")
     assert bool(found) == bool(problem)
     assert len(found or "") < MOST_CHARACTERS
@@ -127,7 +127,7 @@ def test_why_pods_are_not_made_is_said(
         "spec": {"template": {"metadata": {}}},
         "status": {"conditions": [told]},
     }
-    found = Rollout.of(observed_of(deployment, *pods), "r1").problem
+    found = ServerCounts.of(observed_of(deployment, *pods), "r1").problem
     assert (found or "").endswith(problem or "")
     assert bool(found) == bool(problem)
     observed = observed_of(*pods)

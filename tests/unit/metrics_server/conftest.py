@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tandem.errors import Transient
-from tandem.metrics.report import Decision, ServiceReport, Speculation
+from tandem.metrics.report import ScalingDecision, ServiceReport, SpeculationReport
 from tandem.metrics_server.authentication import AUDIENCE
 
 TOKENS = {
@@ -65,6 +65,6 @@ def report(name: str = "llama", namespace: str = "team-a", load: float | None = 
         observed_at="2026-11-21T22:00:00Z",
         window_seconds=60,
         running=12.0,
-        speculation=Speculation(acceptance_rate=0.8123),
-        decision=Decision(load=load, signal="Demand" if load is not None else "Hold", message=""),
+        speculation=SpeculationReport(acceptance_rate=0.8123),
+        decision=ScalingDecision(load=load, signal="Demand" if load is not None else "Hold", message=""),
     )

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tandem.metrics_server.cache import Cache
+from tandem.metrics_server.cache import TokenCache
 
 
 class Clock:
@@ -33,7 +33,7 @@ class Answers:
 
 async def test_an_answer_is_held_for_its_time() -> None:
     clock, answers = Clock(), Answers()
-    cache: Cache[int] = Cache(10, 100, clock)
+    cache: TokenCache[int] = TokenCache(10, 100, clock)
     assert await cache.get("a", answers.ask) == 1
     clock.now = 9.9
     assert await cache.get("a", answers.ask) == 1
@@ -44,7 +44,7 @@ async def test_an_answer_is_held_for_its_time() -> None:
 async def test_those_who_ask_at_once_share_one_question_and_one_may_go_away() -> None:
     answers = Answers()
     answers.gate.clear()
-    cache: Cache[int] = Cache(10, 100)
+    cache: TokenCache[int] = TokenCache(10, 100)
     tasks = [asyncio.create_task(cache.get("a", answers.ask)) for _ in range(3)]
     await asyncio.sleep(0)
     tasks[0].cancel()
@@ -54,7 +54,7 @@ async def test_those_who_ask_at_once_share_one_question_and_one_may_go_away() ->
 
 async def test_it_is_bounded_and_keeps_what_was_asked_for_last() -> None:
     answers = Answers()
-    cache: Cache[int] = Cache(10, 2)
+    cache: TokenCache[int] = TokenCache(10, 2)
     for key in ("a", "b", "a", "c"):
         await cache.get(key, answers.ask)
     assert len(cache) == 2
@@ -65,7 +65,7 @@ async def test_it_is_bounded_and_keeps_what_was_asked_for_last() -> None:
 async def test_failures_are_not_held() -> None:
     answers = Answers()
     answers.broken = True
-    cache: Cache[int] = Cache(10, 2)
+    cache: TokenCache[int] = TokenCache(10, 2)
     with pytest.raises(OSError, match="away"):
         await cache.get("a", answers.ask)
     await asyncio.sleep(0)
@@ -78,7 +78,7 @@ async def test_a_late_failure_does_not_take_the_answer_that_came_after_it() -> N
     clock, late, answers = Clock(), Answers(), Answers()
     late.gate.clear()
     late.broken = True
-    cache: Cache[int] = Cache(10, 2, clock)
+    cache: TokenCache[int] = TokenCache(10, 2, clock)
     waiting = asyncio.create_task(cache.get("a", late.ask))
     await asyncio.sleep(0)
     clock.now = 11.0

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tandem.metrics.telemetry.figures import Replicas
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics_server.inventory import join, pod, service
 
 SERVICE = """
@@ -45,9 +45,9 @@ def edited(text: str, **changes: Any) -> dict[str, Any]:
     return raw
 
 
-READY = Target("p1", "team-a", "llama-server-0", "10.0.0.7")
+READY = ScrapeTarget("p1", "team-a", "llama-server-0", "10.0.0.7")
 PENDING = {"status__conditions": [{"type": "Ready", "status": "False"}]}
-PODS: list[tuple[str, dict[str, Any], tuple[Target, ...], int]] = [
+PODS: list[tuple[str, dict[str, Any], tuple[ScrapeTarget, ...], int]] = [
     # why, what differs, pods that are read, pods that are on their way
     ("Ready", {}, (READY,), 0),
     ("loading its models", PENDING, (), 1),
@@ -58,12 +58,12 @@ PODS: list[tuple[str, dict[str, Any], tuple[Target, ...], int]] = [
     ("of no service", {"metadata__labels": {}}, (), 0),
     ("of a namesake in another namespace", {"metadata__namespace": "team-b"}, (), 0),
     ("an address that is a name", {"status__podIP": "evil.example.com"}, (), 1),
-    ("IPv6", {"status__podIP": "fd00::7"}, (Target("p1", "team-a", "llama-server-0", "fd00::7"),), 0),
+    ("IPv6", {"status__podIP": "fd00::7"}, (ScrapeTarget("p1", "team-a", "llama-server-0", "fd00::7"),), 0),
 ]
 
 
 @pytest.mark.parametrize(("changes", "targets", "pending"), [p[1:] for p in PODS], ids=[p[0] for p in PODS])
-def test_pods_of_a_service(changes: dict[str, Any], targets: tuple[Target, ...], pending: int) -> None:
+def test_pods_of_a_service(changes: dict[str, Any], targets: tuple[ScrapeTarget, ...], pending: int) -> None:
     read, taken = service(yaml.safe_load(SERVICE)), pod(edited(POD, **changes))
     assert read is not None
     (known,) = join([read], [taken] if taken else [])

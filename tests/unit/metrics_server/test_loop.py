@@ -14,7 +14,7 @@ from tandem.metrics.capacity.planner import Planner
 from tandem.metrics.report import Reports
 from tandem.metrics.telemetry.exposition import parse
 from tandem.metrics.telemetry.figures import Replicas
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics.telemetry.windows import Store
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.inventory import Known
@@ -60,14 +60,14 @@ class FakeCluster:
         raw = yaml.safe_load(SERVICE)
         raw["metadata"] |= {"name": name, "uid": f"uid-{name}"}
         raw["spec"] |= {"autoscaling": autoscaling} if autoscaling else {}
-        target = Target(f"pod-{name}", "team-a", f"{name}-server-0", "10.0.0.7")
+        target = ScrapeTarget(f"pod-{name}", "team-a", f"{name}-server-0", "10.0.0.7")
         service = SpeculativeInferenceService.model_validate(raw)
         self.services.append(Known(service, (target,), Replicas(1, 0, 1)))
 
     def known(self) -> Sequence[Known]:
         return list(self.services)
 
-    async def collect(self, targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+    async def collect(self, targets: Sequence[ScrapeTarget], store: Store) -> Mapping[str, str]:
         self.rounds += 1
         n = 1 if self.hangs else self.rounds
         page = PAGE.format(
@@ -244,7 +244,7 @@ def test_whatever_a_pod_tells_the_reports_can_be_read(said: list[tuple[float, ..
     fields = ("running", "tokens", "rounds", "drafted", "accepted", "first")
     totals = [0.0] * len(fields)
 
-    async def collect(targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+    async def collect(targets: Sequence[ScrapeTarget], store: Store) -> Mapping[str, str]:
         totals[:] = [min(2.0**53, total + more) for total, more in zip(totals, said[cluster.rounds], strict=True)]
         cluster.rounds += 1
         page = PAGE.format(**dict(zip(fields, totals, strict=True)), second=said[0][5])

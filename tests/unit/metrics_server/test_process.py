@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from tandem.http.listener import Listener
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics.telemetry.windows import Store
 from tandem.metrics_server import process
 from tandem.metrics_server.authentication import RequestHeader
@@ -25,7 +25,7 @@ ANSWER = json.dumps({"status": "success", "data": {"resultType": "matrix", "resu
 
 async def test_pods_are_read_themselves_or_by_the_prometheus_that_is_named() -> None:
     async with serve(fixed(f"{TOKENS} 7\n".encode())) as pod, serve(fixed(ANSWER)) as prometheus:
-        target, seen = Target("uid", "ns", "pod", "127.0.0.1", pod.port), []
+        target, seen = ScrapeTarget("uid", "ns", "pod", "127.0.0.1", pod.port), []
         for url in ("", f"http://127.0.0.1:{prometheus.port}"):
             store = Store(300)
             settings = MetricsServerSettings(interval_seconds=0.1, prometheus_url=url)

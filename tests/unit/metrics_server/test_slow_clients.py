@@ -10,7 +10,7 @@ import aiohttp
 import psutil
 import pytest
 
-from tandem.http.listener import Limits, Listener
+from tandem.http.listener import ConnectionLimits, Listener
 from tandem.http.probes import LIMITS, serve
 from tandem.metrics_server.authentication import Authenticator
 from tandem.metrics_server.authorization import Authorizer
@@ -33,7 +33,7 @@ def trusting() -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def listening(reviews: FakeReviews, limits: Limits) -> AsyncIterator[Listener]:
+async def listening(reviews: FakeReviews, limits: ConnectionLimits) -> AsyncIterator[Listener]:
     assert CERTIFICATE is not None
     board = Board(120)
     board.post([report()])
@@ -100,7 +100,7 @@ FLOODS: list[tuple[str, bool, bytes]] = [
 
 @pytest.mark.parametrize(("tls", "said"), [f[1:] for f in FLOODS], ids=[f[0] for f in FLOODS])
 async def test_many_connections_take_no_place_from_others(reviews: FakeReviews, tls: bool, said: bytes) -> None:
-    async with listening(reviews, Limits(connections=MOST)) as listener, AsyncExitStack() as held:
+    async with listening(reviews, ConnectionLimits(connections=MOST)) as listener, AsyncExitStack() as held:
         early = await connect(listener.port, "127.0.0.1", tls=True)
         files = psutil.Process().num_fds()
         flood = []
@@ -118,7 +118,7 @@ async def test_many_connections_take_no_place_from_others(reviews: FakeReviews, 
 
 async def test_a_place_is_given_back(reviews: FakeReviews) -> None:
     """Else the server would end connections of today for those of yesterday."""
-    async with listening(reviews, Limits(connections=MOST)) as listener:
+    async with listening(reviews, ConnectionLimits(connections=MOST)) as listener:
         kept = [await connect(listener.port, "127.0.0.3", tls=True) for _ in range(2)]
         for number in range(2 * MOST):
             _, writer = await connect(listener.port, f"127.0.1.{number}", tls=True)
@@ -138,7 +138,7 @@ SLOWLY: list[tuple[str, bool, bytes]] = [
 
 @pytest.mark.parametrize(("tls", "said"), [s[1:] for s in SLOWLY], ids=[s[0] for s in SLOWLY])
 async def test_what_does_not_come_is_not_waited_for(reviews: FakeReviews, tls: bool, said: bytes) -> None:
-    async with listening(reviews, Limits(tls_seconds=4, idle_seconds=4)) as listener:
+    async with listening(reviews, ConnectionLimits(tls_seconds=4, idle_seconds=4)) as listener:
         connection = await connect(listener.port, SLOW, tls=tls, said=said)
         assert not await ended(connection, 0.5)
         assert await ended(connection, 30)
@@ -146,7 +146,7 @@ async def test_what_does_not_come_is_not_waited_for(reviews: FakeReviews, tls: b
 
 
 async def test_a_byte_now_and_then_gains_no_time(reviews: FakeReviews) -> None:
-    async with listening(reviews, Limits(idle_seconds=1)) as listener:
+    async with listening(reviews, ConnectionLimits(idle_seconds=1)) as listener:
         connection = await connect(listener.port, SLOW, tls=True, said=HALF)
         for _ in range(100):
             connection[1].write(b"a")
@@ -158,7 +158,7 @@ async def test_a_byte_now_and_then_gains_no_time(reviews: FakeReviews) -> None:
 
 
 async def test_strangers_keep_no_connection(reviews: FakeReviews) -> None:
-    async with listening(reviews, Limits()) as listener:
+    async with listening(reviews, ConnectionLimits()) as listener:
         asked = b"GET /v1/services HTTP/1.1\r\nHost: x\r\n\r\n"
         connection = await connect(listener.port, SLOW, tls=True, said=asked)
         assert b" 401 " in await connection[0].readline()
@@ -203,7 +203,7 @@ async def test_a_defect_that_one_connection_finds_costs_no_other(
         monkeypatch.setattr(loop, "connect_accepted_socket", connects)
         raise RuntimeError("a defect")
 
-    async with listening(reviews, Limits()) as listener:
+    async with listening(reviews, ConnectionLimits()) as listener:
         monkeypatch.setattr(loop, "connect_accepted_socket", once)
         connection = await connect(listener.port, SLOW, tls=False)
         assert await ended(connection, 30)

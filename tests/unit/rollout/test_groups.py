@@ -18,7 +18,7 @@ from tandem.api.types import SpeculativeInferenceService
 from tandem.children.desired import Desired
 from tandem.children.secret import PRIVATE_KEY, PUBLIC_KEY
 from tandem.cluster.keys import new_key_pair
-from tandem.conditions.ready import Rollout, status
+from tandem.conditions.ready import ServerCounts, status
 from tandem.conditions.situation import Situation
 from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.inputs import Inputs
@@ -187,7 +187,7 @@ def test_status_counts_groups_and_shows_what_keeps_a_worker_from_running() -> No
     worker["status"]["containerStatuses"] = [waiting]
     service = parse(GROUPS)
     observed = observed_of(leader("a"), leader("b", ready=False), worker)
-    rollout = Rollout.of(observed, "0123456789")
+    rollout = ServerCounts.of(observed, "0123456789")
     assert (rollout.replicas, rollout.ready) == (2, 1)
     assert rollout.problem == "pod w, container triton: ImagePullBackOff: no such image"
     shown = status(Situation(service, Decision(), observed, "now"))

@@ -12,15 +12,15 @@ from rich.table import Table
 
 from tandem.client.bench.figures import Level, Side, Window, refused, verdict
 from tandem.client.bench.load import Load, play
-from tandem.client.bench.record import Serving, keep, serving
-from tandem.client.generate.app import Target, connect, until_signal
-from tandem.client.generate.client import Server
+from tandem.client.bench.record import ServedRevision, keep, serving
+from tandem.client.generate.app import Endpoint, connect, until_signal
+from tandem.client.generate.client import TritonClient
 from tandem.client.generate.request import Sampling
 from tandem.client.generate.view import Progress, stdout_console
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchmarkPlan:
     """Loads (requests at once), and how long each window of each side lasts, seconds; `repeats` pairs of them.
 
     Without `against` the same service also runs the target alone (mode BLS); else that other service does, which
@@ -33,11 +33,11 @@ class Plan:
     warm_up: float
     seconds: float
     repeats: int
-    against: Target | None = None
+    against: Endpoint | None = None
     record: bool = False
 
 
-def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
+def bench(target: Endpoint, plan: BenchmarkPlan, *, as_json: bool, no_color: bool) -> int:
     """Run a plan and print it, as far as it came; returns the exit code. Signals end it.
 
     Raises:
@@ -46,7 +46,7 @@ def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
     """
     progress = Progress(Console(stderr=True, soft_wrap=True))
     levels: list[Level] = []
-    measured: list[Serving] = []
+    measured: list[ServedRevision] = []
     try:
         code = asyncio.run(until_signal(_run(target, plan, progress, levels, measured)))
     finally:
@@ -60,7 +60,7 @@ def bench(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
     return code
 
 
-def _show(plan: Plan, levels: Sequence[Level], console: Console, as_json: bool) -> None:
+def _show(plan: BenchmarkPlan, levels: Sequence[Level], console: Console, as_json: bool) -> None:
     if as_json:
         console.out(json.dumps(as_dict(plan, levels)), highlight=False)
         return
@@ -70,7 +70,9 @@ def _show(plan: Plan, levels: Sequence[Level], console: Console, as_json: bool) 
         console.print(refusals, highlight=False, markup=False, soft_wrap=True)
 
 
-async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Level], measured: list[Serving]) -> int:
+async def _run(
+    target: Endpoint, plan: BenchmarkPlan, progress: Progress, levels: list[Level], measured: list[ServedRevision]
+) -> int:
     async with _servers(target, plan, progress) as (speculative, alone):
         if plan.record:
             measured.append(await serving(target.name, target.namespace))
@@ -80,7 +82,9 @@ async def _run(target: Target, plan: Plan, progress: Progress, levels: list[Leve
 
 
 @contextlib.asynccontextmanager
-async def _servers(target: Target, plan: Plan, progress: Progress) -> AsyncIterator[tuple[Server, Server]]:
+async def _servers(
+    target: Endpoint, plan: BenchmarkPlan, progress: Progress
+) -> AsyncIterator[tuple[TritonClient, TritonClient]]:
     async with connect(target, progress) as server:
         await server.check(drafts_by_request=plan.against is None)
         if plan.against is None:
@@ -91,7 +95,9 @@ async def _servers(target: Target, plan: Plan, progress: Progress) -> AsyncItera
             yield server, other
 
 
-async def _level(speculative: Server, alone: Server, plan: Plan, streams: int, progress: Progress) -> Level:
+async def _level(
+    speculative: TritonClient, alone: TritonClient, plan: BenchmarkPlan, streams: int, progress: Progress
+) -> Level:
     """Pairs of windows, the sides in turn: what changes on the machine meanwhile meets both."""
     load = Load(plan.prompts, plan.sampling, streams)
     without = replace(load, num_draft_tokens=0) if plan.against is None else load
@@ -152,7 +158,7 @@ def _figure(value: float | None, scale: float = 1, unit: str = "", digits: int =
     return "-" if value is None else f"{value * scale:.{digits}f}{unit}"
 
 
-def as_dict(plan: Plan, levels: Sequence[Level]) -> dict[str, Any]:
+def as_dict(plan: BenchmarkPlan, levels: Sequence[Level]) -> dict[str, Any]:
     """The same for programs: plain numbers in seconds and tokens; what is not known is null."""
     return {
         "maxTokens": plan.sampling.max_tokens,

@@ -79,7 +79,7 @@ class Side:
         return 1 + sum(completion.accepted for completion in found) / passes if passes else None
 
 
-class Outcome(StrEnum):
+class Effect(StrEnum):
     """What speculation does at a load."""
 
     PAYS = "pays"
@@ -107,13 +107,13 @@ class Level:
         return _median(self.speedups)
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> Effect | None:
         """What all pairs agree on, as the service's condition SpeculationBeneficial; None without any."""
         if not self.speedups:
             return None
         if min(self.speedups) > 1:
-            return Outcome.PAYS
-        return Outcome.HARMS if max(self.speedups) < 1 else Outcome.UNCLEAR
+            return Effect.PAYS
+        return Effect.HARMS if max(self.speedups) < 1 else Effect.UNCLEAR
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -146,22 +146,22 @@ def verdict(levels: Sequence[Level]) -> str:
     """What the figures come to, in one sentence, with what to do about it."""
     if reason := problem(levels):
         return reason
-    streams = {outcome: [level.streams for level in levels if level.outcome is outcome] for outcome in Outcome}
+    streams = {outcome: [level.streams for level in levels if level.outcome is outcome] for outcome in Effect}
     found = {outcome: loads for outcome, loads in streams.items() if loads}
     if len(found) == 1:
         (outcome,) = found
-        load = "any load" if outcome is Outcome.UNCLEAR else "every load"
+        load = "any load" if outcome is Effect.UNCLEAR else "every load"
         return f"speculation {outcome} at {load} measured{_advice({outcome})}"
     parts = [f"{outcome} at {', '.join(map(str, loads))}" for outcome, loads in found.items()]
     return f"speculation {', '.join(parts)} streams{_advice(set(found))}"
 
 
-def _advice(found: set[Outcome]) -> str:
-    if found == {Outcome.HARMS}:
+def _advice(found: set[Effect]) -> str:
+    if found == {Effect.HARMS}:
         return ": write speculation.decodingType: None, or another draft"
-    if Outcome.HARMS in found:
+    if Effect.HARMS in found:
         return (
             ": let the draft length follow the load (speculation.adaptive in mode BLS; draftLenSchedule in mode"
             " LLMAPI)"
         )
-    return ": measure for longer (--seconds, --repeats)" if Outcome.UNCLEAR in found else ""
+    return ": measure for longer (--seconds, --repeats)" if Effect.UNCLEAR in found else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tandem.client.bench.figures import Window
-from tandem.client.generate.client import Server
+from tandem.client.generate.client import TritonClient
 from tandem.client.generate.errors import RequestRefusedError
 from tandem.client.generate.figures import Arrival, Completion, Recorder
 from tandem.client.generate.request import Request, Sampling
@@ -46,7 +46,7 @@ class _Seen:
         )
 
 
-async def play(server: Server, load: Load, warm_up: float, seconds: float) -> Window:
+async def play(server: TritonClient, load: Load, warm_up: float, seconds: float) -> Window:
     """Play a load for `warm_up` and then `seconds`, which is the window; requests under way then are cancelled.
 
     Others may use the service, too: a stream that is refused goes on with its next request a little later.
@@ -72,7 +72,7 @@ async def play(server: Server, load: Load, warm_up: float, seconds: float) -> Wi
     return window
 
 
-async def _stream(server: Server, load: Load, numbers: Iterator[int], seen: _Seen) -> None:
+async def _stream(server: TritonClient, load: Load, numbers: Iterator[int], seen: _Seen) -> None:
     while True:
         prompt = load.prompts[next(numbers) % len(load.prompts)]
         try:
@@ -84,7 +84,7 @@ async def _stream(server: Server, load: Load, numbers: Iterator[int], seen: _See
             await asyncio.sleep(REFUSED_PAUSE_SECONDS)
 
 
-async def _request(server: Server, request: Request, seen: _Seen) -> None:
+async def _request(server: TritonClient, request: Request, seen: _Seen) -> None:
     recorder, sent = Recorder(), time.monotonic()
     first = True
     async for chunk in server.stream(request):

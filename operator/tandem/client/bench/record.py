@@ -13,13 +13,13 @@ from tandem.client import kubectl
 from tandem.client.bench.figures import Level, problem
 from tandem.client.generate.cluster import read_service
 from tandem.client.kubectl import ClusterError
-from tandem.conditions.benchmark import Record, RecordedLevel
+from tandem.conditions.benchmark import BenchmarkRecord, RecordedLevel
 
 FIELD_MANAGER = "tandem-bench"
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServedRevision:
     """A service whose pods are all of one revision."""
 
     service: Object
@@ -31,16 +31,16 @@ class Serving:
         return str(self.service["metadata"]["uid"])
 
 
-async def serving(name: str, namespace: str | None) -> Serving:
+async def serving(name: str, namespace: str | None) -> ServedRevision:
     """The service as it serves now. Raises ClusterError where it is not Ready."""
     place = ["--namespace", namespace] if namespace else []
     found = await kubectl.get(f"{PLURAL}.{GROUP}", name, *place)
     if problem := read_service(found).problem:
         raise ClusterError(f"{name} is not Ready: {problem}; a benchmark is recorded of a service that is")
-    return Serving(found, str(found["status"]["currentRevision"]))
+    return ServedRevision(found, str(found["status"]["currentRevision"]))
 
 
-async def keep(measured: Serving, levels: Sequence[Level], against: str) -> str:
+async def keep(measured: ServedRevision, levels: Sequence[Level], against: str) -> str:
     """Write the ConfigMap; returns what was done, in a line.
 
     Raises:
@@ -55,7 +55,7 @@ async def keep(measured: Serving, levels: Sequence[Level], against: str) -> str:
     if reason := problem(levels):
         raise ClusterError(f"not recorded: {reason}")
     at = datetime.now(UTC).replace(microsecond=0)
-    record = Record(revision=now.revision, at=at, against=against, levels=recorded(levels))
+    record = BenchmarkRecord(revision=now.revision, at=at, against=against, levels=recorded(levels))
     name = names.benchmark(meta["name"])
     await _refuse_others(name, meta["namespace"], measured.uid)
     text = record.model_dump_json(by_alias=True, indent=2)

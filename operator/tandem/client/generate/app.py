@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from tandem.client.generate.client import Server
+from tandem.client.generate.client import TritonClient
 from tandem.client.generate.cluster import find_ready, port_forward
 from tandem.client.generate.errors import UnreachableError
-from tandem.client.generate.figures import Outcome
-from tandem.client.generate.session import Plan, Session
+from tandem.client.generate.figures import PromptResult
+from tandem.client.generate.session import CompletionPlan, Session
 from tandem.client.generate.view import JsonView, Progress, TextView, View, stdout_console
 
 EXIT_FAILED = 1
@@ -21,7 +21,7 @@ EXIT_DIFFERENT = 3
 
 
 @dataclass(frozen=True)
-class Target:
+class Endpoint:
     """Where to send requests: `url` (HOST:PORT), or the service `name` of the current cluster, waited for
     up to `wait_seconds`."""
 
@@ -31,7 +31,7 @@ class Target:
     wait_seconds: float = 0
 
 
-def generate(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> int:
+def generate(target: Endpoint, plan: CompletionPlan, *, as_json: bool, no_color: bool) -> int:
     """Run a plan and print it; returns the exit code. Signals cancel what runs.
 
     Raises:
@@ -48,13 +48,13 @@ def generate(target: Target, plan: Plan, *, as_json: bool, no_color: bool) -> in
         view.close()
 
 
-async def _run(target: Target, plan: Plan, view: View, progress: Progress) -> int:
+async def _run(target: Endpoint, plan: CompletionPlan, view: View, progress: Progress) -> int:
     async with connect(target, progress) as server:
         outcomes = await Session(server, plan, view, progress).run()
     return exit_code(outcomes, plan.sampling.greedy)
 
 
-def exit_code(outcomes: Sequence[Outcome], greedy: bool) -> int:
+def exit_code(outcomes: Sequence[PromptResult], greedy: bool) -> int:
     """0: all is well; else the worst that happened to any prompt."""
     if any(outcome.error for outcome in outcomes):
         return EXIT_FAILED
@@ -64,19 +64,19 @@ def exit_code(outcomes: Sequence[Outcome], greedy: bool) -> int:
 
 
 @contextlib.asynccontextmanager
-async def connect(target: Target, progress: Progress) -> AsyncIterator[Server]:
+async def connect(target: Endpoint, progress: Progress) -> AsyncIterator[TritonClient]:
     """The target's server: a URL's, or a service's by a port-forward.
 
     Raises:
         GenerateError: it cannot be reached.
     """
     if target.url:
-        async with Server(target.url) as server:
+        async with TritonClient(target.url) as server:
             yield server
         return
     found = await find_ready(target.name, target.namespace, target.wait_seconds, progress)
     progress("")
-    async with port_forward(found) as url, Server(url) as server:
+    async with port_forward(found) as url, TritonClient(url) as server:
         try:
             yield server
         except UnreachableError as error:

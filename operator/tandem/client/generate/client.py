@@ -13,14 +13,14 @@ from tritonclient.utils import InferenceServerException
 from tandem.api import ports
 from tandem.client.generate.errors import RequestRefusedError, ServerError, UnreachableError
 from tandem.client.generate.figures import Arrival, Chunk, Totals
-from tandem.client.generate.request import APIS, BLS, Api, Request, infer_inputs
+from tandem.client.generate.request import APIS, BLS, ModelApi, Request, infer_inputs
 
 CONNECT_TIMEOUT_SECONDS = 10
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
-class Server:
+class TritonClient:
     """One server. Use as an asynchronous context manager."""
 
     def __init__(self, url: str) -> None:
@@ -32,7 +32,7 @@ class Server:
         options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", int(not local))]
         self._client = InferenceServerClient(url, channel_args=options)
 
-    async def __aenter__(self) -> "Server":
+    async def __aenter__(self) -> "TritonClient":
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -60,7 +60,7 @@ class Server:
             " give the address of a SpeculativeInferenceService"
         )
 
-    async def _use(self, api: Api, drafts_by_request: bool) -> None:
+    async def _use(self, api: ModelApi, drafts_by_request: bool) -> None:
         if drafts_by_request and (why := await self._deaf_to_drafts(api)):
             raise ServerError(
                 f"{self._url} serves {why}: leave out --num-draft-tokens and --compare; compare with a service of"
@@ -68,7 +68,7 @@ class Server:
             )
         self._api = api
 
-    async def _deaf_to_drafts(self, api: Api) -> str:
+    async def _deaf_to_drafts(self, api: ModelApi) -> str:
         """Why a request cannot say how many tokens to draft; empty where it can."""
         if not api.drafts_by_request:
             return "mode LLMAPI, whose engine decides itself how many tokens to draft"
@@ -104,7 +104,7 @@ class Server:
         )
 
 
-async def _one(request: Request, api: Api) -> AsyncIterator[dict[str, Any]]:
+async def _one(request: Request, api: ModelApi) -> AsyncIterator[dict[str, Any]]:
     yield {"model_name": api.model, "inputs": infer_inputs(request, api), "request_id": uuid.uuid4().hex}
 
 
@@ -147,7 +147,7 @@ def _text(result: Any, name: str) -> str:
 class Stream:
     """A request that is read in the background, so that it is timed by arrival, however slow its reader."""
 
-    def __init__(self, server: Server, request: Request, gate: asyncio.Semaphore) -> None:
+    def __init__(self, server: TritonClient, request: Request, gate: asyncio.Semaphore) -> None:
         """Send the request as soon as `gate` lets it; needs a running event loop."""
         self._arrivals: asyncio.Queue[Arrival | None] = asyncio.Queue()
         self._task = asyncio.ensure_future(self._read(server, request, gate))
@@ -163,7 +163,7 @@ class Stream:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _read(self, server: Server, request: Request, gate: asyncio.Semaphore) -> None:
+    async def _read(self, server: TritonClient, request: Request, gate: asyncio.Semaphore) -> None:
         try:
             async with gate:
                 start = time.monotonic()

@@ -131,7 +131,7 @@ class Recorder:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedCompletion:
     """A completion with speculation, and the same prompt by the target alone."""
 
     speculative: Completion
@@ -154,7 +154,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PromptResult:
     """What became of a prompt: a completion, compared with the target alone if asked for, or an error."""
 
     index: int
@@ -164,11 +164,11 @@ class Outcome:
     error: str = ""
 
     @property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> ComparedCompletion | None:
         """Both completions, when there are two."""
         if self.completion is None or self.alone is None:
             return None
-        return Comparison(self.completion, self.alone)
+        return ComparedCompletion(self.completion, self.alone)
 
 
 def median_of(values: Iterable[float | None]) -> float | None:

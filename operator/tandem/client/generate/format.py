@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tandem.client.generate.figures import Comparison, Completion, Outcome, median_of
+from tandem.client.generate.figures import ComparedCompletion, Completion, PromptResult, median_of
 
 NONE = "-"
 
@@ -47,7 +47,7 @@ def completion_line(completion: Completion) -> str:
     return ", ".join([*parts, f"finish: {completion.finish_reason}"])
 
 
-def comparison_line(comparison: Comparison, greedy: bool) -> str:
+def comparison_line(comparison: ComparedCompletion, greedy: bool) -> str:
     """Speed-up, and whether the two completions are the same.
 
     Only greedy ones must be: sampling may draw other tokens with other engine calls.
@@ -60,7 +60,7 @@ def comparison_line(comparison: Comparison, greedy: bool) -> str:
     return f"{speedup}, {difference}: " + ("WRONG, greedy ones must not" if greedy else "sampled, so they may")
 
 
-def outcome_json(outcome: Outcome, greedy: bool) -> dict[str, Any]:
+def outcome_json(outcome: PromptResult, greedy: bool) -> dict[str, Any]:
     """A prompt's outcome as one JSON object: field names end in their unit."""
     record: dict[str, Any] = {"index": outcome.index, "prompt": outcome.prompt}
     if outcome.completion:
@@ -95,14 +95,14 @@ def _completion_json(completion: Completion) -> dict[str, Any]:
     }
 
 
-Column = tuple[str, Callable[[Outcome], float | None], Callable[[float | None], str]]
+Column = tuple[str, Callable[[PromptResult], float | None], Callable[[float | None], str]]
 
 
-def _of(read: Callable[[Completion], float | None]) -> Callable[[Outcome], float | None]:
+def _of(read: Callable[[Completion], float | None]) -> Callable[[PromptResult], float | None]:
     return lambda outcome: read(outcome.completion) if outcome.completion else None
 
 
-def _alone(read: Callable[[Completion], float | None]) -> Callable[[Outcome], float | None]:
+def _alone(read: Callable[[Completion], float | None]) -> Callable[[PromptResult], float | None]:
     return lambda outcome: read(outcome.alone) if outcome.alone else None
 
 
@@ -115,7 +115,7 @@ _ALONE: Column = ("alone", _alone(lambda c: c.tokens_per_second), lambda v: numb
 _SPEEDUP: Column = ("speed-up", lambda o: o.comparison.speedup if o.comparison else None, factor)
 
 
-def summary_table(outcomes: Sequence[Outcome], compare: bool) -> tuple[list[str], list[list[str]]]:
+def summary_table(outcomes: Sequence[PromptResult], compare: bool) -> tuple[list[str], list[list[str]]]:
     """Header and rows: one row a prompt, then the median over the prompts that were completed."""
     columns = [_TOKENS, _SPEED, *([_ALONE, _SPEEDUP] if compare else []), _FIRST, _RATE, _LENGTH]
     header = ["prompt", *(name for name, _, _ in columns), *(["same"] if compare else [])]
@@ -128,12 +128,12 @@ def summary_table(outcomes: Sequence[Outcome], compare: bool) -> tuple[list[str]
     return header, [*rows, ["median", *middle, *([_all_same(outcomes)] if compare else [])]]
 
 
-def _same(outcome: Outcome) -> str:
+def _same(outcome: PromptResult) -> str:
     if outcome.comparison is None:
         return NONE
     return "yes" if outcome.comparison.first_difference is None else "no"
 
 
-def _all_same(outcomes: Sequence[Outcome]) -> str:
+def _all_same(outcomes: Sequence[PromptResult]) -> str:
     compared = [outcome.comparison for outcome in outcomes if outcome.comparison]
     return f"{sum(c.first_difference is None for c in compared)}/{len(compared)}"

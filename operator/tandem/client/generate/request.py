@@ -51,7 +51,7 @@ Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
 
 
 @dataclass(frozen=True)
-class Api:
+class ModelApi:
     """The model that streams in a mode, and its tensors.
 
     `shows`: a model that only this mode's servers have. `shape`: of a tensor of one request, -1 its values.
@@ -68,7 +68,7 @@ class Api:
         return "num_draft_tokens" in self.tensors
 
 
-BLS = Api(
+BLS = ModelApi(
     "speculative_bls",
     "speculative_bls",
     {
@@ -85,7 +85,7 @@ BLS = Api(
     },
     (1, -1),
 )
-LLM_API = Api(
+LLM_API = ModelApi(
     "tensorrt_llm",
     "tensorrt_llm_unary",  # engines of mode BLS are named tensorrt_llm too
     {
@@ -104,7 +104,7 @@ LLM_API = Api(
 APIS = (BLS, LLM_API)
 
 
-def infer_inputs(request: Request, api: Api) -> list[Any]:
+def infer_inputs(request: Request, api: ModelApi) -> list[Any]:
     """The `InferInput`s of a streaming request; `num_draft_tokens` must be None where the API has none."""
     sampling = request.sampling
     values = {
@@ -122,7 +122,7 @@ def infer_inputs(request: Request, api: Api) -> list[Any]:
     return [_input(api, field, value) for field, value in values.items() if value is not None]
 
 
-def _input(api: Api, field: str, value: Any) -> Any:
+def _input(api: ModelApi, field: str, value: Any) -> Any:
     name, datatype, dtype = api.tensors[field]
     array = np.array(value, dtype).reshape(api.shape)
     tensor = InferInput(name, list(array.shape), datatype)

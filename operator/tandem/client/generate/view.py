@@ -10,7 +10,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from tandem.client.generate.figures import Chunk, Outcome
+from tandem.client.generate.figures import Chunk, PromptResult
 from tandem.client.generate.format import comparison_line, completion_line, outcome_json, printable, summary_table
 
 PROMPT_STYLE = "dim"
@@ -30,10 +30,10 @@ class View(Protocol):
     def chunk(self, chunk: Chunk) -> None:
         """More of its completion came, with speculation if there is any."""
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: PromptResult) -> None:
         """It is done; to compare, once more when the target alone is done too."""
 
-    def summary(self, outcomes: Sequence[Outcome], compare: bool) -> None:
+    def summary(self, outcomes: Sequence[PromptResult], compare: bool) -> None:
         """All are done."""
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class TextView:
         self._write(chunk.text[:cut], ACCEPTED_STYLE)
         self._write(chunk.text[cut:])
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: PromptResult) -> None:
         """Write the figures that are new: of the completion, or of the target alone."""
         self._show_prompt()
         self.close()
@@ -112,7 +112,7 @@ class TextView:
             label = "with speculation" if outcome.completion.speculated else "completion"
             self._line(outcome, label, completion_line(outcome.completion))
 
-    def summary(self, outcomes: Sequence[Outcome], compare: bool) -> None:
+    def summary(self, outcomes: Sequence[PromptResult], compare: bool) -> None:
         """Write the table, if there is more than one row to compare."""
         if len(outcomes) < 2:
             return
@@ -138,7 +138,7 @@ class TextView:
             self._write(self._prompt, PROMPT_STYLE)
             self._pending = False
 
-    def _line(self, outcome: Outcome, label: str, text: str) -> None:
+    def _line(self, outcome: PromptResult, label: str, text: str) -> None:
         number = f"[{outcome.index + 1}] " if self._count > 1 else ""
         self._write(f"{number}{label + ':':<18}{text}\n", PROMPT_STYLE)
 
@@ -165,13 +165,13 @@ class JsonView:
     def chunk(self, chunk: Chunk) -> None:
         """Nothing to say yet."""
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: PromptResult) -> None:
         """Write the object."""
         if outcome.alone or outcome.error or not self._compare:
             self._console.out(json.dumps(outcome_json(outcome, self._greedy)), highlight=False)
             self._console.file.flush()
 
-    def summary(self, outcomes: Sequence[Outcome], compare: bool) -> None:
+    def summary(self, outcomes: Sequence[PromptResult], compare: bool) -> None:
         """Scripts make their own."""
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ class Drafts:
     """Accepted tokens by position in the draft; empty where it is not reported."""
 
 
-class Acceptance:
+class PositionalAcceptance:
     """Estimates of p_1..p_depth: the probability that a draft token is accepted when those before it were."""
 
     def __init__(self, depth: int) -> None:

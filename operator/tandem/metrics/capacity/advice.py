@@ -18,7 +18,7 @@ from tandem.api.bounds import SCHEDULE_STEPS
 from tandem.api.decoding import Mode
 from tandem.api.types import DraftLenStep, ServiceSpec
 from tandem.metrics.capacity.lengths import Lengths
-from tandem.metrics.capacity.model import Curve, Model, Steps
+from tandem.metrics.capacity.model import Curve, ReplicaModel, Steps
 from tandem.metrics.report import ScheduleAdvice
 
 # Tokens a second, divided by those of today, from which on a change is advised, for so many windows in a row.
@@ -64,7 +64,7 @@ class Proposal:
         return self.gain >= GAIN and self.doubt <= MOST_DOUBT and self.gain * math.exp(-SURE * self.doubt) >= 1
 
 
-def propose(model: Model, spec: ServiceSpec, today: Lengths, loads: Loads) -> Proposal | None:
+def propose(model: ReplicaModel, spec: ServiceSpec, today: Lengths, loads: Loads) -> Proposal | None:
     """What would be best at the loads seen; None where there is nothing to choose."""
     # For types that follow a schedule in some TensorRT-LLM alone nothing is advised.
     follows = spec.runtime.mode is Mode.LLMAPI and spec.speculation.decoding_type.traits.always_follows_schedule
@@ -104,7 +104,7 @@ def _steps(
     return (*ends, DraftLenStep(max_batch_size=most, draft_len=k))
 
 
-def _compare(model: Model, table: dict[int, Curve], today: Lengths, new: Lengths, loads: Loads) -> Proposal:
+def _compare(model: ReplicaModel, table: dict[int, Curve], today: Lengths, new: Lengths, loads: Loads) -> Proposal:
     total = gain = doubt = 0.0
     for rows, weight in loads.weights.items():
         (old_k,), (new_k,) = today.at(rows), new.at(rows)

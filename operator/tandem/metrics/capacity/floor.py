@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tandem.metrics.capacity.model import Curve, Model
+from tandem.metrics.capacity.model import Curve, ReplicaModel
 from tandem.metrics.capacity.policy import Bounds
 
 # Standard deviations of a 95% interval.
@@ -40,7 +40,7 @@ class Floors:
     def __init__(self) -> None:
         self._floors: dict[tuple[str, float], str] = {}
 
-    def reachable(self, bounds: Bounds, model: Model, curve: Curve) -> tuple[Bounds, str]:
+    def reachable(self, bounds: Bounds, model: ReplicaModel, curve: Curve) -> tuple[Bounds, str]:
         """The bounds without objectives that no number of replicas keeps, and which those are, in words. `curve`:
         the model's, of the replica as it is."""
         wanted = {"interTokenLatency": bounds.itl, "timeToFirstToken": bounds.ttft}
@@ -63,7 +63,7 @@ class Floors:
         return kept, "; ".join(floors.values())
 
 
-def _floors(model: Model, curve: Curve) -> Iterator[tuple[str, Floor]]:
+def _floors(model: ReplicaModel, curve: Curve) -> Iterator[tuple[str, Floor]]:
     between = float(curve.itl[0])
     words = f"a replica with a single sequence takes, {_ms(between)} (draft length {curve.k[0]})"
     yield "interTokenLatency", Floor(between, between * MARGIN, words)

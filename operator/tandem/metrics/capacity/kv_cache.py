@@ -16,7 +16,7 @@ LEAST_REQUESTS = 0.1
 
 
 @dataclass(frozen=True)
-class KvCache:
+class KvCacheDemand:
     """KV caches of a service's target engines, in blocks."""
 
     held: float
@@ -25,7 +25,7 @@ class KvCache:
     """Of a replica."""
 
 
-def measure(figures: Figures, newcomers: int) -> KvCache | None:
+def measure(figures: Figures, newcomers: int) -> KvCacheDemand | None:
     """What a window shows; None where no engine reports it, or those that do had hardly a request.
 
     `newcomers`: pods that became Ready within it.
@@ -41,4 +41,4 @@ def measure(figures: Figures, newcomers: int) -> KvCache | None:
     each = sum(used for _, used, _ in reported) / requests
     window = max(pod.seconds for pod in figures.pods)
     sequences = unseen(figures, newcomers) * sum((pod.running or 0.0) * pod.seconds for pod in figures.pods) / window
-    return KvCache(sequences * each, fmean(blocks for blocks, _, _ in reported))
+    return KvCacheDemand(sequences * each, fmean(blocks for blocks, _, _ in reported))

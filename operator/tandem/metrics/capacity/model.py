@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tandem.metrics.capacity.acceptance import Acceptance, Drafts
+from tandem.metrics.capacity.acceptance import Drafts, PositionalAcceptance
 from tandem.metrics.capacity.lengths import Lengths
 from tandem.metrics.capacity.step_time import Array, StepTime
 from tandem.metrics.telemetry.figures import Figures, PodFigures
@@ -64,11 +64,11 @@ class Curve:
         return float(np.interp(rows, loads, np.concatenate([[0.0], np.maximum.accumulate(self.goodput)])))
 
 
-class Model:
+class ReplicaModel:
     """The fitted replica. `depth`: the longest draft; `draft_share`: see `StepTime`."""
 
     def __init__(self, depth: int, draft_share: float) -> None:
-        self.acceptance = Acceptance(depth)
+        self.acceptance = PositionalAcceptance(depth)
         self.step_time = StepTime(draft_share)
         self._depth = depth
         self._at: float | None = None

@@ -9,11 +9,11 @@ from tandem.metrics.capacity.advice import Advisor, Loads, propose
 from tandem.metrics.capacity.demand import Demand, History, measure
 from tandem.metrics.capacity.floor import Floors
 from tandem.metrics.capacity.lengths import draft_share, lengths
-from tandem.metrics.capacity.model import Curve, Model, steps_of
+from tandem.metrics.capacity.model import Curve, ReplicaModel, steps_of
 from tandem.metrics.capacity.outlook import Outlook
-from tandem.metrics.capacity.policy import Bounds, Situation, bounds, decide, demand_of
-from tandem.metrics.capacity.worth import Probes, of_model
-from tandem.metrics.report import Decision, ScheduleAdvice, Worth
+from tandem.metrics.capacity.policy import Bounds, PolicyInputs, bounds, decide, demand_of
+from tandem.metrics.capacity.worth import ProbeSpeed, of_model
+from tandem.metrics.report import ScalingDecision, ScheduleAdvice, Worth
 from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures, Replicas
 
 
@@ -21,7 +21,7 @@ from tandem.metrics.telemetry.figures import Figures, Histogram, PodFigures, Rep
 class PlannerOutput:
     """What is known of a service after a window."""
 
-    decision: Decision | None
+    decision: ScalingDecision | None
     """None where the service asks for no autoscaling."""
     worth: Worth
     advice: ScheduleAdvice | None
@@ -55,26 +55,26 @@ class Planner:
     def _begin(self, spec: ServiceSpec) -> None:
         self._engine = _engine(spec)
         self._lengths = lengths(spec)
-        self._model = Model(self._lengths.maximum, draft_share(spec))
+        self._model = ReplicaModel(self._lengths.maximum, draft_share(spec))
         self._history, self._loads = History(), Loads()
         self._outlook, self._floors = Outlook(), Floors()
-        self._probes, self._advisor = Probes(), Advisor()
+        self._probes, self._advisor = ProbeSpeed(), Advisor()
 
-    def _decide(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> Decision | None:
+    def _decide(self, figures: Figures, replicas: Replicas, spec: ServiceSpec) -> ScalingDecision | None:
         past = self._history.past(figures, replicas)
         limits = bounds(spec)
         if limits is None:
             return None
         demand = measure(figures, past)
         if not self._model.known:
-            return decide(Situation(limits, figures, replicas, demand, past.newcomers), None)
+            return decide(PolicyInputs(limits, figures, replicas, demand, past.newcomers), None)
         curve = self._model.curve(limits.places, self._lengths)
         asked, unreachable = self._floors.reachable(limits, self._model, curve)
-        situation = Situation(asked, figures, replicas, demand, past.newcomers)
+        situation = PolicyInputs(asked, figures, replicas, demand, past.newcomers)
         made = self._by_model(situation, demand, curve) if demand else decide(situation, None)
         return made.model_copy(update={"unreachable": unreachable})
 
-    def _by_model(self, situation: Situation, demand: Demand, curve: Curve) -> Decision:
+    def _by_model(self, situation: PolicyInputs, demand: Demand, curve: Curve) -> ScalingDecision:
         asked, at, start = situation.bounds, situation.figures.at, situation.replicas.start_seconds
         now, then = self._outlook.demand(at, demand, start)
         ahead = demand_of(asked, then, curve).load * self._loss(at, asked, curve, start)

@@ -22,7 +22,7 @@ from tandem.autoscaling import source_of
 from tandem.metrics.capacity import kv_cache
 from tandem.metrics.capacity.demand import Demand
 from tandem.metrics.capacity.model import Curve
-from tandem.metrics.report import Decision, Signal
+from tandem.metrics.report import ScalingDecision, Signal
 from tandem.metrics.telemetry.figures import Figures, Replicas
 from tandem.plural import counted
 
@@ -98,7 +98,7 @@ def _tolerance(behavior: Mapping[str, Any]) -> float:
 
 
 @dataclass(frozen=True)
-class Situation:
+class PolicyInputs:
     """What is seen of a service."""
 
     bounds: Bounds
@@ -124,7 +124,7 @@ class Ask:
     message: str
 
 
-def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Decision:
+def decide(situation: PolicyInputs, curve: Curve | None, ahead: float = 0.0) -> ScalingDecision:
     """The decision. `curve`: what a replica can do, None where that is not known yet; `ahead`: replicas that are
     expected to be needed when one that starts now is Ready."""
     bounds, replicas = situation.bounds, situation.replicas
@@ -137,7 +137,7 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
         guards = [replace(guard, load=min(guard.load, float(replicas.current))) for guard in guards]
     first = max([*asks, *guards], key=lambda ask: ask.load)
     load = bounds.within(_steady(first.load, replicas, bounds.tolerance))
-    return Decision(
+    return ScalingDecision(
         load=load,
         desired_replicas=math.ceil(load - 1e-9),
         signal=first.signal,
@@ -148,16 +148,16 @@ def decide(situation: Situation, curve: Curve | None, ahead: float = 0.0) -> Dec
     )
 
 
-def _at_zero(bounds: Bounds) -> Decision:
+def _at_zero(bounds: Bounds) -> ScalingDecision:
     """Nothing is asked of no pods, which is a figure: without one an autoscaler would report a fault for as long as
     no client uses the service."""
     load = bounds.within(0.0)
     message = "at 0 replicas no pod reports demand: a trigger of yours, or kubectl scale, starts the first"
-    return Decision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
+    return ScalingDecision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
 
 
-def _hold(replicas: Replicas) -> Decision:
-    return Decision(
+def _hold(replicas: Replicas) -> ScalingDecision:
+    return ScalingDecision(
         signal="Hold",
         message=f"{counted(replicas.ready, 'Ready replica')}, none of which reports metrics: replicas stay",
     )
@@ -210,7 +210,7 @@ def _by_places(bounds: Bounds, demand: Demand) -> Ask:
     return Ask("Demand", sequences / places, sequences, places, message)
 
 
-def _by_kv_cache(situation: Situation) -> Iterator[Ask]:
+def _by_kv_cache(situation: PolicyInputs) -> Iterator[Ask]:
     """What the KV caches ask for, where the engines report them."""
     cache = kv_cache.measure(situation.figures, situation.newcomers)
     if cache is not None:
@@ -222,7 +222,7 @@ def _by_kv_cache(situation: Situation) -> Iterator[Ask]:
         yield Ask("KvCache", cache.held / usable, cache.held, usable, message)
 
 
-def _guards(bounds: Bounds, situation: Situation, demand: Demand) -> Iterator[Ask]:
+def _guards(bounds: Bounds, situation: PolicyInputs, demand: Demand) -> Iterator[Ask]:
     """Guards whose objective is missed."""
     figures, ready = situation.figures, max(1, situation.replicas.ready)
     ttft, itl = figures.histogram("time_to_first_token"), figures.histogram("inter_token_latency")

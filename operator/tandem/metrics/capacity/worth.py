@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from tandem.metrics.capacity.lengths import Lengths
-from tandem.metrics.capacity.model import Model, Steps, steps_of
+from tandem.metrics.capacity.model import ReplicaModel, Steps, steps_of
 from tandem.metrics.report import Worth
 from tandem.metrics.telemetry.figures import Figures, Histogram
 from tandem.plural import counted
@@ -28,7 +28,7 @@ LEAST_SPREAD = 0.2
 OFF = 0.05
 
 
-def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
+def of_model(model: ReplicaModel, figures: Figures, lengths: Lengths) -> Worth:
     """By the model, at the load and the draft length of the window."""
     if lengths.maximum == 0:
         return Worth(message="the service serves the target alone")
@@ -55,7 +55,7 @@ def of_model(model: Model, figures: Figures, lengths: Lengths) -> Worth:
     )
 
 
-class Probes:
+class ProbeSpeed:
     """What probes showed, each window's with the speed of the others in it."""
 
     def __init__(self) -> None:

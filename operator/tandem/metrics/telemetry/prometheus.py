@@ -15,7 +15,7 @@ import aiohttp
 from tandem.http.credentials import Credentials, CredentialsError
 from tandem.metrics.telemetry.families import NAMES
 from tandem.metrics.telemetry.page import LABELS, MAX_SERIES, Page, PageError, series
-from tandem.metrics.telemetry.source import Target, problem
+from tandem.metrics.telemetry.source import ScrapeTarget, problem
 from tandem.metrics.telemetry.windows import Store
 
 QUERY = f'{{__name__=~"{"|".join(NAMES)}"}}[1m]'
@@ -35,8 +35,8 @@ Pods = Mapping[tuple[str, str], Mapping[float, Scrape]]
 """Scrapes by namespace and name of the pod, and by time in Unix seconds."""
 
 
-class Prometheus:
-    """Reads `URL/api/v1/query`. A `Source`; an async context manager."""
+class PrometheusSource:
+    """Reads `URL/api/v1/query`. A `MetricsSource`; an async context manager."""
 
     def __init__(self, url: str, credentials: Credentials | None = None) -> None:
         self._url, self._credentials = f"{url.rstrip('/')}/api/v1/query", credentials or Credentials()
@@ -51,7 +51,7 @@ class Prometheus:
         assert self._session is not None
         await self._session.close()
 
-    async def collect(self, targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+    async def collect(self, targets: Sequence[ScrapeTarget], store: Store) -> Mapping[str, str]:
         """Ask once for all pods; see `Source`."""
         try:
             pods = await asyncio.to_thread(by_pod, await self._query())

@@ -17,7 +17,7 @@ from yarl import URL
 
 from tandem.metrics.telemetry.exposition import parse
 from tandem.metrics.telemetry.page import PageError
-from tandem.metrics.telemetry.source import Target, problem
+from tandem.metrics.telemetry.source import ScrapeTarget, problem
 from tandem.metrics.telemetry.windows import Store
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _NO_METRICS = ("html", "json", "xml", "image", "video", "audio")
 
 
 @dataclass(frozen=True)
-class Limits:
+class ScrapeLimits:
     """What reading may cost."""
 
     spread_seconds: float = 10.0
@@ -62,8 +62,8 @@ class _Metered(socket.socket):
 class Scraper:
     """Reads `http://ADDRESS:PORT/metrics`. A `Source`; an async context manager."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: ScrapeLimits | None = None) -> None:
+        self._limits = limits or ScrapeLimits()
         self._slots = asyncio.Semaphore(self._limits.connections)
         self._session: aiohttp.ClientSession | None = None
 
@@ -84,7 +84,7 @@ class Scraper:
         assert self._session is not None
         await self._session.close()
 
-    async def collect(self, targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+    async def collect(self, targets: Sequence[ScrapeTarget], store: Store) -> Mapping[str, str]:
         """Read all pods once, spread over the time that the limits give; see `Source`."""
         problems: dict[str, str] = {}
         async with asyncio.TaskGroup() as group:
@@ -92,7 +92,7 @@ class Scraper:
                 group.create_task(self._read(target, store, problems))
         return problems
 
-    async def _read(self, target: Target, store: Store, problems: dict[str, str]) -> None:
+    async def _read(self, target: ScrapeTarget, store: Store, problems: dict[str, str]) -> None:
         await asyncio.sleep(_phase(target.uid) * self._limits.spread_seconds)
         try:
             async with self._slots:
@@ -104,7 +104,7 @@ class Scraper:
             log.exception("cannot read the metrics of pod %s/%s", target.namespace, target.name)
             problems[target.uid] = "its metrics could not be read: see the metrics server's log"
 
-    async def _fetch(self, target: Target) -> bytes:
+    async def _fetch(self, target: ScrapeTarget) -> bytes:
         """The page's bytes. Raises PageError."""
         assert self._session is not None, "use the scraper as a context manager"
         try:
@@ -145,7 +145,7 @@ def _check(reply: aiohttp.ClientResponse) -> None:
         raise PageError(f"answered with encoding {encoding}, which was not requested")
 
 
-def _url(target: Target) -> URL:
+def _url(target: ScrapeTarget) -> URL:
     try:
         address = ipaddress.ip_address(target.address)
     except ValueError:

@@ -12,7 +12,7 @@ MAX_PROBLEM = 200
 
 
 @dataclass(frozen=True)
-class Target:
+class ScrapeTarget:
     """A server pod."""
 
     uid: str
@@ -23,10 +23,10 @@ class Target:
     port: int = ports.METRICS
 
 
-class Source(Protocol):
+class MetricsSource(Protocol):
     """Reads all pods once."""
 
-    async def collect(self, targets: Sequence[Target], store: Store) -> Mapping[str, str]:
+    async def collect(self, targets: Sequence[ScrapeTarget], store: Store) -> Mapping[str, str]:
         """Add what the pods say to the store.
 
         Returns:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tandem.api.roles import Role
 from tandem.api.types import KvCache
-from tandem.render.v1.bls_variables import Engine, collects, in_rounds, variables
+from tandem.render.v1.bls_variables import EngineVariables, collects, in_rounds, variables
 from tandem.render.v1.engines import decoding_parameters, engine_folders, max_draft_len, needs_engines
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
@@ -55,7 +55,7 @@ def _sources(inputs: Inputs) -> dict[str, str]:
     return sources
 
 
-def tensorrt_engines(inputs: Inputs) -> dict[Role, Engine]:
+def tensorrt_engines(inputs: Inputs) -> dict[Role, EngineVariables]:
     """The TensorRT engines of the service; empty where the profile's engines are Python models."""
     if not needs_engines(inputs.spec, inputs.profile):
         return {}
@@ -64,10 +64,10 @@ def tensorrt_engines(inputs: Inputs) -> dict[Role, Engine]:
     return {role: _engine(inputs, plan, role, folders[role]) for role in plan.ranks}
 
 
-def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> Engine:
+def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> EngineVariables:
     spec = inputs.spec
     cache = (spec.draft.kv_cache if spec.draft and role is Role.DRAFT else spec.target.kv_cache) or KvCache()
-    return Engine(
+    return EngineVariables(
         path=folder,
         devices=plan.devices[role],
         participants=plan.participants.get(role, ()),
@@ -79,7 +79,7 @@ def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> Engine:
     )
 
 
-def _kv_cache(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
+def _kv_cache(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[str, Any]:
     """Engines whose KV cache the pod sizes: all on GPUs that two of them share, unless both sizes are given."""
     shares_gpu = gpu_plan(inputs.spec, inputs.profile).shares_gpu
     if not shares_gpu or all(engine.max_tokens for engine in engines.values()):
@@ -94,7 +94,7 @@ def _kv_cache(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
     }
 
 
-def _checks(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
+def _checks(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[str, Any]:
     spec = inputs.spec
     checks: dict[str, Any] = {"target": model_check(inputs, Role.TARGET)}
     if spec.draft:
@@ -106,7 +106,7 @@ def _checks(inputs: Inputs, engines: Mapping[Role, Engine]) -> dict[str, Any]:
     return checks
 
 
-def _engine_check(inputs: Inputs, role: Role, engine: Engine) -> dict[str, Any]:
+def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[str, Any]:
     """What the engine must have been built for."""
     spec = inputs.spec
     model = spec.draft if spec.draft and role is Role.DRAFT else spec.target

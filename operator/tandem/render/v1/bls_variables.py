@@ -15,7 +15,7 @@ DRAFT_TIMEOUT_SECONDS = 10
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineVariables:
     """Parameters of a TensorRT engine's configuration; what is empty is left out of it."""
 
     path: str
@@ -30,14 +30,14 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelVariables:
     """The target, or the draft."""
 
     model_path: str
     """Folder with config.json, which has the limits: of the engine where there is one, else of the checkpoint."""
     tokenizer_path: str
     """Folder of the tokenizer; an engine's folder has none."""
-    engine: Engine | None
+    engine: EngineVariables | None
     """None: the engine is a Python model."""
 
 
@@ -46,8 +46,8 @@ class BlsVariables(Variables):
     """One value for all templates of a revision."""
 
     folder: ClassVar[str] = "repository"
-    target: Model
-    draft: Model | None
+    target: ModelVariables
+    draft: ModelVariables | None
     max_batch_size: int
     max_draft_len: int
     """Draft tokens a step at most; 0 without a draft."""
@@ -83,7 +83,7 @@ class BlsVariables(Variables):
     """Instances of the loop's model."""
 
 
-def variables(inputs: Inputs, engines: Mapping[Role, Engine]) -> BlsVariables:
+def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVariables:
     """The variables for a spec that was accepted; `engines`: those that are TensorRT's."""
     spec = inputs.spec
     acceptance, adaptive = spec.speculation.acceptance, spec.speculation.adaptive
@@ -146,9 +146,9 @@ def _running(inputs: Inputs) -> int:
     return min(batches * inputs.spec.serving.max_batch_size, BLS_SEQUENCES)
 
 
-def _model(inputs: Inputs, engines: Mapping[Role, Engine], role: Role) -> Model:
+def _model(inputs: Inputs, engines: Mapping[Role, EngineVariables], role: Role) -> ModelVariables:
     engine = engines.get(role)
-    return Model(
+    return ModelVariables(
         model_path=engine.path if engine else inputs.folders[role],
         tokenizer_path=tokenizer_folder(role, inputs.folders),
         engine=engine,

@@ -5,7 +5,7 @@ import pytest
 from tandem.api.types import DraftLenStep, ServiceSpec
 from tandem.metrics.capacity.advice import DWELL, Advisor, Loads, Proposal, propose
 from tandem.metrics.capacity.lengths import Lengths, lengths
-from tandem.metrics.capacity.model import Model, Steps
+from tandem.metrics.capacity.model import ReplicaModel, Steps
 from unit.metrics.capacity.truth import Truth, figures, spec
 
 ADAPTIVE = Lengths(0, 4, adaptive=True)
@@ -13,8 +13,8 @@ ADAPTIVE = Lengths(0, 4, adaptive=True)
 STEEP = Truth(d0=0.003, d1=0.0002, v0=0.02, v1=0.0015)
 
 
-def fitted(*lengths_seen: int, acceptance: float = 0.6) -> Model:
-    model = Model(4, 1 / 6)
+def fitted(*lengths_seen: int, acceptance: float = 0.6) -> ReplicaModel:
+    model = ReplicaModel(4, 1 / 6)
     for i in range(200):
         pod = STEEP.pod(1 + (i * 7) % 32, lengths_seen[i % len(lengths_seen)], acceptance)
         model.observe(figures(15.0 * i, pod), ADAPTIVE)
@@ -27,7 +27,7 @@ def seen(*rows: float) -> Loads:
     return loads
 
 
-def proposal(model: Model, service: ServiceSpec, loads: Loads) -> Proposal | None:
+def proposal(model: ReplicaModel, service: ServiceSpec, loads: Loads) -> Proposal | None:
     return propose(model, service, lengths(service), loads)
 
 
@@ -65,10 +65,10 @@ def test_the_schedule_drafts_less_as_the_load_grows() -> None:
             "no schedule in every release, and a bound drafts nothing",
         ),
         (ALL, LLMAPI, seen(), "no load seen"),
-        (Model(4, 1 / 6), LLMAPI, seen(24), "nothing known"),
+        (ReplicaModel(4, 1 / 6), LLMAPI, seen(24), "nothing known"),
     ],
 )
-def test_nothing_to_propose(model: Model, service: ServiceSpec, loads: Loads, reason: str) -> None:
+def test_nothing_to_propose(model: ReplicaModel, service: ServiceSpec, loads: Loads, reason: str) -> None:
     assert proposal(model, service, loads) is None, reason
 
 
@@ -89,7 +89,7 @@ def test_nothing_to_propose(model: Model, service: ServiceSpec, loads: Loads, re
         ),
     ],
 )
-def test_not_worthwhile(model: Model, service: ServiceSpec, loads: Loads, reason: str) -> None:
+def test_not_worthwhile(model: ReplicaModel, service: ServiceSpec, loads: Loads, reason: str) -> None:
     made = proposal(model, service, loads)
     assert made is not None
     assert not made.worthwhile, (made, reason)

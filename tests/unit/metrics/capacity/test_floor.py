@@ -8,7 +8,7 @@ import pytest
 
 from tandem.metrics.capacity.floor import Floors
 from tandem.metrics.capacity.lengths import draft_share, lengths
-from tandem.metrics.capacity.model import Model
+from tandem.metrics.capacity.model import ReplicaModel
 from tandem.metrics.capacity.policy import Bounds
 from unit.metrics.capacity.truth import Truth, figures, spec
 
@@ -25,7 +25,7 @@ class Watched:
         """`k`: a fixed draft length; None: any up to 6."""
         service = spec(k or 6, adaptive=k is None, kind="None" if k == 0 else "DraftTarget")
         self.lengths = lengths(service)
-        self.model = Model(self.lengths.maximum, draft_share(service))
+        self.model = ReplicaModel(self.lengths.maximum, draft_share(service))
         self.floors, self.at = Floors(), 0.0
 
     def see(self, rows: float, k: int = 0, truth: Truth = TRUE, noise: float = 1.0, passed: float = 15.0) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.metrics.capacity.acceptance import Acceptance, Drafts
+from tandem.metrics.capacity.acceptance import Drafts, PositionalAcceptance
 from tandem.metrics.capacity.lengths import Lengths, lengths
-from tandem.metrics.capacity.model import EXTRAPOLATE, Curve, Model, steps_of
+from tandem.metrics.capacity.model import EXTRAPOLATE, Curve, ReplicaModel, steps_of
 from tandem.metrics.capacity.step_time import StepTime
 from unit.metrics.capacity.truth import Truth, figures, spec, tau
 
@@ -29,14 +29,14 @@ ADAPTIVE = Lengths(0, 6, adaptive=True)
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_acceptance_by_position(drafts: Drafts, expected: tuple[float, ...], reason: str) -> None:
-    acceptance = Acceptance(3)
+    acceptance = PositionalAcceptance(3)
     acceptance.observe(drafts)
     assert acceptance.positions == pytest.approx(expected, abs=0.02), reason
 
 
 def test_a_round_that_drafts_without_end_takes_no_time() -> None:
     started = time.process_time()
-    acceptance = Acceptance(3)
+    acceptance = PositionalAcceptance(3)
     acceptance.observe(Drafts(1.0, 1e6, 0.5))
     assert time.process_time() - started < 0.5, "a pod's nonsense would hold up all services"
     acceptance.observe(Drafts(1e-320, 2.0**53, 1.0))
@@ -44,13 +44,13 @@ def test_a_round_that_drafts_without_end_takes_no_time() -> None:
 
 
 def test_tau_is_the_sum_of_the_products() -> None:
-    acceptance = Acceptance(3)
+    acceptance = PositionalAcceptance(3)
     acceptance.observe(Drafts(1e6, 3e6, 0.0, (8e5, 4e5, 1e5)))
     assert [acceptance.expected(k) for k in range(4)] == pytest.approx([1, 1.8, 2.2, 2.3], abs=1e-3)
 
 
 def test_a_collapse_is_seen_in_one_window() -> None:
-    acceptance = Acceptance(4)
+    acceptance = PositionalAcceptance(4)
     for p in (0.8, 0.8, 0.2):
         acceptance.observe(Drafts(2000.0, 8000.0, 0.0, tuple(2000 * p**i for i in range(1, 5))))
     assert acceptance.expected(4) == pytest.approx(tau(0.2, 4), rel=0.05)
@@ -142,8 +142,8 @@ def test_steps_are_found_in_a_pods_figures(k: int, told: bool, reason: str) -> N
     assert found == pytest.approx((12, k, Truth().seconds(12, k), tau(0.8, k)), rel=1e-6), reason
 
 
-def _fitted(truth: Truth, acceptance: float = 0.8, most: int = 32) -> Model:
-    model = Model(6, 1 / 6)
+def _fitted(truth: Truth, acceptance: float = 0.8, most: int = 32) -> ReplicaModel:
+    model = ReplicaModel(6, 1 / 6)
     for i in range(120):
         rows, k = 1 + (i * 7) % most, i % 7
         model.observe(figures(15.0 * i, truth.pod(rows, k, acceptance)), ADAPTIVE)

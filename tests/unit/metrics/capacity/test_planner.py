@@ -8,7 +8,7 @@ import pytest
 
 from tandem.api.types import ServiceSpec
 from tandem.metrics.capacity.planner import Planner, PlannerOutput
-from tandem.metrics.report import Decision
+from tandem.metrics.report import ScalingDecision
 from tandem.metrics.telemetry.families import ACCEPTED_PER_POSITION, COUNTERS, HISTOGRAMS
 from tandem.metrics.telemetry.figures import Figures, Replicas
 from tandem.metrics.telemetry.page import Page, Series
@@ -192,7 +192,7 @@ def telling(seconds: float) -> Page:
 @pytest.mark.parametrize("frozen", [1, 3])
 def test_pods_whose_pages_stand_still_take_no_replica_away(frozen: int) -> None:
     """Their engines hang: Triton is Ready, and answers what it answered before. It looks as if nothing were asked."""
-    store, watched, made = Store(60), Watched(), list[Decision]()
+    store, watched, made = Store(60), Watched(), list[ScalingDecision]()
     for number in range(60):
         for pod in range(3):
             seconds = 15.0 * (min(number, 40) if pod < frozen else number)

@@ -11,8 +11,8 @@ from bench.autoscale.hpa import Hpa
 from tandem.api.types.autoscaling import Keda
 from tandem.metrics.capacity.demand import Demand
 from tandem.metrics.capacity.model import Curve
-from tandem.metrics.capacity.policy import Bounds, Situation, bounds, decide, utilization
-from tandem.metrics.report import Decision
+from tandem.metrics.capacity.policy import Bounds, PolicyInputs, bounds, decide, utilization
+from tandem.metrics.report import ScalingDecision
 from tandem.metrics.telemetry.figures import Figures, Replicas
 from unit.metrics.capacity.truth import Truth, figures, spec
 
@@ -39,9 +39,9 @@ def decision(
     newcomers: int = 0,
     drains: bool = False,
     ahead: float = 0.0,
-) -> Decision:
+) -> ScalingDecision:
     replicas = Replicas(ready, pending, ready + pending if wanted is None else wanted)
-    situation = Situation(limits, seen, replicas, demand, newcomers, drains)
+    situation = PolicyInputs(limits, seen, replicas, demand, newcomers, drains)
     return decide(situation, known, ahead)
 
 

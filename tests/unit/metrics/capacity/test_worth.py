@@ -3,8 +3,8 @@
 import pytest
 
 from tandem.metrics.capacity.lengths import Lengths, lengths
-from tandem.metrics.capacity.model import Model
-from tandem.metrics.capacity.worth import LEAST_PROBES, Probes, of_model
+from tandem.metrics.capacity.model import ReplicaModel
+from tandem.metrics.capacity.worth import LEAST_PROBES, ProbeSpeed, of_model
 from tandem.metrics.report import Worth
 from tandem.metrics.telemetry.figures import PodFigures
 from unit.metrics.capacity.truth import Truth, figures, spec, tau
@@ -13,8 +13,8 @@ ADAPTIVE = Lengths(0, 6, adaptive=True)
 FIXED = lengths(spec(6, adaptive=False))
 
 
-def fitted(*lengths_seen: int, acceptance: float = 0.8) -> Model:
-    model = Model(6, 1 / 6)
+def fitted(*lengths_seen: int, acceptance: float = 0.8) -> ReplicaModel:
+    model = ReplicaModel(6, 1 / 6)
     for i in range(120):
         pod = Truth().pod(1 + (i * 7) % 32, lengths_seen[i % len(lengths_seen)], acceptance)
         model.observe(figures(15.0 * i, pod), ADAPTIVE)
@@ -52,7 +52,7 @@ def test_the_model_knows_what_the_target_alone_would_do(
     ],
 )
 def test_too_little_is_said_to_be_so(
-    model: Model, lengths_allowed: Lengths, pods: list[PodFigures], message: str, reason: str
+    model: ReplicaModel, lengths_allowed: Lengths, pods: list[PodFigures], message: str, reason: str
 ) -> None:
     worth = of_model(model, figures(1800.0, *pods), lengths_allowed)
     assert (worth.speedup, worth.beneficial) == (None, None), reason
@@ -60,7 +60,7 @@ def test_too_little_is_said_to_be_so(
 
 
 def probed(windows: int, each: int, acceptance: float = 0.8) -> Worth | None:
-    probes = Probes()
+    probes = ProbeSpeed()
     for i in range(windows):
         probes.observe(figures(60.0 * i, Truth().pod(8, 4, acceptance, probes=each)))
     return probes.worth()
@@ -88,7 +88,7 @@ def test_few_probes_say_nothing() -> None:
 
 
 def test_overlapping_windows_count_once() -> None:
-    probes = Probes()
+    probes = ProbeSpeed()
     for i in range(160):
         probes.observe(figures(15.0 * i, Truth().pod(8, 4, probes=2)))
     worth, apart = probes.worth(), probed(40, 2)

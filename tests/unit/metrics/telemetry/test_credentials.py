@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from cluster.pki import Identity, issue, load_authority
 from tandem.http.credentials import Credentials
-from tandem.metrics.telemetry.prometheus import Prometheus
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.prometheus import PrometheusSource
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics.telemetry.windows import Store
 from unit.metrics.telemetry.hostile_pods import fixed, serve
 
@@ -90,10 +90,10 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("given", "reason"), FILES.values(), ids=FILES.keys())
 async def test_without_its_files_nothing_is_asked(tmp_path: Path, given: dict[str, Any], reason: str) -> None:
-    target = Target("uid", "ns", "pod-a", "10.0.0.1")
+    target = ScrapeTarget("uid", "ns", "pod-a", "10.0.0.1")
     async with (
         serve(fixed(b"{}")) as server,
-        Prometheus(f"http://127.0.0.1:{server.port}", credentials(tmp_path, given)) as prometheus,
+        PrometheusSource(f"http://127.0.0.1:{server.port}", credentials(tmp_path, given)) as prometheus,
     ):
         problems = await prometheus.collect([target], Store(300))
     assert reason in problems["uid"]
@@ -103,12 +103,12 @@ async def test_without_its_files_nothing_is_asked(tmp_path: Path, given: dict[st
 
 async def test_headers_go_with_the_query_and_not_to_where_it_is_sent_on(tmp_path: Path) -> None:
     given = {"headers": {"X-Scope-OrgID": "team-a"}, "bearerTokenFile": "token"}
-    target = Target("uid", "ns", "pod-a", "10.0.0.1")
+    target = ScrapeTarget("uid", "ns", "pod-a", "10.0.0.1")
     async with serve(fixed(b"{}")) as other:
         away = fixed(b"", f"Location: http://127.0.0.1:{other.port}/\r\n", "307 Temporary Redirect")
         async with (
             serve(away) as server,
-            Prometheus(f"http://127.0.0.1:{server.port}", credentials(tmp_path, given)) as prometheus,
+            PrometheusSource(f"http://127.0.0.1:{server.port}", credentials(tmp_path, given)) as prometheus,
         ):
             problems = await prometheus.collect([target], Store(300))
     assert b"\r\nX-Scope-OrgID: team-a\r\n" in server.request

@@ -11,8 +11,8 @@ import yaml
 
 from tandem.metrics.telemetry.families import COUNTERS, HISTOGRAMS
 from tandem.metrics.telemetry.page import MAX_SERIES, PageError
-from tandem.metrics.telemetry.prometheus import MAX_BYTES, Prometheus, add, by_pod
-from tandem.metrics.telemetry.source import Target
+from tandem.metrics.telemetry.prometheus import MAX_BYTES, PrometheusSource, add, by_pod
+from tandem.metrics.telemetry.source import ScrapeTarget
 from tandem.metrics.telemetry.windows import Store
 from unit.chart.conftest import CHART
 from unit.metrics.telemetry.hostile_pods import Answer, fixed, serve
@@ -134,8 +134,8 @@ BAD: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize(("reply", "reason"), BAD.values(), ids=BAD.keys())
 async def test_without_an_answer_all_pods_are_unknown_and_told_why(reply: Answer, reason: str) -> None:
-    store, target = Store(300), Target("uid", "ns", "pod-a", "10.0.0.1")
-    async with serve(reply) as server, Prometheus(f"http://127.0.0.1:{server.port}/") as prometheus:
+    store, target = Store(300), ScrapeTarget("uid", "ns", "pod-a", "10.0.0.1")
+    async with serve(reply) as server, PrometheusSource(f"http://127.0.0.1:{server.port}/") as prometheus:
         problems = await prometheus.collect([target], store)
     assert reason in problems["uid"]
     assert store.figures(["uid"], 0, 60).unknown == 1
@@ -144,8 +144,11 @@ async def test_without_an_answer_all_pods_are_unknown_and_told_why(reply: Answer
 
 async def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tandem.metrics.telemetry.prometheus.MAX_BYTES", 1 << 20)
-    target = Target("uid", "ns", "pod-a", "10.0.0.1")
-    async with serve(fixed(bytes(5 << 20))) as server, Prometheus(f"http://127.0.0.1:{server.port}") as prometheus:
+    target = ScrapeTarget("uid", "ns", "pod-a", "10.0.0.1")
+    async with (
+        serve(fixed(bytes(5 << 20))) as server,
+        PrometheusSource(f"http://127.0.0.1:{server.port}") as prometheus,
+    ):
         problems = await prometheus.collect([target], Store(300))
     assert problems == {"uid": "Prometheus answers with more than 1 MiB: read the pods themselves"}
 

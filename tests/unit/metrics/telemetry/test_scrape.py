@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from tandem.metrics.telemetry.page import Page
-from tandem.metrics.telemetry.scrape import Limits, Scraper
-from tandem.metrics.telemetry.source import MAX_PROBLEM, Target, problem
+from tandem.metrics.telemetry.scrape import ScrapeLimits, Scraper
+from tandem.metrics.telemetry.source import MAX_PROBLEM, ScrapeTarget, problem
 from tandem.metrics.telemetry.windows import Store
 from unit.metrics.telemetry.hostile_pods import OK, Answer, Pod, bomb, endless, fixed, leaves, serve, silent
 from unit.metrics.telemetry.metrics_pages import TRITON
 
 PAGE = f"{TRITON}tandem_requests_running 3\ntandem_generation_tokens_total 70\n".encode()
 # Above what a busy machine takes for a good pod on the loopback: hostile ones take all of it.
-LIMITS = Limits(spread_seconds=0.0, seconds=5, connect_seconds=5)
+LIMITS = ScrapeLimits(spread_seconds=0.0, seconds=5, connect_seconds=5)
 BOUNDED_SECONDS = 60
 """More than anything takes that has an end, also where the machine stands still for a while."""
 GOOD = fixed(PAGE)
@@ -41,8 +41,8 @@ class Told(Store):
         super().add(pod, at, page)
 
 
-def target(uid: str, pod: Pod, address: str = "127.0.0.1") -> Target:
-    return Target(uid, "ns", f"pod-{uid}", address, pod.port)
+def target(uid: str, pod: Pod, address: str = "127.0.0.1") -> ScrapeTarget:
+    return ScrapeTarget(uid, "ns", f"pod-{uid}", address, pod.port)
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +51,7 @@ async def pods(*answers: Answer) -> AsyncIterator[list[Pod]]:
         yield [await stack.enter_async_context(serve(answer)) for answer in answers]
 
 
-async def read(*targets: Target, limits: Limits = LIMITS) -> tuple[dict[str, str], Told]:
+async def read(*targets: ScrapeTarget, limits: ScrapeLimits = LIMITS) -> tuple[dict[str, str], Told]:
     store = Told()
     async with Scraper(limits) as scraper:
         return dict(await scraper.collect(targets, store)), store
@@ -129,7 +129,7 @@ async def test_a_pod_that_takes_no_connection_is_given_up_early() -> None:
             filler.connect_ex(("127.0.0.1", port))
         start = time.monotonic()
         problems, _ = await read(
-            target("a", Pod(port)), limits=Limits(spread_seconds=0, seconds=120, connect_seconds=0.2)
+            target("a", Pod(port)), limits=ScrapeLimits(spread_seconds=0, seconds=120, connect_seconds=0.2)
         )
         assert "no whole answer" in problems["a"]
         assert time.monotonic() - start < BOUNDED_SECONDS, "not the 120 s that a whole answer may take"
@@ -170,7 +170,7 @@ async def test_only_so_many_at_once_and_waiting_for_a_place_is_not_a_pods_time()
 
     async with serve(slow) as pod:
         targets = [target(str(n), pod) for n in range(20)]
-        problems, store = await read(*targets, limits=Limits(spread_seconds=0, seconds=4, connections=2))
+        problems, store = await read(*targets, limits=ScrapeLimits(spread_seconds=0, seconds=4, connections=2))
     assert problems == {}
     assert len(store.pods) == 20
     assert most == 2
@@ -180,7 +180,7 @@ async def test_many_pods_that_hang_delay_the_others_and_no_more() -> None:
     async with pods(silent, GOOD) as (hangs, fine):
         targets = [target(f"hangs-{n}", hangs) for n in range(60)] + [target(f"fine-{n}", fine) for n in range(6)]
         start = time.monotonic()
-        problems, store = await read(*targets, limits=Limits(spread_seconds=0.2, seconds=4, connections=20))
+        problems, store = await read(*targets, limits=ScrapeLimits(spread_seconds=0.2, seconds=4, connections=20))
     assert store.pods.keys() == {f"fine-{n}" for n in range(6)}
     assert problems.keys() == {f"hangs-{n}" for n in range(60)}
     assert time.monotonic() - start < BOUNDED_SECONDS, "60 pods, 20 at a time, 4 s each: one by one would take 240 s"
@@ -194,7 +194,7 @@ async def test_each_pod_has_its_own_moment_the_same_in_every_round() -> None:
         targets = [target(f"uid-{n}", pod) for n in range(40)]
         while alike < 0.9 and len(rounds) < 6:
             start = time.time()
-            store = (await read(*targets, limits=Limits(spread_seconds=2.0, seconds=60, connect_seconds=60)))[1]
+            store = (await read(*targets, limits=ScrapeLimits(spread_seconds=2.0, seconds=60, connect_seconds=60)))[1]
             rounds.append([(store.latest(t.uid) or 0) - start for t in targets])
             alike = np.corrcoef(rounds[-2:])[0, 1] if len(rounds) > 1 else 0.0
     assert alike >= 0.9
