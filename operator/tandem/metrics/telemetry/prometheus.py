@@ -52,7 +52,7 @@ class PrometheusSource:
         await self._session.close()
 
     async def collect(self, targets: Sequence[ScrapeTarget], store: Store) -> Mapping[str, str]:
-        """Ask once for all pods; see `Source`."""
+        """Ask once for all pods; see `MetricsSource`."""
         try:
             pods = await asyncio.to_thread(by_pod, await self._query())
         except (PageError, CredentialsError) as error:

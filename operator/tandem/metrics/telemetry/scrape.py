@@ -60,7 +60,7 @@ class _Metered(socket.socket):
 
 
 class Scraper:
-    """Reads `http://ADDRESS:PORT/metrics`. A `Source`; an async context manager."""
+    """Reads `http://ADDRESS:PORT/metrics`. A `MetricsSource`; an async context manager."""
 
     def __init__(self, limits: ScrapeLimits | None = None) -> None:
         self._limits = limits or ScrapeLimits()
@@ -85,7 +85,7 @@ class Scraper:
         await self._session.close()
 
     async def collect(self, targets: Sequence[ScrapeTarget], store: Store) -> Mapping[str, str]:
-        """Read all pods once, spread over the time that the limits give; see `Source`."""
+        """Read all pods once, spread over the time that the limits give; see `MetricsSource`."""
         problems: dict[str, str] = {}
         async with asyncio.TaskGroup() as group:
             for target in targets:
