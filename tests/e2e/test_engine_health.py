@@ -22,7 +22,7 @@ from cluster.core import is_ready
 
 from .completions import PROMPTS, inputs
 from .conftest import QUICKSTART, REPOSITORY, Site, wait_for
-from .test_operator_killed import operator_pod
+from .operator_pod import operator_pod
 
 FAULTS = REPOSITORY / "tests/triton/faults"
 FILES = ("engine_faults.py", "zz_engine_faults.pth")

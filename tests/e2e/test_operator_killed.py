@@ -10,13 +10,7 @@ import psutil
 from cluster.core import is_ready
 
 from .conftest import Site, wait_for
-
-SYSTEM, OPERATOR = "tandem-system", "app.kubernetes.io/component=operator"
-
-
-def operator_pod(site: Site) -> dict[str, Any]:
-    (pod,) = site.items("pods", OPERATOR, SYSTEM)
-    return pod
+from .operator_pod import OPERATOR, SYSTEM, operator_pod
 
 
 def restarts(pod: dict[str, Any]) -> int:

@@ -3,7 +3,9 @@
 import copy
 import json
 
-from .conftest import Namespace
+from .conftest import (
+    Namespace,
+)
 
 
 def leaders(namespace: Namespace, count: int) -> None:
@@ -16,3 +18,14 @@ def leaders(namespace: Namespace, count: int) -> None:
         pod["metadata"].pop("creationTimestamp", None)
         del pod["spec"]["containers"][0]["resources"]  # simulated nodes have fewer GPUs
         namespace.run("apply", "-f", "-", stdin=json.dumps(pod))
+
+
+SEVERAL_NODES = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: svc}
+spec:
+  runtime: {mode: LLMAPI, profile: trtllm-26.07}
+  target: {model: {uri: file:///models/deepseek}, tensorParallelSize: 16}
+  speculation: {decodingType: None}
+"""

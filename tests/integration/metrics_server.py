@@ -21,7 +21,7 @@ from tandem.metrics_server.authentication import AUDIENCE
 
 from .conftest import PATIENCE, STAGES, Namespace, wait_for
 from .pages import host_address, loopback_stage
-from .test_chart import Release
+from .release import Release
 
 FAST_SERVER = {"replicas": 0, "intervalSeconds": 1, "windowSeconds": 4}
 AT_ONCE = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 1}]}

@@ -18,7 +18,7 @@ from tandem import children
 from tandem.settings import Settings
 
 from .conftest import KEDA_CRD, SERVICE, AuditLog, Namespace, OperatorProcess, install_scaled_objects, wait_for
-from .test_workload import dry_run
+from .dry_run import dry_run
 
 EMBEDDED = {"maxReplicas": 9}
 

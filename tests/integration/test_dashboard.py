@@ -19,7 +19,7 @@ from tandem.metrics_server.series import ReportSeries
 from unit.chart.conftest import CHART
 from unit.metrics.telemetry.hostile_pods import fixed, serve
 
-from .test_prometheus import PROMETHEUS, Served, prometheus, served
+from .prometheus import PROMETHEUS, Served, prometheus, served
 
 pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus here: `make deps` installs Debian's")
 FILES = CHART / "files"

@@ -31,7 +31,7 @@ from .metrics_server import (
     wait_scaling,
 )
 from .pages import STEP_SECONDS, Load, serving
-from .test_chart import FAST, GROUP, Release, used
+from .release import FAST, GROUP, Release, used
 
 APISERVICE = "v1beta2.custom.metrics.k8s.io"
 METRIC = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/team-a/speculativeinferenceservices.{GROUP}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from .conftest import Namespace, OperatorProcess, wait_for
-from .test_workload import SEVERAL_NODES
+from .groups import SEVERAL_NODES
 
 REPLACE: dict[str, Any] = {"rollout": {"strategy": "Replace", "progressDeadlineSeconds": 5}}
 NEVER_SCHEDULED: dict[str, Any] = {

@@ -33,7 +33,8 @@ from .conftest import (
     new_namespace,
     wait_for,
 )
-from .groups import leaders
+from .dry_run import dry_run
+from .groups import SEVERAL_NODES, leaders
 
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 NEEDED = """
@@ -124,12 +125,6 @@ def test_every_pod_passes_pod_security_restricted(row: dict[str, Any], restricte
         dry_run(restricted, manifest)
 
 
-def dry_run(namespace: Namespace, manifest: dict[str, Any]) -> Any:
-    """What the API server would make of a manifest; unknown and double fields are errors."""
-    options = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-")
-    return json.loads(namespace.run(*options, stdin=json.dumps(manifest)))
-
-
 def test_the_admission_is_on(restricted: Namespace) -> None:
     with pytest.raises(ClusterError, match='violates PodSecurity "restricted'):
         dry_run(restricted, PLAIN)
@@ -158,17 +153,6 @@ def test_the_children_of_groups_are_as_their_definitions_say(untouched: Namespac
     for child in children:
         assert child is not None
         dry_run(untouched, child)
-
-
-SEVERAL_NODES = """
-apiVersion: serving.tandem.dev/v1alpha1
-kind: SpeculativeInferenceService
-metadata: {name: svc}
-spec:
-  runtime: {mode: LLMAPI, profile: trtllm-26.07}
-  target: {model: {uri: file:///models/deepseek}, tensorParallelSize: 16}
-  speculation: {decodingType: None}
-"""
 
 
 def test_groups_wait_for_their_definition_and_come_up_with_it(

@@ -12,7 +12,7 @@ from integration.conftest import NAMES, REPOSITORY, Namespace
 from integration.metrics_server import FAST_SERVER, Server, served, telling_cluster
 from integration.pages import Load
 from integration.pages import serving as telling
-from integration.test_chart import FAST, Release
+from integration.release import FAST, Release
 
 from . import gateway as gateways
 from .keda import Keda

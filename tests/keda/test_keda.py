@@ -11,7 +11,7 @@ import pytest
 from integration.conftest import AuditLog, Namespace, wait_for
 from integration.metrics_server import AUTOSCALING, Server, replicas, wait_replicas, wait_scaling
 from integration.pages import Load
-from integration.test_chart import Release
+from integration.release import Release
 
 from .gateway import Gateway
 from .keda import ACCOUNT, NAMESPACE, Keda

@@ -12,8 +12,8 @@ import pytest
 from integration.conftest import Namespace
 from integration.metrics_server import Server, wait_replicas
 from integration.pages import Load
-from integration.test_chart import Release
-from integration.test_prometheus import PASSWORD, PROMETHEUS, locked, prometheus
+from integration.prometheus import PASSWORD, PROMETHEUS, locked, prometheus
+from integration.release import Release
 
 from .gateway import Gateway
 from .keda import NAMESPACE

@@ -17,7 +17,9 @@ def imported_tests(source: str) -> Iterator[str]:
         yield from (name for name in [*names, *module] if name.rpartition(".")[2].startswith("test_"))
 
 
-@pytest.mark.parametrize("folder", ["unit", "support", "triton", "fetcher", "cluster", "bench"])
+@pytest.mark.parametrize(
+    "folder", ["unit", "support", "triton", "fetcher", "cluster", "bench", "integration", "keda", "e2e"]
+)
 def test_no_test_module_is_imported(folder: str) -> None:
     found = {
         str(file.relative_to(TESTS)): names
