@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from reference_engine.backend import Segment
 from reference_engine.engine import Engine, EngineStopped
-from reference_engine.model import Segment
 from reference_engine.request import Finish, Output, Request, RequestError
 from reference_engine.scheduler import Capacity, Scheduler
 from unit.reference_engine import tiny_llama

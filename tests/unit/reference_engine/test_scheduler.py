@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from reference_engine.model import Segment
+from reference_engine.backend import Segment
 from reference_engine.request import Finish, Output, Request, RequestError
 from reference_engine.sampling import SamplingParams
 from reference_engine.scheduler import Scheduler
