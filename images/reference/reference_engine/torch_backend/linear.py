@@ -1,0 +1,143 @@
+"""Linear layers for few rows, where the weights' way from memory is all the time.
+
+BLAS picks kernels made for many rows; for up to `FEW` rows a kernel of ours streams the weights through the matrix
+units once. `replace` turns a model's linear layers into `FewRows`; projections of the same input (`JOINED`)
+become one product.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+import triton
+import triton.language as tl
+from torch import Tensor, nn
+
+FEW = 16
+JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+_CONFIGS = [
+    triton.Config({"COLUMNS": columns, "DEPTH": depth}, num_warps=warps, num_stages=stages)
+    for columns, depth, warps, stages in [
+        (16, 256, 4, 4),
+        (16, 512, 4, 3),
+        (16, 512, 8, 3),
+        (32, 256, 4, 4),
+        (32, 512, 8, 3),
+        (64, 128, 4, 4),
+        (64, 256, 8, 3),
+    ]
+]
+
+
+@torch.library.custom_op("tandem::linear", mutates_args=())
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, exact: bool) -> Tensor:
+    """x [..., in] by weight [out, in]; `exact`: sums leave in float32."""
+    rows = x.reshape(-1, x.shape[-1])
+    kind = torch.float32 if exact else x.dtype
+    if rows.shape[0] > FEW or not x.is_cuda:
+        if not exact or x.dtype == kind:
+            return F.linear(x, weight, bias)
+        out = torch.mm(rows, weight.t(), out_dtype=kind) if x.is_cuda else F.linear(rows.float(), weight.float())
+        out = out if bias is None else out + bias
+    else:
+        out = x.new_empty((rows.shape[0], weight.shape[0]), dtype=kind)
+        _stream(rows, weight, bias, out)
+    return out.view(*x.shape[:-1], weight.shape[0])
+
+
+@linear.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor | None, exact: bool) -> Tensor:
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=torch.float32 if exact else x.dtype)
+
+
+def _stream(rows: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    count, depth = rows.shape
+    width = weight.shape[0]
+
+    def grid(config: dict[str, Any]) -> tuple[int]:
+        return (triton.cdiv(width, config["COLUMNS"]),)
+
+    _kernel[grid](rows.contiguous(), weight, bias, out, count, width, depth, ROWS=FEW, BIASED=bias is not None)
+
+
+@triton.autotune(_CONFIGS, key=["width", "depth"], cache_results=True)
+@triton.jit
+def _kernel(
+    x, weight, bias, out, count, width, depth,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, BIASED: tl.constexpr,
+):  # fmt: skip
+    row = tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    at = tl.arange(0, DEPTH)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(0, depth, DEPTH):
+        inside = begin + at < depth
+        a = tl.load(x + row[:, None] * depth + (begin + at)[None, :], (row < count)[:, None] & inside[None, :], 0.0)
+        w = tl.load(
+            weight + column[None, :].to(tl.int64) * depth + (begin + at)[:, None],
+            (column < width)[None, :] & inside[:, None], 0.0, eviction_policy="evict_first",
+        )  # fmt: skip
+        total = tl.dot(a, w, total)
+    if BIASED:
+        total += tl.load(bias + column, column < width, 0.0).to(tl.float32)[None, :]
+    place = out + row[:, None] * width + column[None, :]
+    tl.store(place, total.to(out.dtype.element_ty), (row < count)[:, None] & (column < width)[None, :])
+
+
+class FewRows(nn.Linear):
+    """A linear layer through `linear`."""
+
+    exact = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See nn.Linear."""
+        return linear(x, self.weight, self.bias, self.exact)
+
+
+class Shared(nn.Module):
+    """The joined product of layers with one input, computed when the first of them is called."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.sizes = [each.out_features for each in layers]
+        self.register_buffer("weight", torch.cat([each.weight.data for each in layers]), persistent=False)
+        biases = [each.bias for each in layers if each.bias is not None]
+        self.register_buffer("bias", torch.cat([each.data for each in biases]) if biases else None, persistent=False)
+        self.parts: tuple[Tensor, ...] = ()
+
+    def forward(self, x: Tensor) -> None:
+        """Compute the parts."""
+        self.parts = linear(x, self.weight, self.bias, False).split(self.sizes, dim=-1)
+
+
+class Part(nn.Module):
+    """One of the joined layers: the first computes all, the others take theirs."""
+
+    def __init__(self, shared: Shared, index: int) -> None:
+        super().__init__()
+        self.shared = shared
+        self.index = index
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See nn.Linear."""
+        if self.index == 0:
+            self.shared(x)
+        return self.shared.parts[self.index]
+
+
+def replace(model: nn.Module, head: nn.Linear) -> None:
+    """Make all linear layers of the model `FewRows`, and those of one input one; the head's sums stay float32."""
+    for module in list(model.modules()):
+        for names in JOINED:
+            layers = [getattr(module, name, None) for name in names]
+            if all(type(each) is nn.Linear for each in layers) and len({each.bias is None for each in layers}) == 1:
+                shared = Shared(layers)
+                for index, name in enumerate(names):
+                    setattr(module, name, Part(shared, index))
+        if type(module) is nn.Linear:
+            module.__class__ = FewRows
+    head.exact = True  # a bfloat16 logit has ties

@@ -1,0 +1,103 @@
+"""A checkpoint of transformers as a `TorchModel`, or the reason why it cannot be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+
+from reference_engine.config import CheckpointError
+from reference_engine.torch_backend import attention, linear
+from reference_engine.torch_backend.attention import SlotCache
+from reference_engine.torch_backend.model import TorchModel
+
+# Dense decoders whose logits were compared with transformers' own (tests/unit/torch_backend).
+TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`slots` sequences at a time of at most `max_seq_len` tokens, `max_num_tokens` rows a pass."""
+
+    slots: int
+    max_seq_len: int
+    max_num_tokens: int
+
+
+def config(folder: Path) -> PreTrainedConfig:
+    """Read and check config.json. Raises CheckpointError."""
+    try:
+        values = AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the checkpoint in {folder}: {error}") from error
+    if values.model_type not in TRIED:
+        known = ", ".join(TRIED)
+        raise CheckpointError(f"model_type is {values.model_type!r}: the torch backend was tried with {known}")
+    quantization = getattr(values, "quantization_config", None)
+    if quantization:
+        raise CheckpointError("the checkpoint is quantized: the torch backend runs float16, bfloat16 and float32")
+    return values
+
+
+def head_dim(values: PreTrainedConfig) -> int:
+    """Width of a head."""
+    return getattr(values, "head_dim", None) or values.hidden_size // values.num_attention_heads
+
+
+def bytes_per_slot(values: PreTrainedConfig, max_seq_len: int, dtype: torch.dtype) -> int:
+    """Memory of one slot, in bytes."""
+    width = values.num_key_value_heads * head_dim(values)
+    return 2 * values.num_hidden_layers * max_seq_len * width * dtype.itemsize
+
+
+def read(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
+    """The checkpoint's weights in a module of transformers. Raises CheckpointError."""
+    values = config(folder)
+    try:
+        module, report = AutoModelForCausalLM.from_pretrained(
+            folder, config=values, dtype=dtype, attn_implementation=attention.NAME, output_loading_info=True
+        )
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the checkpoint in {folder}: {error}") from error
+    _refuse(report)
+    return module.to(device)
+
+
+def _refuse(report: Mapping[str, Any]) -> None:
+    if report["missing_keys"] or report.get("mismatched_keys"):
+        names = sorted([*report["missing_keys"], *(str(each) for each in report.get("mismatched_keys") or [])])
+        raise CheckpointError(f"the checkpoint lacks {', '.join(names[:3])} ({len(names)} tensors): is it complete?")
+
+
+def build(module: nn.Module, sizes: Sizes, compiled: bool = True) -> TorchModel:
+    """Give a module its caches, fewer and larger products, and compiled layers."""
+    module.eval()
+    values, weight = module.config, next(module.parameters())
+    shape = (sizes.slots + 1, values.num_key_value_heads, sizes.max_seq_len, head_dim(values))
+    caches = []
+    for each in attention_modules(module):
+        keys = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
+        each.slot_cache = SlotCache(keys, torch.zeros_like(keys))
+        caches.append(each.slot_cache)
+    if len(caches) != values.num_hidden_layers:
+        raise CheckpointError(f"{len(caches)} attention layers of {values.num_hidden_layers} are of a known kind")
+    linear.replace(module, module.get_output_embeddings())
+    if compiled:
+        compile_layers(module)
+    return TorchModel(module, caches, sizes.max_num_tokens)
+
+
+def attention_modules(module: nn.Module) -> list[nn.Module]:
+    """The modules that call the attention function, in the order of the layers."""
+    found = [each for each in module.modules() if hasattr(each, "layer_idx") and hasattr(each, "scaling")]
+    return sorted(found, key=lambda each: each.layer_idx)
+
+
+def compile_layers(module: nn.Module) -> None:
+    """Fuse what stands between the products. One layer is compiled; the others are its like and use its code."""
+    base = module.base_model
+    for each in [*base.layers, base.norm, base.rotary_emb]:
+        each.compile(dynamic=True)

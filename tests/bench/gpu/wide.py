@@ -1,0 +1,79 @@
+"""The trained pair inside larger shapes: it computes the small models' function at the large models' cost.
+
+The small blocks stand in the first dimensions and heads, zeros in what adds to the result elsewhere; the other
+heads and layers cost what they cost and add nothing. In float32 the logits are the small model's but for rounding.
+"""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, LlamaConfig
+
+NEVER = 1  # a token that the pair never chooses: filled-up rows of the vocabulary are copies of it
+
+
+def module(folder: Path, config: LlamaConfig, make: object) -> torch.nn.Module:
+    """A module of the large shape by `make(config)`, with the checkpoint's function."""
+    small = AutoConfig.from_pretrained(folder)
+    weights = {name: each.cuda().float() for name, each in load_file(folder / "model.safetensors").items()}
+    config.rms_norm_eps = small.rms_norm_eps * small.hidden_size / config.hidden_size
+    large = make(config)
+    with torch.no_grad():
+        _Placing(small, config, weights).place(large)
+    return large
+
+
+class _Placing:
+    def __init__(self, small: LlamaConfig, large: LlamaConfig, weights: dict[str, Tensor]) -> None:
+        self._small, self._large, self._weights = small, large, weights
+        self._width = small.hidden_size
+        self._norm_scale = (small.hidden_size / large.hidden_size) ** 0.5
+
+    def place(self, model: torch.nn.Module) -> None:
+        base, width = model.model, self._width
+        embedding = self._weights["model.embed_tokens.weight"]
+        for target in {id(each): each for each in (base.embed_tokens.weight, model.lm_head.weight)}.values():
+            target.zero_()
+            target[:, :width] = embedding[NEVER].to(target.dtype)
+            target[: len(embedding), :width] = embedding.to(target.dtype)
+        base.norm.weight[:width] = (self._weights["model.norm.weight"] * self._norm_scale).to(base.norm.weight.dtype)
+        for index, layer in enumerate(base.layers):
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+            if index < self._small.num_hidden_layers:
+                self._layer(layer, f"model.layers.{index}.")
+
+    def _layer(self, layer: torch.nn.Module, prefix: str) -> None:
+        get = lambda name: self._weights[prefix + name + ".weight"]  # noqa: E731
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            weight = getattr(layer, name).weight
+            weight[: self._width] = (get(name) * self._norm_scale).to(weight.dtype)
+        self._attention(layer.self_attn, get)
+        inner = self._small.intermediate_size
+        for name in ("gate_proj", "up_proj"):
+            weight = getattr(layer.mlp, name).weight
+            weight[:inner, : self._width] = get("mlp." + name).to(weight.dtype)
+        down = layer.mlp.down_proj.weight
+        down[: self._width, :inner] = get("mlp.down_proj").to(down.dtype)
+
+    def _attention(self, attention: torch.nn.Module, get: object) -> None:
+        small, large, width = self._small, self._large, self._width
+        q, k, v = (getattr(attention, f"{name}_proj").weight.view(-1, large.head_dim, large.hidden_size) for name in "qkv")
+        o = attention.o_proj.weight.view(large.hidden_size, -1, large.head_dim)
+        few, many = small.num_attention_heads // small.num_key_value_heads, large.num_attention_heads // large.num_key_value_heads
+        pairs = torch.arange(small.head_dim // 2, device=q.device)
+        step = large.head_dim // small.head_dim
+        at = torch.cat([pairs * step, pairs * step + large.head_dim // 2])  # the pairs of equal frequency
+        grow = (large.head_dim / small.head_dim) ** 0.5
+        from_q, from_k, from_v = (get(f"self_attn.{name}_proj").view(-1, small.head_dim, width) for name in "qkv")
+        from_o = get("self_attn.o_proj").view(width, -1, small.head_dim)
+        for head in range(small.num_attention_heads):
+            to = head // few * many + head % few
+            q[to] = 0
+            q[to, at, :width] = (from_q[head] * grow).to(q.dtype)
+            o[:width, to, : small.head_dim] = from_o[:, head].to(o.dtype)
+        for head in range(small.num_key_value_heads):
+            k[head, at, :width] = from_k[head].to(k.dtype)
+            v[head, : small.head_dim, :width] = from_v[head].to(v.dtype)
