@@ -10,8 +10,8 @@ import reference_engine  # sets up OpenBLAS: before numpy
 # isort: split
 import torch
 import transformers
-import triton
 
+import triton
 from bench.gpu import pair, profile, steps
 
 PARTS = {"steps": steps.run, "pair": pair.run, "profile": profile.run}

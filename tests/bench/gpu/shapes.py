@@ -1,6 +1,7 @@
 """Models in the shapes of Llama 3, and what a pass must read."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
@@ -31,10 +32,10 @@ class Bytes:
     per_token: int
 
 
-def random_module(config: LlamaConfig) -> torch.nn.Module:
+def random_module(config: LlamaConfig, dtype: torch.dtype = DTYPE) -> Any:
     """A module of random weights on the GPU."""
     with torch.device("cuda"):
-        return AutoModelForCausalLM.from_config(config, dtype=DTYPE, attn_implementation=attention.NAME)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention.NAME)
 
 
 def load(config: LlamaConfig, sizes: Sizes, module: torch.nn.Module | None = None) -> tuple[TorchModel, Bytes]:

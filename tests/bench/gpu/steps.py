@@ -9,6 +9,8 @@ import torch
 
 from bench.gpu import shapes
 from reference_engine.backend import Segment
+from reference_engine.choice import Choice
+from reference_engine.request import Request
 from reference_engine.torch_backend.layout import Shape
 from reference_engine.torch_backend.loading import Sizes
 from reference_engine.torch_backend.model import TorchModel
@@ -58,10 +60,12 @@ def measure(model: TorchModel, shape: str, size: shapes.Bytes, per_second: float
 
 
 def _host_seconds(model: TorchModel, segments: list[Segment]) -> float:
+    request = Request(segments[0].tokens, 1)
+    choices = [Choice(request, each.tokens, 0, each.logits) for each in segments]
     times = []
     for _ in range(REPEATS):
         started = time.perf_counter()
-        model.forward(segments).top.tolist()
+        model.choose(model.forward(segments), choices)
         times.append(time.perf_counter() - started)
     return statistics.median(times)
 
@@ -76,7 +80,9 @@ def run() -> list[dict[str, object]]:
         model, size = shapes.load(config, Sizes(slots=64, max_seq_len=4096 + 64, max_num_tokens=1024))
         print(f"{shape}: {size.weights / 1e9:.2f} GB of weights, loaded in {time.perf_counter() - started:.1f} s")
         steps += measure(model, shape, size, per_second)
-        print(f"{shape}: {time.perf_counter() - started:.1f} s in all, {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
+        print(
+            f"{shape}: {time.perf_counter() - started:.1f} s in all, {torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
+        )
         del model
         torch.cuda.empty_cache()
     return [asdict(step) for step in steps]

@@ -4,7 +4,9 @@ The small blocks stand in the first dimensions and heads, zeros in what adds to 
 heads and layers cost what they cost and add nothing. In float32 the logits are the small model's but for rounding.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -14,12 +16,13 @@ from transformers import AutoConfig, LlamaConfig
 NEVER = 1  # a token that the pair never chooses: filled-up rows of the vocabulary are copies of it
 
 
-def module(folder: Path, config: LlamaConfig, make: object) -> torch.nn.Module:
+def module(folder: Path, config: LlamaConfig, make: Callable[[LlamaConfig], Any]) -> Any:
     """A module of the large shape by `make(config)`, with the checkpoint's function."""
     small = AutoConfig.from_pretrained(folder)
-    weights = {name: each.cuda().float() for name, each in load_file(folder / "model.safetensors").items()}
     config.rms_norm_eps = small.rms_norm_eps * small.hidden_size / config.hidden_size
     large = make(config)
+    stored = load_file(folder / "model.safetensors", device=str(large.device))
+    weights = {name: each.float() for name, each in stored.items()}
     with torch.no_grad():
         _Placing(small, config, weights).place(large)
     return large
@@ -31,7 +34,7 @@ class _Placing:
         self._width = small.hidden_size
         self._norm_scale = (small.hidden_size / large.hidden_size) ** 0.5
 
-    def place(self, model: torch.nn.Module) -> None:
+    def place(self, model: Any) -> None:
         base, width = model.model, self._width
         embedding = self._weights["model.embed_tokens.weight"]
         for target in {id(each): each for each in (base.embed_tokens.weight, model.lm_head.weight)}.values():
@@ -45,8 +48,10 @@ class _Placing:
             if index < self._small.num_hidden_layers:
                 self._layer(layer, f"model.layers.{index}.")
 
-    def _layer(self, layer: torch.nn.Module, prefix: str) -> None:
-        get = lambda name: self._weights[prefix + name + ".weight"]  # noqa: E731
+    def _layer(self, layer: Any, prefix: str) -> None:
+        def get(name: str) -> Tensor:
+            return self._weights[prefix + name + ".weight"]
+
         for name in ("input_layernorm", "post_attention_layernorm"):
             weight = getattr(layer, name).weight
             weight[: self._width] = (get(name) * self._norm_scale).to(weight.dtype)
@@ -58,11 +63,12 @@ class _Placing:
         down = layer.mlp.down_proj.weight
         down[: self._width, :inner] = get("mlp.down_proj").to(down.dtype)
 
-    def _attention(self, attention: torch.nn.Module, get: object) -> None:
+    def _attention(self, attention: Any, get: Callable[[str], Tensor]) -> None:
         small, large, width = self._small, self._large, self._width
-        q, k, v = (getattr(attention, f"{name}_proj").weight.view(-1, large.head_dim, large.hidden_size) for name in "qkv")
+        shape = (-1, large.head_dim, large.hidden_size)
+        q, k, v = (getattr(attention, f"{name}_proj").weight.view(shape) for name in "qkv")
         o = attention.o_proj.weight.view(large.hidden_size, -1, large.head_dim)
-        few, many = small.num_attention_heads // small.num_key_value_heads, large.num_attention_heads // large.num_key_value_heads
+        few, many = (each.num_attention_heads // each.num_key_value_heads for each in (small, large))
         pairs = torch.arange(small.head_dim // 2, device=q.device)
         step = large.head_dim // small.head_dim
         at = torch.cat([pairs * step, pairs * step + large.head_dim // 2])  # the pairs of equal frequency

@@ -1,68 +1,30 @@
-"""Triton kernels: keys and values into their slots, and attention that reads what a slot holds and no more.
+"""Device code: keys and values into their slots, attention over them, products of few rows, and draws.
 
-Attention is split over the keys where tiles are few, so that all processors read memory (flash decoding); a
-second kernel then joins the splits. Each split's share follows the sequence's length on the device, so that a
-CUDA graph serves every length.
+Triton compiles these functions; `attention`, `linear` and `sampling` launch them. `CHAINED`: the kernel is launched
+before the one ahead of it has ended (programmatic dependent launch), and waits for it in `_begin`.
 """
 
-import torch
-import triton
 import triton.language as tl
-from torch import Tensor
 
-from reference_engine.torch_backend.attention import Pass, Scores
-
-BLOCK = 64  # keys at a time
-_MOST_SPLITS = 32
-_LOG2_E = 1.4426950408889634
-
-
-def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, where: Pass) -> None:
-    """Rows' keys and values [kv heads, rows, head_dim] into [slots, kv heads, positions, head_dim]."""
-    heads, rows, width = key.shape
-    _store[(rows,)](
-        key, value, keys, values, where.slots, where.positions,
-        *key.stride(), *value.stride(), keys.stride(0), keys.stride(1), heads, width,
-        HEADS=triton.next_power_of_2(heads), WIDTH=triton.next_power_of_2(width),
-    )  # fmt: skip
-
-
-def attend(query: Tensor, keys: Tensor, values: Tensor, where: Pass, scores: Scores, out: Tensor) -> None:
-    """Queries [heads, rows, head_dim] over the slots of their tiles, into `out` [rows, heads, head_dim]."""
-    heads, _, width = query.shape
-    kv, tiles = keys.shape[1], len(where.tile_row)
-    group, padded = heads // kv, triton.next_power_of_2(width)
-    rows = max(16, triton.next_power_of_2(where.tile_tokens * group))
-    splits = splits_for(tiles * kv, torch.cuda.get_device_properties(query.device).multi_processor_count)
-    partial = query.new_empty((tiles, kv, splits, rows, padded) if splits > 1 else (1,), dtype=torch.float32)
-    sums = query.new_empty((2, tiles, kv, splits, rows) if splits > 1 else (1,), dtype=torch.float32)
-    _attend[(tiles, kv, splits)](
-        query, keys, values, out, partial, sums,
-        where.slots, where.positions, where.tile_row, where.tile_count,
-        *query.stride(), keys.stride(0), keys.stride(1), out.stride(0), out.stride(1),
-        scores.scaling * _LOG2_E, scores.softcap, scores.window, width, group, tiles * kv * splits * rows,
-        ROWS=rows, WIDTH=padded, SPLITS=splits, BLOCK=BLOCK, CAPPED=scores.softcap > 0, WINDOWED=scores.window > 0,
-        num_warps=4, num_stages=3,
-    )  # fmt: skip
-    if splits > 1:
-        _join[(tiles, kv, where.tile_tokens * group)](
-            partial, sums, out, where.tile_row, where.tile_count, out.stride(0), out.stride(1),
-            width, group, tiles * kv * splits * rows, ROWS=rows, WIDTH=padded, SPLITS=splits, num_warps=4,
-        )  # fmt: skip
-
-
-def splits_for(programs: int, processors: int) -> int:
-    """Splits that give every processor about two programs."""
-    most = max(1, 2 * processors // programs)
-    return min(_MOST_SPLITS, 1 << (most.bit_length() - 1))
+import triton
 
 
 @triton.jit
-def _store(
+def _begin(CHAINED: tl.constexpr):
+    """Let the next kernel's programs come, wait for the results of the last."""
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def store(
     key, value, keys, values, slots, positions,
     key_head, key_row, key_width, value_head, value_row, value_width, cache_slot, cache_head, heads, width,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
+    """A program a row."""
+    _begin(CHAINED)
     row = tl.program_id(0)
     head, at = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDTH)[None, :]
     inside = (head < heads) & (at < width)
@@ -72,13 +34,15 @@ def _store(
 
 
 @triton.jit
-def _attend(
+def attend(
     query, keys, values, out, partial, sums, slots, positions, tile_row, tile_count,
     query_head, query_row, query_width, cache_slot, cache_head, out_row, out_head,
     scale, softcap, window, width, group, entries,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
-    CAPPED: tl.constexpr, WINDOWED: tl.constexpr,
+    CAPPED: tl.constexpr, WINDOWED: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
+    """A program a tile, kv head and split; its rows are the tile's tokens by the group's query heads."""
+    _begin(CHAINED)
     tile, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     count = tl.load(tile_count + tile)
     if count == 0:
@@ -112,7 +76,7 @@ def _attend(
         v = tl.load(
             values + base + index[:, None] * width + at[None, :], (index < high)[:, None] & inside[None, :], 0.0
         )
-        score = tl.dot(q, k) * scale
+        score = tl.dot(q, k, input_precision="ieee") * scale
         if CAPPED:  # softcap and the scale are in units of log2 e
             score = softcap * 1.4426950408889634 * (1 - 2 / (tl.exp2(2 * score / softcap) + 1))
         distance = (start + token)[:, None] - index[None, :]
@@ -125,7 +89,7 @@ def _attend(
         fade = tl.exp2(top - safe)
         weight = tl.exp2(score - safe[:, None])
         total = total * fade + tl.sum(weight, 1)
-        summed = summed * fade[:, None] + tl.dot(weight.to(v.dtype), v)
+        summed = summed * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
         top = new_top
     if SPLITS == 1:
         tl.store(
@@ -140,10 +104,12 @@ def _attend(
 
 
 @triton.jit
-def _join(
+def join(
     partial, sums, out, tile_row, tile_count, out_row, out_head, width, group, entries,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
+    """A program a tile, kv head and row."""
+    _begin(CHAINED)
     tile, kv, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     token = row // group
     if token >= tl.load(tile_count + tile):
@@ -157,3 +123,105 @@ def _join(
     summed = tl.sum(tl.load(partial + entry[:, None] * WIDTH + at[None, :]) * share[:, None], 0)
     place = out + (tl.load(tile_row + tile) + token) * out_row + (kv * group + row % group) * out_head + at
     tl.store(place, (summed / total).to(out.dtype.element_ty), at < width)
+
+
+@triton.jit
+def linear(
+    x, weight, bias, out, count, width, depth,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, BIASED: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """A program some columns of the output. Its first weights come into the cache before x is there."""
+    row = tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    at = tl.arange(0, DEPTH)
+    from_row = x + row[:, None] * depth
+    from_column = weight + column[None, :].to(tl.int64) * depth
+    real, there = (row < count)[:, None], (column < width)[None, :]
+    if CHAINED:
+        lines = tl.minimum(tl.arange(0, DEPTH // 64) * 64, depth - 1)[:, None]
+        lines = (from_column + lines).to(tl.uint64, bitcast=True)
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [tl.where(there, lines, weight.to(tl.uint64, bitcast=True))],
+            dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    _begin(CHAINED)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(0, depth, DEPTH):
+        inside = begin + at < depth
+        a = tl.load(from_row + begin + at[None, :], real & inside[None, :], 0.0)
+        w = tl.load(from_column + begin + at[:, None], there & inside[:, None], 0.0, eviction_policy="evict_first")
+        total = tl.dot(a, w, total, input_precision="ieee")
+    if BIASED:
+        total += tl.load(bias + column, column < width, 0.0).to(tl.float32)[None, :]
+    place = out + row[:, None] * width + column[None, :]
+    tl.store(place, total.to(out.dtype.element_ty), real & there)
+
+
+@triton.jit
+def _mixed(x):
+    """The finalizer of SplitMix64 (Steele et al. 2014): every bit of x moves every bit of the result."""
+    x = x.to(tl.uint64)
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def choose(logits, whole, seeds, real, out, stride, vocabulary, BLOCK: tl.constexpr):
+    """A program a row: the highest logit, the least weights of top-k and top-p, then the race."""
+    program = tl.program_id(0)
+    row, top_k = tl.load(whole + 2 * program), tl.load(whole + 2 * program + 1)
+    seed, position = tl.load(seeds + 2 * program), tl.load(seeds + 2 * program + 1)
+    temperature, top_p = tl.load(real + 2 * program), tl.load(real + 2 * program + 1)
+    base = logits + row.to(tl.int64) * stride
+    at = tl.arange(0, BLOCK)
+
+    best = tl.full([BLOCK], float("-inf"), tl.float32)
+    for begin in range(0, vocabulary, BLOCK):
+        best = tl.maximum(best, tl.load(base + begin + at, begin + at < vocabulary, float("-inf")))
+    top = tl.max(best, 0)
+
+    # A weight's bits, as a whole number, rise with it: bisect for the least weight that stays.
+    least = tl.full([], 0, tl.int32)
+    if top_k > 0:
+        for bit in range(29, -1, -1):
+            trial = least | (1 << bit)
+            count = tl.zeros([BLOCK], tl.int32)
+            for begin in range(0, vocabulary, BLOCK):
+                value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
+                weight = tl.exp((value - top) / temperature)
+                count += (weight.to(tl.int32, bitcast=True) >= trial).to(tl.int32)
+            least = tl.where(tl.sum(count, 0) >= top_k, trial, least)
+    if (top_p > 0) & (top_p < 1):
+        kept = least
+        mass = tl.zeros([BLOCK], tl.float32)
+        for begin in range(0, vocabulary, BLOCK):
+            value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
+            weight = tl.exp((value - top) / temperature)
+            mass += tl.where(weight.to(tl.int32, bitcast=True) >= kept, weight, 0.0)
+        wanted = top_p * tl.sum(mass, 0)
+        nucleus = tl.full([], 0, tl.int32)
+        for bit in range(29, -1, -1):
+            trial = nucleus | (1 << bit)
+            mass = tl.zeros([BLOCK], tl.float32)
+            for begin in range(0, vocabulary, BLOCK):
+                value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
+                weight = tl.exp((value - top) / temperature)
+                mass += tl.where(weight.to(tl.int32, bitcast=True) >= tl.maximum(trial, kept), weight, 0.0)
+            nucleus = tl.where(tl.sum(mass, 0) >= wanted, trial, nucleus)
+        least = tl.maximum(least, nucleus)
+
+    stream = _mixed(_mixed(seed.to(tl.uint64) + 0x9E3779B97F4A7C15) ^ position.to(tl.uint64))
+    quickest = tl.full([BLOCK], -1.0, tl.float32)
+    ids = tl.zeros([BLOCK], tl.int32)
+    for begin in range(0, vocabulary, BLOCK):
+        value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
+        weight = tl.exp((value - top) / temperature)
+        stays = (weight.to(tl.int32, bitcast=True) >= least) & (begin + at < vocabulary)
+        number = _mixed(stream + (begin + at).to(tl.uint64) * 0x9E3779B97F4A7C15)
+        share = ((number >> 40).to(tl.float32) + 0.5) * (1.0 / 16777216.0)  # in (0, 1)
+        pace = tl.where(stays, weight / -tl.log(share), -1.0)
+        ids = tl.where(pace > quickest, begin + at, ids)
+        quickest = tl.maximum(quickest, pace)
+    winner = tl.max(quickest, 0)
+    tl.store(out + row, tl.min(tl.where(quickest == winner, ids, 2147483647), 0).to(tl.int64))

@@ -31,43 +31,86 @@ class Shape:
     def of(cls, segments: Sequence[Segment]) -> "Shape":
         """The smallest shape that holds the segments."""
         counts = [len(each.tokens) for each in segments]
-        size = next((size for size in TILE_TOKENS if size >= max(counts)), TILE_TOKENS[-1])
+        size = _tile_tokens(max(counts))
         tokens, wanted = padded(sum(counts)), sum(each.logits for each in segments)
         tiles = padded(sum(-(-count // size) for count in counts))
-        # Few rows cost the same with all their logits, so that they need no shapes of their own.
-        return cls(tokens, tiles, size, tokens if tokens <= _SMALL else min(tokens, max(_SMALL, padded(wanted))))
+        return cls(tokens, tiles, size, _wanted(tokens, wanted))
 
     def sizes(self) -> dict[str, int]:
         """Entries of each part of the array."""
         return dict(zip(_FIELDS, [self.tokens] * 3 + [self.tiles] * 2 + [self.wanted], strict=True))
 
+    @property
+    def entries(self) -> int:
+        """Entries of the array."""
+        return sum(self.sizes().values())
 
-_SMALL = 64
+
+def _tile_tokens(longest: int) -> int:
+    return next((size for size in TILE_TOKENS if size >= longest), TILE_TOKENS[-1])
+
+
+_ALL_WANTED = 320  # up to so many rows all yield logits: that costs little, and takes fewer shapes
+_LEAST_WANTED = 64
+
+
+def _wanted(tokens: int, wanted: int) -> int:
+    return tokens if tokens <= _ALL_WANTED else min(tokens, padded(max(_LEAST_WANTED, wanted)))
+
+
+def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
+    """The shapes of decoding up to so many sequences, each with up to so many draft tokens."""
+    shapes = []
+    largest = _tile_tokens(max_draft_len + 1)
+    for tiles in sorted({padded(count) for count in range(1, max_rows + 1)}):
+        sizes = {padded(count) for count in range(tiles, tiles * (max_draft_len + 1) + 1)}
+        shapes.append(Shape(tiles, tiles, TILE_TOKENS[0], _wanted(tiles, tiles)))
+        shapes += [Shape(tokens, tiles, largest, _wanted(tokens, tokens)) for tokens in sorted(sizes)]
+    return shapes
 
 
 def padded(count: int) -> int:
-    """The next size: powers of two, and from 16 on the quarters between them that are whole eights."""
+    """The next size: a power of two, or from 16 on, one of the eighths between two, in steps of 8 at least."""
     if count <= 8:
         return 1 << max(0, count - 1).bit_length()
     step = max(8, (1 << (count - 1).bit_length()) // 8)
     return -(-count // step) * step
 
 
-def fill(out: IntArray, shape: Shape, segments: Sequence[Segment], spare_slot: int) -> None:
-    """Write the pass into `out` int32[sum of shape.sizes()]; padding goes to the spare slot."""
-    ends = np.cumsum(list(shape.sizes().values()))
-    ids, positions, slots, tile_row, tile_count, wanted = np.split(out, ends[:-1])
-    ids[:], positions[:], slots[:], tile_row[:], tile_count[:], wanted[:] = 0, 0, spare_slot, 0, 0, 0
-    row = tile = logit = 0
-    for each in segments:
-        count = len(each.tokens)
-        rows = slice(row, row + count)
-        ids[rows] = each.tokens
-        positions[rows] = np.arange(each.start, each.start + count)
-        slots[rows] = each.slot
-        for first in range(0, count, shape.tile_tokens):
-            tile_row[tile], tile_count[tile] = row + first, min(shape.tile_tokens, count - first)
-            tile += 1
-        row += count
-        wanted[logit : logit + each.logits] = np.arange(row - each.logits, row)
-        logit += each.logits
+class Input:
+    """The parts of an int32 array of a shape, for the host to fill."""
+
+    def __init__(self, array: IntArray, shape: Shape, spare_slot: int) -> None:
+        self._array = array
+        self._shape = shape
+        self._spare = spare_slot
+        parts = np.split(array, np.cumsum(list(shape.sizes().values()))[:-1])
+        self._ids, self._positions, self._slots, self._tile_row, self._tile_count, self._wanted = parts
+
+    def fill(self, segments: Sequence[Segment]) -> None:
+        """Write a pass; padding goes to the spare slot."""
+        self._array[:] = 0
+        self._slots[:] = self._spare
+        if not segments:
+            return
+        slots, starts, counts, wanted = np.array(
+            [(each.slot, each.start, len(each.tokens), each.logits) for each in segments], np.int32
+        ).T
+        ends = np.cumsum(counts)
+        firsts = ends - counts
+        self._ids[: ends[-1]] = np.concatenate([each.tokens for each in segments])
+        self._positions[: ends[-1]] = np.repeat(starts - firsts, counts) + np.arange(ends[-1])
+        self._slots[: ends[-1]] = np.repeat(slots, counts)
+        size = self._shape.tile_tokens
+        tiles = -(-counts // size)
+        rows = np.repeat(firsts, tiles) + _within(tiles) * size
+        self._tile_row[: len(rows)] = rows
+        self._tile_count[: len(rows)] = np.minimum(np.repeat(ends, tiles) - rows, size)
+        total = int(wanted.sum())
+        self._wanted[:total] = np.repeat(ends - wanted, wanted) + _within(wanted)
+
+
+def _within(counts: IntArray) -> IntArray:
+    """0, 1 .. count - 1 for each of the counts, one after the other."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1], dtype=np.int32) - np.repeat(ends - counts, counts)

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from reference_engine.config import CheckpointError
-from reference_engine.torch_backend import attention, linear
+from reference_engine.torch_backend import attention, chain, linear
 from reference_engine.torch_backend.attention import SlotCache
 from reference_engine.torch_backend.model import TorchModel
 
@@ -98,6 +98,7 @@ def attention_modules(module: nn.Module) -> list[nn.Module]:
 
 def compile_layers(module: nn.Module) -> None:
     """Fuse what stands between the products. One layer is compiled; the others are its like and use its code."""
+    chain.compiler()
     base = module.base_model
     for each in [*base.layers, base.norm, base.rotary_emb]:
         each.compile(dynamic=True)

@@ -1,5 +1,7 @@
 """A decoder of transformers as a `Backend`: slots on the device, one CUDA graph a shape."""
 
+import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,26 +15,34 @@ from reference_engine.backend import Segment
 from reference_engine.choice import Choice, Chosen, Pick
 from reference_engine.torch_backend import attention, layout, sampling
 from reference_engine.torch_backend.attention import SlotCache
-from reference_engine.torch_backend.layout import Shape
+from reference_engine.torch_backend.layout import Input, Shape
 
-IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Logits:
-    """On the device: `values` float32[rows, V], and `top` int64[rows], their argmax; rows beyond a pass's are padding."""
+    """On the device: `values` float32[rows, V], and `top` int64[rows], their argmax; rows beyond a pass's are padding.
+
+    `tokens` is `top` on the host, once the pass is `done`.
+    """
 
     values: Tensor
     top: Tensor
+    tokens: Tensor
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A shape's CUDA graph, its input and its outputs."""
+    """A shape's CUDA graph, from its input on the host to its tokens there."""
 
-    inputs: Tensor
+    input: Input
     logits: Logits
     graph: torch.cuda.CUDAGraph
+
+
+# Captures of two models at once would see each other's calls.
+_capturing = threading.Lock()
 
 
 class TorchModel:
@@ -43,48 +53,57 @@ class TorchModel:
         self._caches = caches
         self._spare = len(caches[0].keys) - 1
         self._device = caches[0].keys.device
-        self._cuda = self._device.type == "cuda"
         self._runs: dict[Shape, _Run] = {}
-        largest = sum(Shape(*[layout.padded(max_num_tokens)] * 2, 1, layout.padded(max_num_tokens)).sizes().values())
-        self._host = torch.empty(largest, dtype=torch.int32, pin_memory=self._cuda)
+        # One for all shapes: each graph would keep its own.
+        rows = layout.padded(max_num_tokens)
+        self._values = torch.empty((rows, module.config.vocab_size), dtype=torch.float32, device=self._device)
+        self._cuda = self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if self._cuda else None
-        self._copied = torch.cuda.Event() if self._cuda else None
+        self._done = torch.cuda.Event() if self._cuda else None
 
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment]) -> Logits:
         """See Backend; returns while the device computes."""
         shape = Shape.of(segments)
-        size = sum(shape.sizes().values())
-        if self._copied is not None:
-            self._copied.synchronize()
-        layout.fill(self._host[:size].numpy(), shape, segments, self._spare)
-        if self._copied is None:
-            return self._compute(self._host[:size], shape)
+        if self._done is None:
+            inputs = torch.zeros(shape.entries, dtype=torch.int32)
+            Input(inputs.numpy(), shape, self._spare).fill(segments)
+            return self._compute(inputs, shape)
+        run = self._runs.get(shape) or self._prepare(shape)
+        self._done.synchronize()  # the last pass has read its input
+        run.input.fill(segments)
         with torch.cuda.stream(self._stream):
-            run = self._runs.get(shape) or self._prepare(shape, size)
-            run.inputs.copy_(self._host[:size], non_blocking=True)
-            self._copied.record()
             run.graph.replay()
-            return run.logits
+            self._done.record()
+        return run.logits
 
     @torch.inference_mode()
     def choose(self, logits: Logits, choices: Sequence[Choice]) -> list[Pick]:
         """See Backend. Plain and sampled tokens are chosen on the device, all at once; others on the host."""
         if not choices:
             return []
+        ends = np.cumsum([each.rows for each in choices]).tolist()
+        tokens = logits.tokens[: ends[-1]]
+        if self._done is not None:
+            with torch.cuda.stream(self._stream):
+                firsts = [end - each.rows for end, each in zip(ends, choices, strict=True)]
+                sampled = [(first, each) for first, each in zip(firsts, choices, strict=True) if self._samples(each)]
+                if sampled:
+                    tokens = sampling.choose(logits.values, logits.top, sampled)[: ends[-1]]
+                else:
+                    self._done.synchronize()
+        ids = tokens.tolist()
+        return [
+            _listed(ids[end - each.rows : end])
+            if each.plain or self._samples(each)
+            else choice.on_host(self._on_host(logits.values[end - each.rows : end]), [each])[0]
+            for end, each in zip(ends, choices, strict=True)
+        ]
+
+    def _on_host(self, values: Tensor) -> FloatArray:
         with torch.cuda.stream(self._stream):
-            ends = np.cumsum([each.rows for each in choices]).tolist()
-            tokens = logits.top
-            sampled = [(end - each.rows, each) for end, each in zip(ends, choices, strict=True) if self._samples(each)]
-            if sampled:
-                tokens = sampling.choose(logits.values, tokens, sampled)
-            ids = tokens[: ends[-1]].tolist()
-            return [
-                _listed(ids[end - each.rows : end])
-                if each.plain or self._samples(each)
-                else choice.on_host(logits.values[end - each.rows : end].cpu().numpy(), [each])[0]
-                for end, each in zip(ends, choices, strict=True)
-            ]
+            array: FloatArray = values.cpu().numpy()
+        return array
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         """See Backend."""
@@ -93,27 +112,31 @@ class TorchModel:
                 cache.keys[destination, :, :tokens] = cache.keys[source, :, :tokens]
                 cache.values[destination, :, :tokens] = cache.values[source, :, :tokens]
 
-    def warm(self, shapes: Sequence[Shape]) -> None:
-        """Prepare graphs before the first request."""
-        for shape in shapes:
-            if shape not in self._runs:
-                with torch.inference_mode(), torch.cuda.stream(self._stream):
-                    self._prepare(shape, sum(shape.sizes().values()))
+    def warm(self, max_rows: int, max_draft_len: int) -> None:
+        """Prepare the graphs of decoding up to so many sequences, and of verifying up to so many draft tokens each."""
+        for shape in layout.of_verification(max_rows, max_draft_len):
+            if self._cuda and shape not in self._runs:
+                self._prepare(shape)
 
     def _samples(self, each: Choice) -> bool:
         return self._cuda and sampling.handles(each)
 
-    def _prepare(self, shape: Shape, size: int) -> _Run:
-        """The shape's run; the first time it is compiled and captured, over rows of padding."""
-        inputs = torch.zeros(size, dtype=torch.int32, device=self._device)
-        inputs[2 * shape.tokens : 3 * shape.tokens] = self._spare
-        self._compute(inputs, shape)
-        self._stream.synchronize()
+    @torch.inference_mode()
+    def _prepare(self, shape: Shape) -> _Run:
+        """Compile and capture a shape, over rows of padding."""
+        host = torch.zeros(shape.entries, dtype=torch.int32, pin_memory=True)
+        given = Input(host.numpy(), shape, self._spare)
+        given.fill([])
+        tokens = torch.zeros(shape.wanted, dtype=torch.int64, pin_memory=True)
         graph = torch.cuda.CUDAGraph()
         pool = next((run.graph.pool() for run in self._runs.values()), None)
-        with torch.cuda.graph(graph, pool=pool, stream=self._stream):
-            logits = self._compute(inputs, shape)
-        self._runs[shape] = _Run(inputs, logits, graph)
+        with _capturing, torch.cuda.stream(self._stream):
+            self._compute(host.to(self._device), shape)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                logits = self._compute(host.to(self._device, non_blocking=True), shape)
+                tokens.copy_(logits.top, non_blocking=True)
+        self._runs[shape] = _Run(given, Logits(logits.values, logits.top, tokens), graph)
         return self._runs[shape]
 
     def _compute(self, inputs: Tensor, shape: Shape) -> Logits:
@@ -125,8 +148,18 @@ class TorchModel:
             )
         finally:
             attention.current.reset(token)
-        values = out.logits[0].float()
-        return Logits(values, values.argmax(-1))
+        values = self._values[: shape.wanted]
+        values.copy_(out.logits[0])
+        top = _argmax(values)
+        return Logits(values, top, top)
+
+
+def _argmax(values: Tensor) -> Tensor:
+    """Of each row, the first of the largest. In two steps, so that one long row is not one program's work."""
+    parts = math.gcd(values.shape[1], 512)
+    tops, at = values.view(len(values), parts, -1).max(-1)
+    part = tops.argmax(-1, keepdim=True)
+    return (at.gather(1, part) + part * (values.shape[1] // parts))[:, 0]
 
 
 def _listed(tokens: list[int]) -> Pick:
