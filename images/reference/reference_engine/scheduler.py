@@ -117,13 +117,13 @@ class Scheduler:
         """The next pass: short pieces first, so that a long prompt holds nobody up."""
         batch = []
         room = self._capacity.max_num_tokens
-        for sequence in sorted(self._running, key=lambda each: each.pending > each.wanted_logits):
-            wanted = sequence.wanted_logits
-            count = sequence.pending if sequence.pending <= room else min(room, sequence.pending - wanted)
+        due = [(each, each.pending, each.wanted_logits) for each in self._running]
+        for sequence, pending, wanted in sorted(due, key=lambda each: each[1] > each[2]):
+            count = pending if pending <= room else min(room, pending - wanted)
             if count > 0:
-                last = count == sequence.pending
                 tokens = sequence.tokens[sequence.computed : sequence.computed + count]
-                batch.append((sequence, Segment(sequence.slot, sequence.computed, tokens, wanted if last else 0)))
+                logits = wanted if count == pending else 0
+                batch.append((sequence, Segment(sequence.slot, sequence.computed, tokens, logits)))
                 room -= count
         return batch
 

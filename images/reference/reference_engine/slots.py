@@ -73,7 +73,14 @@ class Slots:
 
     def _prefixes(self, tokens: IntArray) -> npt.NDArray[np.intp]:
         """Of each slot the length of its common prefix with `tokens`."""
-        same = self._tokens[:, : len(tokens)] == tokens
+        lengths = self._common(np.arange(len(self._tokens)), tokens[:BLOCK])
+        if len(tokens) > BLOCK:
+            alike = np.flatnonzero(lengths == BLOCK)
+            lengths[alike] = self._common(alike, tokens)
+        return lengths
+
+    def _common(self, slots: npt.NDArray[np.intp], tokens: IntArray) -> npt.NDArray[np.intp]:
+        same = self._tokens[slots, : len(tokens)] == tokens
         lengths: npt.NDArray[np.intp] = np.where(same.all(axis=1), len(tokens), same.argmin(axis=1))
         return lengths
 

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import importlib.metadata
 import json
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import reference_engine  # sets up OpenBLAS: before numpy
 import torch
 import transformers
 
-import triton
 from bench.gpu import pair, profile, steps
 
 PARTS = {"steps": steps.run, "pair": pair.run, "profile": profile.run}
@@ -28,7 +28,7 @@ def main() -> None:
         "card": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "triton": triton.__version__,
+        "triton": importlib.metadata.version("triton"),
         "date": datetime.date.today().isoformat(),
     }
     for part in options.parts:

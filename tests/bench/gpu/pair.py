@@ -94,7 +94,7 @@ def run() -> dict[str, Any]:
         Scheduler(model, Capacity(1024, SIZES.slots, SIZES.max_seq_len), 128256) for model in (target, draft)
     ]
     loads = _alone(schedulers[0]) + _in_rounds(*schedulers)
-    engines = [Engine(each) for each in schedulers]
+    engines = (Engine(schedulers[0]), Engine(schedulers[1]))
     loads += _free(*engines)
     text = _compare(*engines, stock)
     for engine in engines:
@@ -112,7 +112,7 @@ def run() -> dict[str, Any]:
 
 
 def _difference(role: str, shape: str) -> float:
-    """The largest difference of logits, in float32, between the large shape and the golden ones of the small model."""
+    """The largest difference of logits, in float32, between the large shape and the small model's golden ones."""
     config, golden = shapes.CONFIGS[shape], np.load(PAIR / "golden.npz")
     module = wide.module(PAIR / role, config, lambda each: shapes.random_module(each, torch.float32))
     model = loading.build(module, Sizes(slots=1, max_seq_len=512, max_num_tokens=512), compiled=False)
@@ -203,7 +203,8 @@ def _generate(runner: Any, texts: list[Ids], count: int) -> list[_Text]:
 
 
 def _groups(streams: int) -> list[list[Ids]]:
-    texts = [(prompts() * 2)[i] for i in range(max(streams, LEAST_TEXTS))]
+    own = prompts()
+    texts = [own[i % len(own)][i // len(own) :] for i in range(max(streams, LEAST_TEXTS))]
     return [texts[i : i + streams] for i in range(0, len(texts), streams)]
 
 
@@ -306,8 +307,8 @@ def _judged(load: Load, steps: dict[str, float], loads: list[Load]) -> dict[str,
     ideal = load.streams * load.accepted / ms * 1e3
     of_alone, of_ideal = load.tokens_per_second / alone.tokens_per_second, load.tokens_per_second / ideal
     print(
-        f"{load.form}, {load.streams} streams, k {load.length}: {load.tokens_per_second:.0f} tokens/s, {of_alone:.2f} x"
-        f" the target alone, {load.accepted:.2f} tokens a pass, {of_ideal:.2f} of the ideal",
+        f"{load.form}, {load.streams} streams, k {load.length}: {load.tokens_per_second:.0f} tokens/s,"
+        f" {of_alone:.2f} x the target alone, {load.accepted:.2f} tokens a pass, {of_ideal:.2f} of the ideal",
         flush=True,
     )
     return {**load.__dict__, "of_alone": of_alone, "of_ideal": of_ideal}

@@ -1,7 +1,9 @@
 """The trained pair inside larger shapes: it computes the small models' function at the large models' cost.
 
 The small blocks stand in the first dimensions and heads, zeros in what adds to the result elsewhere; the other
-heads and layers cost what they cost and add nothing. In float32 the logits are the small model's but for rounding.
+heads and layers cost what they cost and add nothing. One more dimension holds a constant: in the norms it is the
+small model's epsilon, and in the head it makes the vocabulary's further rows impossible. In float32 the logits are
+the small model's but for rounding.
 """
 
 from collections.abc import Callable
@@ -13,13 +15,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, LlamaConfig
 
-NEVER = 1  # a token that the pair never chooses: filled-up rows of the vocabulary are copies of it
+IMPOSSIBLE = -1e6
 
 
 def module(folder: Path, config: LlamaConfig, make: Callable[[LlamaConfig], Any]) -> Any:
     """A module of the large shape by `make(config)`, with the checkpoint's function."""
     small = AutoConfig.from_pretrained(folder)
-    config.rms_norm_eps = small.rms_norm_eps * small.hidden_size / config.hidden_size
+    config.rms_norm_eps = 1e-20
     large = make(config)
     stored = load_file(folder / "model.safetensors", device=str(large.device))
     weights = {name: each.float() for name, each in stored.items()}
@@ -37,10 +39,11 @@ class _Placing:
     def place(self, model: Any) -> None:
         base, width = model.model, self._width
         embedding = self._weights["model.embed_tokens.weight"]
-        for target in {id(each): each for each in (base.embed_tokens.weight, model.lm_head.weight)}.values():
-            target.zero_()
-            target[:, :width] = embedding[NEVER].to(target.dtype)
-            target[: len(embedding), :width] = embedding.to(target.dtype)
+        for table in (base.embed_tokens.weight, model.lm_head.weight):
+            table.zero_()
+            table[: len(embedding), :width] = embedding.to(table.dtype)
+        base.embed_tokens.weight[:, width] = (width * self._small.rms_norm_eps) ** 0.5
+        model.lm_head.weight[len(embedding) :, width] = IMPOSSIBLE
         base.norm.weight[:width] = (self._weights["model.norm.weight"] * self._norm_scale).to(base.norm.weight.dtype)
         for index, layer in enumerate(base.layers):
             layer.self_attn.o_proj.weight.zero_()
@@ -55,6 +58,7 @@ class _Placing:
         for name in ("input_layernorm", "post_attention_layernorm"):
             weight = getattr(layer, name).weight
             weight[: self._width] = (get(name) * self._norm_scale).to(weight.dtype)
+            weight[self._width] = 0
         self._attention(layer.self_attn, get)
         inner = self._small.intermediate_size
         for name in ("gate_proj", "up_proj"):

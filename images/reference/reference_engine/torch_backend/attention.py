@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-import triton
 from reference_engine.torch_backend import chain, kernels
 
 NAME = "tandem_slots"
@@ -27,7 +26,7 @@ _REFUSED = ("s_aux", "position_bias", "head_mask")  # what would change the resu
 
 @dataclass(frozen=True)
 class Pass:
-    """int32 tensors: of each row its `slots` and `positions`; of each tile its first row and how many (0: padding)."""
+    """int32 tensors: of each row its position and slot; of each tile its first row and how many (0: padding)."""
 
     positions: Tensor
     slots: Tensor
@@ -128,7 +127,7 @@ def launch_store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, where
     kernels.store[(rows,)](
         key, value, keys, values, where.slots, where.positions,
         *key.stride(), *value.stride(), keys.stride(0), keys.stride(1), heads, width,
-        HEADS=triton.next_power_of_2(heads), WIDTH=triton.next_power_of_2(width), **chain.options(),
+        HEADS=_power_of_2(heads), WIDTH=_power_of_2(width), **chain.options(),
     )  # fmt: skip
 
 
@@ -136,8 +135,8 @@ def launch_attend(query: Tensor, keys: Tensor, values: Tensor, where: Pass, scor
     """Queries [heads, rows, head_dim] over the slots of their tiles, into `out` [rows, heads, head_dim]."""
     heads, _, width = query.shape
     kv, tiles = keys.shape[1], len(where.tile_row)
-    group, padded = heads // kv, triton.next_power_of_2(width)
-    rows = max(16, triton.next_power_of_2(where.tile_tokens * group))
+    group, padded = heads // kv, _power_of_2(width)
+    rows = max(16, _power_of_2(where.tile_tokens * group))
     splits = splits_for(tiles * kv, torch.cuda.get_device_properties(query.device).multi_processor_count)
     partial = query.new_empty((tiles, kv, splits, rows, padded) if splits > 1 else (1,), dtype=torch.float32)
     sums = query.new_empty((2, tiles, kv, splits, rows) if splits > 1 else (1,), dtype=torch.float32)
@@ -155,6 +154,10 @@ def launch_attend(query: Tensor, keys: Tensor, values: Tensor, where: Pass, scor
             width, group, tiles * kv * splits * rows, ROWS=rows, WIDTH=padded, SPLITS=splits, num_warps=4,
             **chain.options(),
         )  # fmt: skip
+
+
+def _power_of_2(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
 def splits_for(programs: int, processors: int) -> int:

@@ -139,11 +139,10 @@ def linear(
     real, there = (row < count)[:, None], (column < width)[None, :]
     if CHAINED:
         lines = tl.minimum(tl.arange(0, DEPTH // 64) * 64, depth - 1)[:, None]
-        lines = (from_column + lines).to(tl.uint64, bitcast=True)
+        address = tl.where(there, from_column + lines, weight).to(tl.uint64, bitcast=True)
         tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [tl.where(there, lines, weight.to(tl.uint64, bitcast=True))],
-            dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
+        )
     _begin(CHAINED)
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for begin in range(0, depth, DEPTH):

@@ -14,6 +14,20 @@ from reference_engine.backend import Segment
 
 IntArray = npt.NDArray[np.int32]
 
+# Few sizes, so that few graphs serve all passes; none between 384 and 512, whose products are slow on an H100.
+_SIZES = (
+    1,
+    2,
+    4,
+    8,
+    *range(16, 64, 8),
+    *range(64, 128, 16),
+    *range(128, 256, 32),
+    256,
+    320,
+    384,
+    *range(512, 1024, 128),
+)
 TILE_TOKENS = (1, 8, 16)  # a decoded token, a verification, a piece of a prompt
 _FIELDS = ("ids", "positions", "slots", "tile_row", "tile_count", "wanted")
 
@@ -70,11 +84,8 @@ def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
 
 
 def padded(count: int) -> int:
-    """The next size: a power of two, or from 16 on, one of the eighths between two, in steps of 8 at least."""
-    if count <= 8:
-        return 1 << max(0, count - 1).bit_length()
-    step = max(8, (1 << (count - 1).bit_length()) // 8)
-    return -(-count // step) * step
+    """The next size that passes have."""
+    return next((size for size in _SIZES if size >= count), -(-count // 256) * 256)
 
 
 class Input:

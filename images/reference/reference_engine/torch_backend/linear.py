@@ -6,12 +6,12 @@ become one product.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor, nn
 
-import triton
 from reference_engine.torch_backend import chain, kernels
 
 FEW = 16
@@ -42,7 +42,7 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None, exact: bool) -> Tensor:
 
 def _stream(rows: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
     width, depth = weight.shape
-    kernels.linear[(triton.cdiv(width, _COLUMNS),)](
+    kernels.linear[(-(-width // _COLUMNS),)](
         rows.contiguous(), weight, bias, out, len(rows), width, depth, ROWS=FEW, COLUMNS=_COLUMNS, DEPTH=_DEPTH,
         BIASED=bias is not None, num_warps=2, num_stages=3, **chain.options(),
     )  # fmt: skip
@@ -96,11 +96,16 @@ def replace(model: nn.Module, head: nn.Linear) -> None:
     """Make all linear layers of the model `FewRows`, and those of one input one; the head's sums stay float32."""
     for module in list(model.modules()):
         for names in JOINED:
-            layers = [getattr(module, name, None) for name in names]
-            if all(type(each) is nn.Linear for each in layers) and len({each.bias is None for each in layers}) == 1:
-                shared = Shared(layers)
-                for index, name in enumerate(names):
-                    setattr(module, name, Part(shared, index))
+            _join(module, names)
         if type(module) is nn.Linear:
             module.__class__ = FewRows
     head.exact = True  # a bfloat16 logit has ties
+
+
+def _join(module: nn.Module, names: Sequence[str]) -> None:
+    layers: list[Any] = [getattr(module, name) for name in names if type(getattr(module, name, None)) is nn.Linear]
+    if len(layers) < len(names) or len({each.bias is None for each in layers}) > 1:
+        return
+    shared = Shared(layers)
+    for index, name in enumerate(names):
+        setattr(module, name, Part(shared, index))

@@ -9,13 +9,18 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
+from reference_engine import kv_cache
 from reference_engine.config import CheckpointError
+from reference_engine.scheduler import Capacity, Scheduler
 from reference_engine.torch_backend import attention, chain, linear
 from reference_engine.torch_backend.attention import SlotCache
 from reference_engine.torch_backend.model import TorchModel
 
 # Dense decoders whose logits were compared with transformers' own (tests/unit/torch_backend).
 TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
+
+
+_WARM_DRAFT_LEN = 8  # graphs for longer drafts are captured when the first comes
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,36 @@ class Sizes:
     slots: int
     max_seq_len: int
     max_num_tokens: int
+
+
+def load(folder: Path, wanted: Sizes, kv_cache_bytes: int) -> Scheduler:
+    """A checkpoint's scheduler, on the GPU where there is one. Raises CheckpointError.
+
+    `wanted.max_seq_len` 0: the model's own limit. The KV cache has as many slots as fit into its bytes.
+    """
+    values = config(folder)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = (values.dtype or torch.float16) if device == "cuda" else torch.float32
+    longest = min(wanted.max_seq_len or values.max_position_embeddings, values.max_position_embeddings)
+    slot = bytes_per_slot(values, longest, dtype)
+    sizes = Sizes(kv_cache.slots(kv_cache_bytes, slot, longest, wanted.slots), longest, wanted.max_num_tokens)
+    if device == "cuda":
+        _check_memory(values, dtype, (sizes.slots + 1) * slot)
+    model = build(read(folder, dtype, device), sizes, compiled=device == "cuda")
+    model.warm(min(sizes.slots, sizes.max_num_tokens), _WARM_DRAFT_LEN)
+    return Scheduler(model, Capacity(sizes.max_num_tokens, sizes.slots, longest), values.vocab_size)
+
+
+def _check_memory(values: PreTrainedConfig, dtype: torch.dtype, cache: int) -> None:
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(values, dtype=dtype)
+    weights = sum(each.numel() for each in module.parameters()) * dtype.itemsize
+    free, _ = torch.cuda.mem_get_info()
+    if weights + cache > free:
+        raise CheckpointError(
+            f"weights of {weights / 1e9:.1f} GB and a KV cache of {cache / 1e9:.1f} GB are more than the GPU's free "
+            f"{free / 1e9:.1f} GB: lower kv_cache_bytes, or take a larger GPU"
+        )
 
 
 def config(folder: Path) -> PreTrainedConfig:

@@ -22,9 +22,9 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Logits:
-    """On the device: `values` float32[rows, V], and `top` int64[rows], their argmax; rows beyond a pass's are padding.
+    """On the device: `values` float32[rows, V] and `top` int64[rows], their argmax; the last rows may be padding.
 
-    `tokens` is `top` on the host, once the pass is `done`.
+    `tokens` is `top` on the host, once the pass has ended.
     """
 
     values: Tensor
@@ -113,7 +113,7 @@ class TorchModel:
                 cache.values[destination, :, :tokens] = cache.values[source, :, :tokens]
 
     def warm(self, max_rows: int, max_draft_len: int) -> None:
-        """Prepare the graphs of decoding up to so many sequences, and of verifying up to so many draft tokens each."""
+        """Prepare the graphs of decoding up to so many sequences, each with up to so many draft tokens."""
         for shape in layout.of_verification(max_rows, max_draft_len):
             if self._cuda and shape not in self._runs:
                 self._prepare(shape)
