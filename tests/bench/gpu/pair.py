@@ -38,7 +38,7 @@ SIZES = Sizes(slots=64, max_seq_len=1024, max_num_tokens=1024)
 NEW_TOKENS = 96
 ROUNDS = 24
 STREAMS = (1, 4, 16, 64)
-LENGTHS = (1, 2, 3, 4, 5, 6, 8)
+LENGTHS = (1, 2, 3, 4, 5, 6, 7)
 FREE_LENGTHS = (2, 4)
 LEAST_TEXTS = 8
 COMPARED = 10  # prompts

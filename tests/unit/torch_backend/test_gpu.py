@@ -16,8 +16,9 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 from reference_engine import sampling as host  # noqa: E402
 from reference_engine.backend import Segment  # noqa: E402
 from reference_engine.choice import Choice  # noqa: E402
-from reference_engine.request import Request  # noqa: E402
+from reference_engine.request import Output, Request  # noqa: E402
 from reference_engine.sampling import SamplingParams  # noqa: E402
+from reference_engine.scheduler import Capacity, Scheduler  # noqa: E402
 from reference_engine.torch_backend import attention, layout, linear, loading, sampling  # noqa: E402
 from reference_engine.torch_backend.attention import Pass, Scores  # noqa: E402
 from reference_engine.torch_backend.layout import Shape  # noqa: E402
@@ -108,18 +109,20 @@ def test_draws_have_the_distribution(params: SamplingParams) -> None:
     assert sampling.choose(many, torch.zeros(trials, dtype=torch.int64, device="cuda"), rows).tolist() == tokens
 
 
-def test_compiled_graphs_compute_what_the_plain_model_does() -> None:
+def _llama() -> Any:
+    """A small model of float32; the same one each time."""
+    torch.manual_seed(0)
     config = AutoConfig.for_model(
         "llama", vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=8,
         num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.1,
     )  # fmt: skip
-    torch.manual_seed(0)
-    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention.NAME)
-    graphed = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention.NAME)
-    graphed.load_state_dict(plain.state_dict())
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention.NAME)
+
+
+def test_compiled_graphs_compute_what_the_plain_model_does() -> None:
     models = [
-        loading.build(plain, Sizes(4, 256, 128), compiled=False),
-        loading.build(graphed.cuda(), Sizes(4, 256, 128)),
+        loading.build(_llama(), Sizes(4, 256, 128), compiled=False),
+        loading.build(_llama().cuda(), Sizes(4, 256, 128)),
     ]
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 1000, (4, 200)).astype(np.int32)
@@ -135,3 +138,25 @@ def test_compiled_graphs_compute_what_the_plain_model_does() -> None:
         np.testing.assert_allclose(ours.values[:rows].cpu().numpy(), expected.values[:rows].numpy(), atol=2e-3)
         assert ours.tokens[:rows].tolist() == ours.values[:rows].argmax(-1).tolist()
         done = [at + count for at, count in zip(done, counts, strict=True)]
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SAMPLINGS[4]], ids=["greedy", "sampled"])
+def test_a_verification_accepts_what_the_model_alone_draws(params: SamplingParams) -> None:
+    model = loading.build(_llama().cuda(), Sizes(8, 256, 128), compiled=False)
+    scheduler = Scheduler(model, Capacity(128, 8, 256), 1000)
+    prompts = [np.arange(5 + i, 40, dtype=np.int32) for i in range(8)]
+    alone = _outputs(scheduler, [Request(ids, 9, sampling=params) for ids in prompts])
+    drafts = [np.array(each.tokens[:4], np.int32) for each in alone]
+    requests = [Request(ids, 5, draft_ids=draft, sampling=params) for ids, draft in zip(prompts, drafts, strict=True)]
+    verified = _outputs(scheduler, requests)
+    assert [each.tokens for each in verified] == [each.tokens[:5] for each in alone]
+    assert all(each.stats.accepted_draft_tokens == 4 for each in verified)
+
+
+def _outputs(scheduler: Scheduler, requests: list[Request]) -> list[Output]:
+    outputs: dict[int, Output] = {}
+    for index, request in enumerate(requests):
+        scheduler.submit(request, lambda output, index=index: outputs.__setitem__(index, output))  # type: ignore[misc]
+    while not scheduler.idle:
+        scheduler.step()
+    return [outputs[index] for index in range(len(requests))]

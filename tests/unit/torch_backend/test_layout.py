@@ -66,10 +66,11 @@ def test_a_pass_and_its_padding() -> None:
     assert wanted.tolist() == [0, 20, 21, 22, *[0] * 20]
 
 
-def test_warm_shapes_hold_every_verification() -> None:
-    warm = set(of_verification(max_rows=6, max_draft_len=4))
+@pytest.mark.parametrize("length", [4, 7, 10])
+def test_warm_shapes_hold_every_verification(length: int) -> None:
+    warm = set(of_verification(max_rows=6, max_draft_len=length))
     for rows in range(1, 7):
-        for tokens in range(1, 6):
+        for tokens in range(1, length + 2):
             assert Shape.of([segment(slot, 50, tokens, tokens) for slot in range(rows)]) in warm
     uneven = [segment(0, 50, 2, 1), segment(1, 60, 1, 1), segment(2, 70, 5, 1)]
     assert Shape.of(uneven) in warm, "a draft's first step: some sequences have more tokens that are new to it"

@@ -183,7 +183,7 @@ def _attend_by_tile(query: Tensor, keys: Tensor, values: Tensor, where: Pass, sc
         weights = torch.matmul(query[:, rows], keys[slot, :, seen].repeat_interleave(group, 0).mT) * scores.scaling
         if scores.softcap:
             weights = scores.softcap * torch.tanh(weights / scores.softcap)
-        distance = positions[:, None] - torch.arange(seen.stop)
-        hidden = (distance < 0) | (distance >= scores.window if scores.window else torch.tensor(False))
+        distance = positions[:, None] - torch.arange(seen.stop, device=positions.device)
+        hidden = (distance < 0) | ((distance >= scores.window) & bool(scores.window))
         weights = weights.float().masked_fill(hidden, -torch.inf).softmax(-1).to(query.dtype)
         out[rows] = torch.matmul(weights, values[slot, :, seen].repeat_interleave(group, 0)).transpose(0, 1)

@@ -75,11 +75,12 @@ def _wanted(tokens: int, wanted: int) -> int:
 def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
     """The shapes of decoding up to so many sequences, each with up to so many draft tokens."""
     shapes = []
-    largest = _tile_tokens(max_draft_len + 1)
     for tiles in sorted({padded(count) for count in range(1, max_rows + 1)}):
-        sizes = {padded(count) for count in range(tiles, tiles * (max_draft_len + 1) + 1)}
         shapes.append(Shape(tiles, tiles, TILE_TOKENS[0], _wanted(tiles, tiles)))
-        shapes += [Shape(tokens, tiles, largest, _wanted(tokens, tokens)) for tokens in sorted(sizes)]
+        for tile in sorted({_tile_tokens(count) for count in range(2, max_draft_len + 2)}):
+            most = tiles * min(tile, max_draft_len + 1)
+            sizes = sorted({padded(count) for count in range(tiles, most + 1)})
+            shapes += [Shape(tokens, tiles, tile, _wanted(tokens, tokens)) for tokens in sizes]
     return shapes
 
 

@@ -20,7 +20,7 @@ from reference_engine.torch_backend.model import TorchModel
 TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
 
 
-_WARM_DRAFT_LEN = 8  # graphs for longer drafts are captured when the first comes
+_WARM_DRAFT_LEN = 7  # graphs of longer drafts are captured when the first comes
 
 
 @dataclass(frozen=True)

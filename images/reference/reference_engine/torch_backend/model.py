@@ -83,16 +83,15 @@ class TorchModel:
         if not choices:
             return []
         ends = np.cumsum([each.rows for each in choices]).tolist()
-        tokens = logits.tokens[: ends[-1]]
-        if self._done is not None:
+        firsts = [end - each.rows for end, each in zip(ends, choices, strict=True)]
+        sampled = [(first, each) for first, each in zip(firsts, choices, strict=True) if self._samples(each)]
+        if sampled:
             with torch.cuda.stream(self._stream):
-                firsts = [end - each.rows for end, each in zip(ends, choices, strict=True)]
-                sampled = [(first, each) for first, each in zip(firsts, choices, strict=True) if self._samples(each)]
-                if sampled:
-                    tokens = sampling.choose(logits.values, logits.top, sampled)[: ends[-1]]
-                else:
-                    self._done.synchronize()
-        ids = tokens.tolist()
+                ids = sampling.choose(logits.values, logits.top, sampled).tolist()
+        else:
+            if self._done is not None:
+                self._done.synchronize()
+            ids = logits.tokens.tolist()
         return [
             _listed(ids[end - each.rows : end])
             if each.plain or self._samples(each)
