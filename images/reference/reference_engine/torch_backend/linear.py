@@ -16,7 +16,7 @@ from reference_engine.torch_backend import chain, kernels
 
 FEW = 16
 JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-_COLUMNS, _DEPTH = 16, 512  # fastest of nine on an H100, in every shape of Llama 3's 1B and 8B (tests/bench/gpu)
+_COLUMNS, _DEPTH = 16, 512  # the fastest of nine that were tried on an H100, in the shapes of Llama 3 8B
 
 
 @torch.library.custom_op("tandem::linear", mutates_args=())
