@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from reference_engine import config as model_config
 from reference_engine import layout, weights
+from reference_engine.backend import Segment
 from reference_engine.kv_cache import KVCache
-from reference_engine.model import Llama, Segment
+from reference_engine.model import Llama
 
 PAIR = Path(reference_engine.__file__).resolve().parents[1] / "pair"
 BATCH = 8

@@ -19,6 +19,9 @@ from reference_engine.statistics import Statistics
 STOPPED = "the engine has stopped after an internal error: its log says which; restart the server"
 
 
+BACKENDS = ("numpy", "torch")
+
+
 class EngineStopped(RuntimeError):
     """The engine's thread has ended."""
 
@@ -28,7 +31,7 @@ class Settings:
     """How to run a checkpoint.
 
     `max_seq_len` 0: the model's own limit. `kv_cache_bytes` bounds the cache: as many slots as fit, at most
-    `max_num_sequences`; further requests wait.
+    `max_num_sequences`; further requests wait. `backend` is one of BACKENDS.
     """
 
     model_path: Path
@@ -36,6 +39,7 @@ class Settings:
     max_num_tokens: int = 512
     max_seq_len: int = 0
     kv_cache_bytes: int = 2 << 30
+    backend: str = "numpy"
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> "Settings":
@@ -50,7 +54,10 @@ class Settings:
                 raise CheckpointError(f"the parameter {name} is {text!r}: set it to a whole number above 0")
             if text:
                 numbers[name] = int(text)
-        return cls(Path(path), **numbers)
+        backend = parameters.get("backend") or "numpy"
+        if backend not in BACKENDS:
+            raise CheckpointError(f"the parameter backend is {backend!r}: set it to {' or '.join(BACKENDS)}")
+        return cls(Path(path), **numbers, backend=backend)
 
 
 class Call:
@@ -63,15 +70,16 @@ class Call:
 
 def load(settings: Settings) -> Scheduler:
     """Read a checkpoint and make its scheduler. Raises CheckpointError."""
+    if settings.backend == "torch":
+        from reference_engine.torch_backend import loading  # torch and transformers are there only where it is used
+
+        sizes = loading.Sizes(settings.max_num_sequences, settings.max_seq_len, settings.max_num_tokens)
+        return loading.load(settings.model_path, sizes, settings.kv_cache_bytes)
     config = model_config.read(settings.model_path)
     longest = min(settings.max_seq_len or config.max_position_embeddings, config.max_position_embeddings)
-    slot = kv_cache.bytes_per_slot(config, longest)
-    slots = min(settings.max_num_sequences, settings.kv_cache_bytes // slot)
-    if slots < 1:
-        raise CheckpointError(
-            f"kv_cache_bytes is {settings.kv_cache_bytes}, one sequence of {longest} tokens takes {slot}: "
-            "raise it, or lower max_seq_len"
-        )
+    slots = kv_cache.slots(
+        settings.kv_cache_bytes, kv_cache.bytes_per_slot(config, longest), longest, settings.max_num_sequences
+    )
     packed = layout.build(weights.read(settings.model_path, config), config, longest)
     model = Llama(config, packed, KVCache(config, slots, longest), settings.max_num_tokens)
     return Scheduler(model, Capacity(settings.max_num_tokens, slots, longest), config.vocab_size)

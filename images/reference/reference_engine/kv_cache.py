@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from reference_engine.config import ModelConfig
+from reference_engine.config import CheckpointError, ModelConfig
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -19,6 +19,17 @@ def bytes_per_slot(config: ModelConfig, max_seq_len: int) -> int:
     """Memory of one slot, in bytes."""
     width = config.num_kv_heads * config.head_dim
     return 2 * config.num_layers * blocks(max_seq_len) * BLOCK * width * 4
+
+
+def slots(budget: int, bytes_per_slot: int, max_seq_len: int, most: int) -> int:
+    """Slots that fit into so many bytes, at most `most`. Raises CheckpointError where there is none."""
+    count = min(most, budget // bytes_per_slot)
+    if count < 1:
+        raise CheckpointError(
+            f"kv_cache_bytes is {budget}, one sequence of {max_seq_len} tokens takes {bytes_per_slot}: "
+            "raise it, or lower max_seq_len"
+        )
+    return count
 
 
 class KVCache:

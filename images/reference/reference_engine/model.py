@@ -1,49 +1,20 @@
 """The forward pass of a Llama model over a mixed batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from reference_engine import linear
+from reference_engine import choice, linear
 from reference_engine.attention import Attention, Plan, Span
+from reference_engine.backend import Segment
+from reference_engine.choice import Choice, Pick
 from reference_engine.config import ModelConfig
 from reference_engine.kv_cache import KVCache
 from reference_engine.layout import Layer, Layout
 
 FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Consecutive tokens of one sequence: int32 `tokens`, the first at position `start` of `slot`.
-
-    The keys and values of all earlier positions are in the slot. Logits are wanted for the last `logits`.
-    """
-
-    slot: int
-    start: int
-    tokens: IntArray
-    logits: int
-
-
-class ForwardPass(Protocol):
-    """A model with its KV cache; another device's form of it has the same two methods."""
-
-    def forward(self, segments: Sequence[Segment]) -> FloatArray:
-        """Logits float32 [sum of segments' logits, vocabulary], valid until the next call.
-
-        One segment a slot at most; `max_num_tokens` tokens in all at most.
-        """
-        ...
-
-    def copy_kv(self, source: int, destination: int, tokens: int) -> None:
-        """Copy the keys and values of a slot's first tokens to another slot."""
-        ...
 
 
 class _Store:
@@ -83,7 +54,7 @@ def _zeros(count: int, width: int) -> FloatArray:
 
 
 class Llama:
-    """A Llama model on the CPU: a `ForwardPass`. Not thread-safe."""
+    """A Llama model on the CPU: a `Backend` whose logits are float32[rows, V]. Not thread-safe."""
 
     def __init__(self, config: ModelConfig, layout: Layout, cache: KVCache, max_num_tokens: int) -> None:
         self.config = config
@@ -94,11 +65,15 @@ class Llama:
         self._buffers: dict[int, _Buffers] = {}
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
-        """See ForwardPass."""
+        """See Backend."""
         self._cache.copy(source, destination, tokens)
 
+    def choose(self, logits: FloatArray, choices: Sequence[Choice]) -> list[Pick]:
+        """See Backend."""
+        return choice.on_host(logits, choices)
+
     def forward(self, segments: Sequence[Segment]) -> FloatArray:
-        """See ForwardPass."""
+        """See Backend."""
         spans = [Span(each.slot, each.start, len(each.tokens)) for each in segments]
         plan = self._attention.begin(spans)
         count = len(plan.rows.positions)

@@ -1,24 +1,22 @@
 """Continuous batching: sequences join and leave between any two passes of the model.
 
 A step cancels, admits, packs one pass (decoding and verifying sequences first, then pieces of prompts, in
-order of arrival, `max_num_tokens` in all), runs it, and lets each sequence take its logits.
+order of arrival, `max_num_tokens` in all), runs it, and lets each sequence take its tokens.
 """
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from reference_engine.backend import Backend, Segment
+from reference_engine.choice import Pick
 from reference_engine.kv_cache import blocks
-from reference_engine.model import ForwardPass, Segment
 from reference_engine.request import Finish, Limits, Request, Sink, check
 from reference_engine.sequence import Sequence
 from reference_engine.slots import Slots
 from reference_engine.statistics import Statistics
-
-FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Capacity:
 class Scheduler:
     """Not thread-safe: one thread submits, cancels and steps."""
 
-    def __init__(self, model: ForwardPass, capacity: Capacity, vocab_size: int) -> None:
+    def __init__(self, model: Backend[Any], capacity: Capacity, vocab_size: int) -> None:
         # A verification is never cut: all its tokens, and the one before them, are in one pass.
         self.limits = Limits(capacity.max_seq_len, capacity.max_num_tokens - 1, vocab_size)
         self._model = model
@@ -88,10 +86,10 @@ class Scheduler:
         batch = self._pack()
         if not batch:
             return
-        segments = [segment for _, segment in batch]
-        logits = self._model.forward(segments)
+        logits = self._model.forward([segment for _, segment in batch])
+        picks = self._model.choose(logits, [sequence.choice() for sequence, segment in batch if segment.logits])
         self._iterations += 1
-        self._distribute(batch, logits)
+        self._distribute(batch, picks)
         self._running = [sequence for sequence in self._running if not sequence.finish]
 
     def _drop_cancelled(self) -> None:
@@ -119,26 +117,23 @@ class Scheduler:
         """The next pass: short pieces first, so that a long prompt holds nobody up."""
         batch = []
         room = self._capacity.max_num_tokens
-        for sequence in sorted(self._running, key=lambda each: each.pending > each.wanted_logits):
-            wanted = sequence.wanted_logits
-            count = sequence.pending if sequence.pending <= room else min(room, sequence.pending - wanted)
+        due = [(each, each.pending, each.wanted_logits) for each in self._running]
+        for sequence, pending, wanted in sorted(due, key=lambda each: each[1] > each[2]):
+            count = pending if pending <= room else min(room, pending - wanted)
             if count > 0:
-                last = count == sequence.pending
                 tokens = sequence.tokens[sequence.computed : sequence.computed + count]
-                batch.append((sequence, Segment(sequence.slot, sequence.computed, tokens, wanted if last else 0)))
+                logits = wanted if count == pending else 0
+                batch.append((sequence, Segment(sequence.slot, sequence.computed, tokens, logits)))
                 room -= count
         return batch
 
-    def _distribute(self, batch: list[tuple[Sequence, Segment]], logits: FloatArray) -> None:
-        top = logits.argmax(axis=1).astype(np.int32)
-        row = 0
+    def _distribute(self, batch: list[tuple[Sequence, Segment]], picks: Iterable[Pick]) -> None:
+        left = iter(picks)
         for sequence, segment in batch:
             sequence.computed += len(segment.tokens)
             if not segment.logits:
                 continue
-            rows = slice(row, row + segment.logits)
-            row += segment.logits
-            sequence.take(logits[rows], top[rows] if sequence.request.sampling.plain else None)
+            sequence.take(next(left))
             if sequence.finish:
                 self._end(sequence)
                 continue

@@ -6,19 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reference_engine import acceptance, sampling
+from reference_engine.choice import Choice, Chosen, Pick
 from reference_engine.request import Finish, Output, Request, Sink, Stats
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class _Proposal:
-    """A draft token and the draft's raw logits float32[V] for it."""
-
-    token: int
-    logits: FloatArray
 
 
 @dataclass
@@ -69,64 +61,39 @@ class Sequence:
         """Tokens to compute before the next choice."""
         return self.length + (self.drafted if self.generated == 0 else 0) - self.computed
 
-    def take(self, logits: FloatArray, top: IntArray | None) -> None:
-        """Choose tokens from this pass's logits float32[wanted_logits, V].
+    def choice(self) -> Choice:
+        """What this pass's logits are for; to be called where `wanted_logits` of them come."""
+        return Choice(self.request, self.tokens, self.length, self.wanted_logits)
 
-        `top` int32[wanted_logits] is their argmax, given where it is the choice. Draft tokens that equal the
-        choice are kept, up to the first that does not.
-        """
+    def take(self, pick: Pick) -> None:
+        """Add the tokens that `choice` yields: draft tokens that equal them, up to the first that does not."""
         self._last_token_ns = time.monotonic_ns()
         self._first_token_ns = self._first_token_ns or self._last_token_ns
-        draft = self.tokens[self.length : self.length + len(logits) - 1].tolist()
+        draft = self.tokens[self.length : self.length + self.wanted_logits - 1].tolist()
         for row, proposed in enumerate([*draft, -1]):
-            if top is None or self.request.log_probs:
-                token = self._choose(logits[row], self._proposal(row, proposed))
-            else:
-                token = int(top[row])
-            self._add(token, logits[row])
-            if token == proposed and self.finish != Finish.END_ID:
+            chosen = pick(row)
+            self._add(chosen)
+            if chosen.token == proposed and self.finish != Finish.END_ID:
                 self.accepted += 1
-            if self.finish or token != proposed:
+            if self.finish or chosen.token != proposed:
                 break
         # Keys and values of the last token are not there, or a rejected draft token's.
         self.computed = self.length if self.finish == Finish.END_ID else self.length - 1
         if self.drafted and not self.finish:
             self.finish = Finish.LENGTH
 
-    def _proposal(self, row: int, token: int) -> _Proposal | None:
-        """The draft token of a row of logits, None where there is none or its logits are not known."""
-        logits = self.request.draft_logits
-        return None if logits is None or row == len(logits) else _Proposal(token, logits[row])
-
-    def _choose(self, logits: FloatArray, proposal: _Proposal | None) -> int:
-        params, history = self.request.sampling, self.tokens[: self.length]
-        processed = sampling.process(logits, params, history, self._banned(len(logits)))
-        if proposal is None:
-            token = sampling.choose(processed, params, self.length)
-        else:
-            drafted = sampling.process(proposal.logits, params, history, ())
-            token = acceptance.verify(processed, drafted, params, proposal.token, self.length)
-        if self.request.log_probs:
-            self._news.log_probs.append(sampling.log_prob(processed, token))
-        return token
-
-    def _banned(self, vocabulary: int) -> list[int]:
-        request = self.request
-        early = self.generated < request.sampling.min_tokens
-        # Clients may name an end_id that no token has: it never comes.
-        return [request.end_id] if early and 0 <= request.end_id < vocabulary else []
-
-    def _add(self, token: int, logits: FloatArray) -> None:
+    def _add(self, chosen: Chosen) -> None:
         """Add a token to the output and see whether it is the last; end_id itself is not output."""
-        if token == self.request.end_id:
+        if chosen.token == self.request.end_id:
             self.finish = Finish.END_ID
-            del self._news.log_probs[len(self._news.tokens) :]
             return
-        self.tokens[self.length] = token
+        self.tokens[self.length] = chosen.token
         self.length += 1
-        self._news.tokens.append(token)
-        if self.request.logits:
-            self._news.logits.append(logits.copy())
+        self._news.tokens.append(chosen.token)
+        if self.request.log_probs:
+            self._news.log_probs.append(chosen.log_prob)
+        if chosen.logits is not None:
+            self._news.logits.append(chosen.logits)
         if self._at_stop_word():
             self.finish = Finish.STOP
         elif self.generated == self.request.max_new_tokens:

@@ -73,8 +73,10 @@ class Slots:
 
     def _prefixes(self, tokens: IntArray) -> npt.NDArray[np.intp]:
         """Of each slot the length of its common prefix with `tokens`."""
-        same = self._tokens[:, : len(tokens)] == tokens
-        lengths: npt.NDArray[np.intp] = np.where(same.all(axis=1), len(tokens), same.argmin(axis=1))
+        lengths = _common(self._tokens[:, :BLOCK], tokens[:BLOCK])
+        if len(tokens) > BLOCK:  # mostly few slots begin alike
+            alike = np.flatnonzero(lengths == BLOCK)
+            lengths[alike] = _common(self._tokens[alike], tokens)
         return lengths
 
     def _place(self, best: int, prefixes: npt.NDArray[np.intp], free: npt.NDArray[np.intp]) -> int:
@@ -83,3 +85,10 @@ class Slots:
         if not self._busy[best] and prefixes[best] and lost < BLOCK:
             return best
         return int(free[self._used[free].argmin()])
+
+
+def _common(rows: IntArray, tokens: IntArray) -> npt.NDArray[np.intp]:
+    """Of each row [n, at least the tokens] the length of its common prefix with `tokens`."""
+    same = rows[:, : len(tokens)] == tokens
+    lengths: npt.NDArray[np.intp] = np.where(same.all(axis=1), len(tokens), same.argmin(axis=1))
+    return lengths

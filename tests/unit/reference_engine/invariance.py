@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from reference_engine.model import Llama, Segment
+from reference_engine.backend import Segment
+from reference_engine.model import Llama
 from unit.reference_engine import tiny_llama
 
 Logits = npt.NDArray[np.float32]

@@ -5,7 +5,7 @@ Each wrong rule of acceptance in `WRONG` must fail the test that the right one p
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from reference_engine.sampling import SamplingParams, Stream
 from reference_engine.scheduler import Scheduler
 from support.reference_engine import run
 from unit.reference_engine import tiny_llama
+from unit.reference_engine.chi_square import RIGHT, deviation
 
 Ids = npt.NDArray[np.int32]
 Outcome = tuple[int, ...]
@@ -27,27 +28,7 @@ TARGET = np.array([0.3, 2.0, -1.0, 1.6, 0.8, 0.0, 1.1], np.float32)
 DRAFT = np.array([1.5, 0.4, -0.5, 1.8, -0.2, 0.9, 1.0], np.float32)
 HISTORY = np.array([1, 2, 2, 5], np.int32)
 TRIALS = 4000
-RIGHT, WRONG_AT_LEAST = 3.0, 6.0
-
-
-def deviation(counts: Mapping[Any, int], expected: Mapping[Any, float]) -> float:
-    """How far counts are from expected probabilities: Pearson's chi-square as a standard normal number.
-
-    The normal number is Wilson and Hilferty's (1931). Outcomes expected less than 5 times are one class.
-    """
-    total = sum(counts.values())
-    if any(expected.get(outcome, 0) == 0 for outcome in counts):
-        return np.inf
-    rare = [outcome for outcome, share in expected.items() if share * total < 5]
-    classes = [[outcome] for outcome in expected if outcome not in rare] + ([rare] if rare else [])
-    pairs = [
-        (sum(counts.get(each, 0) for each in one), total * sum(expected[each] for each in one)) for one in classes
-    ]
-    square = sum((seen - wanted) ** 2 / wanted for seen, wanted in pairs if wanted > 0)
-    free = len(pairs) - 1
-    assert free > 0, "one outcome alone shows nothing"
-    spread = 2 / (9 * free)
-    return float(((square / free) ** (1 / 3) - (1 - spread)) / np.sqrt(spread))
+WRONG_AT_LEAST = 6.0
 
 
 SETTINGS: list[tuple[str, SamplingParams]] = [

@@ -128,6 +128,7 @@ PARAMETERS = [
     ("no path", {}, "model_path is missing"),
     ("not a number", {"model_path": "x", "max_num_tokens": "many"}, "max_num_tokens is 'many'"),
     ("zero sequences", {"model_path": "x", "max_num_sequences": "0"}, "max_num_sequences is '0'"),
+    ("no backend's name", {"model_path": "x", "backend": "jax"}, "backend is 'jax': set it to numpy or torch"),
 ]
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from reference_engine.backend import Segment
+from reference_engine.choice import Choice, Pick
 from reference_engine.engine import Engine, EngineStopped
-from reference_engine.model import Segment
 from reference_engine.request import Finish, Output, Request, RequestError
 from reference_engine.scheduler import Capacity, Scheduler
 from unit.reference_engine import tiny_llama
@@ -101,6 +102,9 @@ class BrokenModel:
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         raise FloatingPointError("broken")
+
+    def choose(self, logits: npt.NDArray[np.float32], choices: Sequence[Choice]) -> list[Pick]:
+        raise AssertionError("no logits to choose from")
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         raise AssertionError("nothing to copy")

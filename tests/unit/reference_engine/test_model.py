@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reference_engine import blas
-from reference_engine.model import Segment
+from reference_engine.backend import Segment
 from unit.reference_engine import invariance, tiny_llama
 
 TESTS = Path(__file__).resolve().parents[2]

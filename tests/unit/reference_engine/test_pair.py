@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reference_engine import engine
-from reference_engine.model import Segment
+from reference_engine.backend import Segment
 from reference_engine.request import Output, Request
 
 PAIR = Path(__file__).resolve().parents[3] / "images/reference/pair"

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from reference_engine import sampling
-from reference_engine.model import Segment
+from reference_engine.backend import Segment
 from reference_engine.request import Finish, Output, Request
 from reference_engine.sampling import SamplingParams
 from support.reference_engine import generate, run

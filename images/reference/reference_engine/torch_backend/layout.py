@@ -1,0 +1,128 @@
+"""Where the rows of a pass go: one int32 array that the host fills and the device reads.
+
+Passes are padded to a `Shape`, so that few shapes exist and each has a CUDA graph. A tile is a few consecutive
+tokens of one sequence, which read the sequence's keys and values together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_engine.backend import Segment
+
+IntArray = npt.NDArray[np.int32]
+
+# Few sizes, so that few graphs serve all passes; none between 384 and 512, whose products are slow on an H100.
+_SIZES = (
+    1,
+    2,
+    4,
+    8,
+    *range(16, 64, 8),
+    *range(64, 128, 16),
+    *range(128, 256, 32),
+    256,
+    320,
+    384,
+    *range(512, 1024, 128),
+)
+TILE_TOKENS = (1, 8, 16)  # a decoded token, a verification, a piece of a prompt
+_FIELDS = ("ids", "positions", "slots", "tile_row", "tile_count", "wanted")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`tokens` rows in `tiles` tiles of at most `tile_tokens`; `wanted` rows yield logits."""
+
+    tokens: int
+    tiles: int
+    tile_tokens: int
+    wanted: int
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment]) -> "Shape":
+        """The smallest shape that holds the segments."""
+        counts = [len(each.tokens) for each in segments]
+        size = _tile_tokens(max(counts))
+        tokens, wanted = padded(sum(counts)), sum(each.logits for each in segments)
+        tiles = padded(sum(-(-count // size) for count in counts))
+        return cls(tokens, tiles, size, _wanted(tokens, wanted))
+
+    def sizes(self) -> dict[str, int]:
+        """Entries of each part of the array."""
+        return dict(zip(_FIELDS, [self.tokens] * 3 + [self.tiles] * 2 + [self.wanted], strict=True))
+
+    @property
+    def entries(self) -> int:
+        """Entries of the array."""
+        return sum(self.sizes().values())
+
+
+def _tile_tokens(longest: int) -> int:
+    return next((size for size in TILE_TOKENS if size >= longest), TILE_TOKENS[-1])
+
+
+_ALL_WANTED = 320  # up to so many rows all yield logits: that costs little, and takes fewer shapes
+_LEAST_WANTED = 64
+
+
+def _wanted(tokens: int, wanted: int) -> int:
+    return tokens if tokens <= _ALL_WANTED else min(tokens, padded(max(_LEAST_WANTED, wanted)))
+
+
+def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
+    """The shapes of decoding up to so many sequences, each with up to so many draft tokens."""
+    shapes = []
+    for tiles in sorted({padded(count) for count in range(1, max_rows + 1)}):
+        shapes.append(Shape(tiles, tiles, TILE_TOKENS[0], _wanted(tiles, tiles)))
+        for tile in sorted({_tile_tokens(count) for count in range(2, max_draft_len + 2)}):
+            most = tiles * min(tile, max_draft_len + 1)
+            sizes = sorted({padded(count) for count in range(tiles, most + 1)})
+            shapes += [Shape(tokens, tiles, tile, _wanted(tokens, tokens)) for tokens in sizes]
+    return shapes
+
+
+def padded(count: int) -> int:
+    """The next size that passes have."""
+    return next((size for size in _SIZES if size >= count), -(-count // 256) * 256)
+
+
+class Input:
+    """The parts of an int32 array of a shape, for the host to fill."""
+
+    def __init__(self, array: IntArray, shape: Shape, spare_slot: int) -> None:
+        self._array = array
+        self._shape = shape
+        self._spare = spare_slot
+        parts = np.split(array, np.cumsum(list(shape.sizes().values()))[:-1])
+        self._ids, self._positions, self._slots, self._tile_row, self._tile_count, self._wanted = parts
+
+    def fill(self, segments: Sequence[Segment]) -> None:
+        """Write a pass; padding goes to the spare slot."""
+        self._array[:] = 0
+        self._slots[:] = self._spare
+        if not segments:
+            return
+        slots, starts, counts, wanted = np.array(
+            [(each.slot, each.start, len(each.tokens), each.logits) for each in segments], np.int32
+        ).T
+        ends = np.cumsum(counts)
+        firsts = ends - counts
+        self._ids[: ends[-1]] = np.concatenate([each.tokens for each in segments])
+        self._positions[: ends[-1]] = np.repeat(starts - firsts, counts) + np.arange(ends[-1])
+        self._slots[: ends[-1]] = np.repeat(slots, counts)
+        size = self._shape.tile_tokens
+        tiles = -(-counts // size)
+        rows = np.repeat(firsts, tiles) + _within(tiles) * size
+        self._tile_row[: len(rows)] = rows
+        self._tile_count[: len(rows)] = np.minimum(np.repeat(ends, tiles) - rows, size)
+        total = int(wanted.sum())
+        self._wanted[:total] = np.repeat(ends - wanted, wanted) + _within(wanted)
+
+
+def _within(counts: IntArray) -> IntArray:
+    """0, 1 .. count - 1 for each of the counts, one after the other."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1], dtype=np.int32) - np.repeat(ends - counts, counts)

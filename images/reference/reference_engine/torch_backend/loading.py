@@ -1,0 +1,139 @@
+"""A checkpoint of transformers as a `TorchModel`, or the reason why it cannot be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+
+from reference_engine import kv_cache
+from reference_engine.config import CheckpointError
+from reference_engine.scheduler import Capacity, Scheduler
+from reference_engine.torch_backend import attention, chain, linear
+from reference_engine.torch_backend.attention import SlotCache
+from reference_engine.torch_backend.model import TorchModel
+
+# Dense decoders whose logits were compared with transformers' own (tests/unit/torch_backend).
+TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
+
+
+_WARM_DRAFT_LEN = 7  # graphs of longer drafts are captured when the first comes
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`slots` sequences at a time of at most `max_seq_len` tokens, `max_num_tokens` rows a pass."""
+
+    slots: int
+    max_seq_len: int
+    max_num_tokens: int
+
+
+def load(folder: Path, wanted: Sizes, kv_cache_bytes: int) -> Scheduler:
+    """A checkpoint's scheduler, on the GPU where there is one. Raises CheckpointError.
+
+    `wanted.max_seq_len` 0: the model's own limit. The KV cache has as many slots as fit into its bytes.
+    """
+    values = config(folder)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = (values.dtype or torch.float16) if device == "cuda" else torch.float32
+    longest = min(wanted.max_seq_len or values.max_position_embeddings, values.max_position_embeddings)
+    slot = bytes_per_slot(values, longest, dtype)
+    sizes = Sizes(kv_cache.slots(kv_cache_bytes, slot, longest, wanted.slots), longest, wanted.max_num_tokens)
+    if device == "cuda":
+        _check_memory(values, dtype, (sizes.slots + 1) * slot)
+    model = build(read(folder, dtype, device), sizes, compiled=device == "cuda")
+    model.warm(min(sizes.slots, sizes.max_num_tokens), _WARM_DRAFT_LEN)
+    return Scheduler(model, Capacity(sizes.max_num_tokens, sizes.slots, longest), values.vocab_size)
+
+
+def _check_memory(values: PreTrainedConfig, dtype: torch.dtype, cache: int) -> None:
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(values, dtype=dtype)
+    weights = sum(each.numel() for each in module.parameters()) * dtype.itemsize
+    free, _ = torch.cuda.mem_get_info()
+    if weights + cache > free:
+        raise CheckpointError(
+            f"weights of {weights / 1e9:.1f} GB and a KV cache of {cache / 1e9:.1f} GB are more than the GPU's free "
+            f"{free / 1e9:.1f} GB: lower kv_cache_bytes, or take a larger GPU"
+        )
+
+
+def config(folder: Path) -> PreTrainedConfig:
+    """Read and check config.json. Raises CheckpointError."""
+    try:
+        values = AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the checkpoint in {folder}: {error}") from error
+    if values.model_type not in TRIED:
+        known = ", ".join(TRIED)
+        raise CheckpointError(f"model_type is {values.model_type!r}: the torch backend was tried with {known}")
+    quantization = getattr(values, "quantization_config", None)
+    if quantization:
+        raise CheckpointError("the checkpoint is quantized: the torch backend runs float16, bfloat16 and float32")
+    return values
+
+
+def head_dim(values: PreTrainedConfig) -> int:
+    """Width of a head."""
+    return getattr(values, "head_dim", None) or values.hidden_size // values.num_attention_heads
+
+
+def bytes_per_slot(values: PreTrainedConfig, max_seq_len: int, dtype: torch.dtype) -> int:
+    """Memory of one slot, in bytes."""
+    width = values.num_key_value_heads * head_dim(values)
+    return 2 * values.num_hidden_layers * max_seq_len * width * dtype.itemsize
+
+
+def read(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
+    """The checkpoint's weights in a module of transformers. Raises CheckpointError."""
+    values = config(folder)
+    try:
+        module, report = AutoModelForCausalLM.from_pretrained(
+            folder, config=values, dtype=dtype, attn_implementation=attention.NAME, output_loading_info=True
+        )
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the checkpoint in {folder}: {error}") from error
+    _refuse(report)
+    return module.to(device)
+
+
+def _refuse(report: Mapping[str, Any]) -> None:
+    if report["missing_keys"] or report.get("mismatched_keys"):
+        names = sorted([*report["missing_keys"], *(str(each) for each in report.get("mismatched_keys") or [])])
+        raise CheckpointError(f"the checkpoint lacks {', '.join(names[:3])} ({len(names)} tensors): is it complete?")
+
+
+def build(module: nn.Module, sizes: Sizes, compiled: bool = True) -> TorchModel:
+    """Give a module its caches, fewer and larger products, and compiled layers."""
+    module.eval()
+    values, weight = module.config, next(module.parameters())
+    shape = (sizes.slots + 1, values.num_key_value_heads, sizes.max_seq_len, head_dim(values))
+    caches = []
+    for each in attention_modules(module):
+        keys = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
+        each.slot_cache = SlotCache(keys, torch.zeros_like(keys))
+        caches.append(each.slot_cache)
+    if len(caches) != values.num_hidden_layers:
+        raise CheckpointError(f"{len(caches)} attention layers of {values.num_hidden_layers} are of a known kind")
+    linear.replace(module, module.get_output_embeddings())
+    if compiled:
+        compile_layers(module)
+    return TorchModel(module, caches, sizes.max_num_tokens)
+
+
+def attention_modules(module: nn.Module) -> list[nn.Module]:
+    """The modules that call the attention function, in the order of the layers."""
+    found = [each for each in module.modules() if hasattr(each, "layer_idx") and hasattr(each, "scaling")]
+    return sorted(found, key=lambda each: each.layer_idx)
+
+
+def compile_layers(module: nn.Module) -> None:
+    """Fuse what stands between the products. One layer is compiled; the others are its like and use its code."""
+    chain.compiler()
+    base = module.base_model
+    for each in [*base.layers, base.norm, base.rotary_emb]:
+        each.compile(dynamic=True)
