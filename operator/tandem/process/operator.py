@@ -138,6 +138,8 @@ class Operator:
         while True:
             await asyncio.sleep(delay)
             keys, dead = await self._resync.compare()
+            if not self._resync.forbidden:
+                keys |= self._reconciler.unread
             if listing and not self._source.lists:
                 listing = False
                 gc.freeze()

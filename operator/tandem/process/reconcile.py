@@ -71,6 +71,9 @@ class Reconciler:
         self._failure_events = FailureEvents(api, leadership)
         self._turn = asyncio.Lock()
         """To decide and plan, milliseconds of computing: between two services all else has its turn."""
+        self.unread = set[Key]()
+        """Services of which some kind could not be listed: they are to be reconciled again once all kinds may be listed,
+        which no event reports."""
 
     async def reconcile(self, key: Key) -> Next:
         """Do what there is to do for one service; nothing when all is as it should be.
@@ -84,11 +87,14 @@ class Reconciler:
             # The API server's schema is made from the same types: only an object older than the CRD gets here.
             log.error("%s cannot be parsed: apply it again, and the API server says what to change: %s", key, error)
             return Next.EVENT
+        self.unread.discard(key)
         if observation is None:
             self._reports.forget(*key)
             self._failure_events.forget(*key)
             return Next.EVENT  # the garbage collector removes what the service owned
         service, observed = observation
+        if observed.unread:
+            self.unread.add(key)
         async with self._turn:
             decision = decide(service, self._settings, observed)
             actions = plan(service, decision, observed, self._settings)

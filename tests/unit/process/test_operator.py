@@ -10,7 +10,7 @@ from aiohttp import web
 
 from bench.scale.__main__ import NAME, NAMESPACE, SERVICE
 from support.api_server import PAGE, Cluster
-from tandem import counters
+from tandem import counters, names
 from tandem.api import PLURAL
 from tandem.process.operator import Operator
 
@@ -49,7 +49,33 @@ async def test_a_proxys_login_page_ends_nothing(cluster: Cluster) -> None:
     await asyncio.wait([task])
 
 
-async def test_a_revoked_right_is_told_by_services_that_nothing_happens_to(cluster: Cluster) -> None:
+async def test_a_right_that_was_missing_between_two_comparisons_heals(cluster: Cluster) -> None:
+    """Only the service's own list was refused: no comparison saw that the right was gone, nor that it came back."""
+    cluster.server.store.put(PLURAL, dict(SERVICE))
+    task = await running(cluster)
+    await until("it to come up", lambda: cluster.conditions().get("Ready") == "True/ServersAnswer")
+    cluster.server.instead = refuse_lists_of_one_service
+    cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
+    await until("the condition", lambda: cluster.conditions().get("RightsGranted") == "False/RightMissing")
+    cluster.server.instead = lambda _: None
+    await until("it to heal", lambda: "RightsGranted" not in cluster.conditions())
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def refuse_lists_of_one_service(request: web.Request) -> web.Response | None:
+    one = names.LABEL_SERVICE + "=" in request.query.get("labelSelector", "")
+    if not (one and request.path.endswith("/poddisruptionbudgets")):
+        return None
+    message = (
+        'poddisruptionbudgets.policy is forbidden: User "tandem" cannot list resource "poddisruptionbudgets" in API'
+        f' group "policy" in the namespace "{NAMESPACE}"'
+    )
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}
+    return web.json_response({**status, "message": message}, status=403)
+
+
+async def test_a_revoked_right_is_shown_by_services_without_events(cluster: Cluster) -> None:
     cluster.server.store.put(PLURAL, dict(SERVICE))
     task = await running(cluster)
     await until("it to come up", lambda: cluster.conditions().get("Ready") == "True/ServersAnswer")
