@@ -72,7 +72,7 @@ class Reconciler:
         self._turn = asyncio.Lock()
         """To decide and plan, milliseconds of computing: between two services all else has its turn."""
         self.unread = set[Key]()
-        """Services of which some kind could not be listed: they are to be reconciled again once all kinds may be listed,
+        """Services of which some kind could not be listed: to be reconciled again once all kinds may be listed,
         which no event reports."""
 
     async def reconcile(self, key: Key) -> Next:

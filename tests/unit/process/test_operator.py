@@ -57,6 +57,7 @@ async def test_a_right_that_was_missing_between_two_comparisons_heals(cluster: C
     cluster.server.instead = refuse_lists_of_one_service
     cluster.server.store.remove("services", NAMESPACE, ENDPOINT)
     await until("the condition", lambda: cluster.conditions().get("RightsGranted") == "False/RightMissing")
+    await asyncio.sleep(3)  # no event of the repair is still to come
     cluster.server.instead = lambda _: None
     await until("it to heal", lambda: "RightsGranted" not in cluster.conditions())
     task.cancel()
