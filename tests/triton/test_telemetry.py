@@ -191,4 +191,9 @@ def test_the_page_that_others_use_is_this_server_s(speculative: TritonServer) ->
     def names(page: str) -> set[str]:
         return {line.split(" ")[0].split("{")[0] for line in page.splitlines() if not line.startswith("#")}
 
+    # Series appear once there is something to count.
+    for prompt in PROMPTS:
+        bls.stream(speculative.grpc_url, bls.inputs(prompt, max_tokens=TOKENS, stream=True))
+        bls.unary(speculative.grpc_url, bls.inputs(prompt, max_tokens=TOKENS))
+    eventually(lambda: names(speculative.metrics()) >= names(PAGE.read_text()), "all series of the page")
     assert names(PAGE.read_text()) == names(speculative.metrics())
