@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tandem.api.decoding import DecodingType, Dialect, DraftKind, Mode, Traits, TypeWithTraits
+from tandem.api.decoding import DecodingType, Dialect, Mode, Traits, TypeWithTraits
 from tandem.api.types import Speculation
 from tandem.render.v1.engines import SPECULATIVE_DECODING_MODES
 from tandem.render.v1.llm_args import SCHEMAS, conflict
@@ -94,25 +94,3 @@ def test_names_that_upstream_gave_up_are_reserved_too() -> None:
     assert DecodingType.of_upstream("DraftTarget") is DecodingType.DRAFT_TARGET
     assert DecodingType.of_upstream("Eagle") is DecodingType.EAGLE3, "the alias gives way to its type"
     assert DecodingType.of_upstream("Unheard") is None
-
-
-# The renderer of revisions that run reads these: a type that was released keeps them.
-FROZEN = {
-    # type: spec.draft, drafts on the host
-    "DraftTarget": (DraftKind.MODEL, False),
-    "Eagle3": (DraftKind.HEADS, False),
-    "Eagle": (DraftKind.HEADS, False),
-    "MTP": (DraftKind.NONE, False),
-    "NGram": (DraftKind.NONE, True),
-    "Medusa": (DraftKind.NONE, False),
-    "Lookahead": (DraftKind.NONE, False),
-    "UserProvided": (DraftKind.OPTIONAL_HEADS, True),
-    "Custom": (DraftKind.CUSTOM_HEADS, False),
-    "None": (DraftKind.NONE, False),
-}
-
-
-@pytest.mark.parametrize("name", FROZEN)
-def test_traits_that_shape_revisions_stay(name: str) -> None:
-    traits = DecodingType(name).traits
-    assert (traits.draft, traits.drafts_on_host) == FROZEN[name]

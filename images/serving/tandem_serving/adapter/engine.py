@@ -136,7 +136,7 @@ class EngineModel:
         one = np.ones((1, 1), np.int32)
         tensors = [pb_utils.Tensor(name, one) for name in ("input_ids", "input_lengths", "request_output_len")]
         tensors.append(pb_utils.Tensor("stop", np.ones((1, 1), np.bool_)))
-        # Whatever the answer says: the call's own response tells how it ended.
+        # Whatever the answer says: the call's own response has how it ended.
         with self._unstopped, contextlib.suppress(EngineError):
             self.execute(request_id, tensors, _TOKENS)
 

@@ -26,7 +26,7 @@ NUMBER_BITS = 24
 
 
 class Front:
-    """The front's clients whose requests are not over. `model` tells which of them have left. Thread-safe."""
+    """The front's clients whose requests are not over. `model` reports which of them have left. Thread-safe."""
 
     def __init__(self, model: str) -> None:
         self._model = model

@@ -1,6 +1,6 @@
 """Calls of one model by another, inside the server: none is made any more once the server ends.
 
-Triton's Python backend ends the threads that run a model's calls before it tells the model so (python_be.cc,
+Triton's Python backend ends the threads that run a model's calls before it informs the model (python_be.cc,
 `ModelInstanceState::~ModelInstanceState`: `thread_pool_->wait()`, then `TerminateStub`; 24.10, and 26.07 reads the
 same). A call that comes in between is queued, never run, and freed after the shared memory that it lies in: the
 server ends by signal 11. For a second before that, at least, it refuses all calls.

@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
 
 class ServerRound(NamedTuple):
-    """What the server tells of a round that it made by itself, see images/serving/collector/rounds.cpp.
+    """What the server reports of a round that it made by itself, see images/serving/collector/rounds.cpp.
 
     Seconds of its draft (0: not known) and of its verification, of `draft_length` tokens; the calls of one `group`,
     so many `members`, were verified together.

@@ -27,7 +27,7 @@ STOP_AGAIN, SELDOM = 0.1, 10.0
 # Share of the calls in flight that draft as many tokens, at least, where each sequence makes its own and one of them
 # teaches something: some always begin or end.
 ALIKE = 0.75
-# Tokens of a call of the target alone that tells what a step takes, besides what it waits: as many as its stream lets
+# Tokens of a call of the target alone that shows what a step takes, besides what it waits: as many as its stream lets
 # it have, within these.
 SHORTEST, LONG_ENOUGH = 4, 8
 
@@ -212,18 +212,18 @@ class InFlightBatches:
             return
         if not prompt and (batch.role == "draft" or batch.shared):
             self._draft_ahead.timed(batch.role, max(row.call.output_len for row in batch.rows), seconds)
-        tells = batch.shared or not (self._batched or in_flight.mixed)
+        counts = batch.shared or not (self._batched or in_flight.mixed)
         if batch.role == "draft":
-            if tells:  # rows that end early leave the others fewer rows a step
+            if counts:  # rows that end early leave the others fewer rows a step
                 lengths = [row.call.output_len for row in batch.rows]
                 rows = sum(lengths) / max(lengths) if batch.shared else running
                 self._policy.timed("draft", rows, max(lengths), seconds, prompt, queued)
-        elif tells and (batch.shared or first.draft_ids):
+        elif counts and (batch.shared or first.draft_ids):
             rows = len(batch.rows) if batch.shared else running
             self._policy.timed("target", rows, len(first.draft_ids), seconds, prompt, queued)
         # Where shared batches of drafts end meanwhile, or the server verifies some, the target is not by itself any
         # more.
-        elif self._last_end["draft"] <= in_flight.started and not self._in_rounds() and _tells_steps(batch):
+        elif self._last_end["draft"] <= in_flight.started and not self._in_rounds() and _shows_steps(batch):
             rows, steps = (in_flight.running + running) / 2, first.output_len + TAKEN_IN
             self._policy.timed_alone(rows, steps, seconds, in_flight.together)
 
@@ -241,7 +241,7 @@ class InFlightBatches:
             self._policy.timed("target", len(lengths), k, server_round.target_seconds)
 
 
-def _tells_steps(batch: Batch[BlsSequence]) -> bool:
+def _shows_steps(batch: Batch[BlsSequence]) -> bool:
     """Whether this is a call of the target alone, long enough to tell what a step takes."""
     row = batch.rows[0]
     enough = max(SHORTEST, min(row.sequence.loop.longest_span, LONG_ENOUGH))

@@ -22,7 +22,7 @@ class BlsSettings:
     `running` and `waiting` bound the sequences of one instance, `max_rows` those of one engine call (1: each
     sequence's calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
     `acceptance_threshold`: see request.AcceptanceMethod, `fast_logits`: see abilities. `probe_share`: see
-    service.BlsOptions. `clients_model` tells which of the front's clients have left. `canary_seconds`: see
+    service.BlsOptions. `clients_model` reports which of the front's clients have left. `canary_seconds`: see
     engine.health.IDLE.
     """
 

@@ -8,7 +8,7 @@ import urllib.request
 from http.client import HTTPException
 
 PORT = "TANDEM_METRICS_PORT"
-"""The variable by which the entry point tells models the port of the page."""
+"""The variable by which the entry point gives models the port of the page."""
 FAMILY, LABEL = "nv_trt_llm_general_metrics{", 'general_type="iteration_counter"'
 COUNT_SECONDS = 2.0
 _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))

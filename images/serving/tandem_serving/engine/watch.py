@@ -32,8 +32,8 @@ REQUESTS_OWN = ("INVALID_ARG", "UNSUPPORTED", "CANCELLED")
 @dataclass(frozen=True)
 class WatchHooks:
     """What an EngineWatch works with. `ask` makes one call of one token, raises ServingError, and AskAgainError where
-    its failure tells nothing. `fail` ends all requests with an error and refuses later ones. `signs`: something that
-    changes as long as the engine works, for whomever; None: nothing tells."""
+    its failure shows nothing. `fail` ends all requests with an error and refuses later ones. `signs`: something that
+    changes as long as the engine works, for whomever; None: there is none."""
 
     ask: Callable[[], None]
     fail: Callable[[ServingError], None]

@@ -14,7 +14,7 @@ STOP, CANCELLED = "stop", "cancelled"
 
 @dataclass(frozen=True)
 class RequestMetrics:
-    """What the engine tells of a sequence so far; None, or absent from `perf`: it does not tell.
+    """What the engine reports of a sequence so far; None, or absent from `perf`: not reported.
 
     `tokens_per_iteration`: generated tokens over decoding iterations, the accepted length of speculation plus one.
     `perf`: performance figures by the names of upstream's outputs.
@@ -50,7 +50,7 @@ class SequenceOutput:
 
 @dataclass(frozen=True)
 class LlmApiSummary:
-    """Of a whole sequence: tokens in, tokens out, and what the engine tells."""
+    """Of a whole sequence: tokens in, tokens out, and what the engine reports."""
 
     input_tokens: int
     output_tokens: int

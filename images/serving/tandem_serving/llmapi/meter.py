@@ -28,7 +28,7 @@ class Meter:
             self._count(progress, streamed)
 
     def finish(self, prompt: LlmApiPrompt, progress: SequenceOutput, speculates: bool) -> None:
-        """Count the whole; of speculation what the engine tells."""
+        """Count the whole; of speculation what the engine reports."""
         with _UNCOUNTED:
             self._finish(prompt, progress, speculates)
 

@@ -46,7 +46,7 @@ class LlmApiService:
 
     def __init__(self, engine: LlmApiEngine, parser: LlmApiParser, options: LlmApiOptions) -> None:
         self._failure: ServingError | None = None
-        # What an engine tells of speculation shows with its first answers.
+        # What an engine reports of speculation shows with its first answers.
         self.metrics = m.Metrics(m.ALWAYS)
         self._health = EngineWatch("tensorrt_llm", self.metrics, EngineHealth(options.canary_seconds))
         self._asking: concurrent.futures.Future[None] | None = None

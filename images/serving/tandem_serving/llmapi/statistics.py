@@ -37,7 +37,7 @@ class EngineState:
 
 
 def parse(iteration: str | Mapping[str, Any]) -> EngineState | None:
-    """The state after an iteration; None where it tells nothing of a KV cache."""
+    """The state after an iteration; None where it reports no KV cache."""
     statistics = json.loads(iteration) if isinstance(iteration, str) else iteration
     cache = statistics.get("kvCacheStats")
     if not cache:

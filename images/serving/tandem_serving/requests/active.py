@@ -90,7 +90,7 @@ class ActiveRequest(Generic[P]):
             if last is None:
                 return
             self.responder.send(chunk, last)
-            self.over = last  # not before: of a response that cannot be made or sent, `fail` still tells the client
+            self.over = last  # not before: of a response that cannot be made or sent, `fail` still informs the client
 
     def admit(self, chunk: P) -> bool | None:
         """Count a chunk that is about to be sent with others': whether it is the last, or None, which is not sent."""

@@ -151,7 +151,7 @@ class Costs:
     tokens' time besides. Before the first observation a guess holds, of which only the ratio matters.
 
     What the target takes by itself is fitted apart from that, as steps * (v0 + v1 * rows): its calls overlap where
-    verifications wait for each other and for the processors, and neither tells much of the other. Until such a call
+    verifications wait for each other and for the processors, and neither shows much of the other. Until such a call
     was observed it is taken from the verifications. Those that begin `together`, as in a trial, take w * rows more.
 
     Without `batched` each sequence makes its own calls, which the engine merges: `rows` are then all that run, and

@@ -246,13 +246,13 @@ class GoodputDraftLength:
             keep = 0.5 ** (passed / (DOUBT_SECONDS * MORE_DOUBT**self._fruitless))
             self._costs.doubt_draft(keep)
             self._times.doubt(keep)
-        elif made is not None and self._tells(rows, made, before) and not self._apart and not self._unsettled:
+        elif made is not None and self._counts(rows, made, before) and not self._apart and not self._unsettled:
             self._times.took(plan.micro_batches, rows, made, passed)
         elif self._trial and not alone:  # of the target alone all calls are paid for
             self._trials.charge(passed - 2 * self._times.seconds(rows, plan))
 
-    def _tells(self, rows: int, made: int, before: int | None) -> bool:
-        """Whether the round that is over tells what such rounds take.
+    def _counts(self, rows: int, made: int, before: int | None) -> bool:
+        """Whether the round that is over shows what such rounds take.
 
         One that follows a longer one has taken over its draft, which was made ahead.
         """

@@ -26,7 +26,7 @@ SHARED_ROUNDS = 2
 # What it finds has to be worth what it loses within so many rounds.
 HORIZON = 300
 # A trial of the target alone takes so many calls of each sequence: of 1, 2, 4 and 8 tokens. Only a call of several
-# steps tells what the target takes by itself: all begin their first ones together, which takes far longer.
+# steps shows what the target takes by itself: all begin their first ones together, which takes far longer.
 ALONE_CALLS = 4
 # Trials without a budget at the start and whenever there are twice as many rows as ever before.
 FREE_TRIALS = 4
