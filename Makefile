@@ -110,11 +110,13 @@ e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, m
 .PHONY: test
 test: lint deps binaries images ## All of the above, setting up what it needs
 	@# Side by side: servers and clusters mostly wait. A failure does not hide the others'.
-	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=line triton without-triton
+	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=line test-triton-e2e test-others
 
-.PHONY: without-triton
-without-triton: venv
-	@MAKEFLAGS= $(MAKE) --no-print-directory --keep-going unit fetcher cluster integration e2e
+.PHONY: test-triton-e2e test-others
+test-triton-e2e: venv
+	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
+test-others: venv
+	@$(MAKE) --no-print-directory --keep-going -j 1 unit fetcher cluster integration
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again

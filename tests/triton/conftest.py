@@ -45,8 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         assert isinstance(item, pytest.Function)
         values = item.callspec.params if hasattr(item, "callspec") else {}
-        if shared := {name: values.get(name) for name in _shared(item)}:
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{shared}".translate(NOT_IN_NAMES)))
+        if shared := _shared(item):
+            given = {name: values[name] for name in shared if name in values}
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{given or ''}".translate(NOT_IN_NAMES)))
 
 
 NOT_IN_NAMES = str.maketrans("@[]", "   ")
