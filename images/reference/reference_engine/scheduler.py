@@ -105,7 +105,7 @@ class Scheduler:
             self._running = [sequence for sequence in self._running if not sequence.finish]
 
     def _give(self, ahead: bool = False) -> _Flight | None:
-        """The next pass, to the backend; None: nothing to compute, or nothing that goes ahead of the last's tokens."""
+        """Give the backend the next pass. None: nothing is due, or, `ahead` of tokens, a prompt is cut."""
         batch = self._pack()
         if not batch or (ahead and not all(segment.logits for _, segment in batch)):
             return None

@@ -113,7 +113,9 @@ def requests(rng: np.random.Generator) -> list[Request]:
     """Of all kinds, with common beginnings."""
     made = []
     for i in range(40):
-        ids = np.concatenate([PROMPT[: rng.integers(1, 30)], rng.integers(0, 97, rng.integers(1, 60)).astype(np.int32)])
+        ids = np.concatenate(
+            [PROMPT[: rng.integers(1, 30)], rng.integers(0, 97, rng.integers(1, 60)).astype(np.int32)]
+        )
         sampling = PENALIZED if i % 10 == 9 else [SamplingParams(), replace(SAMPLED, seed=i)][i % 2]
         request = Request(
             ids,
