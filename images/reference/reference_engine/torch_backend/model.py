@@ -168,7 +168,9 @@ class TorchModel:
         graph = torch.cuda.CUDAGraph()
         pool = next((run.graph.pool() for run in self._runs.values()), None)
         with _capturing, torch.cuda.stream(self._stream):
+            chosen = self._chooser.chosen.clone()  # the next pass may take its tokens from there
             self._compute(inputs, shape)
+            self._chooser.chosen.copy_(chosen)
             torch.cuda.synchronize()
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 logits = self._compute(inputs, shape)

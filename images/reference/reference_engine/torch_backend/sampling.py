@@ -113,7 +113,8 @@ class Chooser:
             self._search(rows, self._by_mass, by_mass=True, kept=by_count)
         draws.race[(rows, self._parts)](
             self.values, self.chosen, self._given, *self._by_count.memory, *self._by_mass.memory, self._best,
-            self._ids, self.values.shape[1], BY_COUNT=by_count, BY_MASS=by_mass, PARTS=self._padded, BLOCK=_BLOCK, num_warps=8,
+            self._ids, self.values.shape[1], BY_COUNT=by_count, BY_MASS=by_mass, PARTS=self._padded, BLOCK=_BLOCK,
+            num_warps=8,
         )  # fmt: skip
         self._winner(rows, sampled=True, CHAINED=False)
 
