@@ -119,7 +119,7 @@ class Sequence:
             self._unsent.log_probs.append(chosen.log_prob)
         if chosen.logits is not None:
             self._unsent.logits.append(chosen.logits)
-        if self._at_stop_word():
+        if self.request.stop_words and self._at_stop_word():
             self.finish = Finish.STOP
         elif self.generated == self.request.max_new_tokens:
             self.finish = Finish.LENGTH
