@@ -47,30 +47,30 @@ def _store_best(value, at, best, ids):
 
 
 @triton.jit
-def winner(best, ids, params, chosen, parts, SAMPLED: tl.constexpr, PARTS: tl.constexpr, CHAINED: tl.constexpr):
-    """A program a row, that `params` names where only some are drawn: the best of its parts is chosen."""
+def winner(best, ids, given, chosen, parts, SAMPLED: tl.constexpr, PARTS: tl.constexpr, CHAINED: tl.constexpr):
+    """A program a row, that `given` names where only some are drawn: the best of its parts is chosen."""
     follow(CHAINED)
     program, part = tl.program_id(0), tl.arange(0, PARTS)
     value = tl.load(best + program * parts + part, part < parts, float("-inf"))
     number = tl.load(ids + program * parts + part, part < parts, _NO_ID)
     row = program
     if SAMPLED:
-        row = tl.load(params + program * FIELDS).to(tl.int32)
+        row = tl.load(given + program * FIELDS).to(tl.int32)
     tl.store(chosen + row, tl.min(tl.where(value == tl.max(value, 0), number, _NO_ID), 0))
 
 
 @triton.jit
-def _weights(logits, chosen, params, program, at, vocabulary):
+def _weights(logits, chosen, given, program, at, vocabulary):
     """Of a sampled row at these ids, the highest 1; `chosen` has the id of the highest logit."""
-    row = tl.load(params + program * FIELDS)
-    temperature = tl.load(params + program * FIELDS + 4).to(tl.int32).to(tl.float32, bitcast=True)
+    row = tl.load(given + program * FIELDS)
+    temperature = tl.load(given + program * FIELDS + 4).to(tl.int32).to(tl.float32, bitcast=True)
     base = logits + row * vocabulary
     top = tl.load(base + tl.load(chosen + row))
     return tl.exp((tl.load(base + at, at < vocabulary, float("-inf")) - top) / temperature)
 
 
 @triton.jit
-def _narrowed(params, lows, wants, sums, program, parts, done, BY_MASS: tl.constexpr, PARTS: tl.constexpr):
+def _narrowed(given, lows, wants, sums, program, parts, done, BY_MASS: tl.constexpr, PARTS: tl.constexpr):
     """When so many rounds are done: bits that the least weight that stays has at least, and what must stay of all."""
     low, want = tl.full([], 0, tl.int32), tl.full([], float("inf"), tl.float32)
     if done > 0:
@@ -80,10 +80,10 @@ def _narrowed(params, lows, wants, sums, program, parts, done, BY_MASS: tl.const
         if done > 1:
             want = tl.load(wants + program * ROUNDS + done - 1)
         elif BY_MASS:
-            share = tl.load(params + program * FIELDS + 5).to(tl.int32).to(tl.float32, bitcast=True)
+            share = tl.load(given + program * FIELDS + 5).to(tl.int32).to(tl.float32, bitcast=True)
             want = tl.where((share > 0) & (share < 1), share * tl.max(amounts, 0), want)
         else:
-            count = tl.load(params + program * FIELDS + 1).to(tl.float32)
+            count = tl.load(given + program * FIELDS + 1).to(tl.float32)
             want = tl.where(count > 0, count, want)
         enough = tl.maximum(tl.sum((amounts >= want).to(tl.int32), 0) - 1, 0)
         low = tl.load(lows + program * ROUNDS + done - 1) + (enough << BITS * (ROUNDS - done))
@@ -91,7 +91,7 @@ def _narrowed(params, lows, wants, sums, program, parts, done, BY_MASS: tl.const
 
 
 @triton.jit(do_not_specialize=["done"])
-def narrow(logits, chosen, params, lows, wants, sums, kept_lows, kept_wants, kept_sums, vocabulary, done,
+def narrow(logits, chosen, given, lows, wants, sums, kept_lows, kept_wants, kept_sums, vocabulary, done,
            BY_MASS: tl.constexpr, KEPT: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """A round of the search for the least weight that stays: how much is as heavy as each of WAYS weights.
 
@@ -99,16 +99,16 @@ def narrow(logits, chosen, params, lows, wants, sums, kept_lows, kept_wants, kep
     weights that top-k has kept (`KEPT`); else for top-k.
     """
     program, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
-    low, want = _narrowed(params, lows, wants, sums, program, parts, done, BY_MASS, PARTS)
+    low, want = _narrowed(given, lows, wants, sums, program, parts, done, BY_MASS, PARTS)
     if part == 0:
         tl.store(lows + program * ROUNDS + done, low)
         tl.store(wants + program * ROUNDS + done, want)
     kept = tl.full([], 0, tl.int32)
     if KEPT:
-        kept, _ = _narrowed(params, kept_lows, kept_wants, kept_sums, program, parts, ROUNDS, False, PARTS)
+        kept, _ = _narrowed(given, kept_lows, kept_wants, kept_sums, program, parts, ROUNDS, False, PARTS)
     step = BITS * (ROUNDS - 1 - done)
     at = part * BLOCK + tl.arange(0, BLOCK)
-    weight = _weights(logits, chosen, params, program, at, vocabulary)
+    weight = _weights(logits, chosen, given, program, at, vocabulary)
     bits = weight.to(tl.int32, bitcast=True)
     stays = (bits >= kept) & (at < vocabulary)
     into = sums + ((done % 2 * tl.num_programs(0) + program) * parts + part) * WAYS + tl.arange(0, WAYS)
@@ -121,7 +121,7 @@ def narrow(logits, chosen, params, lows, wants, sums, kept_lows, kept_wants, kep
     total = tl.zeros([WAYS, _CHUNK], tl.float32)
     for start in range(part * BLOCK, tl.minimum((part + 1) * BLOCK, vocabulary), _CHUNK):
         some = start + tl.arange(0, _CHUNK)
-        each = _weights(logits, chosen, params, program, some, vocabulary)
+        each = _weights(logits, chosen, given, program, some, vocabulary)
         heavy = (each.to(tl.int32, bitcast=True)[None, :] >= least[:, None]) & (some < vocabulary)[None, :]
         total += tl.where(heavy, each[None, :] if BY_MASS else 1.0, 0.0)
     tl.store(into, tl.sum(total, 1))
@@ -137,20 +137,20 @@ def _mixed(x):
 
 
 @triton.jit
-def race(logits, chosen, params, counts, counted, counting, masses, weighed, weighing, best, ids, vocabulary,
+def race(logits, chosen, given, counts, counted, counting, masses, weighed, weighing, best, ids, vocabulary,
          BY_COUNT: tl.constexpr, BY_MASS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """A program a row and part: among the weights that stay, the fastest is the part's best."""
     program, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     least = tl.full([], 0, tl.int32)
     if BY_COUNT:
-        least, _ = _narrowed(params, counts, counted, counting, program, parts, ROUNDS, False, PARTS)
+        least, _ = _narrowed(given, counts, counted, counting, program, parts, ROUNDS, False, PARTS)
     if BY_MASS:
-        heaviest, _ = _narrowed(params, masses, weighed, weighing, program, parts, ROUNDS, True, PARTS)
+        heaviest, _ = _narrowed(given, masses, weighed, weighing, program, parts, ROUNDS, True, PARTS)
         least = tl.maximum(least, heaviest)
     at = part * BLOCK + tl.arange(0, BLOCK)
-    weight = _weights(logits, chosen, params, program, at, vocabulary)
+    weight = _weights(logits, chosen, given, program, at, vocabulary)
     stays = (weight.to(tl.int32, bitcast=True) >= least) & (at < vocabulary)
-    seed, position = tl.load(params + program * FIELDS + 2), tl.load(params + program * FIELDS + 3)
+    seed, position = tl.load(given + program * FIELDS + 2), tl.load(given + program * FIELDS + 3)
     stream = _mixed(_mixed(seed.to(tl.uint64) + 0x9E3779B97F4A7C15) ^ position.to(tl.uint64))
     number = _mixed(stream + at.to(tl.uint64) * 0x9E3779B97F4A7C15)
     share = ((number >> 40).to(tl.float32) + 0.5) * (1.0 / 16777216.0)  # in (0, 1)
