@@ -135,7 +135,9 @@ def main() -> None:
     for streams in MS:
         seconds = measure(streams, options.rounds)
         request = seconds / streams / 2
-        sys.stdout.write(f"{streams:3} streams: {seconds * 1e6:8.0f} us a round beyond its passes, {request * 1e6:6.1f} a request\n")
+        sys.stdout.write(
+            f"{streams:3} streams: {seconds * 1e6:8.0f} us a round beyond its passes, {request * 1e6:6.1f} a request\n"
+        )
     if options.profile:
         with cProfile.Profile() as profile:
             measure(64, options.rounds)

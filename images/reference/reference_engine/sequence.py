@@ -43,17 +43,13 @@ class Sequence:
         self.finish = Finish.NONE
         draft = request.draft_ids if request.draft_ids is not None else np.empty(0, np.int32)
         self.drafted = len(draft)
+        self.wanted_logits = self.drafted + 1  # of the pass over its last pending tokens
         self.accepted = 0
         self.prompt_len = self.length = len(request.input_ids)
         self.tokens: IntArray = np.empty(self.length + max(request.max_new_tokens, self.drafted + 1), np.int32)
         self.tokens[: self.length] = request.input_ids
         self.tokens[self.length : self.length + self.drafted] = draft
         self._unsent = _Unsent()
-
-    @property
-    def wanted_logits(self) -> int:
-        """Rows of logits that this pass's last chunk yields: a verification has one a draft token more."""
-        return self.drafted + 1 if self.generated == 0 else 1
 
     @property
     def generated(self) -> int:
@@ -63,7 +59,7 @@ class Sequence:
     @property
     def pending(self) -> int:
         """Tokens to compute before the next choice."""
-        return self.length + self.ahead + (self.drafted if self.generated == 0 else 0) - self.computed
+        return self.length + self.ahead + self.drafted - self.computed
 
     @property
     def ending(self) -> bool:
@@ -94,7 +90,7 @@ class Sequence:
         self._last_token_ns = time.monotonic_ns()
         self._first_token_ns = self._first_token_ns or self._last_token_ns
         self.ahead -= 1
-        draft = self.tokens[self.length : self.length + self.wanted_logits - 1].tolist()
+        draft = self.tokens[self.length : self.length + self.drafted].tolist()
         for row, proposed in enumerate([*draft, -1]):
             chosen = pick(row)
             self._add(chosen)
