@@ -1,9 +1,9 @@
 """What the reference engine's scheduler adds to the passes of a GPU, measured on a fake of one.
 
 `python -m bench.engine_host` (tests and images/reference on PYTHONPATH; neither torch nor a GPU) prints for 1, 16 and
-64 streams how long a round takes beyond its passes, and that by request. A round: k tokens are drafted, then verified,
-each a new request with the whole text. The fake's passes take as long as an H100's in the shapes of 8B and 1B. Time is
-this thread's CPU time and the waits for the fake, so that what else the machine does does not count.
+64 streams how long a round takes beyond its passes, and that by request. A round: k tokens are drafted, then
+verified, each a new request with the whole text. The fake's passes take as long as an H100's in the shapes of 8B and
+1B. Time is this thread's CPU time and the waits for the fake, so that what else the machine does does not count.
 """
 
 import argparse

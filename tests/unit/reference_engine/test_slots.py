@@ -102,7 +102,7 @@ def text(seed: int, count: int) -> Ids:
 
 GOES_ON = [
     ("a few tokens more", 0, 3),
-    ("over the end of a block", 0, 70),
+    ("over the end of a block", 0, 60),
     ("a draft's tail lost", 5, 3),
     ("a tail lost from which a block began", 40, 3),
     ("the same again", 0, 0),
