@@ -134,6 +134,7 @@ class Call {
       client_ = clients.Add(request_);
       Check(TRITONSERVER_InferenceRequestNew(&inner, front.caller.server, front.loop.c_str(), -1));
       PassInputs(inner);
+      PassParameters(inner);
       const int64_t shape[] = {int64_t(tickets_.size()), 1};
       Check(TRITONSERVER_InferenceRequestAddInput(inner, kTicket, TRITONSERVER_TYPE_INT64, shape, 2));
       Check(TRITONSERVER_InferenceRequestAppendInputData(
@@ -199,6 +200,19 @@ class Call {
       tickets_.assign(input.shape.at(0), client_->ticket);     // of all inputs: the model has a max_batch_size
       if (input.shape.size() == 1) input.shape.push_back(1);  // as clients send it, where the configuration reshapes that
       backend::Give(inner, input);
+    }
+  }
+
+  // Their names: the loop refuses those that it does not know. Raises Failure.
+  void PassParameters(TRITONSERVER_InferenceRequest* inner) {
+    uint32_t count;
+    Check(TRITONBACKEND_RequestParameterCount(request_, &count));
+    for (uint32_t i = 0; i < count; ++i) {
+      const char* name;
+      TRITONSERVER_ParameterType type;
+      const void* value;
+      Check(TRITONBACKEND_RequestParameter(request_, i, &name, &type, &value));
+      Check(TRITONSERVER_InferenceRequestSetBoolParameter(inner, name, true));
     }
   }
 
