@@ -20,7 +20,7 @@ def parameters(args: Mapping[str, str]) -> dict[str, str]:
 
 
 def known_parameters(args: Mapping[str, str], repeated: Mapping[str, Collection[str]]) -> KnownParameters:
-    """What clients of a model may send as parameters, by the model configuration that Triton passes to `initialize`."""
+    """What clients of a model may send as parameters, by its configuration as Triton passes it to `initialize`."""
     inputs = [each["name"] for each in json.loads(args["model_config"])["input"]]
     return KnownParameters([name for name in inputs if name not in INTERNAL], repeated)
 

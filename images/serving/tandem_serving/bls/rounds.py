@@ -1,7 +1,8 @@
 """Which sequences run, and what each engine call's answer leads to. No threads: the runner has the lock.
 
 Engine calls go out as batches (`start`), are in flight (`sent`), and come back with answers (`answered`) or without
-(`call_ended`, `late`); what sequences gained waits in `outgoing` for its delivery.
+(`call_ended`, `late`); what sequences gained waits in `outgoing` for its delivery, and the errors of requests in
+`failed`: nothing is sent from here, since who holds the runner's lock must not wait for a client.
 
 An answer is taken once, whatever comes of it: a fault then ends that sequence's request alone. One that
 leaves these methods leaves all sequences in an unknown state: `abandon` them. What is only measured ends none.
@@ -64,6 +65,7 @@ class Rounds:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.outgoing: list[tuple[BlsSequence, MakeChunks]] = []
+        self.failed: list[tuple[ActiveRequest[BlsChunk], ServingError]] = []
         self._policy = policy
         self._limits = limits
         self._depart = depart
@@ -118,12 +120,17 @@ class Rounds:
         for sequence in sequences:
             with self._measuring:
                 self._policy.leave(sequence.acceptance)
-        return [sequence.request for sequence in sequences]
+        return [*(sequence.request for sequence in sequences), *(request for request, _ in self.failed)]
 
     def _break_off(self, sequence: BlsSequence) -> None:
         """End a request for a fault that is being handled."""
         self._metrics.fault(m.ENDED_REQUEST)
-        sequence.request.fail(EngineError(FAILED))
+        self._fail(sequence, EngineError(FAILED))
+
+    def _fail(self, sequence: BlsSequence, error: ServingError) -> None:
+        """End a sequence and its request; its other sequences end when the request is over."""
+        sequence.over = True
+        self.failed.append((sequence.request, error))
         self._let_go(sequence)
 
     def _fill(self) -> None:
@@ -339,8 +346,7 @@ class Rounds:
         elif batch.role == "draft":
             self._without_draft(sequence, error, for_good=len(batch.rows) == 1)
         else:
-            sequence.request.fail(error)
-            self._let_go(sequence)
+            self._fail(sequence, error)
 
     def _without_draft(self, sequence: BlsSequence, error: ServingError, for_good: bool) -> None:
         sequence.count_draft_failure()

@@ -1,7 +1,7 @@
 """Triton's request parameters: what a client sends besides tensors.
 
-Over HTTP's `generate` each field that is no input becomes one. The models have no parameters of their own for clients:
-one that nobody knows is most often an input that is spelt wrongly, and would be ignored.
+Over HTTP's `generate` each field that is no input becomes one. The models have no parameters of their own for
+clients: one that nobody knows is most often an input that is spelt wrongly, and would be ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tandem_serving.errors import RequestError
 
 ONE_RESPONSE = "one_response"
 """The unary models set it: all prompts come in one response."""
-# Triton's own, besides those with its prefix: docs/protocol/extension_parameters.md of triton-inference-server/server.
+# Triton's own, besides those with its prefix (its docs/protocol/extension_parameters.md).
 RESERVED = frozenset({"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"})
 TRITON = "triton_"
 # In names of HTTP headers, which Triton can forward as parameters, and in that of no input.

@@ -11,8 +11,10 @@ import pytest
 
 from support.serving.bls import ALONE, ALONE_ROWS, Answer, MockCall, MockEngines, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
+from tandem_serving.bls.calls import NewTokens, Output
 from tandem_serving.bls.chunks import BlsChunk
-from tandem_serving.errors import CancelledError, EngineError
+from tandem_serving.bls.loop import SequenceLoop
+from tandem_serving.errors import CancelledError, EngineError, ServingError
 from tandem_serving.requests.active import LINGER_SECONDS, ActiveRequest, ActiveRequests
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -340,3 +342,45 @@ def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start, sin
     assert len(engines.draft.calls) < len(GOOD)
     service.metrics.flush(sink)
     assert sink.values[m.DRAFT_FAILURES.name] == len(GOOD)
+
+
+class Stuck(Answer):
+    """A client to whom nothing can be sent: Triton does not take it."""
+
+    def fail(self, error: ServingError) -> None:
+        self.reached.set()
+        assert self.let_go.wait(LONG)
+        super().fail(error)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.let_go = threading.Event(), threading.Event()
+
+
+@pytest.mark.parametrize("fault", ["of the target", "of ours"])
+def test_a_client_that_takes_no_error_holds_up_nobody_else(
+    start: Start, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    def refuse(role: str, call: MockCall) -> None:
+        if fault == "of the target" and marked(call):
+            raise EngineError("target engine: not this one")
+
+    verified = SequenceLoop.verified
+
+    def broken(loop: SequenceLoop, output: Output, seconds: float = 0.0) -> NewTokens:
+        if fault == "of ours" and loop is marked_loops[0]:
+            raise ValueError("a fault")
+        return verified(loop, output, seconds)
+
+    monkeypatch.setattr(SequenceLoop, "verified", broken)
+    marked_loops: list[SequenceLoop] = []
+    service = start(MockEngines(before=refuse))
+    make = service._sequence
+    monkeypatch.setattr(service, "_sequence", lambda *how: marked_loops.append((made := make(*how)).loop) or made)
+    stuck = Stuck()
+    service.submit(tensors(MARKED, **ALONE), "", stuck)
+    assert stuck.reached.wait(LONG)
+    assert ask(service, tensors("def add(")).wait().error is None
+    assert not stuck.over.is_set()
+    stuck.let_go.set()
+    assert stuck.wait().error is not None
