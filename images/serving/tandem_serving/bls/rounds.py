@@ -232,13 +232,18 @@ class Rounds:
 
     def answered(self, in_flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
-        if in_flight.batch.role == "target" or in_flight.batch.via == "round":
+        verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
+        if verifies:
             with self._measuring:
                 self._policy.rounds_ended(len(outputs), _drafted(in_flight, outputs))
         for index, output in outputs:
             in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
             if row := in_flight.left.pop(index, None):
+                if verifies:
+                    row.sequence.verified(
+                        by_itself=len(in_flight.batch.rows) == 1 and in_flight.batch.via == "engine"
+                    )
                 try:
                     self._answer(row, output, now - in_flight.started)
                 except Exception:  # whatever it is, it is this sequence's, which may have gone on already
@@ -339,7 +344,8 @@ class Rounds:
 
     def _fail_row(self, in_flight: InFlightBatch, row: Row[BlsSequence], together: bool, error: ServingError) -> None:
         sequence, batch = row.sequence, in_flight.batch
-        sequence.isolated |= together
+        if together:
+            sequence.isolate()
         if together and not (in_flight.given_up and batch.role == "draft"):
             again = sequence.loop.begin(self._length(sequence)) if row.ahead else row.call
             self._ask(sequence, again)

@@ -24,6 +24,9 @@ from tandem_serving.requests.tensors import Array
 log = logging.getLogger("tandem.sequence")
 
 SMALL = 64  # bytes of a tensor
+# Rounds that a sequence goes by itself, at most, before it shares calls again: engines that fail all shared calls
+# cost one call more in so many rounds.
+LONGEST_PAUSE = 64
 _numbers = itertools.count(random.getrandbits(60))  # other processes call the same engines
 MakeChunks = Make[AddressedChunk[BlsChunk]]
 UNCOUNTED = Survived("a step could not be counted")
@@ -89,7 +92,7 @@ class BlsSequence:
     """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
-    on what else runs. `isolated`: its calls failed together with others', so they go by themselves. `over`: its
+    on what else runs. `over`: its
     last token is known; `retired`: it makes no more calls. `number`: names it, to the server.
     """
 
@@ -102,13 +105,14 @@ class BlsSequence:
     draft_length: int
     probe: bool = False
     reproducible: bool = False
-    isolated: bool = False
     over: bool = False
     retired: bool = False
     number: int = field(default_factory=lambda: next(_numbers))
     key: BatchKey = field(init=False)
     _last_at: float = 0.0
     _undrafted: bool = False
+    _rounds_alone: int = 0
+    _pause: int = 0
 
     def __post_init__(self) -> None:
         """Compute the key once: it is compared at every call."""
@@ -125,6 +129,22 @@ class BlsSequence:
     def alive(self) -> bool:
         """Whether anybody waits for more of it."""
         return not self.over and not self.request.over
+
+    @property
+    def isolated(self) -> bool:
+        """Whether its calls go by themselves, since they failed together with others'."""
+        return self._rounds_alone > 0
+
+    def isolate(self) -> None:
+        """A call failed that it shared: it goes by itself for a round, and twice as many each time it fails again."""
+        self._rounds_alone = self._pause = min(max(1, 2 * self._pause), LONGEST_PAUSE)
+
+    def verified(self, by_itself: bool) -> None:
+        """A call of the target worked, which it made `by_itself` or shared."""
+        if by_itself:
+            self._rounds_alone = max(0, self._rounds_alone - 1)
+        else:
+            self._pause = 0
 
     def take(self, step: NewTokens) -> MakeChunks:
         """Take a step; what need not be known now is left to the delivery: making its chunks and sending them."""

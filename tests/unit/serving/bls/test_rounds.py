@@ -128,7 +128,7 @@ def test_a_verification_does_not_wait_for_others(due: float, reason: str) -> Non
 
 def test_a_verification_does_not_wait_for_the_draft_of_a_sequence_that_goes_by_itself() -> None:
     table = Table(a=right, b=wrong)
-    next(sequence for sequence, name in table.names.items() if name == "b").isolated = True
+    next(sequence for sequence, name in table.names.items() if name == "b").isolate()
     table.to_the_first_verification()
     table.end("ahead a")
     table.in_flight["draft b"].due = table.now + VERIFICATION + 0.001

@@ -384,3 +384,47 @@ def test_a_client_that_takes_no_error_holds_up_nobody_else(
     assert not stuck.over.is_set()
     stuck.let_go.set()
     assert stuck.wait().error is not None
+
+
+def shared_calls(engines: MockEngines) -> list[int]:
+    """Rows of each of the target's calls."""
+    return [len(call.rows) for call in engines.target.calls]
+
+
+@pytest.mark.parametrize("role", ["draft", "target"])
+def test_sequences_share_calls_again_after_one_failure(start: Start, role: str) -> None:
+    failures, go = [], threading.Event()
+
+    def fail_once(called: str, call: MockCall) -> None:
+        assert go.wait(LONG)
+        if called == role and len(call.rows) > 1 and not failures:
+            failures.append(len(engines.target.calls))
+            raise EngineError(f"{role} engine: a hiccup")
+
+    engines = MockEngines(before=fail_once)
+    service = start(engines)
+    answers = [ask(service, tensors(prompt, max_tokens=60)) for prompt in GOOD]
+    go.set()
+    assert [answer.wait().error for answer in answers] == [None] * len(GOOD)
+    later = shared_calls(engines)[failures[0] + 2 * len(GOOD) :]
+    assert sum(later) / len(later) > len(GOOD) / 3, "most calls are shared"
+
+
+def test_engines_that_fail_all_shared_calls_are_asked_for_few(start: Start) -> None:
+    """Each sequence goes by itself for twice as long after each failure."""
+    go = threading.Event()
+
+    def refuse(called: str, call: MockCall) -> None:
+        assert go.wait(LONG)
+        if called == "target" and len(call.rows) > 1:
+            raise EngineError("target engine: one row at a time")
+
+    engines = MockEngines(before=refuse)
+    service = start(engines)
+    answers = [ask(service, tensors(prompt, max_tokens=100)) for prompt in GOOD]
+    go.set()
+    assert [answer.wait().error for answer in answers] == [None] * len(GOOD)
+    rows = shared_calls(engines)
+    assert rows.count(1) > 100
+    failed_rows = sum(count for count in rows if count > 1)
+    assert failed_rows <= 6 * len(GOOD), "1 + 2 + 4 + 8 + 16 rounds by itself between 6 shared ones"
