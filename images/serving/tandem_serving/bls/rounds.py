@@ -241,9 +241,7 @@ class Rounds:
             # Before it is taken: a row that is left is asked for again.
             if row := in_flight.left.pop(index, None):
                 if verifies:
-                    row.sequence.verified(
-                        by_itself=len(in_flight.batch.rows) == 1 and in_flight.batch.via == "engine"
-                    )
+                    row.sequence.verified(in_flight.batch.by_itself)
                 try:
                     self._answer(row, output, now - in_flight.started)
                 except Exception:  # whatever it is, it is this sequence's, which may have gone on already
