@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tandem_serving import metrics as m
 from tandem_serving.bls.calls import NewTokens, Output
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.loop import SequenceLoop
+from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import CancelledError, EngineError, ServingError
 from tandem_serving.requests.active import LINGER_SECONDS, ActiveRequest, ActiveRequests
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -376,7 +378,13 @@ def test_a_client_that_takes_no_error_holds_up_nobody_else(
     marked_loops: list[SequenceLoop] = []
     service = start(MockEngines(before=refuse))
     make = service._sequence
-    monkeypatch.setattr(service, "_sequence", lambda *how: marked_loops.append((made := make(*how)).loop) or made)
+
+    def kept(*how: Any) -> BlsSequence:
+        made = make(*how)
+        marked_loops.append(made.loop)
+        return made
+
+    monkeypatch.setattr(service, "_sequence", kept)
     stuck = Stuck()
     service.submit(tensors(MARKED, **ALONE), "", stuck)
     assert stuck.reached.wait(LONG)
@@ -393,7 +401,8 @@ def shared_calls(engines: MockEngines) -> list[int]:
 
 @pytest.mark.parametrize("role", ["draft", "target"])
 def test_sequences_share_calls_again_after_one_failure(start: Start, role: str) -> None:
-    failures, go = [], threading.Event()
+    failures: list[int] = []
+    go = threading.Event()
 
     def fail_once(called: str, call: MockCall) -> None:
         assert go.wait(LONG)
