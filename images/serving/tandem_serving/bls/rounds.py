@@ -23,7 +23,7 @@ from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
-from tandem_serving.bls.in_flight import InFlightBatch, InFlightBatches
+from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
@@ -134,6 +134,8 @@ class Rounds:
         self._let_go(sequence)
 
     def _fill(self) -> None:
+        if self._in_flight.lost >= self._limits.running + MOST_LOST:
+            return  # who begins now might find no thread: see Runner
         for sequence in self._queue.start_waiting():
             self._schedule.enter(sequence.key)
             try:

@@ -83,7 +83,8 @@ class Runner:
         self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, batched=batched, most_behind=behind)
         self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
-        # A call that never returns keeps its thread: leave some for the others.
+        # For each sequence that runs a call and one ahead; and for calls that were given up, which keep theirs:
+        # no sequence begins while those are more than one for each that may run, and MOST_LOST.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
     def add(self, sequences: list[BlsSequence]) -> None:

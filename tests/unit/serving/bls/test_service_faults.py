@@ -14,6 +14,7 @@ from support.serving.bls import ALONE, ALONE_ROWS, Answer, MockCall, MockEngines
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import NewTokens, Output
 from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.in_flight import MOST_LOST
 from tandem_serving.bls.loop import SequenceLoop
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import CancelledError, EngineError, ServingError
@@ -437,3 +438,20 @@ def test_engines_that_fail_all_shared_calls_are_asked_for_few(start: Start) -> N
     assert rows.count(1) > 100
     failed_rows = sum(count for count in rows if count > 1)
     assert failed_rows <= 6 * len(GOOD), "1 + 2 + 4 + 8 + 16 rounds by itself between 6 shared ones"
+
+
+def test_calls_that_never_return_leave_a_thread_for_whoever_runs(start: Start) -> None:
+    """Others stay in the queue, whose time-out sends them to another replica."""
+    held = threading.Event()
+    engines = MockEngines(before=lambda role, call: held.wait(LONG))
+    service = start(engines, running=1, queue_timeout=IN_LINE)
+    for number in range(1, 1 + MOST_LOST + 1):
+        leaver = ask(service, tensors("def add(", **ALONE))
+        eventually(lambda number=number: len(engines.target.calls) == number, "a thread for each")  # type: ignore[misc]
+        leaver.gone = True
+        eventually(lambda: service._runner.load() == (0, 0), "its place is free")
+    waits = ask(service, tensors("def add(")).wait()
+    assert "all places were taken" in str(waits.error)
+    assert len(engines.target.calls) == MOST_LOST + 1
+    held.set()
+    assert ask(service, tensors("def add(")).wait().error is None
