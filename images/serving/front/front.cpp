@@ -247,9 +247,11 @@ void Answer(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response) {
   Check(TRITONBACKEND_InputProperties(input, nullptr, nullptr, nullptr, nullptr, &bytes, &buffers));
   if (buffers > 1) throw Failure("tickets are in several buffers");
   if (buffers) Check(TRITONBACKEND_InputBuffer(input, 0, &tickets, &bytes, &memory, &memory_id));
+  backend::Readable(kTickets, tickets, memory);
   const int64_t count = bytes / sizeof(int64_t);
   Check(TRITONBACKEND_ResponseOutput(response, &output, kGone, TRITONSERVER_TYPE_BOOL, &count, 1));
   Check(TRITONBACKEND_OutputBuffer(output, &gone, count, &there, &memory_id));
+  if (there == TRITONSERVER_MEMORY_GPU) throw Failure(std::string(kGone) + " was asked for on a GPU");
   for (int64_t i = 0; i < count; ++i) {
     auto client = clients.Find(static_cast<const int64_t*>(tickets)[i]);
     static_cast<bool*>(gone)[i] = !client || client->Gone();
