@@ -65,7 +65,6 @@ class BlsWriter:
     def __init__(self, prompt: BlsPrompt, text: TextStream, stream: bool) -> None:
         self.over = False
         self.used = 0
-        self.stops_on_text = bool(prompt.stop_words)
         self.prompt_tokens = len(prompt.ids)
         self._prompt = prompt
         self._text = text

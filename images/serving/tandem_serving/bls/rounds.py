@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
@@ -28,7 +28,7 @@ from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
-from tandem_serving.requests.active import ActiveRequest
+from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 
 log = logging.getLogger("tandem.rounds")
 _BROKE_OFF = "a sequence broke off"
@@ -109,6 +109,9 @@ class Rounds:
 
     def leave(self, sequence: BlsSequence) -> None:
         """A sequence is over and delivered: another one may run."""
+        if sequence.stopped and not sequence.retired:
+            with self._measuring:
+                self._measure_end(sequence)
         self._let_go(sequence)
         self._fill()
 
@@ -265,7 +268,7 @@ class Rounds:
                 return
             sequence.loop.drafted(Output(output.drafted))  # what that asks for is answered already
         step = sequence.loop.verified(output, seconds)
-        self.outgoing.append((sequence, sequence.take(step)))
+        self.outgoing.append((sequence, self._departing(sequence, sequence.take(step))))
         with self._measuring:
             self._measure(sequence, step)
         if sequence.over:
@@ -276,12 +279,26 @@ class Rounds:
         else:
             self._begin(sequence)
 
+    def _departing(self, sequence: BlsSequence, make: MakeChunks) -> MakeChunks:
+        """The chunks; a stop word among them lets the sequence go."""
+
+        def made() -> Sequence[AddressedChunk[BlsChunk]] | None:
+            chunks = make()
+            if sequence.stopped and not sequence.retired:
+                self._depart(sequence)
+            return chunks
+
+        return made
+
     def _measure(self, sequence: BlsSequence, step: NewTokens) -> None:
         if step.drafted:
             sequence.acceptance.observe(step.drafted, step.accepted)
         if sequence.over:
-            seconds_alone = self._policy.step(len(self._queue.running))
-            self._policy.ended(*sequence.loop.calls_alone(seconds_alone))
+            self._measure_end(sequence)
+
+    def _measure_end(self, sequence: BlsSequence) -> None:
+        seconds_alone = self._policy.step(len(self._queue.running))
+        self._policy.ended(*sequence.loop.calls_alone(seconds_alone))
 
     def call_ended(self, in_flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""

@@ -79,21 +79,13 @@ class BatchKey(NamedTuple):
     whole_rounds: bool
 
 
-class _Written(NamedTuple):
-    """What a step gave its client: `tokens` of it, without those behind a stop word; `over`: it was the last."""
-
-    chunks: list[BlsChunk]
-    tokens: int
-    over: bool
-
-
 @dataclass(eq=False)
 class BlsSequence:
     """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
-    on what else runs. `over`: its
-    last token is known; `retired`: it makes no more calls. `number`: names it, to the server.
+    on what else runs. `over`: its last token is known; `stopped`: a stop word ended its text; `retired`: it makes no
+    more calls. `number`: names it, to the server.
     """
 
     request: ActiveRequest[BlsChunk]
@@ -106,6 +98,7 @@ class BlsSequence:
     probe: bool = False
     reproducible: bool = False
     over: bool = False
+    stopped: bool = False
     retired: bool = False
     number: int = field(default_factory=lambda: next(_numbers))
     key: BatchKey = field(init=False)
@@ -128,7 +121,7 @@ class BlsSequence:
     @property
     def alive(self) -> bool:
         """Whether anybody waits for more of it."""
-        return not self.over and not self.request.over
+        return not (self.over or self.stopped or self.request.over)
 
     @property
     def isolated(self) -> bool:
@@ -147,13 +140,10 @@ class BlsSequence:
             self._pause = 0
 
     def take(self, step: NewTokens) -> MakeChunks:
-        """Take a step; what need not be known now is left to the delivery: making its chunks and sending them."""
+        """Take a step; making its chunks is left to the delivery. A stop word is found there, while the next round is
+        under way, which is then in vain: that costs less than all engines waiting for texts."""
         self.over = bool(step.finish)
-        if not self.writer.stops_on_text:
-            return lambda: self._make(step, None)
-        written = self._write(step)
-        self.over = written.over
-        return lambda: self._make(step, written)
+        return lambda: self._make(step)
 
     def count_draft_failure(self) -> None:
         """Count it, once, among those that went on with the target alone for the draft engine's sake."""
@@ -161,33 +151,32 @@ class BlsSequence:
             self._undrafted = True
             self.metrics.add(m.DRAFT_FAILURES, 1)
 
-    def _write(self, step: NewTokens) -> _Written:
-        chunks = self.writer.write(step)
-        return _Written(chunks, self.writer.used, self.writer.over)
-
-    def _make(self, step: NewTokens, written: _Written | None) -> list[AddressedChunk[BlsChunk]]:
+    def _make(self, step: NewTokens) -> list[AddressedChunk[BlsChunk]]:
+        if self.stopped:
+            return []
         try:
-            written = written or self._write(step)
+            chunks = self.writer.write(step)
+            self.stopped = self.writer.over and not step.finish
             with UNCOUNTED:
-                self._count(step, written)
+                self._count(step, self.writer.used)
         except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
             self.over = True
             self.metrics.fault(m.ENDED_REQUEST)
             self.request.fail(EngineError(FAILED))
             return []
-        return [AddressedChunk(self.request, chunk) for chunk in written.chunks]
+        return [AddressedChunk(self.request, chunk) for chunk in chunks]
 
-    def _count(self, step: NewTokens, written: _Written) -> None:
+    def _count(self, step: NewTokens, tokens: int) -> None:
         last_at, now, metrics = self._last_at, time.monotonic(), self.metrics
-        self._last_at, tokens = now, written.tokens
+        self._last_at = now
         if not last_at:
             metrics.observe(m.FIRST_TOKEN, now - self.request.arrived)
         elif tokens:
             for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + self.probe]:
                 metrics.observe(family, (now - last_at) / tokens, tokens)
         metrics.step(tokens, step.drafted, step.accepted)
-        if written.over:
+        if self.writer.over:
             metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
             metrics.observe(m.LATENCY, now - self.request.arrived)
             if self.probe:

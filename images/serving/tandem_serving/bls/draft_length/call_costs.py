@@ -60,7 +60,8 @@ class LinearTime:
 
     def predict(self, call: Features) -> float:
         """Expected seconds of a call."""
-        return max(SHORTEST, sum(map(mul, call, self._coefficients)))
+        seconds: float = sum(map(mul, call, self._coefficients))
+        return max(SHORTEST, seconds)
 
     def observe(self, call: Features, seconds: float, share: float, like: Features, of: float = 1) -> None:
         """Learn what a call took, one `of` so many at once.
