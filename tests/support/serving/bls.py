@@ -128,4 +128,3 @@ def text(chunks: list[BlsChunk]) -> str:
 
 class NoText:
     """Stands for a sequence's text, which does not matter here."""
-
