@@ -8,10 +8,12 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as tritonclient
 from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
@@ -271,6 +273,46 @@ def test_http_generate_and_generate_stream(server: TritonServer) -> None:
     events = post("speculative_bls/generate_stream", stream=True).split("\n\n")
     deltas = [json.loads(event.removeprefix("data: "))["text_output"] for event in events if event]
     assert whole["text_output"] == TEXTS[3] + "".join(deltas)
+
+
+UNKNOWN = [("stop_word", "x"), ("max_new_tokens", 4), ("temprature", 0.5), ("greedy", True)]
+"""Of every type that Triton takes."""
+
+
+@pytest.mark.parametrize("path", ["tensorrt_llm_bls/generate", "speculative_bls/generate_stream"])
+@pytest.mark.parametrize(("name", "value"), UNKNOWN)
+def test_a_parameter_that_nobody_knows_is_refused(faulty: TritonServer, path: str, name: str, value: Any) -> None:
+    body = {"text_input": "def f", "max_tokens": 2, "parameters": {name: value}, "stream": "stream" in path}
+    with pytest.raises(urllib.error.HTTPError) as error:
+        post(faulty, path, body)
+    with error.value as answer:
+        assert (answer.code, f"{name} is not known to this model: " in answer.read().decode()) == (400, True)
+    assert "text_output" in post(faulty, path, body | {"parameters": {"min_tokens": 1}})
+
+
+def post(server: TritonServer, path: str, body: dict[str, Any]) -> str:
+    url = f"{server.http_url}/v2/models/{path}"
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60) as reply:
+        answer: bytes = reply.read()
+        return answer.decode()
+
+
+@pytest.mark.parametrize("model", ["tensorrt_llm_bls", "speculative_bls"])
+def test_parameters_of_triton_pass_and_inputs_sent_as_such_do_not(server: TritonServer, model: str) -> None:
+    def ask(**parameters: Any) -> list[Any]:
+        answers: Queue[Any] = Queue()
+        with tritonclient.InferenceServerClient(server.grpc_url) as client:
+            client.start_stream(lambda result, error: answers.put(error or result))
+            sent = bls.infer_inputs(inputs(TEXTS[0], max_tokens=2))
+            client.async_stream_infer(
+                model, sent, priority=1, timeout=int(6e7), enable_empty_final_response=True, parameters=parameters
+            )
+            return [answers.get(timeout=60)]
+
+    [answered] = ask()
+    assert not isinstance(answered, InferenceServerException), answered
+    [refused] = ask(temperature="0.5")
+    assert "temperature is not known to this model: it is an input" in str(refused)
 
 
 def test_http_error_is_the_client_s(faulty: TritonServer) -> None:

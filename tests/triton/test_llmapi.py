@@ -402,9 +402,22 @@ def test_http_generate_and_generate_stream(server: TritonServer) -> None:
     assert json.loads(post("tensorrt_llm_unary/generate"))["text_output"] == whole["text_output"]
 
 
+@pytest.mark.parametrize(
+    "path", ["tensorrt_llm_unary/generate", "tensorrt_llm/generate", "tensorrt_llm/generate_stream"]
+)
+def test_a_parameter_that_nobody_knows_is_refused(plain: TritonServer, path: str) -> None:
+    body = {"text_input": TEXTS[3], "max_tokens": 16, "streaming": "stream" in path}
+    url = f"{plain.http_url}/v2/models/{path}"
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60)
+    with error.value as answer:
+        advice = "max_tokens is not known to this model: did you mean sampling_param_max_tokens?"
+        assert (answer.code, advice in answer.read().decode()) == (400, True)
+
+
 @pytest.mark.parametrize("beside", [{"text_input": [TEXTS[3]]}, {"text_input": TEXTS[3], "prompt": TEXTS[3]}])
 def test_load_generators(server: TritonServer, beside: dict[str, Any]) -> None:
-    """GenAI-Perf, then AIPerf, with `--extra-inputs` for this model's names: what else they send is ignored."""
+    """GenAI-Perf, then AIPerf, with `--extra-inputs` for this model's names: what those say again is ignored."""
     body = {"stream": True, "max_tokens": 9, "min_tokens": 9, "exclude_input_in_output": True, **beside}
     body |= {"streaming": True, "sampling_param_max_tokens": 24, "sampling_param_min_tokens": 24}
     url = f"{server.http_url}/v2/models/tensorrt_llm/generate_stream"

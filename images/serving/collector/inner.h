@@ -43,6 +43,13 @@ struct Piece {
   int64_t memory_id = 0;
 };
 
+// Data that this process may read; `name` is what they are of. Raises Failure where they are on a GPU, as a client's
+// CUDA shared memory is.
+inline const void* Readable(const std::string& name, const void* data, TRITONSERVER_MemoryType memory) {
+  if (memory == TRITONSERVER_MEMORY_GPU) throw Failure(name + " is on a GPU: send it in the memory of the host");
+  return data;
+}
+
 struct Input {
   std::string name;
   TRITONSERVER_DataType type;

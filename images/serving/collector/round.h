@@ -168,7 +168,7 @@ class Round {
       if (each.name == kWanted) continue;
       if (!IsEngines(each.name)) return false;
       const Input* own = Find(inputs_, each.name);
-      if (!own || own->type != each.type || own->shape.size() != each.shape.size() || each.pieces.size() != 1) return false;
+      if (!own || own->type != each.type || own->shape.size() != each.shape.size() || !Owned::IsOnHost(each)) return false;
       bool free = each.name == kIds;
       if (!free && !std::equal(each.shape.begin() + 1, each.shape.end(), own->shape.begin() + 1)) return false;
       ++alike;

@@ -43,10 +43,16 @@ class Owned {
     return Make(all.name.c_str(), all.type, std::move(shape), chosen);
   }
 
-  // A tensor's data in one piece. Raises Failure.
+  static bool IsOnHost(const Input& input) {
+    return input.pieces.size() == 1 && input.pieces[0].memory != TRITONSERVER_MEMORY_GPU;
+  }
+
+  // A tensor's data in one piece, on the host. Raises Failure.
   static const Piece& One(const Input& input) {
     if (input.pieces.size() != 1) throw Failure(input.name + " is not in one buffer");
-    return input.pieces[0];
+    const Piece& piece = input.pieces[0];
+    Readable(input.name, piece.data, piece.memory);
+    return piece;
   }
 
  private:

@@ -76,10 +76,17 @@ class Stop {
 
 void Take(Rounds& rounds, TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request) {
   std::vector<Input> inputs;
-  if (auto* error = Guarded([&] { inputs = InputsOf(request); })) TRITONSERVER_ErrorDelete(error);
-  const Input* stop = Find(inputs, kStop);
-  if (stop && !stop->pieces.empty() && stop->pieces[0].bytes && *static_cast<const bool*>(stop->pieces[0].data))
-    return (new Stop(instance, request, std::move(inputs)))->Start(rounds);
+  bool stops = false;
+  auto* error = Guarded([&] {
+    inputs = InputsOf(request);
+    stops = Find(inputs, kStop) && *Data<bool>(inputs, kStop, 1);
+  });
+  if (error) {
+    Reply reply(instance, request);
+    reply.Fail(error);
+    return reply.Release();
+  }
+  if (stops) return (new Stop(instance, request, std::move(inputs)))->Start(rounds);
   if (Find(inputs, kSequence)) return (new Round(rounds, instance, request))->Start();
   auto* call = new Joining(instance, request, std::move(inputs));
   {

@@ -134,6 +134,7 @@ class Call {
       client_ = clients.Add(request_);
       Check(TRITONSERVER_InferenceRequestNew(&inner, front.caller.server, front.loop.c_str(), -1));
       PassInputs(inner);
+      PassParameters(inner);
       const int64_t shape[] = {int64_t(tickets_.size()), 1};
       Check(TRITONSERVER_InferenceRequestAddInput(inner, kTicket, TRITONSERVER_TYPE_INT64, shape, 2));
       Check(TRITONSERVER_InferenceRequestAppendInputData(
@@ -202,6 +203,19 @@ class Call {
     }
   }
 
+  // Their names: the loop refuses those that it does not know. Raises Failure.
+  void PassParameters(TRITONSERVER_InferenceRequest* inner) {
+    uint32_t count;
+    Check(TRITONBACKEND_RequestParameterCount(request_, &count));
+    for (uint32_t i = 0; i < count; ++i) {
+      const char* name;
+      TRITONSERVER_ParameterType type;
+      const void* value;
+      Check(TRITONBACKEND_RequestParameter(request_, i, &name, &type, &value));
+      Check(TRITONSERVER_InferenceRequestSetBoolParameter(inner, name, true));
+    }
+  }
+
   void Release(bool success) {
     backend::Release(instance_, request_, success, std::max<size_t>(1, tickets_.size()), begun_, Now());
   }
@@ -233,9 +247,11 @@ void Answer(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response) {
   Check(TRITONBACKEND_InputProperties(input, nullptr, nullptr, nullptr, nullptr, &bytes, &buffers));
   if (buffers > 1) throw Failure("tickets are in several buffers");
   if (buffers) Check(TRITONBACKEND_InputBuffer(input, 0, &tickets, &bytes, &memory, &memory_id));
+  backend::Readable(kTickets, tickets, memory);
   const int64_t count = bytes / sizeof(int64_t);
   Check(TRITONBACKEND_ResponseOutput(response, &output, kGone, TRITONSERVER_TYPE_BOOL, &count, 1));
   Check(TRITONBACKEND_OutputBuffer(output, &gone, count, &there, &memory_id));
+  if (there == TRITONSERVER_MEMORY_GPU) throw Failure(std::string(kGone) + " was asked for on a GPU");
   for (int64_t i = 0; i < count; ++i) {
     auto client = clients.Find(static_cast<const int64_t*>(tickets)[i]);
     static_cast<bool*>(gone)[i] = !client || client->Gone();

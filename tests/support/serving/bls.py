@@ -128,5 +128,3 @@ def text(chunks: list[BlsChunk]) -> str:
 
 class NoText:
     """Stands for a sequence's text, which does not matter here."""
-
-    stops_on_text = False

@@ -16,6 +16,7 @@ from tandem_serving.adapter.bls_response import BlsResponder
 from tandem_serving.adapter.responder import TICKET
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.errors import Survived
+from tandem_serving.requests.active import UnpackedError
 
 # The front ends some requests a second after their clients have left, when it is asked: so it is for a while.
 ASK_SECONDS = 2.0
@@ -116,8 +117,11 @@ class FrontResponder(BlsResponder):
         return self if self._front.gave(self.ticket) and packing.fits(chunk) else None
 
     def send_batch(self, batch: Sequence[tuple[FrontResponder, BlsChunk, bool]]) -> None:
-        """Send chunks of many requests, with this request, which is open."""
-        packed = packing.pack((responder.ticket, chunk, last) for responder, chunk, last in batch)
+        """Send chunks of many requests, with this request, which is open. Raises UnpackedError."""
+        try:
+            packed = packing.pack((responder.ticket, chunk, last) for responder, chunk, last in batch)
+        except Exception as error:  # whatever is wrong with a chunk
+            raise UnpackedError from error
         tensors = [pb_utils.Tensor("wave", packed.numbers), pb_utils.Tensor("wave_text", packed.text)]
         self._send(pb_utils.InferenceResponse(tensors), last=False)
 

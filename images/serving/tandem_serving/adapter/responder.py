@@ -15,9 +15,9 @@ from tandem_serving.adapter.triton_errors import triton_error
 from tandem_serving.adapter.watchdog import Watchdog
 from tandem_serving.errors import ServingError, faults_as_errors
 from tandem_serving.requests.active import BatchSender, P, Responder, ResponseChunk
+from tandem_serving.requests.request_parameters import ONE_RESPONSE, KnownParameters
 from tandem_serving.requests.tensors import Array
 
-ONE_RESPONSE = "one_response"
 TICKET = "ticket"
 """The input by which a front names its client."""
 _triton = Watchdog()
@@ -36,12 +36,15 @@ class RequestHandler(Protocol[MadeP]):
         ...
 
 
-def dispatch(service: RequestHandler[P], triton_request: Any, responder: TritonResponder[P]) -> None:
-    """Start a request, or with the input `stop` end those with its id."""
+def dispatch(
+    service: RequestHandler[P], triton_request: Any, responder: TritonResponder[P], known: KnownParameters
+) -> None:
+    """Start a request, or with the input `stop` end those with its id. `known`: what it may have as parameters."""
     try:
         with faults_as_errors("a request could not be taken"):
             tensors = {tensor.name(): tensor.as_numpy() for tensor in triton_request.inputs()}
             tensors.pop(TICKET, None)
+            known.check(responder.parameters, tensors)
             if "stop" in tensors and tensors["stop"].any():
                 service.cancel(triton_request.request_id())
                 responder.close()
@@ -53,6 +56,7 @@ def dispatch(service: RequestHandler[P], triton_request: Any, responder: TritonR
 
 class TritonResponder(ABC, Generic[P]):
     """A Triton request's response sender. `wanted`: the outputs that the client asked for; Triton drops others.
+    `parameters`: names of the request's parameters.
 
     With the request parameter `ONE_RESPONSE`, which the unary models set, all prompts come in one response, and
     so does an error: its code as finish_reason, its message as text_output. Triton drops the codes of
@@ -62,7 +66,8 @@ class TritonResponder(ABC, Generic[P]):
     def __init__(self, triton_request: Any) -> None:
         self._sender = triton_request.get_response_sender()
         self.wanted = frozenset(triton_request.requested_output_names())
-        self._one_response = ONE_RESPONSE in json.loads(triton_request.parameters() or "{}")
+        self.parameters = frozenset(json.loads(triton_request.parameters() or "{}"))
+        self._one_response = ONE_RESPONSE in self.parameters
         self._rows: list[dict[str, Array]] = []
 
     @abstractmethod

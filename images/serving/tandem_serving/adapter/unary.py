@@ -14,7 +14,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
@@ -27,7 +27,6 @@ from tandem_serving import threads
 from tandem_serving.adapter import entry, inner_calls
 from tandem_serving.adapter.metrics_sink import TritonSink
 from tandem_serving.adapter.queue import RequestQueue
-from tandem_serving.adapter.responder import ONE_RESPONSE
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error, raise_in_band, triton_error
 from tandem_serving.errors import (
@@ -41,6 +40,7 @@ from tandem_serving.errors import (
     Survived,
 )
 from tandem_serving.parameters import queue_timeout
+from tandem_serving.requests.request_parameters import ONE_RESPONSE
 from tandem_serving.requests.tensors import Array
 
 log = logging.getLogger("tandem.unary")
@@ -155,7 +155,9 @@ class Unary:
             raise RequestError(self._no_stream())
         with self._calls_of(request, inputs) as calls:
             outputs = [*{*request.requested_output_names(), *self.needed}]
-            futures = [self._calls.submit(_collect, self._call(*call, outputs)) for call in calls.items()]
+            named = json.loads(request.parameters() or "{}")  # for the decoupled model to check
+            made = [self._call(*call, outputs, named) for call in calls.items()]
+            futures = [self._calls.submit(_collect, each) for each in made]
             while wait(futures, CANCEL_POLL_SECONDS).not_done:
                 if sender.is_cancelled():
                     for call in calls.items():
@@ -164,13 +166,13 @@ class Unary:
                     time.sleep(random.uniform(0, JITTER_SECONDS))
             return self._together([future.result() for future in futures])
 
-    def _call(self, call_id: str, inputs: list[Any], outputs: list[str]) -> Any:
+    def _call(self, call_id: str, inputs: list[Any], outputs: list[str], named: Iterable[str]) -> Any:
         return pb_utils.InferenceRequest(
             model_name=self._model,
             request_id=call_id,
             requested_output_names=outputs,
             inputs=inputs,
-            parameters={ONE_RESPONSE: True},
+            parameters=dict.fromkeys([*named, ONE_RESPONSE], True),
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0),
         )
 

@@ -65,13 +65,14 @@ class BlsWriter:
     def __init__(self, prompt: BlsPrompt, text: TextStream, stream: bool) -> None:
         self.over = False
         self.used = 0
-        self.stops_on_text = bool(prompt.stop_words)
         self.prompt_tokens = len(prompt.ids)
         self._prompt = prompt
         self._text = text
         self._stream = stream
         self._drafted = self._accepted = 0
         self._output = BlsChunk(prompt.index, "", [])
+        self._log_probs: list[FloatArray] = []
+        self._logits: list[FloatArray] = []
         self._tokens = 0
         self._cum_log_prob: float | None = None
         self._perf_metrics: Mapping[str, int] | None = None
@@ -118,15 +119,19 @@ class BlsWriter:
 
     def _collect(self, chunk: BlsChunk) -> list[BlsChunk]:
         total = self._output
+        total.ids.extend(chunk.ids)
+        for parts, part in ((self._log_probs, chunk.log_probs), (self._logits, chunk.logits)):
+            if part is not None:
+                parts.append(part)
         self._output = chunk._replace(
             text=total.text + chunk.text,
-            ids=total.ids + chunk.ids,
+            ids=total.ids,
             accepted=total.accepted + chunk.accepted,
             draft_length=0,  # drafted and other text alternate: there is no leading part
-            log_probs=_concatenate(total.log_probs, chunk.log_probs),
-            logits=_concatenate(total.logits, chunk.logits),
         )
-        return [self._echoed(self._output)] if chunk.finish_reason else []
+        if not chunk.finish_reason:
+            return []
+        return [self._echoed(self._output)._replace(log_probs=_whole(self._log_probs), logits=_whole(self._logits))]
 
     def _echoed(self, chunk: BlsChunk) -> BlsChunk:
         if not self._prompt.echo:
@@ -134,7 +139,6 @@ class BlsWriter:
         return chunk._replace(text=self._prompt.text + chunk.text, ids=self._prompt.ids.tolist() + chunk.ids)
 
 
-def _concatenate(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return np.concatenate([a, b])
+def _whole(parts: list[FloatArray]) -> FloatArray | None:
+    """Logits are up to a megabyte a token: they are copied once, at the end."""
+    return np.concatenate(parts) if parts else None

@@ -91,6 +91,11 @@ class InFlightBatches:
         self._lost: dict[InFlightBatch, None] = {}
 
     @property
+    def lost(self) -> int:
+        """Calls that were given up and are still under way: each keeps a thread."""
+        return len(self._lost)
+
+    @property
     def draft_returns(self) -> bool:
         """Whether few enough draft calls that were given up are still under way."""
         return sum(in_flight.batch.role == "draft" for in_flight in self._lost) < MOST_LOST

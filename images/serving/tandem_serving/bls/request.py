@@ -31,6 +31,8 @@ UNSUPPORTED = {
     "prompt_vocab_size": _TUNING,
     "prompt_table_extra_id": _TUNING,
 }
+# Request parameters that a client sends, and the inputs that say the same.
+REPEATED = {"prompt": (_TEXT,)}  # AIPerf counts input tokens there
 # Flags that may be sent as false, and numbers that may be sent as 1.
 UNSUPPORTED_TRUE = {
     "return_context_logits": "every round has a prompt of its own; ask the tensorrt_llm model for them",

@@ -1,7 +1,8 @@
 """Which sequences run, and what each engine call's answer leads to. No threads: the runner has the lock.
 
 Engine calls go out as batches (`start`), are in flight (`sent`), and come back with answers (`answered`) or without
-(`call_ended`, `late`); what sequences gained waits in `outgoing` for its delivery.
+(`call_ended`, `late`); what sequences gained waits in `outgoing` for its delivery, and the errors of requests in
+`failed`: nothing is sent from here, since who holds the runner's lock must not wait for a client.
 
 An answer is taken once, whatever comes of it: a fault then ends that sequence's request alone. One that
 leaves these methods leaves all sequences in an unknown state: `abandon` them. What is only measured ends none.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
@@ -22,12 +23,12 @@ from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
-from tandem_serving.bls.in_flight import InFlightBatch, InFlightBatches
+from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
-from tandem_serving.requests.active import ActiveRequest
+from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 
 log = logging.getLogger("tandem.rounds")
 _BROKE_OFF = "a sequence broke off"
@@ -64,6 +65,7 @@ class Rounds:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.outgoing: list[tuple[BlsSequence, MakeChunks]] = []
+        self.failed: list[tuple[ActiveRequest[BlsChunk], ServingError]] = []
         self._policy = policy
         self._limits = limits
         self._depart = depart
@@ -107,6 +109,9 @@ class Rounds:
 
     def leave(self, sequence: BlsSequence) -> None:
         """A sequence is over and delivered: another one may run."""
+        if sequence.stopped and not sequence.retired:
+            with self._measuring:
+                self._measure_end(sequence)
         self._let_go(sequence)
         self._fill()
 
@@ -118,15 +123,22 @@ class Rounds:
         for sequence in sequences:
             with self._measuring:
                 self._policy.leave(sequence.acceptance)
-        return [sequence.request for sequence in sequences]
+        return [*(sequence.request for sequence in sequences), *(request for request, _ in self.failed)]
 
     def _break_off(self, sequence: BlsSequence) -> None:
         """End a request for a fault that is being handled."""
         self._metrics.fault(m.ENDED_REQUEST)
-        sequence.request.fail(EngineError(FAILED))
+        self._fail(sequence, EngineError(FAILED))
+
+    def _fail(self, sequence: BlsSequence, error: ServingError) -> None:
+        """End a sequence and its request; its other sequences end when the request is over."""
+        sequence.over = True
+        self.failed.append((sequence.request, error))
         self._let_go(sequence)
 
     def _fill(self) -> None:
+        if self._in_flight.lost >= self._limits.running + MOST_LOST:
+            return  # who begins now might find no thread: see Runner
         for sequence in self._queue.start_waiting():
             self._schedule.enter(sequence.key)
             try:
@@ -225,13 +237,16 @@ class Rounds:
 
     def answered(self, in_flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
-        if in_flight.batch.role == "target" or in_flight.batch.via == "round":
+        verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
+        if verifies:
             with self._measuring:
                 self._policy.rounds_ended(len(outputs), _drafted(in_flight, outputs))
         for index, output in outputs:
             in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
             if row := in_flight.left.pop(index, None):
+                if verifies:
+                    row.sequence.verified(in_flight.batch.by_itself)
                 try:
                     self._answer(row, output, now - in_flight.started)
                 except Exception:  # whatever it is, it is this sequence's, which may have gone on already
@@ -253,7 +268,7 @@ class Rounds:
                 return
             sequence.loop.drafted(Output(output.drafted))  # what that asks for is answered already
         step = sequence.loop.verified(output, seconds)
-        self.outgoing.append((sequence, sequence.take(step)))
+        self.outgoing.append((sequence, self._departing(sequence, sequence.take(step))))
         with self._measuring:
             self._measure(sequence, step)
         if sequence.over:
@@ -264,12 +279,26 @@ class Rounds:
         else:
             self._begin(sequence)
 
+    def _departing(self, sequence: BlsSequence, make: MakeChunks) -> MakeChunks:
+        """The chunks; a stop word among them lets the sequence go."""
+
+        def made() -> Sequence[AddressedChunk[BlsChunk]] | None:
+            chunks = make()
+            if sequence.stopped and not sequence.retired:
+                self._depart(sequence)
+            return chunks
+
+        return made
+
     def _measure(self, sequence: BlsSequence, step: NewTokens) -> None:
         if step.drafted:
             sequence.acceptance.observe(step.drafted, step.accepted)
         if sequence.over:
-            seconds_alone = self._policy.step(len(self._queue.running))
-            self._policy.ended(*sequence.loop.calls_alone(seconds_alone))
+            self._measure_end(sequence)
+
+    def _measure_end(self, sequence: BlsSequence) -> None:
+        seconds_alone = self._policy.step(len(self._queue.running))
+        self._policy.ended(*sequence.loop.calls_alone(seconds_alone))
 
     def call_ended(self, in_flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
@@ -332,15 +361,15 @@ class Rounds:
 
     def _fail_row(self, in_flight: InFlightBatch, row: Row[BlsSequence], together: bool, error: ServingError) -> None:
         sequence, batch = row.sequence, in_flight.batch
-        sequence.isolated |= together
+        if together:
+            sequence.isolate()
         if together and not (in_flight.given_up and batch.role == "draft"):
             again = sequence.loop.begin(self._length(sequence)) if row.ahead else row.call
             self._ask(sequence, again)
         elif batch.role == "draft":
             self._without_draft(sequence, error, for_good=len(batch.rows) == 1)
         else:
-            sequence.request.fail(error)
-            self._let_go(sequence)
+            self._fail(sequence, error)
 
     def _without_draft(self, sequence: BlsSequence, error: ServingError, for_good: bool) -> None:
         sequence.count_draft_failure()

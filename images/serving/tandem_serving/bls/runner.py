@@ -83,7 +83,8 @@ class Runner:
         self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, batched=batched, most_behind=behind)
         self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
-        # A call that never returns keeps its thread: leave some for the others.
+        # For each sequence that runs a call and one ahead; and for calls that were given up, which keep theirs:
+        # no sequence begins while those are more than one for each that may run, and MOST_LOST.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
 
     def add(self, sequences: list[BlsSequence]) -> None:
@@ -91,7 +92,7 @@ class Runner:
         with self._together():
             with self._lock:
                 self._rounds.admit(sequences)
-                ready = self._rounds.start()
+                ready = self._start()
             self._submit(ready)
 
     def settle_ended(self) -> None:
@@ -99,7 +100,7 @@ class Runner:
         with self._together():
             with self._lock:
                 useless = [self._answers[in_flight] for in_flight in self._rounds.useless()]
-                ready = self._rounds.start()
+                ready = self._start()
             self._stop(useless)
             self._submit(ready)
 
@@ -109,7 +110,7 @@ class Runner:
             with self._lock:
                 refused = self._rounds.time_out(now)
                 late = [self._answers[in_flight] for in_flight in self._rounds.late(now)]
-                ready = self._rounds.start()
+                ready = self._start()
             self._stop(late)
             self._submit(ready)
         for request, error in refused:
@@ -125,6 +126,13 @@ class Runner:
         self.settle_ended()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._delivery.close()
+
+    def _start(self) -> list[Batch[BlsSequence]]:
+        """The engine calls that begin now. Under the lock: errors of requests are sent on other threads."""
+        for request, error in self._rounds.failed:
+            self._threads.submit(request.fail, error)
+        self._rounds.failed.clear()
+        return self._rounds.start()
 
     # --- faults that are no single sequence's -----------------------------------------------------
     @contextmanager
@@ -157,7 +165,7 @@ class Runner:
         with self._together():
             with self._lock:
                 self._rounds.leave(sequence)
-                ready = self._rounds.start()
+                ready = self._start()
             self._submit(ready)
 
     def _think(self) -> None:
@@ -241,7 +249,7 @@ class Runner:
                 return None
             del self._answers[in_flight]
             self._rounds.call_ended(in_flight, error, time.monotonic())
-            ready, held = self._rounds.start(), self._rounds.held
+            ready, held = self._start(), self._rounds.held
         following = self._share_out(ready, held)
         self._delivery.put(self, self._think)
         return following
@@ -264,7 +272,7 @@ class Runner:
             time.sleep(max(0.0, until - time.monotonic()))
             self._delivery.hurry(True)
             with self._lock:
-                ready, held = self._rounds.start(), self._rounds.held
+                ready, held = self._start(), self._rounds.held
             following = self._share_out(ready, held)
         return following
 

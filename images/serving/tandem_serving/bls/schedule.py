@@ -70,6 +70,11 @@ class Batch(Generic[S]):
     void: bool = False
 
     @property
+    def by_itself(self) -> bool:
+        """Whether it is of one sequence, and joins no others."""
+        return len(self.rows) == 1 and self.via == "engine"
+
+    @property
     def route(self) -> Route:
         """Where it goes."""
         return self.role if self.via == "engine" else self.via

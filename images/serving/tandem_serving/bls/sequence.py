@@ -24,6 +24,9 @@ from tandem_serving.requests.tensors import Array
 log = logging.getLogger("tandem.sequence")
 
 SMALL = 64  # bytes of a tensor
+# Rounds that a sequence goes by itself, at most, before it shares calls again: engines that fail all shared calls
+# cost one call more in so many rounds.
+LONGEST_PAUSE = 64
 _numbers = itertools.count(random.getrandbits(60))  # other processes call the same engines
 MakeChunks = Make[AddressedChunk[BlsChunk]]
 UNCOUNTED = Survived("a step could not be counted")
@@ -76,21 +79,13 @@ class BatchKey(NamedTuple):
     whole_rounds: bool
 
 
-class _Written(NamedTuple):
-    """What a step gave its client: `tokens` of it, without those behind a stop word; `over`: it was the last."""
-
-    chunks: list[BlsChunk]
-    tokens: int
-    over: bool
-
-
 @dataclass(eq=False)
 class BlsSequence:
     """A sequence of a request. `draft_length` is the request's; 0 once the draft engine is given up.
 
     `probe`: it runs without speculation to measure what that is worth. `reproducible`: its calls must not depend
-    on what else runs. `isolated`: its calls failed together with others', so they go by themselves. `over`: its
-    last token is known; `retired`: it makes no more calls. `number`: names it, to the server.
+    on what else runs. `over`: its last token is known; `stopped`: a stop word ended its text; `retired`: it makes no
+    more calls. `number`: names it, to the server.
     """
 
     request: ActiveRequest[BlsChunk]
@@ -102,13 +97,15 @@ class BlsSequence:
     draft_length: int
     probe: bool = False
     reproducible: bool = False
-    isolated: bool = False
     over: bool = False
+    stopped: bool = False
     retired: bool = False
     number: int = field(default_factory=lambda: next(_numbers))
     key: BatchKey = field(init=False)
     _last_at: float = 0.0
     _undrafted: bool = False
+    _rounds_alone: int = 0
+    _pause: int = 0
 
     def __post_init__(self) -> None:
         """Compute the key once: it is compared at every call."""
@@ -124,16 +121,29 @@ class BlsSequence:
     @property
     def alive(self) -> bool:
         """Whether anybody waits for more of it."""
-        return not self.over and not self.request.over
+        return not (self.over or self.stopped or self.request.over)
+
+    @property
+    def isolated(self) -> bool:
+        """Whether its calls go by themselves, since they failed together with others'."""
+        return self._rounds_alone > 0
+
+    def isolate(self) -> None:
+        """A call failed that it shared: it goes by itself for a round, and twice as many each time it fails again."""
+        self._rounds_alone = self._pause = min(max(1, 2 * self._pause), LONGEST_PAUSE)
+
+    def verified(self, by_itself: bool) -> None:
+        """A call of the target worked, which it made `by_itself` or shared."""
+        if by_itself:
+            self._rounds_alone = max(0, self._rounds_alone - 1)
+        else:
+            self._pause = 0
 
     def take(self, step: NewTokens) -> MakeChunks:
-        """Take a step; what need not be known now is left to the delivery: making its chunks and sending them."""
+        """Take a step; making its chunks is left to the delivery. A stop word is found there, while the next round is
+        under way, which is then in vain: that costs less than all engines waiting for texts."""
         self.over = bool(step.finish)
-        if not self.writer.stops_on_text:
-            return lambda: self._make(step, None)
-        written = self._write(step)
-        self.over = written.over
-        return lambda: self._make(step, written)
+        return lambda: self._make(step)
 
     def count_draft_failure(self) -> None:
         """Count it, once, among those that went on with the target alone for the draft engine's sake."""
@@ -141,33 +151,32 @@ class BlsSequence:
             self._undrafted = True
             self.metrics.add(m.DRAFT_FAILURES, 1)
 
-    def _write(self, step: NewTokens) -> _Written:
-        chunks = self.writer.write(step)
-        return _Written(chunks, self.writer.used, self.writer.over)
-
-    def _make(self, step: NewTokens, written: _Written | None) -> list[AddressedChunk[BlsChunk]]:
+    def _make(self, step: NewTokens) -> list[AddressedChunk[BlsChunk]]:
+        if self.stopped:
+            return []
         try:
-            written = written or self._write(step)
+            chunks = self.writer.write(step)
+            self.stopped = self.writer.over and not step.finish
             with UNCOUNTED:
-                self._count(step, written)
+                self._count(step, self.writer.used)
         except Exception:  # of text, whatever it is: its client must hear of it, and others' steps go on
             log.exception("a response could not be made")
             self.over = True
             self.metrics.fault(m.ENDED_REQUEST)
             self.request.fail(EngineError(FAILED))
             return []
-        return [AddressedChunk(self.request, chunk) for chunk in written.chunks]
+        return [AddressedChunk(self.request, chunk) for chunk in chunks]
 
-    def _count(self, step: NewTokens, written: _Written) -> None:
+    def _count(self, step: NewTokens, tokens: int) -> None:
         last_at, now, metrics = self._last_at, time.monotonic(), self.metrics
-        self._last_at, tokens = now, written.tokens
+        self._last_at = now
         if not last_at:
             metrics.observe(m.FIRST_TOKEN, now - self.request.arrived)
         elif tokens:
             for family in (m.INTER_TOKEN, m.PROBE_INTER_TOKEN)[: 1 + self.probe]:
                 metrics.observe(family, (now - last_at) / tokens, tokens)
         metrics.step(tokens, step.drafted, step.accepted)
-        if written.over:
+        if self.writer.over:
             metrics.add(m.PROMPT_TOKENS, self.writer.prompt_tokens)
             metrics.observe(m.LATENCY, now - self.request.arrived)
             if self.probe:

@@ -10,7 +10,7 @@ from tandem_serving.engine.health import CANARY_PROMPT
 
 # The models that answer one response, by mode.
 UNARY = ("tensorrt_llm_bls", "tensorrt_llm_unary")
-# The same wish in the tensors of either model; Triton takes names that a model does not have for parameters.
+# The same wish in the inputs of either mode, which refuses those of the other.
 BLS = {"max_tokens": 2, "exclude_input_in_output": True}
 LLM_API = {"sampling_param_max_tokens": 2, "sampling_param_exclude_input_from_output": True}
 
@@ -29,7 +29,7 @@ def unary_model(repository: Path) -> str:
 
 def generate(port: int, model: str, seconds: float) -> str:
     """Generate two tokens over HTTP; returns their text. Raises ProbeError."""
-    body = json.dumps({"text_input": CANARY_PROMPT, **BLS, **LLM_API})
+    body = json.dumps({"text_input": CANARY_PROMPT, **(BLS if model == UNARY[0] else LLM_API)})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         connection.request("POST", f"/v2/models/{model}/generate", body, {"Content-Type": "application/json"})

@@ -16,7 +16,7 @@ from typing import Any
 
 from tandem_serving.errors import EngineError, RequestError
 from tandem_serving.llmapi import dialect, statistics
-from tandem_serving.llmapi.chunks import SequenceOutput
+from tandem_serving.llmapi.chunks import CANCELLED, SequenceOutput
 from tandem_serving.llmapi.request import Codec, LlmApiPrompt, LlmApiRequest, Lora
 from tandem_serving.requests.tokenizer import panics_as_errors
 
@@ -152,7 +152,7 @@ def _progress(result: Any) -> SequenceOutput:
     over = result.finished
     return SequenceOutput(
         ids=list(best.token_ids),
-        finish_reason=(best.finish_reason or "stop") if over else "",
+        finish_reason=(best.finish_reason or CANCELLED) if over else "",  # every end of text has a reason
         stop_reason="" if best.stop_reason is None else str(best.stop_reason),
         cumulative_logprob=best.cumulative_logprob,
         metrics=dialect.metrics(result),

@@ -47,7 +47,7 @@ def _summary(summary: LlmApiSummary) -> dict[str, Array]:
     if metrics.tokens_per_iteration is not None:
         outputs["avg_decoded_tokens_per_iter"] = _number(metrics.tokens_per_iteration, np.float32)
     if metrics.draft_tokens is not None and metrics.accepted_draft_tokens is not None:
-        rate = metrics.accepted_draft_tokens / metrics.draft_tokens
+        rate = metrics.accepted_draft_tokens / metrics.draft_tokens if metrics.draft_tokens else 0.0
         outputs["acceptance_rate"] = _number(rate, np.float32)
         outputs["total_accepted_draft_tokens"] = _number(metrics.accepted_draft_tokens, np.int32)
         outputs["total_draft_tokens"] = _number(metrics.draft_tokens, np.int32)

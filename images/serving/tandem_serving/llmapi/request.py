@@ -24,6 +24,14 @@ TEXT, IDS = "text_input", "input_ids"
 PREFIX = "sampling_param_"
 # Lists of words for the whole request, as upstream has them.
 LISTS = ("sampling_param_stop", "sampling_param_bad")
+# Request parameters that load generators always send, and the inputs that say the same; a stream repeats no prompt.
+REPEATED = {
+    "prompt": (TEXT,),
+    "stream": ("streaming",),
+    "max_tokens": ("sampling_param_max_tokens",),
+    "min_tokens": ("sampling_param_min_tokens",),
+    "exclude_input_in_output": ("sampling_param_exclude_input_from_output", "streaming"),
+}
 MOST_WORDS = 1000
 """In one of these lists: each word costs each prompt, and each of its tokens, and with them all other requests."""
 DEFAULT_MAX_TOKENS = 32  # SamplingParams' own

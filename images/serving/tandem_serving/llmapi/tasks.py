@@ -191,9 +191,13 @@ class SequenceTasks:
         self._fail(active, EngineError(FAILED))
 
     def _fail(self, active: ActiveRequest[LlmApiChunk], error: ServingError) -> None:
-        """End a request with all its sequences."""
-        active.fail(error)
-        self.cancel_ended()
+        """End a request with all its sequences; not here, where a client that takes nothing would hold up all."""
+
+        def deliver() -> None:
+            active.fail(error)
+            self.cancel_ended()
+
+        self._delivery.put(active, deliver)
 
     def _cancel_ended(self) -> None:
         for task, active in self._tasks.items():

@@ -37,11 +37,15 @@ P = TypeVar("P", bound=ResponseChunk)
 SentP = TypeVar("SentP", bound=ResponseChunk, contravariant=True)
 
 
+class UnpackedError(Exception):
+    """Chunks cannot be packed: one of them is malformed, and nothing was sent."""
+
+
 class BatchSender(Protocol[SentP]):
     """Sends chunks of many requests by way of one of them."""
 
     def send_batch(self, batch: Sequence[tuple[Any, SentP, bool]]) -> None:
-        """Of each chunk the responder that it goes to, and whether it is the last."""
+        """Of each chunk the responder that it goes to, and whether it is the last. Raises UnpackedError."""
         ...
 
 
@@ -174,8 +178,13 @@ def _send_batch(addressed_chunks: Sequence[AddressedChunk[P]], count: Callable[[
             if (last := request.admit(chunk)) is not None:
                 counted.append((request, chunk, last))
     batch = [(request.responder, chunk, last) for request, chunk, last in counted]
-    with _failing([request for request, _, _ in counted], count):
-        any(request.send_batch(chunk, batch) for request, chunk, _ in counted)  # the first one that is still open
+    try:
+        with _failing([request for request, _, _ in counted], count, but=UnpackedError):
+            any(request.send_batch(chunk, batch) for request, chunk, _ in counted)  # the first one that is still open
+    except UnpackedError:
+        for (request, chunk, _), each in zip(counted, batch, strict=True):
+            with _failing([request], count):
+                request.send_batch(chunk, [each])
     for request, _, last in counted:
         if last:
             with _failing([request], count):
@@ -183,9 +192,14 @@ def _send_batch(addressed_chunks: Sequence[AddressedChunk[P]], count: Callable[[
 
 
 @contextmanager
-def _failing(requests: Sequence[ActiveRequest[P]], count: Callable[[], object]) -> Iterator[None]:
+def _failing(
+    requests: Sequence[ActiveRequest[P]], count: Callable[[], object], but: type[Exception] | tuple[()] = ()
+) -> Iterator[None]:
+    """What breaks off in here is these requests' error, `but` for what goes on to the caller."""
     try:
         yield
+    except but:
+        raise
     except Exception:  # of tensors or Triton's sender, whatever it is: others are sent theirs
         log.exception("a response could not be sent")
         count()

@@ -10,7 +10,7 @@ import pytest
 from tandem_serving.adapter.packing import fits, pack
 from tandem_serving.bls.chunks import BlsChunk, BlsSummary
 from tandem_serving.errors import CancelledError, ServingError
-from tandem_serving.requests.active import ActiveRequest, AddressedChunk, send
+from tandem_serving.requests.active import ActiveRequest, AddressedChunk, UnpackedError, send
 
 SCORES = np.zeros(1, np.float32)
 ODD: dict[str, dict[str, Any]] = {
@@ -66,6 +66,8 @@ class Client:
     def send_batch(self, batch: Sequence[tuple[Self, BlsChunk, bool]]) -> None:
         if self.broken:
             raise OSError("the server is gone")
+        if any(chunk.finish_reason == "odd" for _, chunk, _ in batch):
+            raise UnpackedError
         self.sent.append((self.name, [(client.name, chunk.text, last) for client, chunk, last in batch]))
 
     def close(self) -> None:
@@ -147,6 +149,15 @@ def test_a_wave_that_cannot_be_sent_is_everybody_s_error(caplog: pytest.LogCaptu
     assert clients.send(("a", chunk("1")), ("b", chunk("2"))) == []
     assert [len(clients.clients[name].errors) for name in ("a", "b", "c")] == [1, 1, 0]
     assert "a response could not be sent" in caplog.text
+
+
+def test_a_malformed_chunk_is_its_own_request_s_error_alone() -> None:
+    clients, counted = Clients("a", "b", "c"), list[int]()
+    chunks = [("a", chunk("1")), ("b", chunk("2", "odd")), ("c", chunk("3", "stop"))]
+    send([AddressedChunk(clients.active_requests[name], each) for name, each in chunks], lambda: counted.append(1))
+    assert clients.sent == [("a", [("a", "1", False)]), ("c", [("c", "3", True)]), ("c", "closed")]
+    assert [len(clients.clients[name].errors) for name in ("a", "b", "c")] == [0, 1, 0]
+    assert counted == [1]
 
 
 @pytest.mark.parametrize("asked", ["batch_sender", "cancelled"])

@@ -1,9 +1,11 @@
 """What the chunks of a sequence say beside its text; the text itself: test_text.py, test_service.py."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tandem_serving.bls.calls import NewTokens
+from tandem_serving.bls.calls import FloatArray, NewTokens
 from tandem_serving.bls.chunks import BlsWriter
 from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.request import BlsPrompt
@@ -53,3 +55,28 @@ def test_performance_metrics_are_of_the_whole_sequence(tokenizer: Tokenizer, str
 
 def test_without_them_there_are_none(tokenizer: Tokenizer) -> None:
     assert writer(tokenizer, True).write(NewTokens([40], finish=FINISH_LENGTH))[-1].perf_metrics is None
+
+
+@pytest.mark.parametrize("name", ["log_probs", "logits"])
+def test_what_is_not_streamed_is_copied_once(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Logits of 1,000 tokens of a vocabulary of 128,000 are 512 MB: copied at each step they would be 256 GB."""
+    copied: list[int] = []
+    concatenate = np.concatenate
+
+    def counting(parts: list[FloatArray]) -> FloatArray:
+        whole = concatenate(parts)
+        copied.append(len(whole))
+        return whole
+
+    monkeypatch.setattr(np, "concatenate", counting)
+    made, rows = writer(tokenizer, stream=False), np.arange(400, dtype=np.float32).reshape(100, 4)
+    values = rows if name == "logits" else rows[:, 0]
+    chunks = []
+    for i in range(100):
+        more: dict[str, Any] = {name: values[i : i + 1], "finish": FINISH_LENGTH if i == 99 else ""}
+        chunks += made.write(NewTokens([40 + i], **more))
+    assert sum(copied) == 100
+    assert np.array_equal(getattr(chunks[-1], name), values)
+    assert (len(chunks), chunks[-1].ids) == (1, list(range(40, 140)))

@@ -126,9 +126,22 @@ def test_a_verification_does_not_wait_for_others(due: float, reason: str) -> Non
     assert table.end("target a", VERIFICATION) == ["ahead a", "draft b", "target a"], reason
 
 
+def test_an_answer_cut_short_by_our_own_stop_is_no_end_of_text() -> None:
+    """A call that is given up is stopped: its rows come back with what they have, as at the end of a text."""
+    table = Table(ahead=False, a=right, b=right)
+    [name] = table.start()
+    stopped = table.in_flight.pop(name)
+    table.now = stopped.late + 1
+    assert table.rounds.late(table.now) == [stopped]
+    table.rounds.answered(stopped, [(0, Output([])), (1, Output([]))], table.now)
+    table.rounds.call_ended(stopped, ERROR, table.now)
+    assert not any(sequence.over for sequence in table.names)
+    assert table.start() == ["target a", "target b"], "each by itself"
+
+
 def test_a_verification_does_not_wait_for_the_draft_of_a_sequence_that_goes_by_itself() -> None:
     table = Table(a=right, b=wrong)
-    next(sequence for sequence, name in table.names.items() if name == "b").isolated = True
+    next(sequence for sequence, name in table.names.items() if name == "b").isolate()
     table.to_the_first_verification()
     table.end("ahead a")
     table.in_flight["draft b"].due = table.now + VERIFICATION + 0.001

@@ -151,6 +151,9 @@ class Play:
 
     # --- what the runner and its watchdog do -------------------------------------------------------
     def start(self) -> None:
+        for request, error in self.rounds.failed:
+            request.fail(error)
+        self.rounds.failed.clear()
         for batch in self.rounds.start():
             self.take_off(batch)
 

@@ -26,6 +26,7 @@ class Script:
     def __init__(self) -> None:
         self.held = 0.0
         self.outgoing: list[Any] = []
+        self.failed: list[Any] = []
         self._begun = self._until = 0.0
 
     def admit(self, sequences: list[Any]) -> None:

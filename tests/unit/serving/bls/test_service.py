@@ -22,7 +22,8 @@ from support.serving.bls import (
 from support.serving.mock_engine import counting, wrong_every
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
-from tandem_serving.bls.chunks import BlsChunk
+from tandem_serving.bls.calls import NewTokens
+from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.requests.delivery import Delivery
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -272,3 +273,26 @@ def test_probes_run_without_speculation_and_are_counted_apart(
     # The first call of the target alone gives one token: the time to the first token is not between tokens.
     assert sink.values.get("tandem_probe_inter_token_latency_seconds_count", 0) == (9 if probed else 0), reason
     assert sink.values.get(m.PROBES.name) == (None if share == 0 else int(probed)), reason
+
+
+def test_stop_words_are_looked_for_while_the_engines_work(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where the next call is chosen: 64 texts with stop words take as long as an eighth of a round."""
+    threads: set[str] = set()
+    write = BlsWriter.write
+
+    def noted(writer: BlsWriter, step: NewTokens) -> list[BlsChunk]:
+        threads.add(threading.current_thread().name.partition("-")[0])
+        return write(writer, step)
+
+    monkeypatch.setattr(BlsWriter, "write", noted)
+    engines = MockEngines()
+    service = start(engines, running=1)
+    whole = text(ask(service, tensors("def add(", max_tokens=100)).wait().chunks)
+    calls = len(engines.target.calls)
+    word = whole[10:13]
+    stop = {"stop_words": np.array([[word.encode()]], np.object_)}
+    stopped = ask(service, tensors("def add(", max_tokens=100, **stop)).wait()
+    assert text(stopped.chunks) == whole[: whole.index(word) + 3]
+    assert ask(service, tensors("b")).wait().error is None, "its place is free"
+    assert threads == {"delivery"}
+    assert len(engines.target.calls) < 2 * calls, "it ended long before all of it"

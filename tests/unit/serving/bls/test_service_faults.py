@@ -6,13 +6,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from support.serving.bls import ALONE, ALONE_ROWS, Answer, MockCall, MockEngines, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
+from tandem_serving.bls.calls import NewTokens, Output
 from tandem_serving.bls.chunks import BlsChunk
-from tandem_serving.errors import CancelledError, EngineError
+from tandem_serving.bls.in_flight import MOST_LOST
+from tandem_serving.bls.loop import SequenceLoop
+from tandem_serving.bls.sequence import BlsSequence
+from tandem_serving.errors import CancelledError, EngineError, ServingError
 from tandem_serving.requests.active import LINGER_SECONDS, ActiveRequest, ActiveRequests
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -340,3 +345,113 @@ def test_a_draft_engine_that_is_down_is_left_alone_for_a_while(start: Start, sin
     assert len(engines.draft.calls) < len(GOOD)
     service.metrics.flush(sink)
     assert sink.values[m.DRAFT_FAILURES.name] == len(GOOD)
+
+
+class Stuck(Answer):
+    """A client to whom nothing can be sent: Triton does not take it."""
+
+    def fail(self, error: ServingError) -> None:
+        self.reached.set()
+        assert self.let_go.wait(LONG)
+        super().fail(error)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.let_go = threading.Event(), threading.Event()
+
+
+@pytest.mark.parametrize("fault", ["of the target", "of ours"])
+def test_a_client_that_takes_no_error_holds_up_nobody_else(
+    start: Start, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    def refuse(role: str, call: MockCall) -> None:
+        if fault == "of the target" and marked(call):
+            raise EngineError("target engine: not this one")
+
+    verified = SequenceLoop.verified
+
+    def broken(loop: SequenceLoop, output: Output, seconds: float = 0.0) -> NewTokens:
+        if fault == "of ours" and loop is marked_loops[0]:
+            raise ValueError("a fault")
+        return verified(loop, output, seconds)
+
+    monkeypatch.setattr(SequenceLoop, "verified", broken)
+    marked_loops: list[SequenceLoop] = []
+    service = start(MockEngines(before=refuse))
+    make = service._sequence
+
+    def kept(*how: Any) -> BlsSequence:
+        made = make(*how)
+        marked_loops.append(made.loop)
+        return made
+
+    monkeypatch.setattr(service, "_sequence", kept)
+    stuck = Stuck()
+    service.submit(tensors(MARKED, **ALONE), "", stuck)
+    assert stuck.reached.wait(LONG)
+    assert ask(service, tensors("def add(")).wait().error is None
+    assert not stuck.over.is_set()
+    stuck.let_go.set()
+    assert stuck.wait().error is not None
+
+
+def shared_calls(engines: MockEngines) -> list[int]:
+    """Rows of each of the target's calls."""
+    return [len(call.rows) for call in engines.target.calls]
+
+
+@pytest.mark.parametrize("role", ["draft", "target"])
+def test_sequences_share_calls_again_after_one_failure(start: Start, role: str) -> None:
+    failures: list[int] = []
+    go = threading.Event()
+
+    def fail_once(called: str, call: MockCall) -> None:
+        assert go.wait(LONG)
+        if called == role and len(call.rows) > 1 and not failures:
+            failures.append(len(engines.target.calls))
+            raise EngineError(f"{role} engine: a hiccup")
+
+    engines = MockEngines(before=fail_once)
+    service = start(engines)
+    answers = [ask(service, tensors(prompt, max_tokens=60)) for prompt in GOOD]
+    go.set()
+    assert [answer.wait().error for answer in answers] == [None] * len(GOOD)
+    later = shared_calls(engines)[failures[0] + 2 * len(GOOD) :]
+    assert sum(later) / len(later) > len(GOOD) / 3, "most calls are shared"
+
+
+def test_engines_that_fail_all_shared_calls_are_asked_for_few(start: Start) -> None:
+    """Each sequence goes by itself for twice as long after each failure."""
+    go = threading.Event()
+
+    def refuse(called: str, call: MockCall) -> None:
+        assert go.wait(LONG)
+        if called == "target" and len(call.rows) > 1:
+            raise EngineError("target engine: one row at a time")
+
+    engines = MockEngines(before=refuse)
+    service = start(engines)
+    answers = [ask(service, tensors(prompt, max_tokens=100)) for prompt in GOOD]
+    go.set()
+    assert [answer.wait().error for answer in answers] == [None] * len(GOOD)
+    rows = shared_calls(engines)
+    assert rows.count(1) > 100
+    failed_rows = sum(count for count in rows if count > 1)
+    assert failed_rows <= 6 * len(GOOD), "1 + 2 + 4 + 8 + 16 rounds by itself between 6 shared ones"
+
+
+def test_calls_that_never_return_leave_a_thread_for_whoever_runs(start: Start) -> None:
+    """Others stay in the queue, whose time-out sends them to another replica."""
+    held = threading.Event()
+    engines = MockEngines(before=lambda role, call: held.wait(LONG))
+    service = start(engines, running=1, queue_timeout=IN_LINE)
+    for number in range(1, 1 + MOST_LOST + 1):
+        leaver = ask(service, tensors("def add(", **ALONE))
+        eventually(lambda number=number: len(engines.target.calls) == number, "a thread for each")  # type: ignore[misc]
+        leaver.gone = True
+        eventually(lambda: service._runner.load() == (0, 0), "its place is free")
+    waits = ask(service, tensors("def add(")).wait()
+    assert "all places were taken" in str(waits.error)
+    assert len(engines.target.calls) == MOST_LOST + 1
+    held.set()
+    assert ask(service, tensors("def add(")).wait().error is None

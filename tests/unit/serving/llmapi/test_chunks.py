@@ -115,3 +115,9 @@ def test_figures_that_the_engine_does_not_tell_are_no_outputs() -> None:
         "avg_decoded_tokens_per_iter",
         "kv_cache_hit_rate",
     }
+
+
+def test_nothing_drafted_is_no_division_by_it() -> None:
+    metrics = RequestMetrics(draft_tokens=0, accepted_draft_tokens=0)
+    made = outputs.arrays(LlmApiChunk(0, "a", [5], "stop", summary=LlmApiSummary(1, 1, metrics)))
+    assert (made["acceptance_rate"].item(), made["total_draft_tokens"].item()) == (0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from reference_llm.llmapi.llm import Tokenizer
 from tandem_serving.llmapi import dialect
-from tandem_serving.llmapi.engine import _codec
+from tandem_serving.llmapi.engine import _codec, _progress
 
 PAIR = Path(__file__).parents[4] / "images/reference/pair/target"
 
@@ -57,3 +57,11 @@ def test_which_words_are_special_tokens() -> None:
 def test_the_longest_token(wrapped: bool) -> None:
     plain = SimpleNamespace(get_vocab=lambda: {"a": 0, "four": 1})
     assert dialect.longest_token(SimpleNamespace(tokenizer=plain) if wrapped else plain) == 4
+
+
+@pytest.mark.parametrize(("reason", "expected"), [("stop", "stop"), ("length", "length"), (None, "cancelled")])
+def test_what_ends_without_a_reason_is_no_end_of_text(reason: str | None, expected: str) -> None:
+    """TensorRT-LLM leaves the reason out of what it gave up before the end."""
+    best = SimpleNamespace(token_ids=[5], finish_reason=reason, stop_reason=None, cumulative_logprob=None)
+    result = SimpleNamespace(outputs=[best], finished=True)
+    assert _progress(result).finish_reason == expected

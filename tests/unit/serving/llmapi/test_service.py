@@ -23,6 +23,7 @@ from support.serving.llmapi import (
 )
 from tandem_serving import metrics as m
 from tandem_serving import threads
+from tandem_serving.errors import ServingError
 from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.requests.active import ActiveRequest, ActiveRequests
 
@@ -184,3 +185,27 @@ def test_a_full_queue_refuses_and_takes_requests_again(start: Start) -> None:
     site.service.cancel("hanging")
     hanging.wait()
     eventually(lambda: site.ask(b"x", b"y").wait().error is None, "room again")
+
+
+class Stuck(Answer[LlmApiChunk]):
+    """A client to whom nothing can be sent: Triton does not take it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.let_go = threading.Event(), threading.Event()
+
+    def fail(self, error: ServingError) -> None:
+        self.reached.set()
+        assert self.let_go.wait(40)
+        super().fail(error)
+
+
+def test_a_client_that_takes_no_error_does_not_hold_up_the_engine_s_answers(start: Start) -> None:
+    site, stuck = start(), Stuck()
+    tensors = {"text_input": np.array([FAILS], np.object_), "sampling_param_max_tokens": np.array([6], np.int32)}
+    site.service.submit(tensors, "", stuck)
+    assert stuck.reached.wait(40)
+    site.ask(b"x")
+    eventually(lambda: len(site.engine.calls) == 2 and site.engine.calls[1].over, "the other one is generated")
+    stuck.let_go.set()
+    stuck.wait()

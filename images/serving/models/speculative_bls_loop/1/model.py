@@ -15,6 +15,7 @@ from tandem_serving.adapter.front import Front
 from tandem_serving.adapter.metrics_sink import TritonSink
 from tandem_serving.adapter.responder import dispatch
 from tandem_serving.bls import settings
+from tandem_serving.bls.request import REPEATED
 
 
 class TritonPythonModel:
@@ -30,6 +31,7 @@ class TritonPythonModel:
             sys.setswitchinterval(0.0002)
         self._service, self._engines = build_service(config)
         self._front = Front(config.clients_model)
+        self._known = entry.known_parameters(args, REPEATED)
         self._threads = [
             threads.start("watch", partial(self._service.watch, TritonSink())),
             threads.start("clients", partial(self._front.watch, self._service.wake)),
@@ -38,7 +40,7 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            dispatch(self._service, request, self._front.responder(request))
+            dispatch(self._service, request, self._front.responder(request), self._known)
 
     def finalize(self) -> None:
         """End all requests and threads: none of them may call Triton once this returns."""

@@ -9,6 +9,7 @@ from tandem_serving.adapter import entry
 from tandem_serving.adapter.llmapi import LlmApiResponder, start_service
 from tandem_serving.adapter.metrics_sink import TritonSink
 from tandem_serving.adapter.responder import dispatch
+from tandem_serving.llmapi.request import REPEATED
 
 ENGINE_CLOSE_SECONDS = 60.0
 """For the engine, too, whose processes give their memory back."""
@@ -20,13 +21,14 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Start the engine that config.pbtxt's parameters describe."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        self._known = entry.known_parameters(args, REPEATED)
         self._service = start_service(entry.parameters(args))
         self._watch = threads.start("watch", partial(self._service.watch, TritonSink()))
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            dispatch(self._service, request, LlmApiResponder(request))
+            dispatch(self._service, request, LlmApiResponder(request), self._known)
 
     def is_ready(self) -> bool:
         """Whether the engine lives; Triton asks from 26.03 on."""

@@ -21,6 +21,8 @@ CUT = 3.0
 # A call that takes so many times the expected, or so much less, counts only if the next one does too: a machine
 # stalled, or the engine took two calls in one step.
 SURPRISE = 2.0
+# Seconds that a call can take: what a clock shows beyond these is no call's time, and is no divisor or square.
+SHORTEST, LONGEST = 1e-6, 1e5
 # Prompt tokens of which is thought that they take as long as a call, or much less.
 PROMPT_TOKENS = 1000
 # Rows that take as long on a call's way through the server, there and back, as the call without them. Measured with
@@ -59,7 +61,7 @@ class LinearTime:
     def predict(self, call: Features) -> float:
         """Expected seconds of a call."""
         seconds: float = sum(map(mul, call, self._coefficients))
-        return seconds
+        return max(SHORTEST, seconds)
 
     def observe(self, call: Features, seconds: float, share: float, like: Features, of: float = 1) -> None:
         """Learn what a call took, one `of` so many at once.
@@ -67,6 +69,7 @@ class LinearTime:
         The first one is taken to take the guess's time, scaled, but for a `share` (0..1) that rows take; how sure
         that is follows from the features of a call `like` it.
         """
+        seconds = min(max(seconds, SHORTEST), LONGEST)
         if not self._known:
             self._begin(call, seconds, share, like)
         expected = self.predict(call)
