@@ -1,6 +1,6 @@
 """Guesses of what comes next: by a draft model, or from the text so far."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -8,23 +8,23 @@ import numpy as np
 import numpy.typing as npt
 
 from reference_engine.engine import Engine
-from reference_engine.request import Output, Request
-from reference_engine.sampling import SamplingParams
+from reference_engine.request import Request
 
+from . import batch
 from .llm_args import NGramConfig
 
 IntArray = npt.NDArray[np.int32]
-Start = Callable[[Engine, Request, Callable[[Output], None]], None]
-"""Submits a request to an engine, with the sink of its outputs."""
 
 
 class Drafter(Protocol):
     """Proposes draft tokens."""
 
-    def propose(
-        self, tokens: IntArray, count: int, sampling: SamplingParams, start: Start, use: Callable[[IntArray], None]
-    ) -> None:
-        """Call `use` once with at most `count` tokens to follow `tokens`, now or when an engine has made them."""
+    def read(self, prompt: IntArray) -> None:
+        """Begin to read a prompt, for the drafts to come. Raises EngineStopped."""
+        ...
+
+    def propose(self, requests: Sequence[Request]) -> list[IntArray]:
+        """For each request at most `max_new_tokens` (0: none) tokens to follow `input_ids`. Raises EngineStopped."""
         ...
 
     def close(self) -> None:
@@ -38,21 +38,24 @@ class DraftModel:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def propose(
-        self, tokens: IntArray, count: int, sampling: SamplingParams, start: Start, use: Callable[[IntArray], None]
-    ) -> None:
-        """As Drafter says; nothing where the draft's context ends."""
-        count = min(count, self._engine.limits.max_seq_len - len(tokens))
-        if count < 1:
-            use(tokens[:0])
-            return
-        # Neither end_id nor min_tokens: the end of the text is the target's to find.
-        request = Request(tokens, count, sampling=replace(sampling, min_tokens=0))
-        start(self._engine, request, lambda output: use(np.array(output.tokens, np.int32)))
+    def read(self, prompt: IntArray) -> None:
+        """As Drafter says: its keys and values will be in the cache. The token that comes with them is not used."""
+        if self._room(prompt):
+            self._engine.submit(Request(prompt, 1), lambda output: None)
+
+    def propose(self, requests: Sequence[Request]) -> list[IntArray]:
+        """As Drafter says, all in the same passes; nothing where the draft's context ends."""
+        counts = [min(each.max_new_tokens, self._room(each.input_ids)) for each in requests]
+        asked = [replace(each, max_new_tokens=n) for each, n in zip(requests, counts, strict=True) if n]
+        outputs = iter(batch.run(self._engine, asked))
+        return [np.array(next(outputs).tokens if count else [], np.int32) for count in counts]
 
     def close(self) -> None:
         """End the engine."""
         self._engine.close()
+
+    def _room(self, tokens: IntArray) -> int:
+        return max(0, self._engine.limits.max_seq_len - len(tokens))
 
 
 class NGram:
@@ -61,11 +64,13 @@ class NGram:
     def __init__(self, config: NGramConfig) -> None:
         self._config = config
 
-    def propose(
-        self, tokens: IntArray, count: int, sampling: SamplingParams, start: Start, use: Callable[[IntArray], None]
-    ) -> None:
-        """As Drafter says, at once."""
-        use(lookup(tokens, self._config.max_matching_ngram_size, self._config.is_use_oldest)[:count])
+    def read(self, prompt: IntArray) -> None:
+        """Nothing to do."""
+
+    def propose(self, requests: Sequence[Request]) -> list[IntArray]:
+        """As Drafter says."""
+        size, oldest = self._config.max_matching_ngram_size, self._config.is_use_oldest
+        return [lookup(each.input_ids, size, oldest)[: each.max_new_tokens] for each in requests]
 
     def close(self) -> None:
         """Nothing to end."""

@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -49,30 +49,8 @@ class Tokenizer:
         return text
 
 
-class Runner(Protocol):
-    """What runs sequences: a target alone, or with a drafter."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it takes requests."""
-        ...
-
-    @property
-    def statistics(self) -> Statistics:
-        """The target engine's state."""
-        ...
-
-    def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
-        """Start a sequence; returns what cancels it. Raises RequestError and EngineStopped."""
-        ...
-
-    def close(self) -> None:
-        """End all."""
-        ...
-
-
 class TargetAlone:
-    """A target without speculation."""
+    """A target without speculation, with the methods of Speculator."""
 
     def __init__(self, target: engine.Engine) -> None:
         self._target = target
@@ -88,7 +66,7 @@ class TargetAlone:
         return self._target.statistics
 
     def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
-        """As Runner says."""
+        """Start a sequence; returns what cancels it. Raises RequestError and EngineStopped."""
         call = self._target.submit(request, sink)
         return lambda: self._target.cancel(call)
 
@@ -213,7 +191,7 @@ def end_id(model: Path) -> int:
     return -1
 
 
-def _runner(args: LlmArgs) -> Runner:
+def _runner(args: LlmArgs) -> TargetAlone | Speculator:
     target, config = _engine(args, args.model), args.speculative_config
     return Speculator(target, _drafter(args, config, target), config) if config else TargetAlone(target)
 
