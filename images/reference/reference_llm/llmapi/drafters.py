@@ -78,9 +78,11 @@ class NGram:
 
 def lookup(tokens: IntArray, largest: int, oldest: bool) -> IntArray:
     """Tokens behind an earlier occurrence of the last 1 to `largest` tokens; none where there is none."""
-    for size in range(min(largest, len(tokens) - 1), 0, -1):
-        windows = np.lib.stride_tricks.sliding_window_view(tokens[:-1], size)
-        found = np.flatnonzero((windows == tokens[-size:]).all(axis=1))
-        if len(found):
-            return tokens[found[0 if oldest else -1] + size :]
-    return tokens[:0]
+    ends = np.flatnonzero(tokens[:-1] == tokens[-1])
+    for back in range(1, min(largest, len(tokens))):
+        longer = ends[ends >= back]
+        longer = longer[tokens[longer - back] == tokens[-1 - back]]
+        if not len(longer):
+            break
+        ends = longer
+    return tokens[ends[0 if oldest else -1] + 1 :] if len(ends) else tokens[:0]

@@ -163,6 +163,8 @@ class _Sequence:
         self.finish = Finish.NONE
         self._sink = sink
         self._stats: Stats | None = None
+        # Neither end_id nor min_tokens: the end of the text is the target's to find.
+        self._draft_sampling = replace(request.sampling, min_tokens=0)
 
     @property
     def _generated(self) -> int:
@@ -173,22 +175,20 @@ class _Sequence:
         return self.request.max_new_tokens - self._generated
 
     def draft(self, length: int) -> Request:
-        """What the drafter is asked for. The last token is the target's: it is not drafted.
-
-        Neither end_id nor min_tokens: the end of the text is the target's to find.
-        """
-        sampling = replace(self.request.sampling, min_tokens=0)
-        return Request(self.tokens, min(length, self._left - 1), sampling=sampling)
+        """What the drafter is asked for. The last token is the target's: it is not drafted."""
+        return Request(self.tokens, min(length, self._left - 1), sampling=self._draft_sampling)
 
     def verification(self, draft: IntArray) -> Request:
         """What the target is asked for: a pass over the draft, or the next token where there is none."""
         sampling = self.request.sampling
+        if sampling.min_tokens:
+            sampling = replace(sampling, min_tokens=max(0, sampling.min_tokens - self._generated))
         return replace(
             self.request,
             input_ids=self.tokens,
             max_new_tokens=self._left if len(draft) else 1,
             draft_ids=draft if len(draft) else None,
-            sampling=replace(sampling, min_tokens=max(0, sampling.min_tokens - self._generated)),
+            sampling=sampling,
             streaming=False,
         )
 
@@ -197,7 +197,7 @@ class _Sequence:
         if output.finish in (Finish.CANCELLED, Finish.ERROR):
             self.end(output.finish, output.error)
             return
-        self.tokens = np.append(self.tokens, np.array(output.tokens, np.int32))
+        self.tokens = np.concatenate([self.tokens, np.array(output.tokens, np.int32)])
         self._stats = _sum(self._stats, output.stats)
         if output.finish in (Finish.END_ID, Finish.STOP) or self._left == 0:
             self.finish = output.finish
