@@ -43,6 +43,9 @@ class Recorder:
     def choose(self, logits: Logits, choices: Sequence[Choice]) -> Sequence[Pick]:
         return self._model.choose(logits, choices)
 
+    def feeds(self, choices: Sequence[Choice]) -> bool:
+        return self._model.feeds(choices)
+
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         self._model.copy_kv(source, destination, tokens)
 

@@ -45,14 +45,17 @@ class DraftModel:
 
     def propose(self, requests: Sequence[Request]) -> list[IntArray]:
         """As Drafter says, all in the same passes; nothing where the draft's context ends."""
-        counts = [min(each.max_new_tokens, self._room(each.input_ids)) for each in requests]
-        asked = [replace(each, max_new_tokens=n) for each, n in zip(requests, counts, strict=True) if n]
-        outputs = iter(batch.run(self._engine, asked))
-        return [np.array(next(outputs).tokens if count else [], np.int32) for count in counts]
+        bounded = [self._bounded(each) for each in requests]
+        outputs = iter(batch.run(self._engine, [each for each in bounded if each.max_new_tokens]))
+        return [np.array(next(outputs).tokens if each.max_new_tokens else [], np.int32) for each in bounded]
 
     def close(self) -> None:
         """End the engine."""
         self._engine.close()
+
+    def _bounded(self, request: Request) -> Request:
+        room = self._room(request.input_ids)
+        return request if request.max_new_tokens <= room else replace(request, max_new_tokens=room)
 
     def _room(self, tokens: IntArray) -> int:
         return max(0, self._engine.limits.max_seq_len - len(tokens))
