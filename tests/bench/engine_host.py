@@ -134,9 +134,9 @@ def main() -> None:
     options = parser.parse_args()
     for streams in MS:
         seconds = measure(streams, options.rounds)
-        request = seconds / streams / 2
+        us = seconds * 1e6
         sys.stdout.write(
-            f"{streams:3} streams: {seconds * 1e6:8.0f} us a round beyond its passes, {request * 1e6:6.1f} a request\n"
+            f"{streams:3} streams: {us:6.0f} us a round beyond its passes, {us / streams / 2:4.0f} a request\n"
         )
     if options.profile:
         with cProfile.Profile() as profile:
