@@ -1,21 +1,20 @@
-"""Requests that share an engine's passes."""
+"""Requests that share a scheduler's passes."""
 
 from collections.abc import Sequence
-from queue import SimpleQueue
+from functools import partial
 
-from reference_engine.engine import Engine, EngineStopped
-from reference_engine.request import Finish, Output, Request
+from reference_engine.request import Output, Request
+from reference_engine.scheduler import Scheduler
 
 
-def run(engine: Engine, requests: Sequence[Request]) -> list[Output]:
-    """Submit requests together and wait for all: their outputs, in the requests' order.
+def run(scheduler: Scheduler, requests: Sequence[Request]) -> list[Output]:
+    """Step until the requests have ended: their outputs, in the requests' order. Others that are queued share passes.
 
-    No request may be streaming: each has one output. Raises RequestError and EngineStopped.
+    No request may be streaming: each has one output. Raises RequestError.
     """
-    queues: list[SimpleQueue[Output]] = [SimpleQueue() for _ in requests]
-    engine.submit_all(zip(requests, (queue.put for queue in queues), strict=True))
-    outputs = [queue.get() for queue in queues]
-    for output in outputs:
-        if output.finish == Finish.ERROR:
-            raise EngineStopped(output.error)
-    return outputs
+    outputs: dict[int, Output] = {}
+    for index, request in enumerate(requests):
+        scheduler.submit(request, partial(outputs.__setitem__, index))
+    while len(outputs) < len(requests):
+        scheduler.step()
+    return [outputs[index] for index in range(len(requests))]

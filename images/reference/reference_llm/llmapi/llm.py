@@ -12,6 +12,7 @@ import tokenizers
 from reference_engine import engine
 from reference_engine.request import Request, RequestError, Sink
 from reference_engine.sampling import SamplingParams as EngineParams
+from reference_engine.scheduler import Scheduler
 from reference_engine.statistics import Statistics
 
 from ..executor.result import RequestOutput
@@ -192,15 +193,17 @@ def end_id(model: Path) -> int:
 
 
 def _runner(args: LlmArgs) -> TargetAlone | Speculator:
-    target, config = _engine(args, args.model), args.speculative_config
-    return Speculator(target, _drafter(args, config, target), config) if config else TargetAlone(target)
+    target, config = _scheduler(args, args.model), args.speculative_config
+    if config is None:
+        return TargetAlone(engine.Engine(target))
+    return Speculator(target, _drafter(args, config, target), config)
 
 
-def _drafter(args: LlmArgs, config: SpeculativeConfig, target: engine.Engine) -> Drafter:
+def _drafter(args: LlmArgs, config: SpeculativeConfig, target: Scheduler) -> Drafter:
     if isinstance(config, NGramConfig):
         return NGram(config)
     assert isinstance(config, DraftTargetConfig)
-    draft = _engine(args, Path(config.speculative_model))
+    draft = _scheduler(args, Path(config.speculative_model))
     if draft.limits.vocab_size != target.limits.vocab_size:
         raise ValueError(
             f"the draft model has a vocabulary of {draft.limits.vocab_size}, the target of"
@@ -209,9 +212,9 @@ def _drafter(args: LlmArgs, config: SpeculativeConfig, target: engine.Engine) ->
     return DraftModel(draft)
 
 
-def _engine(args: LlmArgs, folder: Path) -> engine.Engine:
+def _scheduler(args: LlmArgs, folder: Path) -> Scheduler:
     settings = engine.Settings(folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len)
-    return engine.Engine(engine.load(settings))
+    return engine.load(settings)
 
 
 def _refuse(params: SamplingParams) -> None:

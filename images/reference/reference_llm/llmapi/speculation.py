@@ -1,9 +1,10 @@
 """Speculative decoding in rounds: all sequences draft together, then the target verifies all drafts together.
 
-A pass that is half empty costs a GPU as much as a full one, so no sequence goes on by itself; TensorRT-LLM's
-PyExecutor works the same way. Drafts and verifications are requests of their own to the engines, which find what the
-rounds before computed in their KV caches. A new sequence joins the first round after the target has read its prompt;
-its prompt takes the room that verifications leave in the target's passes.
+A pass that is half empty costs a GPU as much as a full one, so no sequence goes on by itself. One thread drives both
+models, as TensorRT-LLM's PyExecutor does: it admits, drafts, verifies and delivers, and never waits for another.
+Drafts and verifications are requests of their own to the schedulers, which find what the rounds before computed in
+their KV caches. A prompt is read piece by piece, in the room that verifications leave in the target's passes; its
+sequence joins the round after.
 
 Draft tokens stand where they equal the target's choice, which depends on the text, the seed and the position
 alone: the output is the target's own, token for token, sampled or greedy.
@@ -13,14 +14,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from reference_engine.engine import STOPPED, Call, Engine, EngineStopped
+from reference_engine import sequence as scheduled
+from reference_engine.engine import STOPPED, EngineStopped
 from reference_engine.kv_cache import blocks
 from reference_engine.request import Finish, Output, Request, Sink, Stats, check
+from reference_engine.scheduler import Scheduler
 from reference_engine.statistics import Statistics
 
 from . import batch
@@ -32,13 +34,12 @@ _NO_DRAFT: IntArray = np.empty(0, np.int32)
 
 
 class Speculator:
-    """Runs sequences on a target and a drafter, on a thread of its own. Thread-safe.
+    """Runs sequences on a target and a drafter: at most as many as the target has slots, in order of arrival.
 
-    At most as many as the target has slots, in order of arrival. Outputs come on the speculator's thread, the first
-    of a sequence on the target engine's.
+    The schedulers are its own until `close`. Thread-safe; outputs come on its thread.
     """
 
-    def __init__(self, target: Engine, drafter: Drafter, config: SpeculativeConfig) -> None:
+    def __init__(self, target: Scheduler, drafter: Drafter, config: SpeculativeConfig) -> None:
         self._target = target
         self._drafter = drafter
         self._config = config
@@ -61,11 +62,11 @@ class Speculator:
             if not self._open:
                 raise EngineStopped(STOPPED)
             self._waiting.append(sequence)
-            self._admit()
-        return partial(self._cancel, sequence)
+            self._wake.notify()
+        return sequence.cancel
 
     def close(self) -> None:
-        """End all sequences with an error after the round under way, and the engines."""
+        """End all sequences with an error after the round under way, and the thread."""
         with self._wake:
             self._open = False
             self._wake.notify()
@@ -73,7 +74,7 @@ class Speculator:
 
     @property
     def statistics(self) -> Statistics:
-        """The target engine's state; a sequence runs, and holds its blocks, between its rounds too.
+        """The target's state; a sequence runs, and holds its blocks, between its rounds too.
 
         Read without a lock: a moment's picture.
         """
@@ -83,58 +84,46 @@ class Speculator:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes sequences."""
-        return self._open and self._target.alive
+        """Whether it takes sequences: neither closed nor stopped by an error."""
+        return self._open
 
     def _run(self) -> None:
-        """Round after round until closed. An error ends all sequences: none is left waiting for ever."""
-        error = STOPPED
+        """Until closed. An error ends all sequences: none is left waiting for ever."""
         try:
-            while ready := self._ready():
-                self._round(ready)
-        except EngineStopped as stopped:
-            error = str(stopped)
+            while self._receive():
+                self._iterate()
         finally:
             with self._wake:
                 self._open = False
-            self._drafter.close()
-            self._target.close()  # no output comes from here on
             for sequence in [*self._running, *self._waiting]:
-                sequence.end(Finish.ERROR, error)
+                sequence.end(Finish.ERROR, STOPPED)
 
-    def _ready(self) -> "list[_Sequence]":
-        """Wait for sequences that the next round is for; none: closed."""
+    def _receive(self) -> bool:
+        """Wait for a sequence if there is none, then start those that have room; False: closed."""
         with self._wake:
-            while self._open:
-                self._drop_cancelled()
-                self._admit()
-                ready = [each for each in self._running if not each.reading]
-                if ready:
-                    return ready
+            while self._open and not (self._waiting or self._running):
                 self._wake.wait()
-            return []
+            for sequence in self._waiting:
+                sequence.drop_if_cancelled()
+            self._waiting = deque(each for each in self._waiting if not each.finish)
+            while self._waiting and len(self._running) < self._slots:
+                self._running.append(self._waiting.popleft())
+            return self._open
 
-    def _drop_cancelled(self) -> None:
-        for sequence in [*self._running, *self._waiting]:
-            if sequence.cancelled and not sequence.reading:
-                sequence.end(Finish.CANCELLED)
-        self._waiting = deque(each for each in self._waiting if not each.finish)
-
-    def _admit(self) -> None:
-        """Let both models read the prompts of those that wait, while there is room."""
-        self._running = [each for each in self._running if each.reading or not each.finish]
-        while self._waiting and len(self._running) < self._slots:
-            sequence = self._waiting.popleft()
-            self._running.append(sequence)
-            sequence.reading = self._target.submit(sequence.verification(_NO_DRAFT), partial(self._read, sequence))
-            self._drafter.read(sequence.request.input_ids)
-
-    def _read(self, sequence: "_Sequence", output: Output) -> None:
-        """Take the first token, on the target engine's thread: it does not wait for the round under way."""
-        sequence.take(output)
-        with self._wake:
-            sequence.reading = None
-            self._wake.notify()
+    def _iterate(self) -> None:
+        """A round of the sequences whose prompts are read; where there are none, a pass of both models on prompts."""
+        for sequence in self._running:
+            if not sequence.started:
+                sequence.read(self._target)
+                self._drafter.read(sequence.request.input_ids)
+            sequence.drop_if_cancelled()
+        ready = [each for each in self._running if each.has_read and not each.finish]
+        if ready:
+            self._round(ready)
+        else:
+            self._target.step()
+            self._drafter.step()
+        self._running = [each for each in self._running if not each.finish]
 
     def _round(self, ready: "Sequence[_Sequence]") -> None:
         length = min(self._config.draft_len(len(self._running)), self._target.limits.max_draft_len)
@@ -143,28 +132,45 @@ class Speculator:
         for sequence, output in zip(ready, batch.run(self._target, verifications), strict=True):
             sequence.take(output)
 
-    def _cancel(self, sequence: "_Sequence") -> None:
-        """End it before the next round, or while its prompt is read."""
-        with self._wake:
-            sequence.cancelled = True
-            if sequence.reading:
-                self._target.cancel(sequence.reading)
-            self._wake.notify()
-
 
 class _Sequence:
-    """A sequence: its tokens so far. `reading`: the target's call that reads its prompt, until it has."""
+    """A sequence: its tokens so far, and where it stands."""
 
     def __init__(self, request: Request, sink: Sink) -> None:
         self.request = request
         self.tokens: IntArray = request.input_ids
-        self.reading: Call | None = None
-        self.cancelled = False
         self.finish = Finish.NONE
+        self._reading: scheduled.Sequence | None = None
+        self._cancelled = False
         self._sink = sink
         self._stats: Stats | None = None
         # Neither end_id nor min_tokens: the end of the text is the target's to find.
         self._draft_sampling = replace(request.sampling, min_tokens=0)
+
+    def cancel(self) -> None:
+        """End it before the next round, or pass over its prompt. From any thread."""
+        self._cancelled = True
+
+    def drop_if_cancelled(self) -> None:
+        """End it where it was cancelled; what reads its prompt, too."""
+        if self._cancelled and self._reading and not self.has_read:
+            self._reading.cancelled = True
+        elif self._cancelled:
+            self.end(Finish.CANCELLED)
+
+    @property
+    def started(self) -> bool:
+        """Whether `read` was called."""
+        return self._reading is not None
+
+    @property
+    def has_read(self) -> bool:
+        """Whether the target has read the prompt: there is a first token."""
+        return self._stats is not None
+
+    def read(self, target: Scheduler) -> None:
+        """Let the target read the prompt, and choose the first token."""
+        self._reading = target.submit(self.verification(_NO_DRAFT), self.take)
 
     @property
     def _generated(self) -> int:
@@ -194,8 +200,8 @@ class _Sequence:
 
     def take(self, output: Output) -> None:
         """Add a pass's tokens and send them on."""
-        if output.finish in (Finish.CANCELLED, Finish.ERROR):
-            self.end(output.finish, output.error)
+        if output.finish == Finish.CANCELLED:
+            self.end(Finish.CANCELLED)
             return
         self.tokens = np.concatenate([self.tokens, np.array(output.tokens, np.int32)])
         self._stats = _sum(self._stats, output.stats)
