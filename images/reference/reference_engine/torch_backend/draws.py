@@ -99,6 +99,8 @@ def narrow(logits, chosen, given, lows, wants, sums, kept_lows, kept_wants, kept
     weights that top-k has kept (`KEPT`); else for top-k.
     """
     program, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    at = part * BLOCK + tl.arange(0, BLOCK)
+    weight = _weights(logits, chosen, given, program, at, vocabulary)  # under way while the last round's sums come
     low, want = _narrowed(given, lows, wants, sums, program, parts, done, BY_MASS, PARTS)
     if part == 0:
         tl.store(lows + program * ROUNDS + done, low)
@@ -107,8 +109,6 @@ def narrow(logits, chosen, given, lows, wants, sums, kept_lows, kept_wants, kept
     if KEPT:
         kept, _ = _narrowed(given, kept_lows, kept_wants, kept_sums, program, parts, ROUNDS, False, PARTS)
     step = BITS * (ROUNDS - 1 - done)
-    at = part * BLOCK + tl.arange(0, BLOCK)
-    weight = _weights(logits, chosen, given, program, at, vocabulary)
     bits = weight.to(tl.int32, bitcast=True)
     stays = (bits >= kept) & (at < vocabulary)
     into = sums + ((done % 2 * tl.num_programs(0) + program) * parts + part) * WAYS + tl.arange(0, WAYS)

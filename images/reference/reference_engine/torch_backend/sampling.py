@@ -22,6 +22,7 @@ IntArray = npt.NDArray[np.int64]
 
 FIELDS: int = draws.FIELDS.value
 _BLOCK = 4096
+_WARPS = 4
 _LARGEST = 0x7FFFFFFFFFFFFFFF
 _COLDEST = 1e-4  # logits of bfloat16 models: below it the highest has all the weight
 
@@ -128,7 +129,7 @@ class Chooser:
         for done in range(draws.ROUNDS.value):
             draws.narrow[(rows, self._parts)](
                 self.values, self.chosen, self._given, *search.memory, *self._by_count.memory, self.values.shape[1],
-                done, BY_MASS=by_mass, KEPT=kept, PARTS=self._padded, BLOCK=_BLOCK, num_warps=4,
+                done, BY_MASS=by_mass, KEPT=kept, PARTS=self._padded, BLOCK=_BLOCK, num_warps=_WARPS,
             )  # fmt: skip
 
 
