@@ -123,6 +123,7 @@ class TorchModel:
     @torch.inference_mode()
     def _prepare(self, shape: Shape) -> _Run:
         """Compile and capture a shape, over rows of padding."""
+        torch.cuda.set_device(self._device)  # a thread's own
         host = torch.zeros(shape.entries, dtype=torch.int32, pin_memory=True)
         given = Input(host.numpy(), shape, self._spare)
         given.fill([])

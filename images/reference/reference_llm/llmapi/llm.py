@@ -232,7 +232,9 @@ def _drafter(args: LlmArgs, config: SpeculativeConfig, target: engine.Engine) ->
 
 
 def _engine(args: LlmArgs, folder: Path) -> engine.Engine:
-    settings = engine.Settings(folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len)
+    settings = engine.Settings(
+        folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len, backend=args.backend
+    )
     return engine.Engine(engine.load(settings))
 
 
