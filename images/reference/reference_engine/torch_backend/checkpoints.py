@@ -26,7 +26,8 @@ _QUANTIZED = ("quantization_config", "compression_config")
 _QUANTIZED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 _INDEX = "model.safetensors.index.json"
 _LOGIT_ROWS = 512  # of a pass: Settings.max_num_tokens
-_OVERHEAD = 1536 << 20
+# Measured on one H100 with Qwen3's 8B and 0.6B shapes and 16 sequences: 2.4 and 2.0 GiB.
+_OVERHEAD = 2560 << 20
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Whether an engine of the image's own runs the checkpoints and has the memory: reference_engine's module is asked."""
+"""Whether an engine of the image's own runs the checkpoints and has the memory: its module is asked."""
 
 import json
 from pathlib import Path
