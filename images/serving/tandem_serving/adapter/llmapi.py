@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tandem_serving import checkpoint
 from tandem_serving.adapter.responder import TritonResponder
-from tandem_serving.llmapi import arguments, dialect, outputs, settings
+from tandem_serving.llmapi import arguments, outputs, settings
 from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.llmapi.engine import TensorRtLlmEngine
 from tandem_serving.llmapi.request import Features, LlmApiParser
@@ -30,7 +28,7 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     """Start the engine that a model configuration describes. Raises settings, arguments and checkpoint errors."""
     config = settings.read(parameters)
     llm_arguments = arguments.read(config.llm_args_path)
-    limits = _limits(llm_arguments, config.llm_package)
+    limits = arguments.limits(llm_arguments, config.llm_package)
     features = _features(llm_arguments, config)
     speculates = bool(llm_arguments.get("speculative_config"))
     if config.drafter:
@@ -41,14 +39,6 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
     service.guard()
     return service
-
-
-def _limits(llm_arguments: Mapping[str, Any], package: str) -> checkpoint.ModelLimits:
-    """TensorRT-LLM takes a `max_seq_len` beyond the model's own; others have it as a bound."""
-    limits, asked = checkpoint.read_limits(Path(llm_arguments["model"])), int(llm_arguments.get("max_seq_len") or 0)
-    if package == dialect.TENSORRT_LLM and asked:
-        return replace(limits, max_sequence_len=asked)
-    return limits.at_most(asked)
 
 
 def _features(llm_arguments: Mapping[str, Any], config: settings.LlmApiSettings) -> Features:
