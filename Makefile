@@ -83,7 +83,7 @@ check: venv ## lint and unit side by side: what every change needs (3 minutes on
 triton: venv ## The Triton models on a real Triton server (CPU)
 	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.
 	@$(PY) -c 'from triton import backends; backends.collector(); backends.front()'
-	$(PY) -m pytest tests/triton -n 2 --dist loadgroup --skip-unchanged
+	$(PY) -m pytest tests/triton -n 4 --dist loadgroup --skip-unchanged
 
 .PHONY: fetcher
 fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this machine
@@ -112,7 +112,15 @@ e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, m
 	$(PY) -m pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
-test: lint deps unit triton fetcher cluster integration e2e ## All of the above, setting up what it needs
+test: lint deps binaries images ## All of the above, setting up what it needs
+	@# Side by side: servers and clusters mostly wait. A failure does not hide the others'.
+	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=line test-triton-e2e test-others
+
+.PHONY: test-triton-e2e test-others
+test-triton-e2e: venv
+	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
+test-others: venv
+	@$(MAKE) --no-print-directory --keep-going -j 1 unit fetcher cluster integration
 
 .PHONY: goldens
 goldens: venv ## Write the golden files of the unit tests again

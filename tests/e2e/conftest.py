@@ -96,7 +96,7 @@ class Site:
             return {}
         return {c["type"]: c for c in status["conditions"]}
 
-    def wait_condition(self, name: str, kind: str, status: str, seconds: float = 240) -> dict[str, Any]:
+    def wait_condition(self, name: str, kind: str, status: str, seconds: float = 480) -> dict[str, Any]:
         def check() -> dict[str, Any] | None:
             found = self.conditions(name).get(kind)
             return found if found and found["status"] == status else None

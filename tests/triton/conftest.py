@@ -37,22 +37,35 @@ def pytest_configure(config: pytest.Config) -> None:
     unchanged.configure(config, Path(__file__).parent, UNTIL_CHANGED)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, what shares a server runs on one worker: a file's tests with the same parameters of
-    fixtures that live as long as its module. A file of four servers keeps all workers busy."""
+    """With `--dist loadgroup`, what shares a server runs on one worker: a file's tests with the same values of
+    fixtures that live as long as its module. A file of four servers keeps all workers busy, and so does one whose
+    tests start their own."""
     for item in items:
         assert isinstance(item, pytest.Function)
         values = item.callspec.params if hasattr(item, "callspec") else {}
-        fixtures = item._fixtureinfo.name2fixturedefs
-        shared = {
-            name: values[name] for name in sorted(values) if name in fixtures and _is_shared(fixtures[name][-1])
-        }
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{shared or ''}".replace("@", "")))
+        if shared := _shared(item):
+            given = {name: values[name] for name in shared if name in values}
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{given or ''}".translate(NOT_IN_NAMES)))
 
 
-def _is_shared(fixture: pytest.FixtureDef[object]) -> bool:
-    return fixture.scope != "function"
+NOT_IN_NAMES = str.maketrans("@[]", "   ")
+"""xdist writes a test's group behind its name."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fail where xdist has not taken the groups: each worker would start each server."""
+    grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+    if session.config.getoption("loadgroup", False):
+        assert all("@" in item.nodeid for item in grouped), "xdist does not group the tests: is pytest newer than it?"
+
+
+def _shared(item: pytest.Function) -> list[str]:
+    """The fixtures of its file that a test shares with others."""
+    fixtures = item._fixtureinfo.name2fixturedefs
+    own = {name: made[-1] for name, made in fixtures.items() if item.nodeid.startswith(f"{made[-1].baseid}::")}
+    return sorted(name for name, made in own.items() if made.scope != "function")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,7 @@ Every server has free ports, its own shared-memory names and its own process gro
 """
 
 import contextlib
+import fcntl
 import importlib.metadata
 import os
 import re
@@ -17,7 +18,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
@@ -29,9 +30,12 @@ REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (REPOSITORY_ROOT / "images/reference", REPOSITORY_ROOT / "images/serving")
 FAULTS = Path(__file__).with_name("faults")
 START_SECONDS = 300.0
+HUNG_SECONDS = 60.0
+"""Without a line in the log while it starts: now and then Triton never notices that a model is loaded."""
 STOP_SECONDS = 30.0
 LOG_TAIL_LINES = 60
 START_TRIES = 4
+HUNG = "its log is silent"
 ABORTED = "boost::interprocess::lock_exception"
 """Once in six times Triton takes a model's process for dead, and aborts, that gets no processor for 1.5 s while it
 loads; later it does now and then. A container would start again, and so does a test: see again.py."""
@@ -150,13 +154,17 @@ class TritonServer:
         return None
 
     def start(self) -> None:
-        """Start and wait until every model is ready. Raises ServerError."""
+        """Start and wait until every model is ready, one server at a time: what they load keeps all processors busy.
+
+        Raises ServerError.
+        """
         for left in reversed(range(START_TRIES)):
             try:
-                self._start()
+                with _starting():
+                    self._start()
                 break
             except ServerError as error:
-                if not left or ABORTED not in str(error):
+                if not left or not (ABORTED in str(error) or HUNG in str(error)):
                     raise
 
     def _start(self) -> None:
@@ -243,14 +251,27 @@ class TritonServer:
 
     def _wait_ready(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS
+        now = grown = time.monotonic()
+        deadline, size = now + START_SECONDS, 0
         while not (self.ready() and self._tells_metrics()):
-            code = self._process.poll()
+            code, now = self._process.poll(), time.monotonic()
             if code is not None:
                 raise ServerError(f"tritonserver exited with {code} before it was ready:\n{self.tail()}")
-            if time.monotonic() > deadline:
+            if now > deadline:
                 raise ServerError(f"tritonserver was not ready in {START_SECONDS:.0f} s:\n{self.tail()}")
+            if len(log := self.log) > size:
+                grown, size = now, len(log)
+            elif now - grown > HUNG_SECONDS:
+                raise ServerError(f"tritonserver is not ready, and {HUNG} for {HUNG_SECONDS:.0f} s:\n{self.tail()}")
             time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _starting() -> Iterator[None]:
+    """Only one process of all has this at a time."""
+    with (Path(tempfile.gettempdir()) / "tandem-triton.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _wheel() -> Path:

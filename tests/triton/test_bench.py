@@ -12,7 +12,7 @@ from triton.harness import TritonServer
 
 BENCH = [sys.executable, "-m", "tandem", "bench"]
 PROMPTS = bls.PAIR / "prompts.jsonl"
-SHORT = ["--warm-up", "0.5", "--seconds", "5", "--repeats", "2", "--max-tokens", "16"]
+SHORT = ["--warm-up", "0.5", "--seconds", "2", "--repeats", "2", "--max-tokens", "16"]
 
 
 @pytest.fixture(scope="module")

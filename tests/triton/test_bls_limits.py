@@ -15,7 +15,7 @@ from triton.harness import TritonServer
 from triton.stand_in import COUNT_SEED, TARGET_HANGS
 from triton.waits import eventually, metric
 
-TIMEOUT = 15
+TIMEOUT = 10
 """More than a machine stands still for now and then, and what a test does meanwhile."""
 HANGING = inputs("def f", seed=TARGET_HANGS)
 PLAIN = inputs("def g")
