@@ -27,7 +27,7 @@ _QUANTIZED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_confi
 _INDEX = "model.safetensors.index.json"
 _LOGIT_ROWS = 512  # of a pass: Settings.max_num_tokens
 # Measured on one H100 with Qwen3's 8B and 0.6B shapes and 16 sequences: 2.4 and 2.0 GiB.
-_OVERHEAD = 2560 << 20
+_OVERHEAD = 3 << 30
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,6 @@ class TorchModel:
     @torch.inference_mode()
     def _prepare(self, shape: Shape) -> _Run:
         """Compile and capture a shape, over rows of padding."""
-        torch.cuda.set_device(self._device)  # a thread's own
         hosts = tuple(Input(lane.inputs[: shape.entries].numpy(), shape, self._spare) for lane in self._lanes)
         given = torch.zeros(shape.entries, dtype=torch.int32)
         Input(given.numpy(), shape, self._spare).fill([])
