@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -12,6 +12,7 @@ import tokenizers
 from reference_engine import engine
 from reference_engine.request import Request, RequestError, Sink
 from reference_engine.sampling import SamplingParams as EngineParams
+from reference_engine.scheduler import Scheduler
 from reference_engine.statistics import Statistics
 
 from ..executor.result import RequestOutput
@@ -49,30 +50,8 @@ class Tokenizer:
         return text
 
 
-class Runner(Protocol):
-    """What runs sequences: a target alone, or with a drafter."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it takes requests."""
-        ...
-
-    @property
-    def statistics(self) -> Statistics:
-        """The target engine's state."""
-        ...
-
-    def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
-        """Start a sequence; returns what cancels it. Raises RequestError and EngineStopped."""
-        ...
-
-    def close(self) -> None:
-        """End all."""
-        ...
-
-
 class TargetAlone:
-    """A target without speculation."""
+    """A target without speculation, with the methods of Speculator."""
 
     def __init__(self, target: engine.Engine) -> None:
         self._target = target
@@ -88,7 +67,7 @@ class TargetAlone:
         return self._target.statistics
 
     def submit(self, request: Request, sink: Sink) -> Callable[[], None]:
-        """As Runner says."""
+        """Start a sequence; returns what cancels it. Raises RequestError and EngineStopped."""
         call = self._target.submit(request, sink)
         return lambda: self._target.cancel(call)
 
@@ -213,16 +192,18 @@ def end_id(model: Path) -> int:
     return -1
 
 
-def _runner(args: LlmArgs) -> Runner:
-    target, config = _engine(args, args.model), args.speculative_config
-    return Speculator(target, _drafter(args, config, target), config) if config else TargetAlone(target)
+def _runner(args: LlmArgs) -> TargetAlone | Speculator:
+    target, config = _scheduler(args, args.model), args.speculative_config
+    if config is None:
+        return TargetAlone(engine.Engine(target))
+    return Speculator(target, _drafter(args, config, target), config)
 
 
-def _drafter(args: LlmArgs, config: SpeculativeConfig, target: engine.Engine) -> Drafter:
+def _drafter(args: LlmArgs, config: SpeculativeConfig, target: Scheduler) -> Drafter:
     if isinstance(config, NGramConfig):
         return NGram(config)
     assert isinstance(config, DraftTargetConfig)
-    draft = _engine(args, Path(config.speculative_model))
+    draft = _scheduler(args, Path(config.speculative_model))
     if draft.limits.vocab_size != target.limits.vocab_size:
         raise ValueError(
             f"the draft model has a vocabulary of {draft.limits.vocab_size}, the target of"
@@ -231,11 +212,11 @@ def _drafter(args: LlmArgs, config: SpeculativeConfig, target: engine.Engine) ->
     return DraftModel(draft)
 
 
-def _engine(args: LlmArgs, folder: Path) -> engine.Engine:
+def _scheduler(args: LlmArgs, folder: Path) -> Scheduler:
     settings = engine.Settings(
         folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len, backend=args.backend
     )
-    return engine.Engine(engine.load(settings))
+    return engine.load(settings)
 
 
 def _refuse(params: SamplingParams) -> None:
