@@ -38,6 +38,10 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	$(LOCK) -c tests/requirements.txt --no-deps --group serving --group triton -o images/reference/requirements.txt
 	$(LOCK) -c tests/requirements.txt --group collector -o images/serving/requirements.txt
 	$(LOCK) -c tests/requirements.txt --group fetcher -o images/fetcher/requirements.txt
+	@# transformers 5.17 takes version 1 of the Hub's client, the fetcher version 2: they share no image.
+	@mkdir -p build
+	sed -E 's/ *\\$$//; /^ /d; /^(huggingface-hub|hf-xet)==/d' tests/requirements.txt > build/torch-constraints.txt
+	$(LOCK) -c build/torch-constraints.txt --group torch -o images/reference-torch/requirements.txt
 	@# moto needs another python-dateutil than the operator: it runs in an environment of its own.
 	printf 'moto[s3]\nflask\nflask-cors\n' | $(LOCK) --upgrade - -o tests/fetcher/moto-requirements.txt
 

@@ -73,7 +73,7 @@ def _snapshot_and_build(plan: Plan, engine: Engine, image: Image) -> Built:
 
 def _build_one(plan: Plan, engine: Engine, image: Image, context: Path, built: Built) -> None:
     base_ref = _base(plan.cache, engine) if plan.own_base else None
-    wheel_folder = _wheels(plan) if engine.offline_wheels and inputs.locks(context, image) else None
+    wheel_folder = _wheels(plan, image) if engine.offline_wheels and inputs.locks(context, image) else None
     log = plan.cache.log(image.name)
     log.unlink(missing_ok=True)
     with progress.step(f"{built.ref} ({engine.name})"):
@@ -100,11 +100,12 @@ def _base(cache: Cache, engine: Engine) -> str:
     return ref
 
 
-def _wheels(plan: Plan) -> Path:
-    """Return the folder with the wheels of every image, filled when it is not there: one folder serves all."""
-    relative = {path for image in inputs.select([]) for path in inputs.locks(plan.root, image)}
+def _wheels(plan: Plan, image: Image) -> Path:
+    """Return the folder with an image's wheels, filled when it is not there: one folder serves all but large ones."""
+    large = image.name in inputs.LARGE
+    relative = {path for each in ([image] if large else inputs.select([])) for path in inputs.locks(plan.root, each)}
     locks = [plan.root / path for path in sorted(relative)]
-    folder = wheels.folder(plan.cache.wheels, locks)
+    folder = wheels.folder(plan.cache.wheels / image.name if large else plan.cache.wheels, locks)
     if not folder.is_dir():
         with progress.step("wheels from the package index, checked against the locks"):
             wheels.fetch(locks, folder, plan.cache.log("wheels"))

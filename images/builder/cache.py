@@ -58,7 +58,8 @@ class Cache:
 
     def sweep(self) -> None:
         """Delete what a killed build left half-made; the lock must be held."""
-        for folder in (self.root, self.wheels, self.root / "base"):
+        large = [path for path in self.wheels.glob("*") if path.is_dir()]
+        for folder in (self.root, self.wheels, *large, self.root / "base"):
             for path in folder.glob(f"{UNFINISHED}*"):
                 mounts.remove_tree(path)
 

@@ -23,7 +23,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Build Tandem's images with Docker, Podman or buildah, whichever works here.",
 )
-Names = Annotated[list[str] | None, typer.Argument(metavar="[operator|serving|reference]...", help="None: all.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar=f"[{'|'.join(inputs.NAMES)}]...", help=f"None: {', '.join(inputs.DEFAULT)}."),
+]
 EngineName = Annotated[
     str | None,
     typer.Option("--engine", envvar="TANDEM_IMAGE_ENGINE", help="docker, podman or buildah."),

@@ -16,7 +16,10 @@ from pathlib import Path
 
 from builder.errors import BuildError
 
-NAMES = ("operator", "serving", "reference", "fetcher")
+DEFAULT = ("operator", "serving", "reference", "fetcher")
+LARGE = ("reference-torch",)
+"""Of several GB: built where they are named."""
+NAMES = (*DEFAULT, *LARGE)
 REPOSITORY = "localhost/tandem"
 _IGNORED = ("__pycache__",)
 # Any fixed time serves; wheels are zip files, which know none before 1980.
@@ -40,11 +43,11 @@ class Image:
 
 
 def select(names: list[str]) -> list[Image]:
-    """Return the images of these names, all for none; raises BuildError for an unknown name."""
+    """Return the images of these names, those of DEFAULT for none; raises BuildError for an unknown name."""
     for name in names:
         if name not in NAMES:
             raise BuildError(f"no image is named {name!r}: the images are {', '.join(NAMES)}")
-    return [Image(name) for name in NAMES if not names or name in names]
+    return [Image(name) for name in NAMES if name in (names or DEFAULT)]
 
 
 def copied(containerfile: str) -> list[str]:

@@ -60,13 +60,15 @@ class Ports:
 class Options:
     """What a test may set: environment on top of the process's own, server arguments at the end.
 
-    `faults`: a folder by whose files the reference engine fails; see faults/engine_faults.py.
+    `faults`: a folder by whose files the reference engine fails; see faults/engine_faults.py. `packages`: the models'
+    site-packages, where they are not this Python's.
     """
 
     env: Mapping[str, str]
     arguments: Sequence[str] = ()
     thread_pool_size: int = 128
     faults: Path | None = None
+    packages: Path | None = None
 
     @classmethod
     def default(cls) -> "Options":
@@ -173,7 +175,7 @@ class TritonServer:
         backends = _assemble_backends(self._home)
         faults = self._options.faults
         more = {**self._options.env, **({"ENGINE_FAULTS": str(faults)} if faults else {})}
-        environment = _environment(_assemble_python(self._home, faults is not None), more)
+        environment = _environment(_assemble_python(self._home, self._options), more)
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*_die_with_parent(), *self._command(backends)],
@@ -296,8 +298,8 @@ def _assemble_backends(home: Path) -> Path:
     return folder.parent
 
 
-def _assemble_python(home: Path, faults: bool) -> Path:
-    """A virtual environment that adds the images' packages to this Python's, and engine_faults.py to have `faults`;
+def _assemble_python(home: Path, options: Options) -> Path:
+    """A virtual environment that adds the images' packages to this Python's, and engine_faults.py to have faults;
     its `bin`.
 
     The stub's embedded interpreter ignores PYTHONPATH: it takes its prefix from the `python3` that PATH
@@ -309,8 +311,9 @@ def _assemble_python(home: Path, faults: bool) -> Path:
     binaries.mkdir()
     (binaries / "python3").symlink_to(Path(sys.executable).resolve())
     (home / "venv/pyvenv.cfg").write_text(f"home = {sysconfig.get_config_var('BINDIR')}\n")
-    (site / "images.pth").write_text("\n".join([*map(str, PYTHON_PATH), sysconfig.get_path("purelib")]) + "\n")
-    for file in FAULTS.glob("*engine_faults.p*") if faults else ():
+    paths = [*PYTHON_PATH, options.packages or sysconfig.get_path("purelib")]
+    (site / "images.pth").write_text("\n".join(map(str, paths)) + "\n")
+    for file in FAULTS.glob("*engine_faults.p*") if options.faults else ():
         (site / file.name).symlink_to(file)
     return binaries
 

@@ -42,6 +42,8 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> BlsVariables:
         fast_logits=False,
         draft_acceptance_threshold=None,
         max_engine_rows=1,
+        max_engine_sequences=changes.get("max_batch_size", 64),
+        max_seq_len=None,
         mix_seed=False,
         separate_devices=False,
         decoupled=False,
@@ -81,4 +83,4 @@ def assemble(folder: Path, models: Iterable[str], values: BlsVariables) -> Path:
 
 
 def _model(path: Path) -> ModelVariables:
-    return ModelVariables(model_path=str(path), tokenizer_path=str(path), engine=None)
+    return ModelVariables(model_path=str(path), tokenizer_path=str(path), engine=None, parameters={})

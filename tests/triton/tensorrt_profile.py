@@ -51,7 +51,7 @@ def repository(folder: Path, acceptance: str = "{method: TokenMatch}") -> Path:
         destination.mkdir(parents=True)
         config = _with_the_pair(revision.files[model["config"]], plan)
         (destination / "config.pbtxt").write_text(config.replace('backend: "tensorrtllm"', 'backend: "python"'))
-        _add_code(destination / "1", Path(model.get("source", "")).name, is_engine="tensorrtllm" in config)
+        add_code(destination / "1", Path(model.get("source", "")).name, is_engine="tensorrtllm" in config)
     return folder
 
 
@@ -75,7 +75,8 @@ def _with_the_pair(config: str, plan: dict[str, dict[str, dict[str, str]]]) -> s
     return config
 
 
-def _add_code(folder: Path, source: str, is_engine: bool) -> None:
+def add_code(folder: Path, source: str, is_engine: bool = False) -> None:
+    """Make a model's version `folder`, with the code of one of Tandem's own models or of the engine, or none."""
     if source in BACKENDS:
         library = BACKENDS[source]()
         folder.mkdir()

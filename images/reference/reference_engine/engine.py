@@ -20,6 +20,9 @@ STOPPED = "the engine has stopped after an internal error: its log says which; r
 
 
 BACKENDS = ("numpy", "torch")
+_ABOVE_0 = ("max_num_sequences", "max_num_tokens", "kv_cache_bytes")
+_ALSO_0 = ("max_seq_len", "gpu_device_ids")
+_NUMPY_CACHE = 2 << 30
 
 
 class EngineStopped(RuntimeError):
@@ -31,15 +34,17 @@ class Settings:
     """How to run a checkpoint.
 
     `max_seq_len` 0: the model's own limit. `kv_cache_bytes` bounds the cache: as many slots as fit, at most
-    `max_num_sequences`; further requests wait. `backend` is one of BACKENDS.
+    `max_num_sequences`; further requests wait. 0: 2 GiB in numpy, no bound in torch. `backend` is one of BACKENDS,
+    `gpu_device_ids` the index of torch's GPU.
     """
 
     model_path: Path
     max_num_sequences: int = 64
     max_num_tokens: int = 512
     max_seq_len: int = 0
-    kv_cache_bytes: int = 2 << 30
+    kv_cache_bytes: int = 0
     backend: str = "numpy"
+    gpu_device_ids: int = 0
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> "Settings":
@@ -48,9 +53,9 @@ class Settings:
         if not path:
             raise CheckpointError("the parameter model_path is missing: set it to the checkpoint's folder")
         numbers = {}
-        for name in ("max_num_sequences", "max_num_tokens", "max_seq_len", "kv_cache_bytes"):
+        for name in (*_ABOVE_0, *_ALSO_0):
             text = parameters.get(name, "")
-            if text and not (text.isdecimal() and (int(text) > 0 or name == "max_seq_len")):
+            if text and not (text.isdecimal() and (int(text) > 0 or name in _ALSO_0)):
                 raise CheckpointError(f"the parameter {name} is {text!r}: set it to a whole number above 0")
             if text:
                 numbers[name] = int(text)
@@ -74,11 +79,14 @@ def load(settings: Settings) -> Scheduler:
         from reference_engine.torch_backend import loading  # torch and transformers are there only where it is used
 
         sizes = loading.Sizes(settings.max_num_sequences, settings.max_seq_len, settings.max_num_tokens)
-        return loading.load(settings.model_path, sizes, settings.kv_cache_bytes)
+        return loading.load(settings.model_path, sizes, settings.kv_cache_bytes, settings.gpu_device_ids)
     config = model_config.read(settings.model_path)
     longest = min(settings.max_seq_len or config.max_position_embeddings, config.max_position_embeddings)
     slots = kv_cache.slots(
-        settings.kv_cache_bytes, kv_cache.bytes_per_slot(config, longest), longest, settings.max_num_sequences
+        settings.kv_cache_bytes or _NUMPY_CACHE,
+        kv_cache.bytes_per_slot(config, longest),
+        longest,
+        settings.max_num_sequences,
     )
     packed = layout.build(weights.read(settings.model_path, config), config, longest)
     model = Llama(config, packed, KVCache(config, slots, longest), settings.max_num_tokens)

@@ -47,7 +47,7 @@ def read(folder: Path, config: ModelConfig) -> Weights:
 
     float16, bfloat16 and float32 are understood. Raises CheckpointError.
     """
-    return assemble(_read_files(_files(folder)), config)
+    return assemble(_read_files(files(folder)), config)
 
 
 def assemble(tensors: Mapping[str, FloatArray], config: ModelConfig) -> Weights:
@@ -96,7 +96,8 @@ def _shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _files(folder: Path) -> list[Path]:
+def files(folder: Path) -> list[Path]:
+    """The files that `read` reads."""
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         return [folder / "model.safetensors"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,10 @@ class ModelLimits:
 
     max_sequence_len: int
     vocab_size: int
+
+    def at_most(self, tokens: int) -> ModelLimits:
+        """With sequences of so many tokens at most; 0: no further limit."""
+        return replace(self, max_sequence_len=min(self.max_sequence_len, tokens or self.max_sequence_len))
 
 
 def read_json(path: Path) -> dict[str, Any]:

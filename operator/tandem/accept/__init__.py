@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tandem.accept import autoscaling as autoscaling_rules
 from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
-from tandem.accept import llmapi, lossy, pod_template
+from tandem.accept import llmapi, lossy, own_engine, pod_template
 from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept import rollout as rollout_rules
@@ -22,6 +22,7 @@ __all__ = ["Accepted", "Refusal", "accept"]
 
 RULES: tuple[Rule, ...] = (
     *profile_rules.RULES,
+    *own_engine.RULES,
     *llmapi.RULES,
     *gpu_rules.RULES,
     *engine_rules.RULES,

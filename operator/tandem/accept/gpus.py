@@ -110,10 +110,11 @@ def _product(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for name in spec.placement.gpu.product if profile.gpus else ():
         product = PRODUCTS.get(name)
         if product and product.compute_capability < MIN_COMPUTE_CAPABILITY:
+            who = "the profile's engine" if profile.own_engine_on_gpus else "TensorRT-LLM's speculative decoding"
             has, needs = (".".join(map(str, c)) for c in (product.compute_capability, MIN_COMPUTE_CAPABILITY))
             return Refusal(
                 SpecReason.GPU_TOO_OLD,
-                f"placement.gpu.product {name} has compute capability {has}, and TensorRT-LLM's speculative decoding"
+                f"placement.gpu.product {name} has compute capability {has}, and {who}"
                 f" needs {needs} (Ampere) or newer: name a newer product",
             )
     return None

@@ -50,15 +50,18 @@ def _decoding_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 
 def _tensor_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    sizes = {"target": spec.target.tensor_parallel_size}
+    sizes = {"target.tensorParallelSize": spec.target.tensor_parallel_size}
     if spec.draft:
-        sizes["draft"] = spec.draft.tensor_parallel_size
-    for role, size in sizes.items():
+        sizes["draft.tensorParallelSize"] = spec.draft.tensor_parallel_size
+    if profile.own_engine_on_gpus:
+        sizes["target.pipelineParallelSize"] = spec.target.pipeline_parallel_size
+    why = " (splitting one over GPUs is not built yet)" if profile.own_engine_on_gpus else ""
+    for field, size in sizes.items():
         if size > profile.max_tensor_parallel_size:
             return Refusal(
                 SpecReason.TENSOR_PARALLEL_NOT_IN_PROFILE,
-                f"{role}.tensorParallelSize is {size}, and profile {profile.name!r} runs a model on at most"
-                f" {profile.max_tensor_parallel_size}: write a smaller one, or another profile",
+                f"{field} is {size}, and profile {profile.name!r} runs a model on at most"
+                f" {profile.max_tensor_parallel_size}{why}: write a smaller one, or another profile",
             )
     return None
 

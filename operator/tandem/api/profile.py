@@ -44,6 +44,12 @@ class Profile(StrictWire):
     """BLS with engine backend python: folder in the image with the Triton model (`1/model.py`) that is the engine."""
     engine_env: dict[str, str] = Field(default_factory=dict)
     """Environment that the engine's model needs."""
+    engine_parameters: dict[str, str | int] = Field(default_factory=dict)
+    """Parameters of the engine: of its Triton model in mode BLS (engine backend python), arguments of `LLM` in mode
+    LLMAPI."""
+    engine_check: str = ""
+    """Python module in the image that says which checkpoints the engine runs, and what they take of a GPU's memory
+    (`check` and `memory` of reference_engine.torch_backend.checkpoints); the preflight asks it. Empty: none."""
     engine_calls: Literal["Single", "Together", "Collected"] = "Single"
     """BLS: how the engines take the sequences that run at once. Single: each in calls of its own, which in-flight
     batching merges. Together: many in a call, answered in one response. Collected: many in a call, each answered by
@@ -56,6 +62,11 @@ class Profile(StrictWire):
     """Whether the engine reports how many tokens it drafted; without, acceptance rates are Unknown."""
     resources: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Resource requests and limits of the server container, GPUs left out."""
+
+    @property
+    def own_engine_on_gpus(self) -> bool:
+        """Whether the engine is a Python model that computes on GPUs."""
+        return self.engine_backend == "python" and self.gpus
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

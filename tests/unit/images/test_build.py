@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from builder import base, engines, inputs
+from builder import base, engines, inputs, wheels
 from builder.build import Plan, build
 from builder.cache import UNFINISHED, Cache
 from builder.engines import Build
@@ -146,6 +147,28 @@ def test_the_lock_outlives_a_killed_build_until_its_programs_end(tmp_path: Path)
         os.killpg(int(orphan), signal.SIGKILL)
     with Cache(tmp_path).lock():
         pass
+
+
+def test_the_wheels_of_large_images_are_fetched_for_these_alone(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are gigabytes, and the others' stay where they are."""
+    fetched: dict[str, list[str]] = {}
+
+    def fetch(locks: Sequence[Path], target: Path, log: Path) -> None:
+        target.mkdir(parents=True)
+        fetched[str(target.parent.relative_to(plan.cache.root))] = [
+            str(each.relative_to(plan.root)) for each in locks
+        ]
+
+    monkeypatch.setattr(wheels, "fetch", fetch)
+    for name in inputs.NAMES:
+        folder = plan.root / "images" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "requirements.txt").write_text(name)
+        copy = f"images/{name}/requirements.txt"
+        (folder / "Containerfile").write_text(f"FROM x\nCOPY {copy} /\nCOPY images/serving/models /opt/models\n")
+    build(plan, MockEngine(), [*inputs.select([]), Image("reference-torch")])
+    small = sorted(f"images/{name}/requirements.txt" for name in inputs.DEFAULT)
+    assert fetched == {"wheels": small, "wheels/reference-torch": ["images/reference-torch/requirements.txt"]}
 
 
 def test_the_three_newest_archives_stay(plan: Plan) -> None:

@@ -25,7 +25,7 @@ CODE = [
     ("images/serving", ["serving"]),
     ("images/fetcher", ["fetcher"]),
     ("images/reference/models", ["serving"]),
-    ("images/reference/reference_engine", ["serving"]),
+    ("images/reference/reference_engine", ["serving", "torch"]),
     ("images/reference/reference_llm", ["serving"]),
     ("images/builder", [""]),
     ("tests/cluster", ["", "cluster"]),

@@ -10,6 +10,7 @@ import pytest
 from builder import inputs
 from builder.errors import BuildError
 from builder.inputs import Image
+from tandem.settings import load_settings
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 OPERATOR = Image("operator")
@@ -158,9 +159,10 @@ def test_a_missing_source_is_named(checkout: Path, change: Callable[[Path], None
     [
         ([], ["operator", "serving", "reference", "fetcher"]),
         (["reference", "operator"], ["operator", "reference"]),
+        (["reference-torch"], ["reference-torch"]),
     ],
 )
-def test_no_name_selects_all(names: list[str], selected: list[str]) -> None:
+def test_no_name_selects_all_but_large_ones(names: list[str], selected: list[str]) -> None:
     assert [image.name for image in inputs.select(names)] == selected
 
 
@@ -177,3 +179,24 @@ def test_every_containerfile_builds_on_a_base_that_can_be_given_and_runs_without
     assert last_stage.startswith("\nFROM ${BASE}\n")
     # runAsNonRoot asks for a number: the kubelet does not read the image's /etc/passwd.
     assert any(line.split()[:1] == ["USER"] and line.split()[1][0] in "123456789" for line in last_stage.splitlines())
+
+
+def test_the_image_with_torch_has_the_engine_of_the_other_and_not_its_models() -> None:
+    """They differ in what the engine computes with, and in the pair, which is for machines without a GPU."""
+    plain, torch = (set(inputs.files(REPOSITORY, Image(name))) for name in ("reference", "reference-torch"))
+    own = {
+        path for path in plain if not path.startswith(("images/reference/pair/", "images/reference/Containerfile"))
+    }
+    assert torch - plain == {"images/reference-torch/Containerfile", "images/reference-torch/requirements.txt"}
+    assert own <= torch
+
+
+def test_what_the_profile_asks_for_is_in_the_image_with_torch() -> None:
+    profile = load_settings().profile("torch")
+    assert profile
+    files = set(inputs.files(REPOSITORY, Image("reference-torch")))
+    module = profile.engine_check.replace(".", "/")
+    source = profile.engine_source.removeprefix("/opt/reference/")
+    for path in (f"{source}/1/model.py", f"{module}.py", f"{profile.llm_package}/__init__.py"):
+        assert f"images/reference/{path}" in files
+    assert profile.image.partition(":")[0] == "tandem/reference-torch"

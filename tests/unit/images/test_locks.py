@@ -12,6 +12,10 @@ from builder.inputs import Image
 REPOSITORY = Path(__file__).resolve().parents[3]
 LOCKS = sorted({path for name in inputs.NAMES for path in inputs.locks(REPOSITORY, Image(name))})
 
+TORCH = "images/reference-torch/requirements.txt"
+OWN_HUB = ("huggingface-hub", "hf-xet")
+"""transformers takes version 1 of the Hub's client, the fetcher version 2."""
+
 
 def pins(lock: Path) -> dict[str, str]:
     """Return version by package of a lock."""
@@ -23,6 +27,7 @@ def test_the_images_install_from_these_locks() -> None:
         "images/fetcher/requirements.txt",
         "images/operator/build-requirements.txt",
         "images/operator/requirements.txt",
+        "images/reference-torch/requirements.txt",
         "images/reference/requirements.txt",
         "images/serving/requirements.txt",
     ]
@@ -30,10 +35,37 @@ def test_the_images_install_from_these_locks() -> None:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_versions_are_those_of_the_tests(lock: str) -> None:
+    """Of the image with torch, of what the tests have too: torch is not installed there."""
     tested = pins(REPOSITORY / "tests/requirements.txt")
     shipped = pins(REPOSITORY / lock)
     assert shipped
+    if lock == TORCH:
+        shipped = {name: version for name, version in shipped.items() if name in tested and name not in OWN_HUB}
+        assert {"numpy", "safetensors", "tokenizers"} <= shipped.keys()
     assert shipped.items() <= tested.items(), "run `make lock`: images and tests must have the same versions"
+
+
+def test_the_image_with_torch_has_all_that_the_torch_backend_imports() -> None:
+    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["dependency-groups"]["torch"]
+    needed = {re.split(r"[<>=]", each)[0] for each in declared}
+    code = (REPOSITORY / "images/reference/reference_engine/torch_backend").glob("*.py")
+    imported = {name for path in code for name in re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.M)}
+    assert imported & {"torch", "transformers", "triton"} <= needed
+    assert needed <= pins(REPOSITORY / TORCH).keys(), "run `make lock`"
+
+
+def test_the_image_with_torch_has_cudas_libraries_for_its_torch() -> None:
+    """By the names of the wheels that torch loads when it is imported, GPU or not."""
+    shipped = pins(REPOSITORY / TORCH)
+    assert {"nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"} <= shipped.keys()
+
+
+def test_what_both_locks_of_the_image_with_torch_pin_is_the_same() -> None:
+    """pip refuses two versions of a package."""
+    one, other = pins(REPOSITORY / TORCH), pins(REPOSITORY / "images/reference/requirements.txt")
+    both = one.keys() & other.keys()
+    assert {"numpy", "safetensors", "tokenizers"} <= both
+    assert {name: one[name] for name in both} == {name: other[name] for name in both}
 
 
 def test_the_operators_image_has_all_that_the_operator_needs() -> None:

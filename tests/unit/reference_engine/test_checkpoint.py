@@ -128,6 +128,8 @@ PARAMETERS = [
     ("no path", {}, "model_path is missing"),
     ("not a number", {"model_path": "x", "max_num_tokens": "many"}, "max_num_tokens is 'many'"),
     ("zero sequences", {"model_path": "x", "max_num_sequences": "0"}, "max_num_sequences is '0'"),
+    ("a cache of no bytes", {"model_path": "x", "kv_cache_bytes": "0"}, "kv_cache_bytes is '0'"),
+    ("no GPU's index", {"model_path": "x", "gpu_device_ids": "0,1"}, "gpu_device_ids is '0,1'"),
     ("no backend's name", {"model_path": "x", "backend": "jax"}, "backend is 'jax': set it to numpy or torch"),
 ]
 
@@ -136,6 +138,12 @@ PARAMETERS = [
 def test_wrong_parameters_are_refused(reason: str, parameters: dict[str, str], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         engine.Settings.parse(parameters)
+
+
+def test_the_gpu_is_read() -> None:
+    settings = engine.Settings.parse({"model_path": "x", "backend": "torch", "gpu_device_ids": "1"})
+    assert (settings.backend, settings.gpu_device_ids) == ("torch", 1)
+    assert engine.Settings.parse({"model_path": "x", "gpu_device_ids": "0"}).gpu_device_ids == 0
 
 
 def test_the_cache_is_bounded(tmp_path: Path) -> None:

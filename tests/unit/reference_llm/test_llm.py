@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
+from reference_engine import engine
+from reference_engine.config import CheckpointError
+from reference_engine.engine import Settings
 from reference_engine.request import Output
 from reference_llm import LLM, SamplingParams
 from reference_llm.executor.result import RequestOutput
@@ -193,6 +196,7 @@ def test_draft_length_by_load(reason: str, fields: dict[str, Any], lengths: dict
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kv_cache_config": {"max_tokens": 5}}, "kv_cache_config is not an argument that reference_llm knows"),
     ({"tensor_parallel_size": 2}, "tensor_parallel_size is 2, and reference_llm can do 1 only"),
+    ({"backend": "jax"}, "backend is 'jax', and reference_llm has numpy and torch: write one of them"),
     ({"dtype": "bfloat16"}, "dtype is 'bfloat16', and reference_llm can do 'auto' or 'float32' only"),
     (
         {"speculative_config": {"decoding_type": "MTP"}},
@@ -206,6 +210,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "speculative_config.speculative_model is missing: Draft_Target needs it",
     ),
 ]
+
+
+def test_the_backend_reaches_the_engines(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: list[Settings] = []
+
+    def load(given: Settings) -> None:
+        settings.append(given)
+        raise CheckpointError
+
+    monkeypatch.setattr(engine, "load", load)
+    with pytest.raises(CheckpointError):
+        LLM(folders["target"], backend="torch", max_batch_size=4, max_seq_len=96)
+    assert [(each.backend, each.max_num_sequences, each.max_seq_len) for each in settings] == [("torch", 4, 96)]
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[row[1] for row in REFUSED])

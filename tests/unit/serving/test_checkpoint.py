@@ -90,3 +90,8 @@ def test_no_tokenizer_says_so(model_folder: ModelFolder) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(checkpoint.CheckpointError, match=r"tokenizer\.json is missing"):
         Tokenizer(folder)
+
+
+@pytest.mark.parametrize(("bound", "length"), [(0, 512), (128, 128), (4096, 512)])
+def test_a_bound_shortens_sequences(bound: int, length: int) -> None:
+    assert ModelLimits(512, 300).at_most(bound) == ModelLimits(length, 300)

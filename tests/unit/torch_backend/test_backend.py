@@ -18,7 +18,7 @@ from reference_engine.engine import Settings, load  # noqa: E402
 from reference_engine.request import Output, Request  # noqa: E402
 from reference_engine.sampling import SamplingParams  # noqa: E402
 from reference_engine.scheduler import Capacity, Scheduler  # noqa: E402
-from reference_engine.torch_backend import attention, loading  # noqa: E402
+from reference_engine.torch_backend import attention, checkpoints, loading  # noqa: E402
 from reference_engine.torch_backend.loading import Sizes  # noqa: E402
 from support.reference_engine import run  # noqa: E402
 from unit.reference_engine import tiny_llama  # noqa: E402
@@ -71,7 +71,7 @@ def greedy(scheduler: Scheduler, request: Request) -> Output:
     return outputs[-1]
 
 
-@pytest.mark.parametrize("kind", loading.TRIED)
+@pytest.mark.parametrize("kind", checkpoints.TRIED)
 def test_logits_in_pieces_are_transformers_own(kind: str) -> None:
     module = stock(kind).eval()
     ids = np.random.default_rng(1).integers(3, VOCABULARY, (2, 60)).astype(np.int32)

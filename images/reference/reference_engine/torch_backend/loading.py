@@ -12,13 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from reference_engine import kv_cache
 from reference_engine.config import CheckpointError
 from reference_engine.scheduler import Capacity, Scheduler
-from reference_engine.torch_backend import attention, chain, linear
+from reference_engine.torch_backend import attention, chain, checkpoints, linear
 from reference_engine.torch_backend.attention import SlotCache
 from reference_engine.torch_backend.model import TorchModel
-
-# Dense decoders whose logits were compared with transformers' own (tests/unit/torch_backend).
-TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
-
 
 _WARM_DRAFT_LEN = 7  # graphs of longer drafts are captured when the first comes
 
@@ -32,17 +28,20 @@ class Sizes:
     max_num_tokens: int
 
 
-def load(folder: Path, wanted: Sizes, kv_cache_bytes: int) -> Scheduler:
-    """A checkpoint's scheduler, on the GPU where there is one. Raises CheckpointError.
+def load(folder: Path, wanted: Sizes, kv_cache_bytes: int, gpu: int = 0) -> Scheduler:
+    """A checkpoint's scheduler, on a GPU where there is one. Raises CheckpointError.
 
-    `wanted.max_seq_len` 0: the model's own limit. The KV cache has as many slots as fit into its bytes.
+    `wanted.max_seq_len` 0: the model's own limit. The KV cache has as many slots as fit into its bytes; 0: all.
     """
     values = config(folder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(gpu)
     dtype = (values.dtype or torch.float16) if device == "cuda" else torch.float32
     longest = min(wanted.max_seq_len or values.max_position_embeddings, values.max_position_embeddings)
     slot = bytes_per_slot(values, longest, dtype)
-    sizes = Sizes(kv_cache.slots(kv_cache_bytes, slot, longest, wanted.slots), longest, wanted.max_num_tokens)
+    budget = kv_cache_bytes or wanted.slots * slot
+    sizes = Sizes(kv_cache.slots(budget, slot, longest, wanted.slots), longest, wanted.max_num_tokens)
     if device == "cuda":
         _check_memory(values, dtype, (sizes.slots + 1) * slot)
     model = build(read(folder, dtype, device), sizes, compiled=device == "cuda")
@@ -58,23 +57,17 @@ def _check_memory(values: PreTrainedConfig, dtype: torch.dtype, cache: int) -> N
     if weights + cache > free:
         raise CheckpointError(
             f"weights of {weights / 1e9:.1f} GB and a KV cache of {cache / 1e9:.1f} GB are more than the GPU's free "
-            f"{free / 1e9:.1f} GB: lower kv_cache_bytes, or take a larger GPU"
+            f"{free / 1e9:.1f} GB: lower max_num_sequences or max_seq_len, or take a larger GPU"
         )
 
 
 def config(folder: Path) -> PreTrainedConfig:
     """Read and check config.json. Raises CheckpointError."""
+    checkpoints.check(folder)
     try:
-        values = AutoConfig.from_pretrained(folder)
+        return AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read the checkpoint in {folder}: {error}") from error
-    if values.model_type not in TRIED:
-        known = ", ".join(TRIED)
-        raise CheckpointError(f"model_type is {values.model_type!r}: the torch backend was tried with {known}")
-    quantization = getattr(values, "quantization_config", None)
-    if quantization:
-        raise CheckpointError("the checkpoint is quantized: the torch backend runs float16, bfloat16 and float32")
-    return values
 
 
 def head_dim(values: PreTrainedConfig) -> int:

@@ -213,7 +213,9 @@ def _drafter(args: LlmArgs, config: SpeculativeConfig, target: Scheduler) -> Dra
 
 
 def _scheduler(args: LlmArgs, folder: Path) -> Scheduler:
-    settings = engine.Settings(folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len)
+    settings = engine.Settings(
+        folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len, backend=args.backend
+    )
     return engine.load(settings)
 
 

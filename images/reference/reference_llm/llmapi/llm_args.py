@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from reference_engine.engine import BACKENDS
+
 PACKAGE = "reference_llm"
 
 
@@ -72,7 +74,7 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
 
 
 class LlmArgs:
-    """Checked arguments. `max_seq_len` 0: the model's own limit.
+    """Checked arguments. `max_seq_len` 0: the model's own limit. `backend`: the engine's.
 
     Raises:
         TypeError: an argument that is not known, or one that is missing.
@@ -89,6 +91,7 @@ class LlmArgs:
         max_seq_len: int | None = None,
         speculative_config: Mapping[str, Any] | None = None,
         enable_iter_perf_stats: bool = False,
+        backend: str = BACKENDS[0],
         **others: Any,
     ) -> None:
         for name, value in others.items():
@@ -97,7 +100,10 @@ class LlmArgs:
             if value not in _ONLY[name]:
                 known = " or ".join(map(repr, _ONLY[name]))
                 raise ValueError(f"{name} is {value!r}, and {PACKAGE} can do {known} only: write that")
+        if backend not in BACKENDS:
+            raise ValueError(f"backend is {backend!r}, and {PACKAGE} has {' and '.join(BACKENDS)}: write one of them")
         self.model = Path(model)
+        self.backend = backend
         self.tokenizer = Path(tokenizer or model)
         self.max_batch_size = max_batch_size
         self.max_num_tokens = max_num_tokens

@@ -22,8 +22,10 @@ from tandem_serving.requests.tokenizer import Tokenizer
 def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     """The service that a model configuration describes. Raises settings and checkpoint errors."""
     tokenizer = Tokenizer(config.tokenizer_dir)
-    limits = checkpoint.read_limits(config.target_path)
-    draft_limits = checkpoint.read_limits(config.draft_path) if config.draft_path else None
+    limits = checkpoint.read_limits(config.target_path).at_most(config.max_seq_len)
+    draft_limits = (
+        checkpoint.read_limits(config.draft_path).at_most(config.max_seq_len) if config.draft_path else None
+    )
     target = EngineModel(config.target_model, "target", config.target_collector)
     engines: dict[Route, EngineModel] = {"target": target, **(_drafting(config) if draft_limits else {})}
     request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem_serving import checkpoint
 from tandem_serving.adapter.responder import TritonResponder
 from tandem_serving.llmapi import arguments, outputs, settings
 from tandem_serving.llmapi.chunks import LlmApiChunk
@@ -29,7 +28,7 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     """Start the engine that a model configuration describes. Raises settings, arguments and checkpoint errors."""
     config = settings.read(parameters)
     llm_arguments = arguments.read(config.llm_args_path)
-    limits = _limits(llm_arguments)
+    limits = arguments.limits(llm_arguments, config.llm_package)
     features = _features(llm_arguments, config)
     speculates = bool(llm_arguments.get("speculative_config"))
     if config.drafter:
@@ -40,11 +39,6 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)
     service.guard()
     return service
-
-
-def _limits(llm_arguments: Mapping[str, Any]) -> checkpoint.ModelLimits:
-    limits = checkpoint.read_limits(Path(llm_arguments["model"]))
-    return checkpoint.ModelLimits(int(llm_arguments.get("max_seq_len") or limits.max_sequence_len), limits.vocab_size)
 
 
 def _features(llm_arguments: Mapping[str, Any], config: settings.LlmApiSettings) -> Features:

@@ -19,6 +19,7 @@ class BlsSettings:
 
     `target_collector` and `draft_collector`: models that collect the rows of engines which are decoupled; empty:
     they are not. `rounds_model`: one that makes whole rounds; empty: there is none. `mix_seed`: see loop.LoopParams.
+    `max_seq_len`: tokens of a sequence that the engines have room for; 0: as many as the models take.
     `running` and `waiting` bound the sequences of one instance, `max_rows` those of one engine call (1: each
     sequence's calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
     `acceptance_threshold`: see request.AcceptanceMethod, `fast_logits`: see abilities. `probe_share`: see
@@ -34,6 +35,7 @@ class BlsSettings:
     tokenizer_dir: Path
     target_path: Path
     draft_path: Path | None
+    max_seq_len: int
     max_draft_len: int
     min_draft_len: int
     adaptive: bool
@@ -66,6 +68,7 @@ def read(parameters: Mapping[str, str]) -> BlsSettings:
         tokenizer_dir=Path(text(parameters, "tokenizer_dir")),
         target_path=Path(text(parameters, "target_model_path")),
         draft_path=Path(text(parameters, "draft_model_path")) if draft_model else None,
+        max_seq_len=number(parameters, "max_seq_len", int, "0", 0),
         max_draft_len=number(parameters, "max_draft_len", int, "0", 0),
         min_draft_len=number(parameters, "min_draft_len", int, "0", 0),
         adaptive=flag(parameters, "adaptive"),

@@ -27,7 +27,7 @@ from tandem_serving.boot import control, drain, mpi, supervise
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.engine import failure as engine_failure
 from tandem_serving.engine import metrics_page
-from tandem_serving.prepare import cached, kv_cache
+from tandem_serving.prepare import cached, checkpoint_check, kv_cache
 
 PLAN = "launch.json"
 
@@ -137,6 +137,26 @@ def size_kv_caches(plan: LaunchPlan, models: Path, memory: Callable[[], Sequence
             )
 
 
+def check_memory(plan: LaunchPlan, memory: Callable[[], Sequence[int]] = kv_cache.gpu_memory) -> None:
+    """Whether the models fit the GPUs that the pod has, where the image's engine says what they take.
+
+    `memory`: bytes of each GPU. Raises LaunchError.
+    """
+    devices = (plan.preflight.get("engine_check") or {}).get("devices")
+    if not devices:
+        return
+    try:
+        sizes = [size / kv_cache.GIB for size in memory()]
+    except kv_cache.KvCacheError as error:
+        raise LaunchError(str(error)) from None
+    if len(sizes) <= max(devices.values()):
+        raise LaunchError(f"the models need {1 + max(devices.values())} GPUs, the pod has {len(sizes)}")
+    result = checkpoint_check.check_checkpoints(plan.preflight, sizes)
+    if result.status != "True":
+        raise LaunchError(result.message)
+    print(result.message, flush=True)
+
+
 def _share(part: Mapping[str, Any]) -> kv_cache.Share:
     return kv_cache.Share(kv_cache.read_engine(Path(part["engine"])), tuple(part["devices"]), part.get("max_tokens"))
 
@@ -156,6 +176,7 @@ def serve(revision: Path, models: Path, termination_log: Path = supervise.TERMIN
     except cached.Gone as error:
         raise LaunchError(str(error)) from None
     assemble(plan, models)
+    check_memory(plan)
     size_kv_caches(plan, models)
     raise_limits()
     command = list(plan.command)

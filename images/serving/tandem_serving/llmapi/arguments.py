@@ -6,10 +6,14 @@ import importlib
 import operator
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tandem_serving.checkpoint import ModelLimits, read_limits
+from tandem_serving.llmapi.dialect import TENSORRT_LLM
 
 # TensorRT-LLM's own spellings of the decoding type, by version.
 USER_PROVIDED = ("User_Provided", "UserProvided")
@@ -34,6 +38,13 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(arguments, dict) or not isinstance(arguments.get("model"), str):
         raise ArgumentsError(f"{path} names no model: it must be a mapping with the key `model`, a folder")
     return arguments
+
+
+def limits(arguments: Mapping[str, Any], package: str) -> ModelLimits:
+    """Of the model, by its folder and `max_seq_len`, which TensorRT-LLM takes beyond the model's own, too; for other
+    packages it is a bound. Raises CheckpointError."""
+    own, asked = read_limits(Path(arguments["model"])), int(arguments.get("max_seq_len") or 0)
+    return replace(own, max_sequence_len=asked) if asked and package == TENSORRT_LLM else own.at_most(asked)
 
 
 def with_drafter(arguments: Mapping[str, Any], drafter: object) -> dict[str, Any]:

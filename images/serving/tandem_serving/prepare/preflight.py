@@ -5,7 +5,7 @@ Gives a verdict in the form of conditions, at most 4 KiB (a container's terminat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import tokenizers
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
 from tandem_serving.prepare import cached
+from tandem_serving.prepare.checkpoint_check import check_checkpoints
 from tandem_serving.prepare.engine_check import check_engines
 from tandem_serving.prepare.llm_args_check import check_llm_args
 from tandem_serving.prepare.verdict import CheckResult, bounded
@@ -59,12 +60,21 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
 
 
 def _engines(plan: Mapping[str, Any], revision: Path, models: CheckResult) -> list[CheckResult]:
-    """The check of what runs the models, where there is one."""
-    if not (plan.get("engines") or plan.get("llm_args")):
-        return []
-    if models.status != "True":
+    """The checks of what runs the models, where there are any: the first that does not pass, else the last."""
+    possible: dict[str, Callable[[], CheckResult]] = {
+        "engines": lambda: check_engines(plan),
+        "engine_check": lambda: check_checkpoints(plan),
+        "llm_args": lambda: check_llm_args(plan, revision),
+    }
+    wanted = [check for part, check in possible.items() if plan.get(part)]
+    if wanted and models.status != "True":
         return [CheckResult("EnginesReady", "Unknown", "ModelsNotReady", "waits for models that load")]
-    return [check_engines(plan) if plan.get("engines") else check_llm_args(plan, revision)]
+    made: list[CheckResult] = []
+    for check in wanted:
+        made = [check()]
+        if made[0].status != "True":
+            break
+    return made
 
 
 def load(role: str, places: Mapping[str, str]) -> CheckedModel:

@@ -41,6 +41,12 @@ class SpecReason(Reason):
         "The profile cannot split a model over so many devices.",
         "Write a smaller `tensorParallelSize`, or another profile.",
     )
+    FIELD_NOT_IN_PROFILE = (
+        _REFUSED,
+        "FieldNotInProfile",
+        "The profile's engine has no use for a field.",
+        "Write what the message says, or another profile.",
+    )
     NO_IMAGE = (
         _REFUSED,
         "NoImage",

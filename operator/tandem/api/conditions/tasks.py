@@ -202,11 +202,17 @@ class TaskReason(Reason):
         "The engine was built without logits, which `acceptance.method: Logits` needs.",
         "Build it again with `--gather_generation_logits`, or write TokenMatch.",
     )
+    CHECKPOINT_NOT_SUPPORTED = (
+        _ENGINES_FAIL,
+        "CheckpointNotSupported",
+        "The profile's engine does not run the checkpoint: its architecture, its type, a quantization.",
+        "Name a checkpoint that the message allows, or write another profile.",
+    )
     MEMORY_TOO_SMALL = (
         _ENGINES_FAIL,
         "MemoryTooSmall",
         "Weights, or the specified KV caches, do not fit the GPUs.",
-        "Raise `tensorParallelSize`, choose larger GPUs, or lower `kvCache.maxTokens`.",
+        "Choose larger GPUs, or change the field that the message names.",
     )
     ARGUMENTS_ACCEPTED = (on("True", _ENGINES), "ArgumentsAccepted", "The image takes the LLM API's arguments.")
     ARGUMENTS_NOT_CHECKED = (

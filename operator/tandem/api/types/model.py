@@ -126,7 +126,8 @@ class EngineBuild(Model):
     max_input_len: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """Longest prompt in tokens; absent: what maxSeqLen allows."""
     max_seq_len: Annotated[int, Field(ge=2, le=10_000_000)] | None = None
-    """Longest prompt and output together in tokens; absent: the model's own limit."""
+    """Longest prompt and output together in tokens; absent: the model's own limit. Profile `torch` builds nothing and
+    has this field of the target alone, for both models; absent: as the profile says."""
     max_num_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Tokens in one batch, and the longest prompt and output together: each step brings the whole text so far.
 

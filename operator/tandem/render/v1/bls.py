@@ -5,11 +5,18 @@ from typing import Any
 
 from tandem.api.roles import Role
 from tandem.api.types import KvCache
-from tandem.render.v1.bls_variables import EngineVariables, collects, in_rounds, variables
+from tandem.render.v1.bls_variables import (
+    EngineVariables,
+    collects,
+    engine_sequences,
+    in_rounds,
+    max_seq_len,
+    variables,
+)
 from tandem.render.v1.engines import decoding_parameters, engine_folders, max_draft_len, needs_engines
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
-from tandem.render.v1.stack import Stack, config, model_check
+from tandem.render.v1.stack import Stack, config, engine_check, model_check
 from tandem.render.v1.volumes import TANDEM
 
 CLIENT_MODELS = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
@@ -103,7 +110,8 @@ def _checks(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[str
     if engines:
         checks["engines"] = {role.value: _engine_check(inputs, role, engine) for role, engine in engines.items()}
         checks["tensorrt_llm"] = inputs.profile.tensorrt_llm_version
-    return checks
+        return checks
+    return {**checks, **engine_check(inputs, engine_sequences(inputs), max_seq_len(inputs))}
 
 
 def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[str, Any]:

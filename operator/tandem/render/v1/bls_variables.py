@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tandem.api.bounds import BLS_SEQUENCES
 from tandem.api.roles import Role
-from tandem.render.v1.gpus import fast_logits
+from tandem.render.v1.gpus import fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.sources import tokenizer_folder
 from tandem.render.v1.stack import Variables
@@ -39,6 +39,8 @@ class ModelVariables:
     """Folder of the tokenizer; an engine's folder has none."""
     engine: EngineVariables | None
     """None: the engine is a Python model."""
+    parameters: Mapping[str, str | int]
+    """Further parameters of a Python model."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class BlsVariables(Variables):
     draft_acceptance_threshold: float | None
     max_engine_rows: int
     """Sequences in an engine call."""
+    max_engine_sequences: int
+    """Sequences whose keys and values an engine keeps."""
+    max_seq_len: int | None
+    """Tokens of a sequence that the engines have room for; None: as many as the models take."""
     mix_seed: bool
     """Whether each step's seed is another: TensorRT-LLM starts a request's random numbers at its seed, and each step
     is a request."""
@@ -99,6 +105,8 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
         fast_logits=fast_logits(spec),
         draft_acceptance_threshold=acceptance.threshold,
         max_engine_rows=spec.serving.max_batch_size if _takes_rows(inputs) else 1,
+        max_engine_sequences=engine_sequences(inputs),
+        max_seq_len=max_seq_len(inputs),
         mix_seed=bool(engines),
         separate_devices=_side_by_side(inputs),
         decoupled=False,
@@ -129,6 +137,21 @@ def in_rounds(inputs: Inputs) -> bool:
     return inputs.spec.draft is not None and _takes_rows(inputs) and not by_logits
 
 
+def engine_sequences(inputs: Inputs) -> int:
+    """Sequences whose keys and values an engine keeps: each round is a new request with the whole text so far."""
+    return max(inputs.spec.serving.max_batch_size, _running(inputs))
+
+
+def max_seq_len(inputs: Inputs) -> int | None:
+    """Tokens of a sequence that a Python model has room for, by the target's field, else by the profile."""
+    if inputs.profile.engine_backend != "python":
+        return None
+    engine = inputs.spec.target.engine
+    asked = engine.build.max_seq_len if engine and engine.build else None
+    length = asked or inputs.profile.engine_parameters.get("max_seq_len")
+    return int(length) if length else None
+
+
 def _takes_rows(inputs: Inputs) -> bool:
     return inputs.profile.engine_calls == "Together" or collects(inputs)
 
@@ -152,4 +175,15 @@ def _model(inputs: Inputs, engines: Mapping[Role, EngineVariables], role: Role) 
         model_path=engine.path if engine else inputs.folders[role],
         tokenizer_path=tokenizer_folder(role, inputs.folders),
         engine=engine,
+        parameters=_parameters(inputs, role),
     )
+
+
+def _parameters(inputs: Inputs, role: Role) -> dict[str, str | int]:
+    """Of a Python model. A GPU is named where it is not the first."""
+    length, devices = max_seq_len(inputs), gpu_plan(inputs.spec, inputs.profile).devices.get(role, (0,))
+    return {
+        **inputs.profile.engine_parameters,
+        **({"max_seq_len": length} if length else {}),
+        **({"gpu_device_ids": devices[0]} if devices[0] else {}),
+    }

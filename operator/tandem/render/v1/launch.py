@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from tandem.api import ports
 from tandem.api.bounds import BLS_SEQUENCES
+from tandem.api.decoding import Mode
 from tandem.render.v1.engines import builds
 from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.inputs import Inputs
@@ -57,6 +58,12 @@ def _command(inputs: Inputs, stack: Stack) -> list[str]:
     return processes(inputs, server, stack.engines)
 
 
+def _loads_in_turn(inputs: Inputs, stack: Stack) -> bool:
+    """Whether two engines are in the models; Tandem's own takes more of its GPU while it loads than later."""
+    own = inputs.profile.own_engine_on_gpus and inputs.spec.runtime.mode is Mode.BLS and inputs.spec.draft is not None
+    return own or len(stack.engines) > 1
+
+
 def _server_command(inputs: Inputs, stack: Stack) -> list[str]:
     # The Python backend's pool holds a thread for each engine call until its first response, and for each
     # response sent: below twice the sequences, streaming stalls.
@@ -67,7 +74,7 @@ def _server_command(inputs: Inputs, stack: Stack) -> list[str]:
         "--model-control-mode=none",
         "--disable-auto-complete-config",
         # Engines load one after the other: while one is loading, what is free on its GPU cannot be known.
-        *(["--model-load-thread-count=1"] if len(stack.engines) > 1 else []),
+        *(["--model-load-thread-count=1"] if _loads_in_turn(inputs, stack) else []),
         f"--backend-config=python,thread-pool-size={threads}",
         f"--http-port={ports.HTTP}",
         f"--grpc-port={ports.GRPC}",

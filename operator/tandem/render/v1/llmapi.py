@@ -1,5 +1,6 @@
 """Mode LLMAPI: TensorRT-LLM's LLM API as one Triton model, from templates in `llmapi/<model>/`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -7,7 +8,7 @@ from tandem.api.roles import Role, drafts_by_heads
 from tandem.digest import digest
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.llm_args import llm_args, to_yaml
-from tandem.render.v1.stack import Stack, Variables, config, model_check
+from tandem.render.v1.stack import Stack, Variables, config, engine_check, model_check
 from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 
 LLM_ARGS = "llm_args.yaml"
@@ -38,13 +39,14 @@ class LlmApiVariables(Variables):
 
 def llmapi(inputs: Inputs) -> Stack:
     """The models of mode LLMAPI for a spec that was accepted."""
-    arguments = to_yaml(llm_args(inputs.spec, inputs.profile.llm_args, inputs.folders))
+    arguments = llm_args(inputs.spec, inputs.profile.llm_args, inputs.folders)
+    arguments |= {name: value for name, value in inputs.profile.engine_parameters.items() if name not in arguments}
     variables = _variables(inputs)
     return Stack(
         configs={name: config(name, variables) for name in SOURCES},
         sources={name: f"{TANDEM}/models/{folder}" for name, folder in SOURCES.items()},
         checks=_checks(inputs, arguments),
-        files={LLM_ARGS: arguments},
+        files={LLM_ARGS: to_yaml(arguments)},
         env=inputs.profile.engine_env,
     )
 
@@ -62,13 +64,14 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
     )
 
 
-def _checks(inputs: Inputs, arguments: str) -> dict[str, Any]:
+def _checks(inputs: Inputs, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`draft` shares the target's tokenizer; `heads` are weights of which only the engine knows more. The arguments
     count by their digest: others are tried again."""
     spec = inputs.spec
     checks: dict[str, Any] = {
         "target": model_check(inputs, Role.TARGET),
-        "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(arguments)},
+        "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(to_yaml(arguments))},
+        **engine_check(inputs, spec.serving.max_batch_size, arguments.get("max_seq_len")),
     }
     if drafts_by_heads(spec):
         checks["heads"] = {"path": inputs.folders[Role.DRAFT]}

@@ -53,6 +53,20 @@ def model_check(inputs: Inputs, role: Role) -> dict[str, str]:
     return {"path": inputs.folders[role], **({"tokenizer": tokenizer} if tokenizer else {})}
 
 
+def engine_check(inputs: Inputs, sequences: int, max_seq_len: int | None) -> dict[str, Any]:
+    """Part of the preflight: what the image is asked about the checkpoints, where the profile says whom to ask.
+
+    An engine keeps keys and values of so many sequences of so many tokens; None: as many as the model takes.
+    """
+    if not inputs.profile.engine_check:
+        return {}
+    plan, roles = gpu_plan(inputs.spec, inputs.profile), [Role.TARGET, *([Role.DRAFT] if inputs.spec.draft else [])]
+    # The LLM API has its draft on the target's GPU.
+    devices = {role.value: plan.devices.get(role, (0,))[0] for role in roles} if plan.gpus else {}
+    asked = {"module": inputs.profile.engine_check, "sequences": sequences, "max_seq_len": max_seq_len or 0}
+    return {"engine_check": {**asked, **({"devices": devices} if devices else {})}}
+
+
 @dataclass(frozen=True)
 class Variables:
     """What the templates of a folder are rendered with: a field a variable.

@@ -57,6 +57,15 @@ def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:
     assert said.splitlines()[-1] == str([(limit, limit) for limit in hard])
 
 
+def test_a_server_whose_models_have_no_gpu_is_not_started(revision: Path) -> None:
+    """Without a GPU as with one: no pod has so many."""
+    asked = {"module": "never.asked", "sequences": 1, "max_seq_len": 0, "devices": {"target": 999}}
+    change(revision, preflight={"engine_check": asked})
+    _, errors = serve(revision).communicate(timeout=60)
+    assert errors.startswith("cannot serve: ")
+    assert "the models need 1000 GPUs" in errors or "the NVIDIA driver is not in this container" in errors
+
+
 def test_assembling_twice_gives_the_same(revision: Path, tmp_path: Path) -> None:
     plan = read_plan(revision)
     for _ in range(2):

@@ -1,0 +1,131 @@
+"""Which checkpoints the torch backend runs, and what one takes of a GPU's memory: from files alone.
+
+Imports neither torch nor transformers, for who asks before a server starts (images/serving, `prepare`).
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+
+from reference_engine import weights
+from reference_engine.config import CheckpointError
+
+# Dense decoders whose logits were compared with transformers' own (tests/unit/torch_backend).
+TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
+
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+"""Bytes of a number, by the `dtype` of config.json."""
+DEFAULT_DTYPE = "float16"
+_STORED = ("F16", "BF16", "F32")
+_QUANTIZED = ("quantization_config", "compression_config")
+_QUANTIZED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
+_INDEX = "model.safetensors.index.json"
+_LOGIT_ROWS = 512  # of a pass: Settings.max_num_tokens
+# Measured on one H100 with Qwen3's 8B and 0.6B shapes and 16 sequences: 2.4 and 2.0 GiB.
+_OVERHEAD = 3 << 30
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a model takes of its GPU, in bytes. `overhead`: CUDA's context, graphs, activations and logits."""
+
+    weights: int
+    kv_cache: int
+    overhead: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv_cache + self.overhead
+
+
+def check(folder: Path) -> None:
+    """Raises CheckpointError where the backend does not run the checkpoint; the message says what it runs."""
+    values = _read(folder)
+    kind = values.get("model_type")
+    if kind not in TRIED:
+        raise CheckpointError(f"model_type is {kind!r}: the torch backend was tried with {', '.join(TRIED)}")
+    found = [name for name in _QUANTIZED if values.get(name)]
+    found += [name for name in _QUANTIZED_FILES if (folder / name).is_file()]
+    types = f"the torch backend runs {', '.join(BYTES)}"
+    if found:
+        raise CheckpointError(f"the checkpoint is quantized, as its {found[0]} says: {types}; take the original")
+    if dtype(values) not in BYTES:
+        raise CheckpointError(f"dtype is {dtype(values)!r}: {types}")
+    missing = _listed(folder)
+    for path in weights.files(folder):
+        for name, (stored, _) in _tensors(path).items():
+            missing.discard((path.name, name))
+            if stored not in _STORED:
+                raise CheckpointError(f"{path.name} stores {name} as {stored}: {types}; take the original")
+    if missing:
+        file, name = min(missing)
+        raise CheckpointError(
+            f"{file} lacks {name}, which {_INDEX} lists ({len(missing)} tensors in all): is it complete?"
+        )
+
+
+def memory(folder: Path, sequences: int, max_seq_len: int) -> Memory:
+    """What the checkpoint takes with KV cache for so many sequences of so many tokens; 0: the model's own limit.
+
+    Raises CheckpointError.
+    """
+    values = _read(folder)
+    width = BYTES[dtype(values)]
+    shapes = [shape for path in weights.files(folder) for _, shape in _tensors(path).values()]
+    try:
+        limit = values["max_position_embeddings"]
+        token = bytes_per_token(values, width)
+        logits = 4 * _LOGIT_ROWS * values["vocab_size"]
+    except KeyError as error:
+        raise CheckpointError(f"{folder}/config.json lacks {error}: is it a checkpoint's?") from None
+    return Memory(
+        weights=width * sum(math.prod(shape) for shape in shapes),
+        kv_cache=(sequences + 1) * min(max_seq_len or limit, limit) * token,  # one more: rows of padding
+        overhead=_OVERHEAD + logits,
+    )
+
+
+def bytes_per_token(values: Mapping[str, Any], width: int) -> int:
+    """Keys and values of a token, in bytes, by config.json's values and a number's bytes. Raises KeyError."""
+    heads = values["num_attention_heads"]
+    size = values.get("head_dim") or values["hidden_size"] // heads
+    return int(2 * values["num_hidden_layers"] * (values.get("num_key_value_heads") or heads) * size * width)
+
+
+def dtype(values: Mapping[str, Any]) -> str:
+    """The type of config.json, as transformers 5 names it or 4."""
+    return str(values.get("dtype") or values.get("torch_dtype") or DEFAULT_DTYPE)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the checkpoint in {folder}: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} is no JSON object")
+    return values
+
+
+def _listed(folder: Path) -> set[tuple[str, str]]:
+    """File and name of the tensors that the index lists; none where there is no index."""
+    path = folder / _INDEX
+    index = json.loads(path.read_text())["weight_map"] if path.exists() else {}
+    return {(file, name) for name, file in index.items()}
+
+
+def _tensors(path: Path) -> dict[str, tuple[str, list[int]]]:
+    """Type and shape by the tensors' names, from the file's header."""
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            return {name: (str(each.get_dtype()), list(each.get_shape())) for name, each in slices.items()}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from None

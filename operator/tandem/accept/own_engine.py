@@ -1,0 +1,51 @@
+"""Tandem's own engine on GPUs: fields that mean nothing to it are refused, with what to write instead."""
+
+from collections.abc import Iterator
+
+from tandem.accept.rule import Refusal, Rule
+from tandem.api.conditions import SpecReason
+from tandem.api.profile import Profile
+from tandem.api.types import Draft, EngineBuild, KvCache, Mode, ServiceSpec, Target
+
+_ONLY = frozenset({"max_seq_len"})
+"""Fields of `target.engine.build` that the engine has."""
+
+
+def _fields(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if not profile.own_engine_on_gpus:
+        return None
+    models: dict[str, Target | Draft] = {"target": spec.target, **({"draft": spec.draft} if spec.draft else {})}
+    found = (problem for role, model in models.items() for problem in _problems(spec, role, model))
+    if (problem := next(found, None)) is None:
+        return None
+    field, advice = problem
+    return Refusal(
+        SpecReason.FIELD_NOT_IN_PROFILE, f"{field} is not for the engine of profile {profile.name!r}: {advice}"
+    )
+
+
+def _problems(spec: ServiceSpec, role: str, model: Target | Draft) -> Iterator[tuple[str, str]]:
+    """Fields, each with what to write instead."""
+    if model.dtype != "auto":
+        yield f"{role}.dtype {model.dtype}", "a checkpoint runs in its own type: write dtype: auto"
+    length = "target.engine.build.maxSeqLen" if spec.runtime.mode is Mode.BLS else "runtime.extraLlmArgs.max_seq_len"
+    cache = model.kv_cache or KvCache()
+    for name in ("max_tokens", "free_gpu_memory_fraction"):
+        if getattr(cache, name) is not None:
+            room = f"it has room for serving.maxBatchSize sequences of {length} tokens"
+            yield f"{role}.kvCache.{_alias(KvCache, name)}", f"{room}: remove it, and write these"
+    if not cache.enable_block_reuse:
+        yield f"{role}.kvCache.enableBlockReuse false", "it always finds a text's keys and values again: remove it"
+    if model.engine and model.engine.prebuilt:
+        yield f"{role}.engine.prebuilt", "it runs checkpoints: remove it"
+    build = model.engine.build if model.engine else None
+    written = build.model_dump(exclude_defaults=True) if build else {}
+    for name in sorted(written.keys() - (_ONLY if role == "target" else set())):
+        yield f"{role}.engine.build.{_alias(EngineBuild, name)}", f"remove it; {length} is for both models"
+
+
+def _alias(model: type[KvCache] | type[EngineBuild], name: str) -> str:
+    return model.model_fields[name].alias or name
+
+
+RULES: tuple[Rule, ...] = (_fields,)
