@@ -1,0 +1,54 @@
+"""What is compared: ways to serve, and draft lengths."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "fixed": {},
+    "adaptive": {"adaptive": True},
+    "batches": {"rounds": False},
+    "single": {"rounds": False, "max_engine_rows": 1},
+    "sequential": {"rounds": False, "max_engine_rows": 1, "max_running_sequences": 1},
+}
+"""What each BLS has other than the operator renders it: draft lengths that follow load and acceptance; no rounds in
+the server; engine calls of one sequence each; one sequence at a time, as upstream's BLS with one instance."""
+
+ENGINE = "engine"
+"""No BLS: one unary call of the target a request."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`way`: of WAYS, or ENGINE. `draft_len` 0: the target alone; None: the most that the BLS may draft."""
+
+    name: str
+    way: str
+    draft_len: int | None = None
+    sampled: bool = False
+
+    @property
+    def model(self) -> str:
+        """The Triton model that clients call."""
+        return "tensorrt_llm" if self.way == ENGINE else f"bls_{self.way}"
+
+
+LENGTHS = (1, 2, 4, 6, 7)
+LONGEST = 7  # 8 tokens to verify fill a tile of the attention kernel: more take two
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("alone", "fixed", 0),
+        Case("engine", ENGINE, 0),
+        *(Case(f"k={k}", "fixed", k) for k in LENGTHS),
+        Case("adaptive", "adaptive"),
+        Case("alone, sampled", "fixed", 0, sampled=True),
+        Case("k=4, sampled", "fixed", 4, sampled=True),
+        Case("adaptive, sampled", "adaptive", sampled=True),
+        Case("batches, k=4", "batches", 4),
+        Case("single, k=4", "single", 4),
+        Case("sequential, k=4", "sequential", 4),
+    )
+}
+SAMPLING = {"temperature": 0.8, "top_p": 0.95}
