@@ -59,7 +59,7 @@ def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     ways = {case.way for case in cases if case.way != ENGINE} | {"fixed"}
     models = repository.build(folder, engines, sorted(ways))
     given = prompts.of_length(prompts.texts(options.prompts), Tokenizer(PAIR / "target"), options.context)
-    program = options.load or client.build(folder)
+    program = options.load.resolve() if options.load else client.build(folder)
     with TritonServer(models, Options(env={}, thread_pool_size=2 * repository.ROWS + 32)) as server:
         bench = Bench(server, folder, program)
         # What a pass of a new shape takes the first time is no part of a window.
