@@ -17,13 +17,19 @@ L = TypeVar("L")
 class Segment:
     """Consecutive tokens of one sequence: int32 `tokens`, the first at position `start` of `slot`.
 
-    The keys and values of all earlier positions are in the slot. Logits are wanted for the last `logits`.
+    The keys and values of all earlier positions are in the slot. Logits are wanted for the last `logits`. A token
+    may be `of_row` of the last pass.
     """
 
     slot: int
     start: int
     tokens: IntArray
     logits: int
+
+
+def of_row(row: int) -> int:
+    """The token that was chosen for a row of the last pass's logits, whichever it is: below 0, unlike all others."""
+    return -1 - row
 
 
 class Backend(Protocol[L]):
@@ -37,7 +43,14 @@ class Backend(Protocol[L]):
         ...
 
     def choose(self, logits: L, choices: Sequence[Choice]) -> Sequence[Pick]:
-        """Tokens from `forward`'s logits: a choice for each segment that wants any, in the segments' order."""
+        """Tokens from `forward`'s logits: a choice for each segment that wants any, in the segments' order.
+
+        May return while the model computes: the first call of a pick waits.
+        """
+        ...
+
+    def feeds(self, choices: Sequence[Choice]) -> bool:
+        """Whether the next pass may be given before these picks are called, with tokens `of_row` of this one."""
         ...
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:

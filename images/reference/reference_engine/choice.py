@@ -62,7 +62,7 @@ class Chosen:
 
 
 Pick = Callable[[int], Chosen]
-"""What the rows of one `Choice` yield. Valid until the next pass."""
+"""What the rows of one `Choice` yield. Valid until the next pass, or where the backend feeds it, the one after."""
 
 
 def on_host(logits: FloatArray, choices: Sequence[Choice]) -> list[Pick]:

@@ -72,6 +72,10 @@ class Llama:
         """See Backend."""
         return choice.on_host(logits, choices)
 
+    def feeds(self, choices: Sequence[Choice]) -> bool:
+        """See Backend: the tokens are known when the pass is over."""
+        return False
+
     def forward(self, segments: Sequence[Segment]) -> FloatArray:
         """See Backend."""
         spans = [Span(each.slot, each.start, len(each.tokens)) for each in segments]

@@ -2,11 +2,15 @@
 
 A step cancels, admits, packs one pass (decoding and verifying sequences first, then pieces of prompts, in
 order of arrival, `max_num_tokens` in all), runs it, and lets each sequence take its tokens.
+
+A backend that can take a pass's tokens from the last one by itself gets that pass before the last one's tokens are
+taken here, and so never waits for the scheduler. A sequence that ends by end_id or a stop word then has a row in a
+pass more, for nothing; an arrival waits for a pass more, which is why pieces of long prompts do not go ahead.
 """
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +32,15 @@ class Capacity:
     max_seq_len: int
 
 
+@dataclass(frozen=True)
+class _Flight:
+    """A pass that the backend has; `feeds`: the next one may be given before its tokens are taken."""
+
+    batch: list[tuple[Sequence, Segment]]
+    picks: Listed[Pick]
+    feeds: bool
+
+
 class Scheduler:
     """Not thread-safe: one thread submits, cancels and steps."""
 
@@ -39,6 +52,7 @@ class Scheduler:
         self._slots = Slots(capacity.slots, capacity.max_seq_len)
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
+        self._flight: _Flight | None = None
         self._iterations = 0
 
     @property
@@ -78,19 +92,32 @@ class Scheduler:
             self._free(sequence)
         self._running.clear()
         self._waiting.clear()
+        self._flight = None
 
     def step(self) -> None:
         """One iteration."""
         self._drop_cancelled()
         self._admit()
+        flight = self._flight or self._give()
+        if flight is not None:
+            self._flight = self._give(ahead=True) if flight.feeds else None
+            self._distribute(flight)
+            self._running = [sequence for sequence in self._running if not sequence.finish]
+
+    def _give(self, ahead: bool = False) -> _Flight | None:
+        """Give the backend the next pass. None: nothing is due, or, `ahead` of tokens, a prompt is cut."""
         batch = self._pack()
-        if not batch:
-            return
+        if not batch or (ahead and not all(segment.logits for _, segment in batch)):
+            return None
         logits = self._model.forward([segment for _, segment in batch])
-        picks = self._model.choose(logits, [sequence.choice() for sequence, segment in batch if segment.logits])
+        choices = [sequence.choice() for sequence, segment in batch if segment.logits]
+        picks = self._model.choose(logits, choices)
+        row = 0
+        for sequence, segment in batch:
+            sequence.given(segment, row)
+            row += segment.logits
         self._iterations += 1
-        self._distribute(batch, picks)
-        self._running = [sequence for sequence in self._running if not sequence.finish]
+        return _Flight(batch, picks, self._model.feeds(choices))
 
     def _drop_cancelled(self) -> None:
         for sequence in [*self._running, *self._waiting]:
@@ -117,23 +144,23 @@ class Scheduler:
         """The next pass: short pieces first, so that a long prompt holds nobody up."""
         batch = []
         room = self._capacity.max_num_tokens
-        due = [(each, each.pending, each.wanted_logits) for each in self._running]
+        due = [(each, each.pending, each.wanted_logits) for each in self._running if not each.ending]
         for sequence, pending, wanted in sorted(due, key=lambda each: each[1] > each[2]):
             count = pending if pending <= room else min(room, pending - wanted)
             if count > 0:
-                tokens = sequence.tokens[sequence.computed : sequence.computed + count]
-                logits = wanted if count == pending else 0
-                batch.append((sequence, Segment(sequence.slot, sequence.computed, tokens, logits)))
+                batch.append((sequence, sequence.segment(count)))
                 room -= count
         return batch
 
-    def _distribute(self, batch: list[tuple[Sequence, Segment]], picks: Iterable[Pick]) -> None:
-        left = iter(picks)
-        for sequence, segment in batch:
-            sequence.computed += len(segment.tokens)
+    def _distribute(self, flight: _Flight) -> None:
+        picks = iter(flight.picks)
+        for sequence, segment in flight.batch:
             if not segment.logits:
                 continue
-            sequence.take(next(left))
+            pick = next(picks)
+            if sequence.finish:  # since the pass was given: cancelled, or at the token before
+                continue
+            sequence.take(pick)
             if sequence.finish:
                 self._end(sequence)
                 continue

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from reference_engine.backend import Segment, of_row
 from reference_engine.choice import Choice, Chosen, Pick
 from reference_engine.request import Finish, Output, Request, Sink, Stats
 
@@ -14,7 +15,7 @@ IntArray = npt.NDArray[np.int32]
 
 
 @dataclass
-class _News:
+class _Unsent:
     """Tokens that were not sent yet."""
 
     tokens: list[int] = field(default_factory=list)
@@ -25,7 +26,8 @@ class _News:
 class Sequence:
     """State of one request. `tokens[:length]` is prompt and output; `computed` of them have keys and values.
 
-    Draft tokens stand behind `length` until they are verified.
+    Draft tokens stand behind `length` until they are verified. Where a pass was given to the backend and its tokens
+    were not taken yet, what it computes counts as computed, and one token more is `ahead`.
     """
 
     def __init__(self, request: Request, sink: Sink) -> None:
@@ -34,22 +36,20 @@ class Sequence:
         self.slot = -1
         self.reused = 0
         self.computed = 0
+        self.ahead = 0
+        self._row = 0
         self.first_scheduled_ns = self._first_token_ns = self._last_token_ns = 0
         self.cancelled = False
         self.finish = Finish.NONE
         draft = request.draft_ids if request.draft_ids is not None else np.empty(0, np.int32)
         self.drafted = len(draft)
+        self.wanted_logits = self.drafted + 1  # of the pass over its last pending tokens
         self.accepted = 0
         self.prompt_len = self.length = len(request.input_ids)
         self.tokens: IntArray = np.empty(self.length + max(request.max_new_tokens, self.drafted + 1), np.int32)
         self.tokens[: self.length] = request.input_ids
         self.tokens[self.length : self.length + self.drafted] = draft
-        self._news = _News()
-
-    @property
-    def wanted_logits(self) -> int:
-        """Rows of logits that this pass's last chunk yields: a verification has one a draft token more."""
-        return self.drafted + 1 if self.generated == 0 else 1
+        self._unsent = _Unsent()
 
     @property
     def generated(self) -> int:
@@ -59,17 +59,38 @@ class Sequence:
     @property
     def pending(self) -> int:
         """Tokens to compute before the next choice."""
-        return self.length + (self.drafted if self.generated == 0 else 0) - self.computed
+        return self.length + self.ahead + self.drafted - self.computed
+
+    @property
+    def ending(self) -> bool:
+        """Whether the pass ahead is the last, whatever it yields."""
+        return self.ahead > 0 and (self.drafted > 0 or self.generated + self.ahead == self.request.max_new_tokens)
+
+    def segment(self, count: int) -> Segment:
+        """The next `count` of the pending tokens; logits where they are all."""
+        last = count == self.pending
+        if self.ahead:
+            tokens = np.array([of_row(self._row)], np.int32)
+        else:
+            tokens = self.tokens[self.computed : self.computed + count]
+        return Segment(self.slot, self.computed, tokens, self.wanted_logits if last else 0)
 
     def choice(self) -> Choice:
         """What this pass's logits are for; to be called where `wanted_logits` of them come."""
-        return Choice(self.request, self.tokens, self.length, self.wanted_logits)
+        return Choice(self.request, self.tokens, self.length + self.ahead, self.wanted_logits)
+
+    def given(self, segment: Segment, row: int) -> None:
+        """The backend has the segment; its logits are the pass's from `row` on."""
+        self.computed += len(segment.tokens)
+        self.ahead += segment.logits > 0
+        self._row = row
 
     def take(self, pick: Pick) -> None:
         """Add the tokens that `choice` yields: draft tokens that equal them, up to the first that does not."""
         self._last_token_ns = time.monotonic_ns()
         self._first_token_ns = self._first_token_ns or self._last_token_ns
-        draft = self.tokens[self.length : self.length + self.wanted_logits - 1].tolist()
+        self.ahead -= 1
+        draft = self.tokens[self.length : self.length + self.drafted].tolist()
         for row, proposed in enumerate([*draft, -1]):
             chosen = pick(row)
             self._add(chosen)
@@ -77,10 +98,10 @@ class Sequence:
                 self.accepted += 1
             if self.finish or chosen.token != proposed:
                 break
-        # Keys and values of the last token are not there, or a rejected draft token's.
-        self.computed = self.length if self.finish == Finish.END_ID else self.length - 1
         if self.drafted and not self.finish:
             self.finish = Finish.LENGTH
+        if self.finish:  # the last token's keys and values are not there, or a rejected draft token's
+            self.computed = self.length if self.finish == Finish.END_ID else self.length - 1
 
     def _add(self, chosen: Chosen) -> None:
         """Add a token to the output and see whether it is the last; end_id itself is not output."""
@@ -89,12 +110,12 @@ class Sequence:
             return
         self.tokens[self.length] = chosen.token
         self.length += 1
-        self._news.tokens.append(chosen.token)
+        self._unsent.tokens.append(chosen.token)
         if self.request.log_probs:
-            self._news.log_probs.append(chosen.log_prob)
+            self._unsent.log_probs.append(chosen.log_prob)
         if chosen.logits is not None:
-            self._news.logits.append(chosen.logits)
-        if self._at_stop_word():
+            self._unsent.logits.append(chosen.logits)
+        if self.request.stop_words and self._at_stop_word():
             self.finish = Finish.STOP
         elif self.generated == self.request.max_new_tokens:
             self.finish = Finish.LENGTH
@@ -110,7 +131,7 @@ class Sequence:
         """Send what is due: at the end everything, before it only with streaming."""
         if not (self.finish or self.request.streaming):
             return
-        news, self._news = self._news, _News()
+        unsent, self._unsent = self._unsent, _Unsent()
         times = (self.first_scheduled_ns, self._first_token_ns, self._last_token_ns)
         stats = Stats(self.reused, self.drafted, self.accepted, self.computed, *times)
-        self.sink(Output(news.tokens, news.log_probs, news.logits, self.finish, stats, error))
+        self.sink(Output(unsent.tokens, unsent.log_probs, unsent.logits, self.finish, stats, error))

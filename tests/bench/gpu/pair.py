@@ -299,16 +299,18 @@ def _steps(target: TorchModel, draft: TorchModel) -> dict[str, float]:
 
 
 def _judged(load: Load, steps: dict[str, float], loads: list[Load]) -> dict[str, Any]:
-    """Against the target alone, and against the ideal by measured steps."""
+    """Against the target alone, and against the ideal by measured steps: what a pass of the target takes beyond."""
     sampled = ", sampled" if "sampled" in load.form else ""
     alone = next(each for each in loads if (each.form, each.streams) == ("alone" + sampled, load.streams))
     target = steps[f"target {load.streams} {load.length + 1}"]
     ms = target + load.length * steps[f"draft {load.streams} 1"]
     ideal = load.streams * load.accepted / ms * 1e3
     of_alone, of_ideal = load.tokens_per_second / alone.tokens_per_second, load.tokens_per_second / ideal
+    beyond = ms / of_ideal - ms
     print(
         f"{load.form}, {load.streams} streams, k {load.length}: {load.tokens_per_second:.0f} tokens/s,"
-        f" {of_alone:.2f} x the target alone, {load.accepted:.2f} tokens a pass, {of_ideal:.2f} of the ideal",
+        f" {of_alone:.2f} x the target alone, {load.accepted:.2f} tokens a pass, {of_ideal:.2f} of the ideal,"
+        f" {beyond:.2f} ms beyond its {ms:.2f}",
         flush=True,
     )
-    return {**load.__dict__, "of_alone": of_alone, "of_ideal": of_ideal}
+    return {**load.__dict__, "of_alone": of_alone, "of_ideal": of_ideal, "ideal_ms": ms, "beyond_ms": beyond}

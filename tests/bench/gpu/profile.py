@@ -16,10 +16,12 @@ def run() -> None:
         for rows, tokens in ((1, 1), (1, 5), (16, 5)):
             segments = [Segment(slot, 1000, np.arange(tokens, dtype=np.int32), tokens) for slot in range(rows)]
             for _ in range(3):
-                model.forward(segments).top.tolist()
+                model.forward(segments)
+            torch.cuda.synchronize()
             with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profiler:
                 for _ in range(5):
-                    model.forward(segments).top.tolist()
+                    model.forward(segments)
+                torch.cuda.synchronize()
             print(f"{shape}, {rows} x {tokens} at 1000, 5 passes")
             table = profiler.key_averages().table(sort_by="cuda_time_total", row_limit=18, max_name_column_width=60)
             print("\n".join(line[:62] + line[-120:] for line in table.splitlines()), flush=True)

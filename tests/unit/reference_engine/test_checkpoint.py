@@ -142,7 +142,7 @@ def test_the_cache_is_bounded(tmp_path: Path) -> None:
     tiny_llama.write(tmp_path)
     slot = 2 * 2 * 256 * 2 * 16 * 4
     scheduler = engine.load(engine.Settings(tmp_path, kv_cache_bytes=3 * slot + 1))
-    assert len(scheduler._slots._busy) == 3
+    assert scheduler.statistics.slots == 3
     with pytest.raises(CheckpointError, match="kv_cache_bytes is 1, one sequence of 256 tokens takes"):
         engine.load(engine.Settings(tmp_path, kv_cache_bytes=1))
 

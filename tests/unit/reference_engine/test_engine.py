@@ -106,6 +106,9 @@ class BrokenModel:
     def choose(self, logits: npt.NDArray[np.float32], choices: Sequence[Choice]) -> list[Pick]:
         raise AssertionError("no logits to choose from")
 
+    def feeds(self, choices: Sequence[Choice]) -> bool:
+        raise AssertionError("no tokens to feed")
+
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         raise AssertionError("nothing to copy")
 

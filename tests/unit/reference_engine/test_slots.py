@@ -87,3 +87,59 @@ def test_a_block_is_what_a_tail_is_worth() -> None:
         lease = slots.acquire(joined(A[:30], B[50:60]), 39)
         assert lease is not None
         assert lease.slot == slot
+
+
+def led(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on only a text's last blocks may lead to a slot."""
+    monkeypatch.setattr(slots, "_longest", lambda tokens, limit: pytest.fail("all slots were compared"))
+
+
+def text(seed: int, count: int) -> Ids:
+    """Texts of one beginning, longer than a block."""
+    own = np.random.default_rng(seed).integers(0, 9999, count).astype(np.int32)
+    return joined(A[:100], own)
+
+
+GOES_ON = [
+    ("a few tokens more", 0, 3),
+    ("over the end of a block", 0, 60),
+    ("a draft's tail lost", 5, 3),
+    ("a tail lost from which a block began", 40, 3),
+    ("the same again", 0, 0),
+]
+
+
+@pytest.mark.parametrize(("reason", "lost", "more"), GOES_ON, ids=[row[0] for row in GOES_ON])
+def test_a_text_that_goes_on_is_not_looked_for(
+    reason: str, lost: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = Slots(3, 512)
+    texts = [text(i, 180) for i in range(3)]
+    used(slots, *texts)
+    led(slots, monkeypatch)
+    grown = joined(texts[1][: 280 - lost], B[:more])
+    expected = min(280 - lost, len(grown) - 1)
+    assert slots.acquire(grown, len(grown) - 1) == Lease(1, expected, 1), reason
+
+
+def test_a_slot_that_has_another_text_by_now_is_not_taken_for_the_old_one() -> None:
+    slots = Slots(2, 512)
+    old, new = text(0, 180), joined(text(0, 180)[:120], B[:160])
+    used(slots, old)
+    lease = slots.acquire(new, 279)
+    assert lease == Lease(1, 120, 0), "the old text's tail is kept"
+    slots.record(1, new)
+    slots.release(1)
+    slots.acquire(new, 279)
+    slots.acquire(B[:80], 79)
+    slots.record(0, B[:80])
+    slots.release(0)
+    slots.release(1)
+    assert slots.acquire(old, 279) == Lease(0, 120, 1)
+
+
+def test_what_leads_to_slots_does_not_grow() -> None:
+    slots = Slots(2, 512)
+    for seed in range(20):
+        used(slots, text(seed, 180))
+    assert len(slots._by_block) == 4

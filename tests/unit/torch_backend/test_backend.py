@@ -1,6 +1,7 @@
 """The torch backend against transformers' own models, where torch is installed (CI has none: it is large)."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from reference_engine.sampling import SamplingParams  # noqa: E402
 from reference_engine.scheduler import Capacity, Scheduler  # noqa: E402
 from reference_engine.torch_backend import attention, loading  # noqa: E402
 from reference_engine.torch_backend.loading import Sizes  # noqa: E402
+from support.reference_engine import run  # noqa: E402
 from unit.reference_engine import tiny_llama  # noqa: E402
 
 Ids = npt.NDArray[np.int32]
@@ -111,6 +113,25 @@ def test_tokens_log_probs_and_logits_are_the_numpy_backend_s(tmp_path: Path, sam
     assert ours.tokens == numpys.tokens
     np.testing.assert_allclose(ours.log_probs, numpys.log_probs, atol=TOLERANCE)
     np.testing.assert_allclose(ours.logits, numpys.logits, atol=TOLERANCE)
+
+
+def test_passes_given_ahead_yield_what_passes_one_by_one_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loading.build(_slotted("llama"), Sizes(4, 64, 64), compiled=False)
+    given: list[int] = []
+    forward = model.forward
+
+    def counted(segments: Sequence[Segment]) -> Any:
+        given.append(sum(int((each.tokens < 0).sum()) for each in segments))
+        return forward(segments)
+
+    monkeypatch.setattr(model, "forward", counted)
+    requests = [Request(np.arange(3 + i, 12, dtype=np.int32), 6 + i) for i in range(4)]
+    ahead = run(Scheduler(model, Capacity(64, 4, 64), VOCABULARY), *requests)
+    assert given == [0, 4, 4, 4, 4, 4, 3, 2, 1]
+    monkeypatch.setattr(model, "feeds", lambda choices: False)
+    single = run(Scheduler(model, Capacity(64, 4, 64), VOCABULARY), *requests)
+    assert [output.tokens for [output] in ahead] == [output.tokens for [output] in single]
+    assert given[9:] == [0] * 9
 
 
 def test_a_prefix_is_copied_to_another_slot() -> None:

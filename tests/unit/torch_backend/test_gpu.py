@@ -23,6 +23,7 @@ from reference_engine.torch_backend import attention, layout, linear, loading, s
 from reference_engine.torch_backend.attention import Pass, Scores  # noqa: E402
 from reference_engine.torch_backend.layout import Shape  # noqa: E402
 from reference_engine.torch_backend.loading import Sizes  # noqa: E402
+from reference_engine.torch_backend.sampling import Chooser  # noqa: E402
 from unit.reference_engine.chi_square import RIGHT, deviation  # noqa: E402
 
 SLOTS, LONGEST = 8, 2048
@@ -102,11 +103,64 @@ def test_draws_have_the_distribution(params: SamplingParams) -> None:
     trials, ids = 4000, np.array([1, 2, 3], np.int32)
     logits = torch.from_numpy(np.random.default_rng(0).standard_normal(500).astype(np.float32) * 2)
     rows = [(i, Choice(Request(ids, 1, sampling=replace(params, seed=i)), ids, 3, 1)) for i in range(trials)]
-    many = logits.expand(trials, -1).contiguous().cuda()
-    tokens = sampling.choose(many, torch.zeros(trials, dtype=torch.int64, device="cuda"), rows).tolist()
+    chooser, pinned = Chooser(trials, 500, torch.device("cuda")), _pinned(trials)
+    tokens = _draw(chooser, logits.expand(trials, -1).cuda(), rows, pinned)
     expected = host.probabilities(host.process(logits.numpy(), params, ids, ()), params)
     assert deviation(Counter(tokens), dict(enumerate(expected))) < RIGHT
-    assert sampling.choose(many, torch.zeros(trials, dtype=torch.int64, device="cuda"), rows).tolist() == tokens
+    assert _draw(chooser, logits.expand(trials, -1).cuda(), rows[::-1], pinned) == tokens, "whatever the order"
+
+
+def _pinned(rows: int) -> Any:
+    return torch.zeros((rows, sampling.FIELDS), dtype=torch.int64, pin_memory=True)
+
+
+def _draw(chooser: Chooser, logits: Any, choices: list[tuple[int, Choice]], pinned: Any) -> list[int]:
+    chooser.highest(logits)
+    assert chooser.chosen[: len(logits)].tolist() == logits.argmax(-1).tolist()
+    chooser.draw(choices, pinned)
+    tokens: list[int] = chooser.chosen[: len(logits)].tolist()
+    return tokens
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0, 30.0])
+def test_a_large_vocabulary_s_draws_are_the_race_s(spread: float) -> None:
+    """Rows of all kinds of limits, next to a race in float64 over what those keep; equal logits stay together."""
+    vocabulary, rng = 128_256, np.random.default_rng(1)
+    logits = (rng.standard_normal((len(SAMPLINGS) * 3, vocabulary)) * spread).astype(np.float32)
+    ids = np.array([1, 2, 3], np.int32)
+    choices = [
+        (row, Choice(Request(ids, 1, sampling=replace(SAMPLINGS[row % len(SAMPLINGS)], seed=row)), ids, row, 1))
+        for row in range(len(logits))
+    ]
+    chooser = Chooser(len(logits), vocabulary, torch.device("cuda"))
+    tokens = _draw(chooser, torch.from_numpy(logits).cuda(), choices, _pinned(len(logits)))
+    right = [token == _race(logits[row], each) for token, (row, each) in zip(tokens, choices, strict=True)]
+    assert sum(right) >= len(right) - 1, "one may hang on the rounding of a sum or of a clock"
+
+
+def _race(logits: Any, each: Choice) -> int:
+    params = each.request.sampling
+    weights = np.exp((logits - logits.max()).astype(np.float64) / params.temperature)
+    kept = weights >= (np.sort(weights)[-params.top_k] if params.top_k else 0)
+    if 0 < params.top_p < 1:
+        order = np.argsort(-np.where(kept, weights, 0))
+        sums = np.cumsum(np.where(kept, weights, 0)[order])
+        kept &= weights >= weights[order[np.searchsorted(sums, params.top_p * sums[-1])]]
+    stream = _mixed(_mixed(np.uint64(params.seed) + _GOLDEN) ^ np.uint64(each.length))
+    numbers = _mixed(stream + np.arange(len(logits), dtype=np.uint64) * _GOLDEN)
+    shares = ((numbers >> np.uint64(40)).astype(np.float64) + 0.5) / 2**24
+    return int(np.argmax(np.where(kept, weights / -np.log(shares), -1)))
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(x: Any) -> Any:
+    """SplitMix64's finalizer."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 def _llama() -> Any:
@@ -136,7 +190,7 @@ def test_compiled_graphs_compute_what_the_plain_model_does() -> None:
         expected, ours = (model.forward(batch) for model in models)
         torch.cuda.synchronize()
         np.testing.assert_allclose(ours.values[:rows].cpu().numpy(), expected.values[:rows].numpy(), atol=2e-3)
-        assert ours.tokens[:rows].tolist() == ours.values[:rows].argmax(-1).tolist()
+        assert ours.chosen[:rows].tolist() == ours.values[:rows].argmax(-1).tolist()
         done = [at + count for at, count in zip(done, counts, strict=True)]
 
 
@@ -151,6 +205,29 @@ def test_a_verification_accepts_what_the_model_alone_draws(params: SamplingParam
     verified = _outputs(scheduler, requests)
     assert [each.tokens for each in verified] == [each.tokens[:5] for each in alone]
     assert all(each.stats.accepted_draft_tokens == 4 for each in verified)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SAMPLINGS[4]], ids=["greedy", "sampled"])
+def test_passes_given_ahead_yield_what_passes_one_by_one_do(
+    params: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = loading.build(_llama().cuda(), Sizes(8, 256, 128), compiled=False)
+    requests = [Request(np.arange(5 + i, 40, dtype=np.int32), 12 + i, sampling=params) for i in range(8)]
+    ahead = _outputs(Scheduler(model, Capacity(128, 8, 256), 1000), requests)
+    monkeypatch.setattr(model, "feeds", lambda choices: False)
+    assert [each.tokens for each in _outputs(Scheduler(model, Capacity(128, 8, 256), 1000), requests)] == [
+        each.tokens for each in ahead
+    ]
+
+
+def test_what_the_host_chooses_comes_next_to_what_the_device_does() -> None:
+    model = loading.build(_llama().cuda(), Sizes(8, 256, 128), compiled=False)
+    scheduler = Scheduler(model, Capacity(128, 8, 256), 1000)
+    ids = np.arange(5, 40, dtype=np.int32)
+    kinds = [Request(ids, 6), Request(ids, 6, log_probs=True), Request(ids, 6, sampling=SAMPLINGS[2])]
+    alone = [_outputs(scheduler, [each])[0].tokens for each in kinds]
+    assert [each.tokens for each in _outputs(scheduler, kinds)] == alone
+    assert alone[0] == alone[1]
 
 
 def _outputs(scheduler: Scheduler, requests: list[Request]) -> list[Output]:

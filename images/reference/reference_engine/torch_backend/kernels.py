@@ -1,7 +1,7 @@
-"""Device code: keys and values into their slots, attention over them, products of few rows, and draws.
+"""Device code: keys and values into their slots, attention over them, and products of few rows.
 
-Triton compiles these functions; `attention`, `linear` and `sampling` launch them. `CHAINED`: the kernel is launched
-before the one ahead of it has ended (programmatic dependent launch), and waits for it in `_begin`.
+Triton compiles these functions; `attention` and `linear` launch them. `CHAINED`: the kernel is launched
+before the one ahead of it has ended (programmatic dependent launch), and waits for it in `follow`.
 """
 
 import triton.language as tl
@@ -10,7 +10,7 @@ import triton
 
 
 @triton.jit
-def _begin(CHAINED: tl.constexpr):
+def follow(CHAINED: tl.constexpr):
     """Let the next kernel's programs come, wait for the results of the last."""
     if CHAINED:
         tl.extra.cuda.gdc_launch_dependents()
@@ -24,7 +24,7 @@ def store(
     HEADS: tl.constexpr, WIDTH: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """A program a row."""
-    _begin(CHAINED)
+    follow(CHAINED)
     row = tl.program_id(0)
     head, at = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDTH)[None, :]
     inside = (head < heads) & (at < width)
@@ -42,7 +42,7 @@ def attend(
     CAPPED: tl.constexpr, WINDOWED: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """A program a tile, kv head and split; its rows are the tile's tokens by the group's query heads."""
-    _begin(CHAINED)
+    follow(CHAINED)
     tile, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     count = tl.load(tile_count + tile)
     if count == 0:
@@ -109,7 +109,7 @@ def join(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """A program a tile, kv head and row."""
-    _begin(CHAINED)
+    follow(CHAINED)
     tile, kv, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     token = row // group
     if token >= tl.load(tile_count + tile):
@@ -143,7 +143,7 @@ def linear(
         tl.inline_asm_elementwise(
             "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
         )
-    _begin(CHAINED)
+    follow(CHAINED)
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for begin in range(0, depth, DEPTH):
         inside = begin + at < depth
@@ -154,73 +154,3 @@ def linear(
         total += tl.load(bias + column, column < width, 0.0).to(tl.float32)[None, :]
     place = out + row[:, None] * width + column[None, :]
     tl.store(place, total.to(out.dtype.element_ty), real & there)
-
-
-@triton.jit
-def _mixed(x):
-    """The finalizer of SplitMix64 (Steele et al. 2014): every bit of x moves every bit of the result."""
-    x = x.to(tl.uint64)
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
-    return x ^ (x >> 31)
-
-
-@triton.jit
-def choose(logits, whole, seeds, real, out, stride, vocabulary, BLOCK: tl.constexpr):
-    """A program a row: the highest logit, the least weights of top-k and top-p, then the race."""
-    program = tl.program_id(0)
-    row, top_k = tl.load(whole + 2 * program), tl.load(whole + 2 * program + 1)
-    seed, position = tl.load(seeds + 2 * program), tl.load(seeds + 2 * program + 1)
-    temperature, top_p = tl.load(real + 2 * program), tl.load(real + 2 * program + 1)
-    base = logits + row.to(tl.int64) * stride
-    at = tl.arange(0, BLOCK)
-
-    best = tl.full([BLOCK], float("-inf"), tl.float32)
-    for begin in range(0, vocabulary, BLOCK):
-        best = tl.maximum(best, tl.load(base + begin + at, begin + at < vocabulary, float("-inf")))
-    top = tl.max(best, 0)
-
-    # A weight's bits, as a whole number, rise with it: bisect for the least weight that stays.
-    least = tl.full([], 0, tl.int32)
-    if top_k > 0:
-        for bit in range(29, -1, -1):
-            trial = least | (1 << bit)
-            count = tl.zeros([BLOCK], tl.int32)
-            for begin in range(0, vocabulary, BLOCK):
-                value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
-                weight = tl.exp((value - top) / temperature)
-                count += (weight.to(tl.int32, bitcast=True) >= trial).to(tl.int32)
-            least = tl.where(tl.sum(count, 0) >= top_k, trial, least)
-    if (top_p > 0) & (top_p < 1):
-        kept = least
-        mass = tl.zeros([BLOCK], tl.float32)
-        for begin in range(0, vocabulary, BLOCK):
-            value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
-            weight = tl.exp((value - top) / temperature)
-            mass += tl.where(weight.to(tl.int32, bitcast=True) >= kept, weight, 0.0)
-        wanted = top_p * tl.sum(mass, 0)
-        nucleus = tl.full([], 0, tl.int32)
-        for bit in range(29, -1, -1):
-            trial = nucleus | (1 << bit)
-            mass = tl.zeros([BLOCK], tl.float32)
-            for begin in range(0, vocabulary, BLOCK):
-                value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
-                weight = tl.exp((value - top) / temperature)
-                mass += tl.where(weight.to(tl.int32, bitcast=True) >= tl.maximum(trial, kept), weight, 0.0)
-            nucleus = tl.where(tl.sum(mass, 0) >= wanted, trial, nucleus)
-        least = tl.maximum(least, nucleus)
-
-    stream = _mixed(_mixed(seed.to(tl.uint64) + 0x9E3779B97F4A7C15) ^ position.to(tl.uint64))
-    quickest = tl.full([BLOCK], -1.0, tl.float32)
-    ids = tl.zeros([BLOCK], tl.int32)
-    for begin in range(0, vocabulary, BLOCK):
-        value = tl.load(base + begin + at, begin + at < vocabulary, float("-inf"))
-        weight = tl.exp((value - top) / temperature)
-        stays = (weight.to(tl.int32, bitcast=True) >= least) & (begin + at < vocabulary)
-        number = _mixed(stream + (begin + at).to(tl.uint64) * 0x9E3779B97F4A7C15)
-        share = ((number >> 40).to(tl.float32) + 0.5) * (1.0 / 16777216.0)  # in (0, 1)
-        pace = tl.where(stays, weight / -tl.log(share), -1.0)
-        ids = tl.where(pace > quickest, begin + at, ids)
-        quickest = tl.maximum(quickest, pace)
-    winner = tl.max(quickest, 0)
-    tl.store(out + row, tl.min(tl.where(quickest == winner, ids, 2147483647), 0).to(tl.int64))

@@ -84,6 +84,11 @@ def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
     return shapes
 
 
+def most_entries(tokens: int) -> int:
+    """Entries of the largest shape of a pass of so many tokens."""
+    return len(_FIELDS) * padded(tokens)
+
+
 def padded(count: int) -> int:
     """The next size that passes have."""
     return next((size for size in _SIZES if size >= count), -(-count // 256) * 256)

@@ -1,12 +1,11 @@
 """A decoder of transformers as a `Backend`: slots on the device, one CUDA graph a shape."""
 
-import math
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -16,31 +15,47 @@ from reference_engine.choice import Choice, Chosen, Pick
 from reference_engine.torch_backend import attention, layout, sampling
 from reference_engine.torch_backend.attention import SlotCache
 from reference_engine.torch_backend.layout import Input, Shape
-
-FloatArray = npt.NDArray[np.float32]
+from reference_engine.torch_backend.sampling import Chooser
 
 
 @dataclass(frozen=True)
 class Logits:
-    """On the device: `values` float32[rows, V] and `top` int64[rows], their argmax; the last rows may be padding.
+    """On the device: `values` float32[rows, V] and `chosen` int32[rows], their argmax or what was drawn of them.
 
-    `tokens` is `top` on the host, once the pass has ended.
+    The last rows may be padding.
     """
 
     values: Tensor
-    top: Tensor
-    tokens: Tensor
+    chosen: Tensor
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A shape's CUDA graph, from its input on the host to its tokens there."""
+    """A shape's CUDA graph, from `inputs` on the device to its logits; each of `hosts` fills `inputs` from a lane."""
 
-    input: Input
+    inputs: Tensor
+    hosts: tuple[Input, ...]
     logits: Logits
     graph: torch.cuda.CUDAGraph
 
 
+class _Lane:
+    """Pinned memory of a pass that is under way: what it gets, and its tokens, there once it is `done`."""
+
+    def __init__(self, rows: int) -> None:
+        self.inputs = torch.zeros(layout.most_entries(rows), dtype=torch.int32, pin_memory=True)
+        self.sampled = torch.zeros((rows, sampling.FIELDS), dtype=torch.int64, pin_memory=True)
+        self.tokens = torch.zeros(rows, dtype=torch.int32, pin_memory=True)
+        self.done = torch.cuda.Event()
+
+    def ids(self, count: int) -> list[int]:
+        """Its first tokens; waits for them."""
+        self.done.synchronize()
+        listed: list[int] = self.tokens[:count].tolist()
+        return listed
+
+
+_LANES = 2  # a pass is under way while the next is given
 # Captures of two models at once would see each other's calls.
 _capturing = threading.Lock()
 
@@ -56,53 +71,76 @@ class TorchModel:
         self._runs: dict[Shape, _Run] = {}
         # One for all shapes: each graph would keep its own.
         rows = layout.padded(max_num_tokens)
-        self._values = torch.empty((rows, module.config.vocab_size), dtype=torch.float32, device=self._device)
+        self._chooser = Chooser(rows, module.config.vocab_size, self._device)
         self._cuda = self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if self._cuda else None
-        self._done = torch.cuda.Event() if self._cuda else None
+        self._lanes = [_Lane(rows) for _ in range(_LANES)] if self._cuda else []
+        self._turn = 0
 
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment]) -> Logits:
         """See Backend; returns while the device computes."""
         shape = Shape.of(segments)
-        if self._done is None:
+        if not self._cuda:
             inputs = torch.zeros(shape.entries, dtype=torch.int32)
             Input(inputs.numpy(), shape, self._spare).fill(segments)
             return self._compute(inputs, shape)
         run = self._runs.get(shape) or self._prepare(shape)
-        self._done.synchronize()  # the last pass has read its input
-        run.input.fill(segments)
+        self._turn = (self._turn + 1) % _LANES
+        lane = self._lanes[self._turn]
+        lane.done.synchronize()  # the pass that had it has read its input
+        run.hosts[self._turn].fill(segments)
         with torch.cuda.stream(self._stream):
+            run.inputs.copy_(lane.inputs[: shape.entries], non_blocking=True)
             run.graph.replay()
-            self._done.record()
+            lane.done.record()
         return run.logits
 
     @torch.inference_mode()
     def choose(self, logits: Logits, choices: Sequence[Choice]) -> list[Pick]:
         """See Backend. Plain and sampled tokens are chosen on the device, all at once; others on the host."""
-        if not choices:
-            return []
-        ends = np.cumsum([each.rows for each in choices]).tolist()
+        ends = np.cumsum([each.rows for each in choices], dtype=int).tolist()
         firsts = [end - each.rows for end, each in zip(ends, choices, strict=True)]
-        sampled = [(first, each) for first, each in zip(firsts, choices, strict=True) if self._samples(each)]
-        if sampled:
-            with torch.cuda.stream(self._stream):
-                ids = sampling.choose(logits.values, logits.top, sampled).tolist()
-        else:
-            if self._done is not None:
-                self._done.synchronize()
-            ids = logits.tokens.tolist()
+        listed = self._tokens(logits, list(zip(firsts, choices, strict=True)))
         return [
-            _listed(ids[end - each.rows : end])
-            if each.plain or self._samples(each)
-            else choice.on_host(self._on_host(logits.values[end - each.rows : end]), [each])[0]
-            for end, each in zip(ends, choices, strict=True)
+            _listed(listed, first) if self._on_device(each) else self._on_host(logits.values[first:end], each)
+            for first, end, each in zip(firsts, ends, choices, strict=True)
         ]
 
-    def _on_host(self, values: Tensor) -> FloatArray:
+    def _tokens(self, logits: Logits, choices: Sequence[tuple[int, Choice]]) -> Callable[[], list[int]]:
+        """Draw what is to be drawn; returns what waits for all rows' tokens."""
+        count = sum(each.rows for _, each in choices)
+        if not self._cuda:
+            tokens: list[int] = logits.chosen[:count].tolist()
+            return lambda: tokens
+        lane = self._lanes[self._turn]
+        sampled = [(first, each) for first, each in choices if sampling.handles(each)]
         with torch.cuda.stream(self._stream):
-            array: FloatArray = values.cpu().numpy()
-        return array
+            if sampled:
+                self._chooser.draw(sampled, lane.sampled)
+            lane.tokens[:count].copy_(logits.chosen[:count], non_blocking=True)
+            lane.done.record()
+        if not choices:
+            lane.done.synchronize()  # nothing else would wait, and prompts' pieces pile up ahead of arrivals
+        return functools.cache(lambda: lane.ids(count))
+
+    def _on_host(self, values: Tensor, each: Choice) -> Pick:
+        @functools.cache
+        def read() -> Pick:
+            with torch.cuda.stream(self._stream):
+                return choice.on_host(values.cpu().numpy(), [each])[0]
+
+        def pick(row: int) -> Chosen:
+            return read()(row)
+
+        return pick
+
+    def _on_device(self, each: Choice) -> bool:
+        return each.plain or (self._cuda and sampling.handles(each))
+
+    def feeds(self, choices: Sequence[Choice]) -> bool:
+        """See Backend: where the device chooses."""
+        return all(self._on_device(each) for each in choices)
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         """See Backend."""
@@ -112,34 +150,36 @@ class TorchModel:
                 cache.values[destination, :, :tokens] = cache.values[source, :, :tokens]
 
     def warm(self, max_rows: int, max_draft_len: int) -> None:
-        """Prepare the graphs of decoding up to so many sequences, each with up to so many draft tokens."""
+        """Prepare draws, and the graphs of decoding up to so many sequences, each with up to so many draft tokens."""
         for shape in layout.of_verification(max_rows, max_draft_len):
             if self._cuda and shape not in self._runs:
                 self._prepare(shape)
-
-    def _samples(self, each: Choice) -> bool:
-        return self._cuda and sampling.handles(each)
+        for lane in self._lanes[:1]:
+            with torch.cuda.stream(self._stream):
+                self._chooser.warm(lane.sampled)
 
     @torch.inference_mode()
     def _prepare(self, shape: Shape) -> _Run:
         """Compile and capture a shape, over rows of padding."""
-        host = torch.zeros(shape.entries, dtype=torch.int32, pin_memory=True)
-        given = Input(host.numpy(), shape, self._spare)
-        given.fill([])
-        tokens = torch.zeros(shape.wanted, dtype=torch.int64, pin_memory=True)
+        hosts = tuple(Input(lane.inputs[: shape.entries].numpy(), shape, self._spare) for lane in self._lanes)
+        given = torch.zeros(shape.entries, dtype=torch.int32)
+        Input(given.numpy(), shape, self._spare).fill([])
+        inputs = given.to(self._device)
         graph = torch.cuda.CUDAGraph()
         pool = next((run.graph.pool() for run in self._runs.values()), None)
         with _capturing, torch.cuda.stream(self._stream):
-            self._compute(host.to(self._device), shape)
+            chosen = self._chooser.chosen.clone()  # the next pass may take its tokens from there
+            self._compute(inputs, shape)
+            self._chooser.chosen.copy_(chosen)
             torch.cuda.synchronize()
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
-                logits = self._compute(host.to(self._device, non_blocking=True), shape)
-                tokens.copy_(logits.top, non_blocking=True)
-        self._runs[shape] = _Run(given, Logits(logits.values, logits.top, tokens), graph)
+                logits = self._compute(inputs, shape)
+        self._runs[shape] = _Run(inputs, hosts, logits, graph)
         return self._runs[shape]
 
     def _compute(self, inputs: Tensor, shape: Shape) -> Logits:
         ids, positions, slots, tile_row, tile_count, wanted = inputs.split(list(shape.sizes().values()))
+        self._chooser.feed(ids)
         token = attention.current.set(attention.Pass(positions, slots, tile_row, tile_count, shape.tile_tokens))
         try:
             out = self.module(
@@ -147,19 +187,9 @@ class TorchModel:
             )
         finally:
             attention.current.reset(token)
-        values = self._values[: shape.wanted]
-        values.copy_(out.logits[0])
-        top = _argmax(values)
-        return Logits(values, top, top)
+        self._chooser.highest(out.logits[0])
+        return Logits(self._chooser.values[: shape.wanted], self._chooser.chosen[: shape.wanted])
 
 
-def _argmax(values: Tensor) -> Tensor:
-    """Of each row, the first of the largest. In two steps, so that one long row is not one program's work."""
-    parts = math.gcd(values.shape[1], 512)
-    tops, at = values.view(len(values), parts, -1).max(-1)
-    part = tops.argmax(-1, keepdim=True)
-    return (at.gather(1, part) + part * (values.shape[1] // parts))[:, 0]
-
-
-def _listed(tokens: list[int]) -> Pick:
-    return lambda row: Chosen(tokens[row])
+def _listed(tokens: Callable[[], list[int]], first: int) -> Pick:
+    return lambda row: Chosen(tokens()[first + row])
