@@ -90,7 +90,7 @@ class Sequence:
         self._last_token_ns = time.monotonic_ns()
         self._first_token_ns = self._first_token_ns or self._last_token_ns
         self.ahead -= 1
-        draft = self.tokens[self.length : self.length + self.drafted].tolist()
+        draft = self.tokens[self.length : self.length + self.drafted].tolist() if self.drafted else []
         for row, proposed in enumerate([*draft, -1]):
             chosen = pick(row)
             self._add(chosen)

@@ -114,17 +114,26 @@ class Input:
             [(each.slot, each.start, len(each.tokens), each.logits) for each in segments], np.int32
         ).T
         ends = np.cumsum(counts)
-        firsts = ends - counts
-        self._ids[: ends[-1]] = np.concatenate([each.tokens for each in segments])
-        self._positions[: ends[-1]] = np.repeat(starts - firsts, counts) + np.arange(ends[-1])
-        self._slots[: ends[-1]] = np.repeat(slots, counts)
+        firsts, total = ends - counts, int(ends[-1])
+        rows = np.arange(total, dtype=np.int32)
+        self._ids[:total] = np.concatenate([each.tokens for each in segments])
+        self._positions[:total] = np.repeat(starts - firsts, counts) + rows
+        self._slots[:total] = np.repeat(slots, counts)
+        self._tile(firsts, counts)
+        kept = int(wanted.sum())
+        # Mostly all rows are wanted.
+        self._wanted[:kept] = rows if kept == total else np.repeat(ends - wanted, wanted) + _within(wanted)
+
+    def _tile(self, firsts: IntArray, counts: IntArray) -> None:
+        """Cut the segments into tiles; mostly each is one."""
         size = self._shape.tile_tokens
-        tiles = -(-counts // size)
-        rows = np.repeat(firsts, tiles) + _within(tiles) * size
-        self._tile_row[: len(rows)] = rows
-        self._tile_count[: len(rows)] = np.minimum(np.repeat(ends, tiles) - rows, size)
-        total = int(wanted.sum())
-        self._wanted[:total] = np.repeat(ends - wanted, wanted) + _within(wanted)
+        if int(counts.max()) > size:
+            tiles = -(-counts // size)
+            ends = np.repeat(firsts + counts, tiles)
+            firsts = np.repeat(firsts, tiles) + _within(tiles) * size
+            counts = np.minimum(ends - firsts, size)
+        self._tile_row[: len(firsts)] = firsts
+        self._tile_count[: len(firsts)] = counts
 
 
 def _within(counts: IntArray) -> IntArray:
