@@ -19,6 +19,7 @@ sys.modules["triton"] = _triton = types.ModuleType("triton")
 _triton.__path__ = [str(TESTS / "triton")]
 
 from bench.bls import client  # noqa: E402
+from bench.bls.stub import Meter  # noqa: E402
 from bench.gpu.served import prompts, report, repository  # noqa: E402
 from bench.gpu.served.load import Window  # noqa: E402
 from bench.gpu.served.measure import Bench  # noqa: E402
@@ -40,6 +41,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--prompts", type=Path, default=PAIR / "prompts.jsonl", help='lines with a field "prompt"')
     parser.add_argument("--context", type=int, default=400, help="tokens of each prompt; 0: as they are")
     parser.add_argument("--max-seq-len", type=int, default=1024, help="tokens of a sequence at most")
+    parser.add_argument("--slots", type=int, default=128, help="sequences whose KV an engine keeps")
+    parser.add_argument("--known", type=int, default=32, help="prompts that are sent again and again")
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--cases", nargs="+", choices=[*CASES], default=[*CASES])
@@ -55,22 +58,25 @@ def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Start the server and run the cases."""
     parameters = {"backend": "numpy"} if options.numpy else {"backend": "torch", "kv_cache_bytes": str(1 << 40)}
     parameters |= {"max_seq_len": str(options.max_seq_len), "max_num_tokens": "1024"}
+    parameters["max_num_sequences"] = str(options.slots)
     cases = [CASES[name] for name in options.cases]
     engines = Engines({role: options.checkpoints / role for role in ROLES}, parameters)
     ways = {case.way for case in cases if case.way != ENGINE} | {"fixed"}
     models = repository.build(folder, engines, sorted(ways))
     given = prompts.of_length(prompts.texts(options.prompts), Tokenizer(PAIR / "target"), options.context)
     program = options.load.resolve() if options.load else client.build(folder)
+    meters = {role: Meter(folder / f"{role}.meter") for role in ROLES}
     with TritonServer(models, Options(env={}, thread_pool_size=2 * repository.ROWS + 32)) as server:
-        bench = Bench(server, folder, program)
+        bench = Bench(server, meters, program)
         # What a pass of a new shape takes the first time is no part of a window.
         for streams in sorted(options.streams):
-            bench.run(Case("warm-up", "fixed", LONGEST), given, Window(streams, 0.0, 3.0, options.max_tokens))
+            bench.run(Case("warm-up", "fixed", LONGEST), given[: options.known], Window(streams, 0.0, 3.0, options.max_tokens))
         for case, streams in itertools.product(cases, options.streams):
             if streams > case.most:
                 continue
             warm_up = options.warm_up * (LEARNING if case.draft_len is None else 1)
-            row = bench.run(case, given, Window(streams, warm_up, options.seconds, options.max_tokens))
+            sent = given if case.new_prompts else given[: options.known]
+            row = bench.run(case, sent, Window(streams, warm_up, options.seconds, options.max_tokens))
             print(report.line(row), flush=True)
             yield row
 

@@ -1,12 +1,12 @@
 """One case on the running server: the load's figures beside what the server and the engines counted."""
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.bls.stub import Meter
 from bench.gpu.served import load
 from bench.gpu.served.load import Window
 from bench.gpu.served.prompts import Prompt
@@ -32,11 +32,11 @@ class Counters:
 
 
 class Bench:
-    """A running server, its meters in `folder`, and the load's `program`."""
+    """A running server, its engines' meters, and the load's `program`."""
 
-    def __init__(self, server: TritonServer, folder: Path, program: Path) -> None:
+    def __init__(self, server: TritonServer, meters: Mapping[str, Meter], program: Path) -> None:
         self._server = server
-        self._folder = folder
+        self._meters = meters
         self._program = program
 
     def run(self, case: Case, prompts: Sequence[Prompt], window: Window) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Bench:
 
     def _read(self) -> Counters:
         page = self._server.metrics()
-        meters = {role: json.loads((self._folder / f"{role}.meter").read_text()) for role in ROLES}
+        meters = {role: meter.read() for role, meter in self._meters.items()}
         positions = [_counter(page, f'{_PREFIX}accepted_tokens_per_pos_total{{position="{i}"}}') for i in range(16)]
         return Counters(
             busy={role: meter[0] for role, meter in meters.items()},

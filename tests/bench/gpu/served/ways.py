@@ -21,13 +21,14 @@ ENGINE = "engine"
 @dataclass(frozen=True)
 class Case:
     """`way`: of WAYS, or ENGINE. `draft_len` 0: the target alone; None: the most that the BLS may draft. `most`: streams
-    at which it is run at most."""
+    at which it is run at most. `new_prompts`: none comes again before it is forgotten; else they are in the KV cache."""
 
     name: str
     way: str
     draft_len: int | None = None
     sampled: bool = False
     most: int = 64
+    new_prompts: bool = False
 
     @property
     def model(self) -> str:
@@ -47,8 +48,10 @@ CASES = {
         *(Case(f"k={k}", "fixed", k) for k in (2, 7)),
         Case("alone, sampled", "fixed", 0, sampled=True),
         Case("k=4, sampled", "fixed", 4, sampled=True),
+        Case("alone, new prompts", "fixed", 0, new_prompts=True),
+        Case("k=4, new prompts", "fixed", 4, new_prompts=True),
         Case("batches, k=4", "batches", 4),
-        Case("single, k=4", "single", 4),
+        Case("single, k=4", "single", 4, most=16),
         *(Case(f"k={k}", "fixed", k) for k in (1, 6)),
         Case("adaptive, sampled", "adaptive", sampled=True),
         Case("engine", ENGINE, 0),
