@@ -82,25 +82,22 @@ def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure and write; what was measured is written also where a later case fails."""
+    """Measure, and write after each case what there is: a run that is cut short loses one."""
     options = parse()
-    found: list[dict[str, Any]] = []
     steps = options.checkpoints / "steps.json"
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            for row in rows(options, Path(name)):
-                found.append(row)
-    finally:
-        figures = {
-            "command": shlex.join(["python", "-m", "bench.gpu.served", *sys.argv[1:]]),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "commit": _commit(),
-            **options.about,
-            **(json.loads(steps.read_text()) if steps.exists() else {}),
-            "rows": found,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(figures, indent=1) + "\n")
+    about = {
+        "command": shlex.join(["python", "-m", "bench.gpu.served", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": _commit(),
+        **options.about,
+        **(json.loads(steps.read_text()) if steps.exists() else {}),
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        for row in rows(options, Path(name)):
+            found.append(row)
+            options.out.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
 
 
 def _commit() -> str:
