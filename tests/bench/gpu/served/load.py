@@ -29,7 +29,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Chunk:
-    """`tokens` that came at `at`; the ones before, or the request, were at `since` (seconds). `first`: of a request."""
+    """`tokens` that came at `at`, in seconds; the ones before, or the request, at `since`. `first`: of a request."""
 
     since: float
     at: float
@@ -44,7 +44,10 @@ def messages(case: Case, prompts: Sequence[Prompt], window: Window) -> list[byte
     count = int(window.streams + REQUESTS_A_SECOND * (window.warm_up + window.seconds))
     sent = itertools.islice(itertools.cycle(prompts), count)
     wanted = itertools.chain(lengths, itertools.repeat(window.max_tokens))
-    return [_message(case, prompt, length, seed) for seed, (prompt, length) in enumerate(zip(sent, wanted), 1)]
+    return [
+        _message(case, prompt, length, seed)
+        for seed, (prompt, length) in enumerate(zip(sent, wanted, strict=False), 1)
+    ]
 
 
 def _message(case: Case, prompt: Prompt, max_tokens: int, seed: int) -> bytes:
@@ -69,9 +72,7 @@ def _engine_call(prompt: Prompt, max_tokens: int) -> list[client.Tensor]:
 
 def play(program: Path, url: str, window: Window, sent: list[bytes], at_window: Any) -> dict[str, Any]:
     """Run a case; its figures. Raises LoadError."""
-    record = client.play(
-        program, client.Plan(url, window.streams, window.warm_up, window.seconds, sent), at_window
-    )
+    record = client.play(program, client.Plan(url, window.streams, window.warm_up, window.seconds, sent), at_window)
     return figures(chunks(record), record["begin"], record["end"])
 
 

@@ -20,8 +20,8 @@ _ROUNDS = 'model="tensorrt_llm_rounds"'
 
 @dataclass(frozen=True)
 class Counters:
-    """What counts up: seconds that calls were in each engine, and calls; seconds of rounds made in the server; drafts,
-    and how many of their tokens were accepted."""
+    """What counts up: seconds that calls were in each engine, and calls; seconds of rounds made in the server;
+    drafts, and how many of their tokens were accepted."""
 
     busy: dict[str, float]
     calls: dict[str, int]

@@ -25,7 +25,7 @@ class Engines:
 
 
 def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
-    """Write the repository to `folder`/models; meters of the engines are `folder`/<role>.meter."""
+    """Write the repository to `folder`/models; its engines count in `folder`/<role>.meter, which must exist then."""
     models = folder / "models"
     pair = [engines.checkpoints[role] for role in ("target", "draft")]
     common = {"max_batch_size": ROWS, "max_draft_len": LONGEST}

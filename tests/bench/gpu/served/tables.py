@@ -28,8 +28,8 @@ def _speed(row: Row | None, figures: dict[str, Any]) -> str:
     text = f"{row['tokens_per_second']:,.0f}"
     if base is None or base is row:
         return text
-    of_alone = f"{row['tokens_per_second'] / base['tokens_per_second']:.2f} ×"
-    best = ideal(row, figures["steps_ms"], case.draft_len) if case.draft_len else None
+    of_alone = f"{row['tokens_per_second'] / base['tokens_per_second']:.2f} x"
+    best = ideal(row, figures["steps_ms"], case.draft_len) if case.draft_len and case.together else None
     of_ideal = f"; {row['tokens_per_second'] / best:.2f}" if best else ""
     return f"{text} ({of_alone}{of_ideal})"
 
@@ -52,7 +52,7 @@ def rounds(figures: dict[str, Any], names: Sequence[str]) -> str:
     lines = []
     for row in figures["rows"]:
         parts, length = row["round"], CASES[row["case"]].draft_len
-        if row["case"] not in names or not parts or not length:
+        if row["case"] not in names or not parts or not length or not CASES[row["case"]].together:
             continue
         steps = figures["steps_ms"]
         gpu = [length * steps[f"draft {row['streams']} 1"], steps[f"target {row['streams']} {length + 1}"]]
@@ -68,7 +68,7 @@ def main() -> None:
     """The command."""
     figures = json.loads(Path(sys.argv[1]).read_text())
     print(speed(figures), latency(figures, ["alone", "k=4", "adaptive"]), sep="\n")
-    print(rounds(figures, ["k=4", "batches, k=4", "sequential, k=4"]))
+    print(rounds(figures, ["k=4", "k=7", "batches, k=4"]))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,11 @@ ENGINE = "engine"
 
 @dataclass(frozen=True)
 class Case:
-    """`way`: of WAYS, or ENGINE. `draft_len` 0: the target alone; None: the most that the BLS may draft. `most`: streams
-    at which it is run at most. `new_prompts`: none comes again before it is forgotten; else they are in the KV cache."""
+    """`way`: of WAYS, or ENGINE. `draft_len` 0: the target alone; None: the most that the BLS may draft.
+
+    `most`: streams at which it is run at most. `new_prompts`: none comes again before it is forgotten; else they are
+    in the KV cache.
+    """
 
     name: str
     way: str
@@ -34,6 +37,11 @@ class Case:
     def model(self) -> str:
         """The Triton model that clients call."""
         return "tensorrt_llm" if self.way == ENGINE else f"bls_{self.way}"
+
+    @property
+    def together(self) -> bool:
+        """Whether all streams are rows of the same calls, so that a round is steps of so many rows."""
+        return self.way in ("fixed", "adaptive", "batches")
 
 
 LONGEST = 7  # 8 tokens to verify fill a tile of the attention kernel: more take two
