@@ -11,8 +11,9 @@ import os
 import random
 import shutil
 import statistics
+import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,47 +88,77 @@ def run(program: Path, url: str, load: Load, at_window: Callable[[], None]) -> R
     """Play a load; `at_window` is called when the window begins and when it ends. Raises LoadError."""
     chosen = choose(load)
     wanted = list(itertools.islice(itertools.chain(lengths(load), itertools.repeat(load.max_tokens)), len(chosen)))
-    messages = [_message(*pair, load.draft_len) for pair in zip(chosen, wanted, strict=True)]
-    plan = {
-        "url": url,
-        "streams": load.streams,
-        "warm_up": load.warm_up,
-        "seconds": load.seconds,
-        "requests": [base64.b64encode(message).decode() for message in messages],
-    }
+    messages = [_completion(*pair, load.draft_len) for pair in zip(chosen, wanted, strict=True)]
+    record = play(program, Plan(url, load.streams, load.warm_up, load.seconds, messages), at_window)
+    return _result(record, list(zip(chosen, wanted, strict=True)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the program plays: serialised ModelInferRequests in their order, `streams` at once; seconds."""
+
+    url: str
+    streams: int
+    warm_up: float
+    seconds: float
+    messages: list[bytes]
+
+
+def play(program: Path, plan: Plan, at_window: Callable[[], None]) -> dict[str, Any]:
+    """The program's record (load/main.go); `at_window`: see `run`. Raises LoadError."""
+    requests = [base64.b64encode(message).decode() for message in plan.messages]
+    given = {"url": plan.url, "streams": plan.streams, "warm_up": plan.warm_up, "seconds": plan.seconds}
     with subprocess.Popen(
         [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | CHEAP
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(plan))
+        process.stdin.write(json.dumps({**given, "requests": requests}))
         process.stdin.close()
         for expected in ("begin\n", "end\n"):
             if process.stdout.readline() == expected:
                 at_window()
-        record = process.stdout.read()
+        text = process.stdout.read()
     if process.returncode:
         raise LoadError(f"the load ended with {process.returncode}: see its message above")
-    return _result(json.loads(record), list(zip(chosen, wanted, strict=True)))
+    record: dict[str, Any] = json.loads(text)
+    return record
 
 
-def _message(prompt: Prompt, max_tokens: int, draft_len: int | None) -> bytes:
-    """A serialised ModelInferRequest for one greedy streamed completion."""
-    request = pb.ModelInferRequest(model_name="speculative_bls")
+Tensor = tuple[str, str, list[int], bytes]
+"""Name, Triton's data type, shape, and the values as they are sent."""
+
+
+def message(model: str, tensors: Iterable[Tensor]) -> bytes:
+    """A serialised ModelInferRequest whose last response is marked."""
+    request = pb.ModelInferRequest(model_name=model)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
-    text = prompt.text.encode()
-    tensors = [
-        ("text_input", "BYTES", len(text).to_bytes(4, "little") + text),
+    for name, datatype, shape, raw in tensors:
+        request.inputs.add(name=name, datatype=datatype, shape=shape)
+        request.raw_input_contents.append(raw)
+    serialised: bytes = request.SerializeToString()
+    return serialised
+
+
+def completion(text: str, max_tokens: int, **more: int | float) -> list[Tensor]:
+    """Tensors of one streamed completion without its prompt; `more`: numbers by name, `seed` as UINT64."""
+    coded = text.encode()
+    values: list[tuple[str, str, bytes]] = [
+        ("text_input", "BYTES", len(coded).to_bytes(4, "little") + coded),
         ("max_tokens", "INT32", max_tokens.to_bytes(4, "little")),
         ("stream", "BOOL", b"\1"),
         ("exclude_input_in_output", "BOOL", b"\1"),
     ]
-    if draft_len is not None:
-        tensors.append(("num_draft_tokens", "INT32", draft_len.to_bytes(4, "little")))
-    for name, datatype, raw in tensors:
-        request.inputs.add(name=name, datatype=datatype, shape=[1, 1])
-        request.raw_input_contents.append(raw)
-    serialised: bytes = request.SerializeToString()
-    return serialised
+    for name, value in more.items():
+        datatype = "UINT64" if name == "seed" else "INT32" if isinstance(value, int) else "FP32"
+        code = {"UINT64": "<Q", "INT32": "<i", "FP32": "<f"}[datatype]
+        values.append((name, datatype, struct.pack(code, value)))
+    return [(name, datatype, [1, 1], raw) for name, datatype, raw in values]
+
+
+def _completion(prompt: Prompt, max_tokens: int, draft_len: int | None) -> bytes:
+    """A serialised request for one greedy streamed completion."""
+    more = {} if draft_len is None else {"num_draft_tokens": draft_len}
+    return message("speculative_bls", completion(prompt.text, max_tokens, **more))
 
 
 def _result(record: dict[str, Any], sent: list[tuple[Prompt, int]]) -> Result:
@@ -137,7 +168,7 @@ def _result(record: dict[str, Any], sent: list[tuple[Prompt, int]]) -> Result:
     for answer in record["answers"]:
         got: list[int] = []
         for chunk in answer["chunks"] or []:
-            ids = _ids(base64.b64decode(chunk["raw"]))
+            ids = token_ids(base64.b64decode(chunk["raw"]))
             got += ids
             if ids and begin <= chunk["at"] < end:
                 chunks += 1
@@ -149,7 +180,7 @@ def _result(record: dict[str, Any], sent: list[tuple[Prompt, int]]) -> Result:
     return Result(end - begin, tokens_seen, chunks, len(waits), wrong, mean, median, record["cpu"])
 
 
-def _ids(raw: bytes) -> list[int]:
+def token_ids(raw: bytes) -> list[int]:
     """A serialised response's token ids. Raises LoadError for an error."""
     message = pb.ModelStreamInferResponse.FromString(raw)
     if message.error_message:

@@ -173,13 +173,13 @@ def repository(folder: Path, setup: Setup) -> Path:
     models.mkdir()
     engines = {"collects": setup.collected, "rounds": setup.rounds, "max_batch_size": max(64, setup.pair.batch or 0)}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
-    _set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
+    set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
     if setup.model:
         version = models / "speculative_bls_loop/1"  # a link
         version.unlink()
         version.symlink_to(HERE / setup.model)
     if setup.model == "clocked_bls":
-        _set_parameters(models / "speculative_bls_loop/config.pbtxt", {"clocks": str(folder / CLOCKS)})
+        set_parameters(models / "speculative_bls_loop/config.pbtxt", {"clocks": str(folder / CLOCKS)})
     device = folder / "device" if setup.pair.shared else None
     library = stub.build()
     for name, role in ROLES.items():
@@ -195,7 +195,7 @@ def _meter(folder: Path, role: str) -> Path:
     return folder / f"{role}.meter"
 
 
-def _set_parameters(config: Path, values: dict[str, str]) -> None:
+def set_parameters(config: Path, values: dict[str, str]) -> None:
     """Set string parameters, whether the configuration has them already or not."""
     text = config.read_text()
     for key, value in values.items():

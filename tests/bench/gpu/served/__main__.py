@@ -1,0 +1,116 @@
+"""The command: see the package."""
+
+import argparse
+import datetime
+import itertools
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[3]
+# The tests' package `triton`, also where the compiler of that name is installed, which this process does not need.
+sys.modules["triton"] = _triton = types.ModuleType("triton")
+_triton.__path__ = [str(TESTS / "triton")]
+
+from bench.bls import client  # noqa: E402
+from bench.bls.stub import Meter  # noqa: E402
+from bench.gpu.served import prompts, report, repository  # noqa: E402
+from bench.gpu.served.load import Window  # noqa: E402
+from bench.gpu.served.measure import Bench  # noqa: E402
+from bench.gpu.served.repository import Engines  # noqa: E402
+from bench.gpu.served.ways import CASES, ENGINE, LONGEST, Case  # noqa: E402
+from tandem_serving.requests.tokenizer import Tokenizer  # noqa: E402
+from triton.bls_client import PAIR  # noqa: E402
+from triton.harness import Options, TritonServer  # noqa: E402
+
+ROLES = ("target", "draft")
+LEARNING = 4.0  # times as long as others an adaptive draft length runs before its window
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.served", description=__doc__)
+    parser.add_argument("--checkpoints", type=Path, default=PAIR, help="folder of target/, draft/ and steps.json")
+    parser.add_argument("--numpy", action="store_true", help="the numpy backend, on the CPU")
+    parser.add_argument("--prompts", type=Path, default=PAIR / "prompts.jsonl", help='lines with a field "prompt"')
+    parser.add_argument("--context", type=int, default=400, help="tokens of each prompt; 0: as they are")
+    parser.add_argument("--max-seq-len", type=int, default=1024, help="tokens of a sequence at most")
+    parser.add_argument("--slots", type=int, default=128, help="sequences whose KV an engine keeps")
+    parser.add_argument("--known", type=int, default=32, help="prompts that are sent again and again")
+    parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer")
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--cases", nargs="+", choices=[*CASES], default=[*CASES])
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each window")
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of load before a window")
+    parser.add_argument("--load", type=Path, help="the load program, built already")
+    parser.add_argument("--about", type=json.loads, default={}, help="JSON object for the head of the file")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu-bls.json"))
+    return parser.parse_args()
+
+
+def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """Start the server and run the cases."""
+    parameters = {"backend": "numpy"} if options.numpy else {"backend": "torch", "kv_cache_bytes": str(1 << 40)}
+    parameters |= {"max_seq_len": str(options.max_seq_len), "max_num_tokens": "1024"}
+    parameters["max_num_sequences"] = str(options.slots)
+    cases = [CASES[name] for name in options.cases]
+    engines = Engines({role: options.checkpoints / role for role in ROLES}, parameters)
+    ways = {case.way for case in cases if case.way != ENGINE} | {"fixed"}
+    models = repository.build(folder, engines, sorted(ways))
+    given = prompts.of_length(prompts.texts(options.prompts), Tokenizer(PAIR / "target"), options.context)
+    program = options.load.resolve() if options.load else client.build(folder)
+    meters = {role: Meter(folder / f"{role}.meter") for role in ROLES}
+    with TritonServer(models, Options(env={}, thread_pool_size=2 * repository.ROWS + 32)) as server:
+        bench = Bench(server, meters, program)
+        # What a pass of a new shape takes the first time is no part of a window.
+        for streams in sorted(options.streams):
+            bench.run(
+                Case("warm-up", "fixed", LONGEST),
+                given[: options.known],
+                Window(streams, 0.0, 3.0, options.max_tokens),
+            )
+        for case, streams in itertools.product(cases, options.streams):
+            if streams > case.most:
+                continue
+            warm_up = options.warm_up * (LEARNING if case.draft_len is None else 1)
+            sent = given if case.new_prompts else given[: options.known]
+            row = bench.run(case, sent, Window(streams, warm_up, options.seconds, options.max_tokens))
+            print(report.line(row), flush=True)
+            yield row
+
+
+def main() -> None:
+    """Measure, and write after each case what there is: a run that is cut short loses one."""
+    options = parse()
+    steps = options.checkpoints / "steps.json"
+    about = {
+        "command": shlex.join(["python", "-m", "bench.gpu.served", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": _commit(),
+        **options.about,
+        **(json.loads(steps.read_text()) if steps.exists() else {}),
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        for row in rows(options, Path(name)):
+            found.append(row)
+            options.out.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
+
+
+def _commit() -> str:
+    """The commit of this tree; empty: it has none here."""
+    result = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=TESTS, capture_output=True, text=True, check=False
+    )
+    return result.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
