@@ -1,8 +1,7 @@
 """Text and speculation of the trained pair in the shapes of 8B and 1B.
 
-Its text is real, and so is its acceptance; its cost is the large models'. Two forms of speculation: `rounds`, where
-all streams draft together and are verified together, and `free`, where each stream goes on by itself, as the
-reference LLM API has it.
+Its text is real, and so is its acceptance; its cost is the large models'. Speculation in `rounds`, where all streams
+draft together and are verified together: by nothing but the two schedulers, and by the reference LLM API.
 """
 
 import json
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from reference_engine.torch_backend.layout import Shape
 from reference_engine.torch_backend.loading import Sizes
 from reference_engine.torch_backend.model import TorchModel
 from reference_llm.llmapi.drafters import DraftModel
+from reference_llm.llmapi.llm_args import SpeculativeConfig
 from reference_llm.llmapi.speculation import Speculator
 
 Ids = npt.NDArray[np.int32]
@@ -39,7 +39,7 @@ NEW_TOKENS = 96
 ROUNDS = 24
 STREAMS = (1, 4, 16, 64)
 LENGTHS = (1, 2, 3, 4, 5, 6, 7)
-FREE_LENGTHS = (2, 4)
+LLM_API_LENGTHS = (2, 4)
 LEAST_TEXTS = 8
 COMPARED = 10  # prompts
 EPSILON = 0.25  # a lead of one logit over another below which rounding of bfloat16 decides
@@ -94,11 +94,8 @@ def run() -> dict[str, Any]:
         Scheduler(model, Capacity(1024, SIZES.slots, SIZES.max_seq_len), 128256) for model in (target, draft)
     ]
     loads = _alone(schedulers[0]) + _in_rounds(*schedulers)
-    engines = (Engine(schedulers[0]), Engine(schedulers[1]))
-    loads += _free(*engines)
-    text = _compare(*engines, stock)
-    for engine in engines:
-        engine.close()
+    loads += _llm_api(schedulers[0], schedulers[1])
+    text = _compare(schedulers[0], schedulers[1], stock)
     steps = _steps(target, draft)
     figures = {
         "float32_difference": equal,
@@ -139,12 +136,19 @@ def _stock_greedy(module: Any, texts: list[Ids]) -> list[list[int]]:
     return made
 
 
-def _compare(target: Engine, draft: Engine, stock: list[list[int]]) -> dict[str, Any]:
+def _speculator(target: Scheduler, draft: Scheduler, length: int) -> Speculator:
+    """To be closed before anything else uses the schedulers."""
+    return Speculator(target, DraftModel(draft), cast(SpeculativeConfig, Fixed(length)))
+
+
+def _compare(scheduler: Scheduler, draft: Scheduler, stock: list[list[int]]) -> dict[str, Any]:
     """How far the engine's text, alone and by speculation, is transformers'; the lead where it first is not."""
     texts = prompts()[: len(stock)]
-    alone = [_generate(target, [ids], 64)[0].tokens for ids in texts]
-    speculator = Speculator(target, DraftModel(draft), Fixed(4))  # type: ignore[arg-type]
+    speculator = _speculator(scheduler, draft, 4)
     drafted = [_generate(speculator, [ids], 64)[0].tokens for ids in texts]
+    speculator.close()
+    target = Engine(scheduler)
+    alone = [_generate(target, [ids], 64)[0].tokens for ids in texts]
     result = {}
     for name, made, expected in (("alone", alone, stock), ("speculation", drafted, alone)):
         leads = [_lead(target, *each) for each in zip(texts, made, expected, strict=True)]
@@ -155,6 +159,7 @@ def _compare(target: Engine, draft: Engine, stock: list[list[int]]) -> dict[str,
             "leads_at_first_differences": differing,
             "within_epsilon": all(lead <= EPSILON for lead in differing),
         }
+    target.close()
     return result
 
 
@@ -267,19 +272,20 @@ def _round(target: Scheduler, draft: Scheduler, texts: list[Ids], sampling: Samp
         texts[index] = np.concatenate([texts[index], np.array(output.tokens, np.int32)])
 
 
-def _free(target: Engine, draft: Engine) -> list[Load]:
+def _llm_api(target: Scheduler, draft: Scheduler) -> list[Load]:
     loads = []
     for streams in STREAMS:
-        for length in FREE_LENGTHS:
-            runner = Speculator(target, DraftModel(draft), Fixed(length))  # type: ignore[arg-type]
+        for length in LLM_API_LENGTHS:
+            runner = _speculator(target, draft, length)
             made, took = [], 0.0
             for group in _groups(streams):
                 _generate(runner, group, 2)
                 started = time.perf_counter()
                 made += _generate(runner, group, NEW_TOKENS)
                 took += time.perf_counter() - started
+            runner.close()
             tokens, passes = len(made) * NEW_TOKENS, sum(each.passes for each in made)
-            loads.append(Load("free", streams, length, tokens / took, tokens / passes))
+            loads.append(Load("LLM API", streams, length, tokens / took, tokens / passes))
             print(loads[-1], flush=True)
     return loads
 

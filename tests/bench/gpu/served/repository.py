@@ -27,9 +27,11 @@ class Engines:
 def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
     """Write the repository to `folder`/models; its engines count in `folder`/<role>.meter, which must exist then."""
     models = folder / "models"
-    pair = [engines.checkpoints[role] for role in ("target", "draft")]
+    target, draft = (engines.checkpoints[role] for role in ("target", "draft"))
     common = {"max_batch_size": ROWS, "max_draft_len": LONGEST}
-    assemble(models, [*ROLES.values(), "tensorrt_llm_rounds"], variables(*pair, **common, max_engine_rows=ROWS))
+    assemble(
+        models, [*ROLES.values(), "tensorrt_llm_rounds"], variables(target, draft, **common, max_engine_rows=ROWS)
+    )
     for role, name in ROLES.items():
         version = models / name / "1"  # a link
         version.unlink()
@@ -37,7 +39,7 @@ def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
         set_parameters(models / name / "config.pbtxt", {**engines.parameters, "meter": str(folder / f"{role}.meter")})
     for way in ways:
         changes = {**common, "max_engine_rows": ROWS, **WAYS[way]}
-        made = assemble(folder / way, [*FRONTS, f"{_BLS}_loop"], variables(*pair, **changes))
+        made = assemble(folder / way, [*FRONTS, f"{_BLS}_loop"], variables(target, draft, **changes))
         for model in sorted(made.iterdir()):
             config = model / "config.pbtxt"
             config.write_text(config.read_text().replace(_BLS, f"bls_{way}"))
