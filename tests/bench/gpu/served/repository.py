@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.bls.measure import set_parameters
 from bench.gpu.served.ways import LONGEST, WAYS
@@ -28,7 +29,7 @@ def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
     """Write the repository to `folder`/models; its engines count in `folder`/<role>.meter, which must exist then."""
     models = folder / "models"
     pair = [engines.checkpoints[role] for role in ("target", "draft")]
-    common = {"max_batch_size": ROWS, "max_draft_len": LONGEST}
+    common: dict[str, Any] = {"max_batch_size": ROWS, "max_draft_len": LONGEST}
     assemble(models, [*ROLES.values(), "tensorrt_llm_rounds"], variables(*pair, **common, max_engine_rows=ROWS))
     for role, name in ROLES.items():
         version = models / name / "1"  # a link

@@ -57,7 +57,7 @@ _module = _ours()
 _clock: Clock
 
 
-class Exchange(_module.Exchange):  # type: ignore[misc, name-defined]
+class Exchange(_module.Exchange):  # type: ignore[name-defined]
     """A call, timed from `execute` to its end."""
 
     def __init__(self, request: Any, decoupled: bool) -> None:
@@ -73,7 +73,7 @@ class Exchange(_module.Exchange):  # type: ignore[misc, name-defined]
 _module.Exchange = Exchange
 
 
-class TritonPythonModel(_module.TritonPythonModel):  # type: ignore[misc, name-defined]
+class TritonPythonModel(_module.TritonPythonModel):  # type: ignore[name-defined]
     """The class that Triton's Python backend looks for."""
 
     def initialize(self, args: dict[str, str]) -> None:
