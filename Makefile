@@ -59,7 +59,7 @@ generate: venv ## Regenerate crds/, docs/{api,conditions}.md and the chart's gen
 format: venv ## Format and fix what ruff can
 	$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
 
-MODELS := $(wildcard images/*/models/*/1/model.py tests/bench/bls/*/model.py tests/bench/gpu/served/*/model.py)
+MODELS := $(wildcard images/*/models/*/1/model.py tests/bench/bls/*/model.py)
 .PHONY: lint
 lint: venv ## ruff, mypy strict, import layers
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

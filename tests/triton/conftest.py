@@ -23,6 +23,7 @@ UNTIL_CHANGED = {
     "test_engine_faults": ENGINE,
     "test_harness": ENGINE,
     "test_reference_llm": ENGINE,
+    "test_served": BENCH,
     "test_stub_engine": BENCH,
 }
 

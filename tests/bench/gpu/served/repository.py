@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.bls.measure import set_parameters
 from bench.gpu.served.ways import LONGEST, WAYS
@@ -27,11 +28,9 @@ class Engines:
 def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
     """Write the repository to `folder`/models; its engines count in `folder`/<role>.meter, which must exist then."""
     models = folder / "models"
-    target, draft = (engines.checkpoints[role] for role in ("target", "draft"))
-    common = {"max_batch_size": ROWS, "max_draft_len": LONGEST}
-    assemble(
-        models, [*ROLES.values(), "tensorrt_llm_rounds"], variables(target, draft, **common, max_engine_rows=ROWS)
-    )
+    pair = [engines.checkpoints[role] for role in ("target", "draft")]
+    common: dict[str, Any] = {"max_batch_size": ROWS, "max_draft_len": LONGEST}
+    assemble(models, [*ROLES.values(), "tensorrt_llm_rounds"], variables(*pair, **common, max_engine_rows=ROWS))
     for role, name in ROLES.items():
         version = models / name / "1"  # a link
         version.unlink()
@@ -39,7 +38,7 @@ def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
         set_parameters(models / name / "config.pbtxt", {**engines.parameters, "meter": str(folder / f"{role}.meter")})
     for way in ways:
         changes = {**common, "max_engine_rows": ROWS, **WAYS[way]}
-        made = assemble(folder / way, [*FRONTS, f"{_BLS}_loop"], variables(target, draft, **changes))
+        made = assemble(folder / way, [*FRONTS, f"{_BLS}_loop"], variables(*pair, **changes))
         for model in sorted(made.iterdir()):
             config = model / "config.pbtxt"
             config.write_text(config.read_text().replace(_BLS, f"bls_{way}"))
