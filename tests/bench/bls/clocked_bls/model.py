@@ -38,7 +38,7 @@ STAGES = {
         "bls.rounds:Rounds.sent",
     ],
     "the draft length": ["bls.runner:Runner._think"],
-    "texts": ["bls.sequence:BlsSequence._write"],
+    "texts": ["bls.chunks:BlsWriter.write"],
     "counters": ["bls.sequence:BlsSequence._make", "bls.sequence:BlsSequence._count"],
     "packing and sending a batch": [
         "adapter.front:FrontResponder.send_batch",
