@@ -143,3 +143,35 @@ def test_what_leads_to_slots_does_not_grow() -> None:
     for seed in range(20):
         used(slots, text(seed, 180))
     assert len(slots._by_block) == 4
+
+
+ROUNDS_OF = 40
+"""Rounds in which one of the texts ends."""
+
+
+def computed(spare: int, texts: int = 16) -> float:
+    """Tokens computed for each that is generated, by `texts` sequences in rounds of 3 tokens each, all of a round at
+    once. After each round a text ends; the next prompt comes before the others' next calls."""
+    slots = Slots(texts + spare, 512)
+    running = [text(i, 200 + 3 * i) for i in range(texts)]
+    work, made = 0, 0
+    for seed in range(ROUNDS_OF):
+        leases = []
+        for tokens in running:
+            lease = slots.acquire(tokens, len(tokens) - 1)
+            assert lease is not None
+            leases.append(lease)
+            work, made = work + len(tokens) - lease.reused, made + 3
+        running = [joined(tokens, B[:3]) for tokens in running]
+        for lease, tokens in zip(leases, running, strict=True):
+            slots.record(lease.slot, tokens[:-1])
+            slots.release(lease.slot)
+        running = [text(1000 + seed, 200), *running[:-1]]
+    return work / made
+
+
+def test_with_spare_slots_no_text_that_goes_on_is_computed_again() -> None:
+    """Each round computes a new prompt, 200 tokens of its own, and some for each other text."""
+    prompts = 200 / (16 * 3)
+    assert computed(spare=2) < 2 * prompts
+    assert computed(spare=0) > 10 * prompts, "else no slot need be spare"

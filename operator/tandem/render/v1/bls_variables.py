@@ -12,6 +12,8 @@ from tandem.render.v1.sources import tokenizer_folder
 from tandem.render.v1.stack import Variables
 
 DRAFT_TIMEOUT_SECONDS = 10
+SPARE_SHARE = 8
+"""One text in so many that an engine keeps is of none that runs."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,13 @@ def in_rounds(inputs: Inputs) -> bool:
 
 
 def engine_sequences(inputs: Inputs) -> int:
-    """Sequences whose keys and values an engine keeps: each round is a new request with the whole text so far."""
-    return max(inputs.spec.serving.max_batch_size, _running(inputs))
+    """Sequences whose keys and values an engine keeps: each round is a new request with the whole text so far.
+
+    An eighth more than run: a prompt that comes between two rounds would take the place of a text that goes on, which
+    then takes another's, until all are computed again (tests/unit/reference_engine/test_slots.py).
+    """
+    running = max(inputs.spec.serving.max_batch_size, _running(inputs))
+    return running + -(-running // SPARE_SHARE)
 
 
 def max_seq_len(inputs: Inputs) -> int | None:
