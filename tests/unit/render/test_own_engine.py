@@ -41,7 +41,7 @@ def plan(revision: Revision) -> dict[str, Any]:
 def test_where_the_engines_run_and_how_much_they_keep(
     settings: Settings, strategy: str, sequences: str, draft_gpu: str | None, gpus: str
 ) -> None:
-    """Side by side one half drafts while the other is verified: each engine keeps the texts of both, and an eighth."""
+    """Side by side one half drafts while the other is verified: engines keep the texts of both, and an eighth."""
     revision = rendered(settings, **TORCH, placement__strategy=strategy, serving__maxBatchSize=4)
     for model, gpu in (("tensorrt_llm", None), ("tensorrt_llm_draft", draft_gpu)):
         found = parameters(revision, model)
