@@ -120,7 +120,7 @@ def test_chunks_come_to_the_front_in_waves(telling: TritonServer) -> None:
 
     eventually(known, "the loop knows the front")
     before = len(waves(telling))
-    calls = [inputs(prompt, max_tokens=48, num_draft_tokens=4, stream=True) for prompt in TEXTS[:16]]
+    calls = [inputs(prompt, max_tokens=240, num_draft_tokens=4, stream=True) for prompt in TEXTS[:16]]
     with ThreadPoolExecutor(len(calls)) as threads:
         chunks = sum(map(len, threads.map(lambda call: stream(telling.grpc_url, call), calls)))
     found = waves(telling)[before:]
