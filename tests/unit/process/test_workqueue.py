@@ -36,8 +36,10 @@ class Recorder(WorkQueue[str]):
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         self.during(key)
-        await asyncio.sleep(0.001)
-        self.at_once -= 1
+        try:
+            await asyncio.sleep(0.001)
+        finally:  # a worker may be cancelled here
+            self.at_once -= 1
 
 
 async def test_a_key_that_waits_is_not_queued_twice() -> None:

@@ -200,8 +200,8 @@ class _Sequence:
 
     def take(self, output: Output) -> None:
         """Add a pass's tokens and send them on."""
-        if output.finish == Finish.CANCELLED:
-            self.end(Finish.CANCELLED)
+        if output.finish in (Finish.CANCELLED, Finish.ERROR):
+            self.end(output.finish, output.error)
             return
         self.tokens = np.concatenate([self.tokens, np.array(output.tokens, np.int32)])
         self._stats = _sum(self._stats, output.stats)
