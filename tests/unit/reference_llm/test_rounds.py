@@ -12,12 +12,12 @@ import pytest
 from reference_engine.backend import Segment
 from reference_engine.choice import Choice, Pick
 from reference_engine.engine import EngineStopped
-from reference_engine.request import Finish, Output, Request
+from reference_engine.request import Finish, Output, Request, Stats
 from reference_engine.sampling import SamplingParams
 from reference_engine.scheduler import Capacity, Scheduler
 from reference_llm.llmapi.drafters import DraftModel
 from reference_llm.llmapi.llm_args import DraftTargetConfig
-from reference_llm.llmapi.speculation import Speculator
+from reference_llm.llmapi.speculation import Speculator, _Sequence
 from unit.reference_engine import tiny_llama
 
 K, SLOTS, SECONDS = 4, 8, 120
@@ -265,3 +265,13 @@ def test_streams_of_all_lengths_give_the_target_s_tokens(pair: Pair, sampling: S
         while not scheduler.idle:
             scheduler.step()
         assert stream.tokens == alone[0].tokens
+
+
+def test_an_engine_s_error_ends_the_sequence_with_it() -> None:
+    sent: list[Output] = []
+    sequence = _Sequence(Request(np.array([5, 6], np.int32), 4), sent.append)
+    sequence.take(Output([], [], [], Finish.ERROR, Stats(), "an illegal memory access was encountered"))
+    assert [(each.finish, each.error) for each in sent] == [
+        (Finish.ERROR, "an illegal memory access was encountered")
+    ]
+    assert sequence.finish == Finish.ERROR, "else it goes round again, and its client waits for ever"
