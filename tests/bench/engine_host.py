@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-import reference_engine  # sets up OpenBLAS: before numpy
+import reference_engine  # noqa: F401 - sets up OpenBLAS: before numpy
 
 # isort: split
 import numpy as np
@@ -23,9 +23,10 @@ import numpy.typing as npt
 
 from reference_engine.backend import Segment
 from reference_engine.choice import Choice, Chosen, Pick
-from reference_engine.request import Output, Request
+from reference_engine.request import Request
 from reference_engine.scheduler import Capacity, Scheduler
 from reference_engine.torch_backend.layout import Input, Shape
+from reference_llm.llmapi import batch
 
 Ids = npt.NDArray[np.int32]
 LONGEST, CONTEXT, DRAFT_LEN = 1024, 500, 4
@@ -92,22 +93,12 @@ def scheduler(streams: int, seconds: float, clock: Clock) -> Scheduler:
     return Scheduler(FakeGPU(seconds, clock), Capacity(LONGEST, streams, LONGEST), VOCABULARY)
 
 
-def step_all(engine: Scheduler, requests: list[Request]) -> list[Output]:
-    """The requests' only outputs."""
-    outputs: dict[int, Output] = {}
-    for index, request in enumerate(requests):
-        engine.submit(request, lambda output, index=index: outputs.__setitem__(index, output))  # type: ignore[misc]
-    while not engine.idle:
-        engine.step()
-    return [outputs[index] for index in range(len(requests))]
-
-
 def round_(target: Scheduler, draft: Scheduler, texts: list[Ids]) -> None:
     """Draft and verify once; the texts grow by a token, so that they fit for many rounds."""
-    drafted = step_all(draft, [Request(ids, DRAFT_LEN) for ids in texts])
+    drafted = batch.run(draft, [Request(ids, DRAFT_LEN) for ids in texts])
     wrong = [np.array([*each.tokens[:1], *(5 for _ in each.tokens[1:])], np.int32) for each in drafted]
     verify = [Request(ids, DRAFT_LEN + 1, draft_ids=draft) for ids, draft in zip(texts, wrong, strict=True)]
-    for index, output in enumerate(step_all(target, verify)):
+    for index, output in enumerate(batch.run(target, verify)):
         texts[index] = np.concatenate([texts[index], np.array(output.tokens, np.int32)])
 
 
@@ -128,7 +119,7 @@ def measure(streams: int, rounds: int) -> float:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.engine_host", description=reference_engine.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.engine_host", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--profile", action="store_true", help="of 64 streams: where the time goes")
     options = parser.parse_args()

@@ -6,12 +6,13 @@ import importlib.metadata
 import json
 from pathlib import Path
 
-import reference_engine  # sets up OpenBLAS: before numpy
+import reference_engine  # noqa: F401 - sets up OpenBLAS: before numpy
 
 # isort: split
 import torch
 import transformers
 
+from bench import gpu
 from bench.gpu import pair, profile, steps
 
 PARTS = {"steps": steps.run, "pair": pair.run, "profile": profile.run}
@@ -19,7 +20,7 @@ PARTS = {"steps": steps.run, "pair": pair.run, "profile": profile.run}
 
 def main() -> None:
     """Run the parts and write their figures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=reference_engine.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=gpu.__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=["steps", "pair"])
     parser.add_argument("--out", type=Path, default=Path("build/gpu-bench"), help="folder of the JSON files")
     options = parser.parse_args()

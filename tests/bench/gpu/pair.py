@@ -28,6 +28,7 @@ from reference_engine.torch_backend import attention, loading
 from reference_engine.torch_backend.layout import Shape
 from reference_engine.torch_backend.loading import Sizes
 from reference_engine.torch_backend.model import TorchModel
+from reference_llm.llmapi import batch
 from reference_llm.llmapi.drafters import DraftModel
 from reference_llm.llmapi.llm_args import SpeculativeConfig
 from reference_llm.llmapi.speculation import Speculator
@@ -213,16 +214,6 @@ def _groups(streams: int) -> list[list[Ids]]:
     return [texts[i : i + streams] for i in range(0, len(texts), streams)]
 
 
-def _step_all(scheduler: Scheduler, requests: list[Request]) -> list[Output]:
-    """The requests' only outputs."""
-    outputs: dict[int, Output] = {}
-    for index, request in enumerate(requests):
-        scheduler.submit(request, lambda output, index=index: outputs.__setitem__(index, output))  # type: ignore[misc]
-    while not scheduler.idle:
-        scheduler.step()
-    return [outputs[index] for index in range(len(requests))]
-
-
 def _alone(target: Scheduler) -> list[Load]:
     """The target alone. Prompts are in the KV cache: what is measured is decoding."""
     loads = []
@@ -230,9 +221,9 @@ def _alone(target: Scheduler) -> list[Load]:
         for streams in STREAMS:
             took = 0.0
             for group in _groups(streams):
-                _step_all(target, [Request(ids, 2, sampling=sampling) for ids in group])
+                batch.run(target, [Request(ids, 2, sampling=sampling) for ids in group])
                 started = time.perf_counter()
-                _step_all(target, [Request(ids, NEW_TOKENS, sampling=sampling) for ids in group])
+                batch.run(target, [Request(ids, NEW_TOKENS, sampling=sampling) for ids in group])
                 took += time.perf_counter() - started
             loads.append(Load(form, streams, 0, max(streams, LEAST_TEXTS) * NEW_TOKENS / took, 1.0))
             print(loads[-1], flush=True)
@@ -262,13 +253,13 @@ def _in_rounds(target: Scheduler, draft: Scheduler) -> list[Load]:
 
 def _round(target: Scheduler, draft: Scheduler, texts: list[Ids], sampling: SamplingParams, length: int) -> None:
     """Draft and verify once; `texts` grow."""
-    drafted = _step_all(draft, [Request(ids, length, sampling=sampling) for ids in texts])
+    drafted = batch.run(draft, [Request(ids, length, sampling=sampling) for ids in texts])
     given = [np.array(each.tokens, np.int32) for each in drafted]
     requests = [
         Request(ids, length + 1, draft_ids=tokens, sampling=sampling)
         for ids, tokens in zip(texts, given, strict=True)
     ]
-    for index, output in enumerate(_step_all(target, requests)):
+    for index, output in enumerate(batch.run(target, requests)):
         texts[index] = np.concatenate([texts[index], np.array(output.tokens, np.int32)])
 
 

@@ -1,7 +1,7 @@
 """Triton's request parameters: what a client sends besides tensors.
 
 Over HTTP's `generate` each field that is no input becomes one. The models have no parameters of their own for
-clients: one that nobody knows is most often an input that is spelt wrongly, and would be ignored.
+clients: an unknown one is most often a misspelt input, and would be ignored.
 """
 
 from __future__ import annotations

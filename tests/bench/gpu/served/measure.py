@@ -1,4 +1,4 @@
-"""One case on the running server: the load's figures beside what the server and the engines counted."""
+"""One case on the running server: the load's figures, and what the server and the engines counted."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rows as lines and tables; each beside the target alone and the ideal by measured steps."""
+"""Rows as lines and tables; each with its ratio to the target alone and to the ideal by measured steps."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Request parameters: those that nobody knows are refused by name, those of Triton and of known clients pass."""
+"""Request parameters: unknown ones are refused by name; those of Triton and of known clients pass."""
 
 import pytest
 
