@@ -170,12 +170,15 @@ def test_acceptance_that_collapses_raises_replicas_at_the_same_rate(
     """
     serving = {"maxBatchSize": load.batch}
     team.apply(autoscaling={**AUTOSCALING, "objectives": {}, "maxReplicas": 8}, serving=serving)
-    load.sequences, load.acceptance = 6, 0.9
-    made = load.sequences * (1 + 2 * load.acceptance) / STEP_SECONDS
+    # From above: the average of demand takes a rise of so few sequences for chance, and follows it for minutes.
+    load.sequences, load.acceptance = 20, 0.9
+    made = 6 * (1 + 2 * load.acceptance) / STEP_SECONDS
+    wait_for("the rate of more", lambda: decision(team, server).get("value", 0.0) > 2 * made, log=server.log)
+    load.sequences = 6
 
     def measured() -> dict[str, Any] | None:
         now = decision(team, server)
-        known = now.get("capacityPerReplica") and now["value"] > 0.8 * made
+        known = now.get("capacityPerReplica") and 0.8 * made < now["value"] < 1.7 * made
         return now if known and now["desiredReplicas"] == replicas(team) else None
 
     before = wait_for("the rate, and what a replica can do", measured, log=server.log)
