@@ -47,8 +47,8 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         if model.dtype == "fp8" and ENGINES[role] not in references(spec):
             return Refusal(
                 SpecReason.FP8_NEEDS_CALIBRATION,
-                f"{role}.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto"
-                " with a checkpoint that is quantized to FP8 already, or bring the engine as engine.prebuilt",
+                f"{role}.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype:"
+                " auto, bring the engine as engine.prebuilt, or write runtime.mode: LLMAPI with a checkpoint in FP8",
             )
     return None
 

@@ -18,8 +18,9 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
 from tandem_serving.prepare import cached
 from tandem_serving.prepare.checkpoint_check import check_checkpoints
+from tandem_serving.prepare.drafter_check import check_heads, check_mtp
 from tandem_serving.prepare.engine_check import check_engines
-from tandem_serving.prepare.llm_args_check import check_llm_args
+from tandem_serving.prepare.llm_args_check import check_llm_args, read_arguments
 from tandem_serving.prepare.verdict import CheckResult, bounded
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -46,17 +47,23 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
     try:
         models = {role: load(role, plan[role]) for role in ("target", "draft") if plan.get(role)}
         ready = CheckResult("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
-        heads = plan.get("heads")
-        pair = (
-            check_heads(models["target"], Path(heads["path"]))
-            if heads
-            else check_pair(models, int(plan.get("max_draft_len") or 0))
-        )
+        pair = _pair(plan, revision, models)
     except CheckpointError as error:
         reason = "ModelGone" if isinstance(error, cached.Gone) else "ModelInvalid"
         ready = CheckResult("ModelsReady", "False", reason, str(error))
         pair = CheckResult("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
     return {"checks": [bounded(check) for check in (ready, *_engines(plan, revision, ready), pair)]}
+
+
+def _pair(plan: Mapping[str, Any], revision: Path, models: Mapping[str, CheckedModel]) -> CheckResult:
+    """Whether what drafts fits the target. Raises CheckpointError."""
+    target = Path(plan["target"]["path"])
+    speculative = read_arguments(plan, revision).get("speculative_config") or {}
+    if heads := plan.get("heads"):
+        return check_heads(target, models["target"].limits, Path(heads["path"]), speculative)
+    if speculative.get("decoding_type") == "MTP":
+        return check_mtp(target)
+    return check_pair(models, int(plan.get("max_draft_len") or 0))
 
 
 def _engines(plan: Mapping[str, Any], revision: Path, models: CheckResult) -> list[CheckResult]:
@@ -197,25 +204,6 @@ def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> CheckR
     return CheckResult(
         "PairCompatible", "True", "PairMatches", " ".join(["tokenizers are equal", *_warnings(target, draft)])
     )
-
-
-def check_heads(target: CheckedModel, folder: Path) -> CheckResult:
-    """Whether heads are there, whole, and for the target's vocabulary. Raises CheckpointError."""
-    cached.check(folder)
-    files = checkpoint.weight_files(folder)
-    if not files:
-        raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")
-    for path in files:
-        if path.suffix == ".safetensors":
-            _embedding_rows("heads", path)
-    words = checkpoint.read_json(folder / "config.json").get("vocab_size")
-    if words != target.limits.vocab_size:
-        text = f"target has {target.limits.vocab_size} vocabulary rows, the heads say {words}"
-        # Only the engine knows what the heads make of it.
-        return CheckResult(
-            "PairCompatible", "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?"
-        )
-    return CheckResult("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
 
 
 def _incompatible(reason: str, what: str) -> CheckResult:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tandem.api.roles import Role
+from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import KvCache
 from tandem.render.v1.bls_variables import (
     EngineVariables,
@@ -13,7 +13,13 @@ from tandem.render.v1.bls_variables import (
     max_seq_len,
     variables,
 )
-from tandem.render.v1.engines import decoding_parameters, engine_folders, max_draft_len, needs_engines
+from tandem.render.v1.engines import (
+    SPECULATIVE_DECODING_MODES,
+    decoding_parameters,
+    engine_folders,
+    max_draft_len,
+    needs_engines,
+)
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.stack import Stack, config, engine_check, model_check
@@ -119,6 +125,8 @@ def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[s
     spec = inputs.spec
     model = spec.draft if spec.draft and role is Role.DRAFT else spec.target
     by_logits = spec.speculation.acceptance.method == "Logits"
+    brought = ENGINES[role] in references(spec)
+    mode = SPECULATIVE_DECODING_MODES.get(spec.speculation.decoding_type) if role is Role.TARGET and brought else None
     return {
         "path": engine.path,
         "tp_size": model.tensor_parallel_size,
@@ -126,5 +134,6 @@ def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[s
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": max_draft_len(spec) if role is Role.TARGET else 0,
         **({"use_paged_context_fmha": True} if spec.draft and engine.block_reuse else {}),
-        **({"gather_generation_logits": True} if by_logits and role is Role.DRAFT else {}),
+        **({"gather_generation_logits": True} if by_logits and (role is Role.DRAFT or brought) else {}),
+        **({"speculative_decoding_mode": mode} if mode else {}),
     }
