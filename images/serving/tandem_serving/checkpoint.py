@@ -66,8 +66,8 @@ def quantization(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def missing_code(folder: Path, config: Mapping[str, Any]) -> str:
-    """The file by which transformers reads config.json where it trusts a checkpoint's code (`auto_map`); "" where it is
-    in the folder, or none is needed. Code of another repository (`org/name--file.Class`) is never there."""
+    """The file by which transformers reads config.json where it trusts a checkpoint's code (`auto_map`); "" where it
+    is in the folder, or not needed. Code of another repository (`org/name--file.Class`) is never there."""
     auto_map = config.get("auto_map")
     entry = auto_map.get("AutoConfig") if isinstance(auto_map, dict) else None
     if not isinstance(entry, str):

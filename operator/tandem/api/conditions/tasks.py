@@ -259,7 +259,7 @@ class TaskReason(Reason):
     )
     # Pairs (images/serving)
     NO_DRAFT = (on("True", _PAIR), "NoDraft", "The service has no draft model.")
-    PAIR_MATCHES = (on("True", _PAIR), "PairMatches", "The tokenizers are equal.")
+    PAIR_MATCHES = (on("True", _PAIR), "PairMatches", "The same ids are the same tokens.")
     MTP_LAYERS_FOUND = (
         on("True", _PAIR),
         "MtpLayersFound",
@@ -281,13 +281,14 @@ class TaskReason(Reason):
     VOCABULARY_DIFFERS = (
         (Shown(_PAIR, ("Unknown", "False")),),
         "VocabularyDiffers",
-        "Draft and target have vocabularies of different sizes. Unknown for heads: only the engine can judge.",
-        "Choose a draft of the target's family, or resize the smaller one's embeddings.",
+        "Draft and target have vocabularies of different sizes, which matters to what compares their logits, and to"
+        " mode LLMAPI. Unknown for heads: only the engine can judge.",
+        "Write `acceptance.method: TokenMatch` or mode BLS, or resize the smaller one's embeddings.",
     )
     TOKENIZER_DIFFERS = (
         on("False", _PAIR),
         "TokenizerDiffers",
-        "The tokenizers make different tokens of the same text.",
+        "The same ids are different tokens: of the vocabulary, of the special ones, or by the merges.",
         "Choose a draft of the target's family.",
     )
     DRAFT_LENGTH_TOO_LONG = (

@@ -113,6 +113,8 @@ def _checks(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[str
     if spec.draft:
         checks["draft"] = model_check(inputs, Role.DRAFT)
         checks["max_draft_len"] = spec.speculation.max_draft_len
+        if spec.speculation.acceptance.method == "Logits":
+            checks["compares_logits"] = True
     if engines:
         checks["engines"] = {role.value: _engine_check(inputs, role, engine) for role, engine in engines.items()}
         checks["tensorrt_llm"] = inputs.profile.tensorrt_llm_version
