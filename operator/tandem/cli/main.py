@@ -101,12 +101,15 @@ def conditions() -> None:
     typer.echo(conditions_reference(), nl=False)
 
 
-ResourceFile = Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")]
+ResourceFiles = Annotated[
+    list[Path],
+    typer.Option("-f", "--filename", help="Resources (YAML); - for standard input. Repeat for more files."),
+]
 
 
 @app.command()
 def render(
-    file: ResourceFile,
+    files: ResourceFiles,
     settings: SettingsFile = None,
     trtllm: Annotated[
         bool, typer.Option("--trtllm-config", help="The file for trtllm-serve and trtllm-bench --config instead.")
@@ -119,7 +122,7 @@ def render(
 
     with user_errors():
         loaded = load_settings(settings)
-        services = accepted_all(read_text(file), loaded)
+        services = [each for file in files for each in accepted_all(read_text(file), loaded, str(file))]
         for service, accepted in services:
             _warn(service.name, accepted.warnings)
         if trtllm:
@@ -131,23 +134,25 @@ def render(
 
 
 @app.command()
-def validate(file: ResourceFile, settings: SettingsFile = None) -> None:
-    """Say whether the API server and the operator would accept a SpeculativeInferenceService, offline.
+def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
+    """Say whether the API server and the operator would accept SpeculativeInferenceServices, offline.
 
-    Exit code 0 when all in the file would be. Models, nodes and the rest of the cluster are not looked at.
+    All faults of all files, each with its line. Exit code 0 when there are none. Models, nodes and the rest of the
+    cluster are not looked at.
     """
     from tandem.cli.manifests import judge_all, read_text
     from tandem.settings import load_settings
 
     with user_errors():
-        judged = judge_all(read_text(file), load_settings(settings))
+        loaded = load_settings(settings)
+        judged = [each for file in files for each in judge_all(read_text(file), loaded, str(file))]
     for one in judged:
-        for problem in one.problems:
-            typer.secho(f"{one.service.name}: {problem}", fg=typer.colors.RED, err=True)
+        for fault in one.faults:
+            typer.secho(fault, fg=typer.colors.RED, err=True)
         if one.accepted:
-            _warn(one.service.name, one.accepted.warnings)
-            typer.echo(f"{one.service.name}: accepted, profile {one.accepted.profile.name}")
-    if any(one.problems for one in judged):
+            _warn(one.name, one.accepted.warnings)
+            typer.echo(f"{one.name}: accepted, profile {one.accepted.profile.name}")
+    if any(one.faults for one in judged):
         raise typer.Exit(1)
 
 
