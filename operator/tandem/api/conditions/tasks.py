@@ -44,6 +44,12 @@ class TaskReason(Reason):
     CACHED = (on("True", _MODELS), "Cached", "The model was in the cache volume.")
     REVISION_RESOLVED = (_TRY_AGAIN, "RevisionResolved", "The revision is a commit now; nothing was downloaded.")
     INVALID_URI = (_MODELS_FAIL, "InvalidUri", "The URI is not one of a model.", "Correct `model.uri`.")
+    ENVIRONMENT_INVALID = (
+        _MODELS_FAIL,
+        "EnvironmentInvalid",
+        "A variable of the download, such as a proxy or the file of an authority's certificate, cannot be used.",
+        "Correct it in the model's Secret, or in the environment of Jobs.",
+    )
     MODEL_NOT_FOUND = (
         _MODELS_FAIL,
         "ModelNotFound",
