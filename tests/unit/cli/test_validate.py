@@ -47,8 +47,10 @@ REFUSED = {
     "CEL of a part": (
         EAGLE.replace("hf://meta-llama/Llama-3.1-8B-Instruct", "hf://a/../b"),
         "service.yaml:7: eagle: spec.target.model: uri must be hf://ORG/NAME, s3://BUCKET/PATH, gs://BUCKET/PATH,"
-        " pvc://CLAIM/PATH, oci://IMAGE or file:///PATH/IN/THE/IMAGE (letters, digits, '.', '_', '-' and '/')\n"
-        "service.yaml:7: eagle: spec.target.model: uri must not contain '..': write the model's path without it\n",
+        " pvc://CLAIM/PATH, oci://IMAGE or file:///PATH/IN/THE/IMAGE (letters, digits, '.', '_', '-' and '/'; in"
+        " paths of buckets, claims and repositories also = + @ : , ~ ( ) ! & and spaces between)\n"
+        "service.yaml:7: eagle: spec.target.model: uri must not contain '..' or '.' as a part of its path: write the"
+        " model's path without it\n",
     ),
     "unknown field": (
         EAGLE.replace("maxDraftLen", "maxDraftLenght"),
