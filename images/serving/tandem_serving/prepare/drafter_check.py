@@ -14,7 +14,7 @@ import safetensors
 
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
-from tandem_serving.prepare import cached
+from tandem_serving.prepare import cached, hub_cache
 from tandem_serving.prepare.verdict import CheckResult
 
 PAIR = "PairCompatible"
@@ -33,6 +33,8 @@ def check_heads(target: Path, limits: ModelLimits, folder: Path, speculative: Ma
     `target` is its folder, `limits` its limits; `speculative`: the LLM API's `speculative_config`.
     """
     cached.check(folder)
+    if folder.is_dir():
+        hub_cache.check("heads", folder)
     files = checkpoint.weight_files(folder)
     if not files:
         raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")

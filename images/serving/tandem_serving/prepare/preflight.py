@@ -16,7 +16,7 @@ import tokenizers
 
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
-from tandem_serving.prepare import cached
+from tandem_serving.prepare import cached, hub_cache
 from tandem_serving.prepare.checkpoint_check import check_checkpoints
 from tandem_serving.prepare.drafter_check import check_heads, check_mtp
 from tandem_serving.prepare.engine_check import check_engines
@@ -98,6 +98,8 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
         cached.check(each)
     if not folder.is_dir():
         raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
+    for each in {folder, tokenizer} if tokenizer.is_dir() else {folder}:
+        hub_cache.check(role, each)
     limits = checkpoint.read_limits(folder)
     _check_weights(role, folder, limits)
     path = tokenizer / "tokenizer.json"

@@ -69,8 +69,9 @@ class Source(Model):
     uri: Uri
     """`hf://org/name`, `s3://bucket/path`, `gs://bucket/path`: downloaded once into the cache volume.
     `pvc://claim/path`: a claim of this namespace, mounted read-only; what was found out about a path is kept, so
-    other files need another path. `oci://image:tag`: an image with the files, mounted as an image volume (Kubernetes
-    1.35; before, with the feature gate ImageVolume).
+    other files need another path; of a Hugging Face Hub cache the path of a snapshot
+    (`pvc://claim/hub/models--org--name/snapshots/commit`). `oci://image:tag`: an image with the files, mounted as an
+    image volume (Kubernetes 1.35; before, with the feature gate ImageVolume).
     `file:///path`: a folder in the serving image."""
     revision: (
         Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._/-]+$")] | None

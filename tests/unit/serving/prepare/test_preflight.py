@@ -364,3 +364,39 @@ def test_verdict_fits_a_termination_message(pair: dict[str, Any]) -> None:
     text = json.dumps(verdict(pair, Path()), ensure_ascii=False)
     assert len(text.encode()) <= 4096
     assert len(checks(pair)["ModelsReady"]["message"].encode()) <= MAX_MESSAGE_BYTES
+
+
+COMMIT, OLD = "0e9e39f249a16976918f6564b8830bc894c89659", "00000000000000000000000000000000000000ff"
+
+
+def hub_cache(folder: Path, root: Path) -> Path:
+    """The model of `folder` in a Hub cache at `root`, as huggingface_hub writes it; its snapshot."""
+    repository = root / "models--org--name"
+    snapshot = repository / "snapshots" / COMMIT
+    for each in (repository / "blobs", snapshot, repository / "snapshots" / OLD, repository / "refs"):
+        each.mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    for i, path in enumerate(sorted(folder.iterdir())):
+        path.rename(repository / "blobs" / f"{i:040}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{i:040}")
+    return snapshot
+
+
+def test_a_model_in_a_hub_cache(pair: dict[str, Any], tmp_path: Path) -> None:
+    """As it is: found by its snapshot; elsewhere the message names that."""
+    snapshot = hub_cache(Path(pair["target"]["path"]), tmp_path / "hub")
+    repository = snapshot.parents[1]
+    pair["target"]["path"] = str(snapshot)
+    assert checks(pair)["ModelsReady"]["status"] == "True"
+    pair["target"]["path"] = str(repository)
+    assert checks(pair)["ModelsReady"]["message"] == (
+        f"target: {repository} is a Hub cache: add one of its snapshots to the uri: /snapshots/{COMMIT},"
+        f" snapshots/{OLD}"
+    )
+    pair["target"]["path"] = str(repository.parent)
+    assert f"to the uri: /models--org--name/snapshots/{COMMIT}" in checks(pair)["ModelsReady"]["message"]
+    alone = snapshot.rename(tmp_path / "alone")  # as a snapshot that is mounted by itself
+    pair["target"]["path"] = str(alone)
+    message = checks(pair)["ModelsReady"]["message"]
+    assert f"target: {alone}/config.json is a link to ../../blobs/" in message
+    assert "or the snapshot in a Hub cache (.../models--ORG--NAME/snapshots/COMMIT)" in message
