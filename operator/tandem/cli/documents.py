@@ -107,8 +107,26 @@ def _read(text: str, offset: int) -> Iterator[Document]:
     except (TypeError, ValueError) as error:
         yield Document(offset + 1, error=f"not YAML that JSON can be made of: {error}")
     else:
+        if twice := next((found for node in nodes for found in _written_twice(node)), None):
+            yield Document(offset + twice.start_mark.line + 1, error=f"{twice.value!r} is written twice: keep one")
+            return
         for value, node in zip(values, nodes, strict=True):
             yield Document(node.start_mark.line + offset + 1, value, dict(_lines(node, offset + 1, ())))
+
+
+def _written_twice(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    """Keys that their mapping has already: kubectl refuses them, and PyYAML would take the last."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
+                if key.value in seen:
+                    yield key
+                seen.add(key.value)
+            yield from _written_twice(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _written_twice(item)
 
 
 def _lines(node: yaml.Node, first: int, path: FieldPath) -> Iterator[tuple[FieldPath, int]]:

@@ -116,15 +116,15 @@ def render(
     ] = False,
 ) -> None:
     """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
-    from tandem.cli.manifests import accepted_all, read_text
+    from tandem.cli.manifests import accepted, judge_files
     from tandem.cli.render import render_manifests, trtllm_config
     from tandem.settings import load_settings
 
     with user_errors():
         loaded = load_settings(settings)
-        services = [each for file in files for each in accepted_all(read_text(file), loaded, str(file))]
-        for service, accepted in services:
-            _warn(service.name, accepted.warnings)
+        services = accepted(judge_files(files, loaded))
+        for service, profile in services:
+            _warn(service.name, profile.warnings)
         if trtllm:
             text, command = trtllm_config(services)
             typer.echo(f"serve it with: {command}", err=True)
@@ -140,12 +140,11 @@ def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
     All faults of all files, each with its line. Exit code 0 when there are none. Models, nodes and the rest of the
     cluster are not looked at.
     """
-    from tandem.cli.manifests import judge_all, read_text
+    from tandem.cli.manifests import judge_files
     from tandem.settings import load_settings
 
     with user_errors():
-        loaded = load_settings(settings)
-        judged = [each for file in files for each in judge_all(read_text(file), loaded, str(file))]
+        judged = judge_files(files, load_settings(settings))
     for one in judged:
         for fault in one.faults:
             typer.secho(fault, fg=typer.colors.RED, err=True)

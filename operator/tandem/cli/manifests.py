@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,17 @@ def read_text(file: Path) -> str:
         raise ManifestError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
+def judge_files(files: Iterable[Path], settings: Settings) -> list[Judged]:
+    """What these files have; one that cannot be read is a fault, too. `-`: standard input."""
+    found: list[Judged] = []
+    for file in files:
+        try:
+            found += judge_all(read_text(file), settings, str(file))
+        except ManifestError as error:
+            found.append(Judged("", (str(error),)))
+    return found
+
+
 def judge_all(text: str, settings: Settings, file: str = "") -> list[Judged]:
     """What `text` has, in order; `file`: its name, for faults. One that has no service at all is a fault, too."""
     found = [judged for document in read(text) for judged in _judge_document(document, settings, file or "line")]
@@ -62,7 +73,12 @@ def accepted_all(text: str, settings: Settings, file: str = "") -> list[tuple[Sp
     Raises:
         ManifestError: what `judge_all` finds wrong, all of it.
     """
-    judged = judge_all(text, settings, file)
+    return accepted(judge_all(text, settings, file))
+
+
+def accepted(judged: Iterable[Judged]) -> list[tuple[SpeculativeInferenceService, Accepted]]:
+    """Services with their profiles. Raises ManifestError: all that is wrong with any."""
+    judged = list(judged)
     if faults := [fault for one in judged for fault in one.faults]:
         raise ManifestError("\n".join(faults))
     return [(one.service, one.accepted) for one in judged if one.service and one.accepted]
@@ -73,10 +89,10 @@ def _judge_document(document: Document, settings: Settings, file: str) -> Iterat
         yield Judged("", (f"{file}:{document.line}: {document.error}",))
     for path, item in _items(document.value):
         if item.get("kind") == KIND:
-            service, accepted, faults = _judge(item, settings)
+            service, profile, faults = _judge(item, settings)
             placed = sorted((document.line_of((*path, *fault.path)), fault) for fault in faults)
             lines = tuple(f"{file}:{line}: {fault.message}" for line, fault in placed)
-            yield Judged(service.name if service else "", lines, service, accepted)
+            yield Judged(service.name if service else "", lines, service, profile)
 
 
 def _items(document: Any) -> list[tuple[FieldPath, dict[str, Any]]]:
@@ -108,8 +124,8 @@ def _judge(
         return None, None, faults
     for each in refusals(service.spec, settings, broken=bool(faults)):
         faults.append(Problem(_named(each.message, raw), f"{meta['name']}: {each.reason}: {each.message}"))
-    accepted = None if faults else accept(service.spec, settings)
-    return service, accepted if isinstance(accepted, Accepted) else None, faults
+    answer = None if faults else accept(service.spec, settings)
+    return service, answer if isinstance(answer, Accepted) else None, faults
 
 
 def _named(message: str, raw: Mapping[str, Any]) -> FieldPath:

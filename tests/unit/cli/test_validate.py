@@ -74,6 +74,10 @@ REFUSED = {
         "# text\na: [\n",
         "service.yaml:3: not YAML: while parsing a flow node: expected the node content, but found '<stream end>'\n",
     ),
+    "a field twice": (
+        EAGLE.replace("  draft:", "  target: {}\n  draft:"),
+        "service.yaml:8: 'target' is written twice: keep one\n",
+    ),
     "no service": ("kind: Deployment", "service.yaml:1: no SpeculativeInferenceService in the file\n"),
 }
 
@@ -144,6 +148,13 @@ def test_every_file_is_judged(tmp_path: Path) -> None:
     assert result.stderr.count(UNVERIFIED) == 2
     rendered = CliRunner().invoke(app, ["render", "-f", str(files[1]), "-f", str(files[2])])
     assert [each["kind"] for each in yaml.safe_load_all(rendered.stdout)].count("Deployment") == 2
+
+
+def test_a_file_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(EAGLE, encoding="utf-8")
+    result = CliRunner().invoke(app, ["validate", "-f", str(tmp_path / "a.yaml"), "-f", str(tmp_path / "b.yaml")])
+    assert (result.exit_code, result.stdout) == (1, "eagle: accepted, profile trtllm-26.07\n")
+    assert f"cannot read {tmp_path}/a.yaml: No such file or directory\n" in result.stderr
 
 
 SCHEMA: list[tuple[str, str, str]] = [

@@ -51,6 +51,24 @@ def check_heads(target: Path, limits: ModelLimits, folder: Path, speculative: Ma
     return CheckResult(PAIR, "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
 
 
+def check_model(role: str, folder: Path) -> None:
+    """Raises CheckpointError for what only drafts inside an engine, where a model of its own is needed."""
+    names = _listed(folder)
+    if any("hidden_norm" in name for name in names):
+        has, advice = "EAGLE-3's heads", "write decodingType: Eagle3 (mode LLMAPI)"
+    elif any(name.startswith("medusa_head.") for name in names):
+        has, advice = "Medusa's heads", "write decodingType: Medusa (mode BLS)"
+    elif "fc.weight" in names and any(name.startswith("layers.") for name in names):
+        has, advice = "heads of EAGLE-1 or 2", "name EAGLE-3's and write decodingType: Eagle3 (mode LLMAPI)"
+    else:
+        return
+    if any(name.startswith("model.") for name in names):  # a model with such heads in it
+        return
+    raise CheckpointError(
+        f"{role}: {folder} has {has} and no model: {advice}, or name a model of the target's family"
+    )
+
+
 def _not_eagle3(names: set[str]) -> str:
     """Each layer of EAGLE-3 norms the target's hidden states (`hidden_norm`), which no other model has
     (_torch/models/modeling_speculative.py). "" where names are not known."""

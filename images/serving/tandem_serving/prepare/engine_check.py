@@ -67,11 +67,12 @@ def _mismatch(wanted: Mapping[str, Any], model: Path, version: str) -> tuple[str
             "EngineVersionDiffers",
             f"built by TensorRT-LLM {found or 'unknown'}, the image has {version}: build it again",
         )
-    for name in ("tp_size", "pp_size"):
-        if mapping.get(name, 1) != wanted[name]:
+    for name, field in (("tp_size", "tensorParallelSize"), ("pp_size", "pipelineParallelSize")):
+        if (has := mapping.get(name, 1)) != wanted[name]:
             return (
                 "EngineMappingDiffers",
-                f"has {name} {mapping.get(name, 1)}, the resource {wanted[name]}: make them equal",
+                f"has {name} {has}, the resource {wanted[name]}: write {field}: {has}, or build the engine again from"
+                f" a checkpoint that was converted with --{name}={wanted[name]}",
             )
     ranks = len(list(folder.glob("rank*.engine")))
     if ranks != wanted["tp_size"] * wanted["pp_size"]:

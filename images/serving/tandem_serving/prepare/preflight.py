@@ -18,7 +18,7 @@ from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
 from tandem_serving.prepare import cached, hub_cache
 from tandem_serving.prepare.checkpoint_check import check_checkpoints
-from tandem_serving.prepare.drafter_check import check_heads, check_mtp
+from tandem_serving.prepare.drafter_check import check_heads, check_model, check_mtp
 from tandem_serving.prepare.engine_check import check_engines
 from tandem_serving.prepare.llm_args_check import check_llm_args, read_arguments
 from tandem_serving.prepare.verdict import CheckResult, bounded
@@ -150,6 +150,7 @@ def _check_weights(role: str, folder: Path, limits: ModelLimits) -> None:
         if not (folder / "rank0.engine").is_file():
             raise CheckpointError(f"{role}: {folder}/rank0.engine is missing: build the engine again")
         return
+    check_model(role, folder)
     for path in _weight_files(role, folder):
         rows = _embedding_rows(role, path)
         if rows is not None and rows != limits.vocab_size:

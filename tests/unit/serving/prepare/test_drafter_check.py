@@ -184,3 +184,28 @@ def test_layers_for_mtp(
     check = pair(plan, tmp_path, decoding_type="MTP", max_draft_len=1)
     assert (check["status"], check["reason"]) == ("True" if reason == "MtpLayersFound" else "False", reason)
     assert message in check["message"]
+
+
+NO_MODEL = [
+    (EAGLE3, "has EAGLE-3's heads and no model: write decodingType: Eagle3 (mode LLMAPI)"),
+    (EAGLE, "has heads of EAGLE-1 or 2 and no model: name EAGLE-3's and write decodingType: Eagle3"),
+    (MEDUSA, "has Medusa's heads and no model: write decodingType: Medusa (mode BLS)"),
+    ((*LLAMA, *MEDUSA), "tokenizer.json is missing"),
+    (("wte.weight", "h.0.mlp.c_fc.weight"), "tokenizer.json is missing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), NO_MODEL, ids=["EAGLE-3", "EAGLE-1 or 2", "Medusa", "Medusa in a model", "GPT-2"]
+)
+def test_heads_where_a_model_is_needed(
+    plan: Plan, tmp_path: Path, model_folder: ModelFolder, names: tuple[str, ...], message: str
+) -> None:
+    """They have no tokenizer, either: to give them one would be no help."""
+    folder = model_folder("draft")
+    (folder / "tokenizer.json").unlink()
+    save_file({name: np.zeros((300, 4), np.float16) for name in names}, str(folder / "model.safetensors"))
+    del plan["llm_args"]
+    checks = {check["type"]: check for check in verdict({**plan, "draft": {"path": str(folder)}}, tmp_path)["checks"]}
+    assert checks["ModelsReady"]["reason"] == "ModelInvalid"
+    assert message in checks["ModelsReady"]["message"]

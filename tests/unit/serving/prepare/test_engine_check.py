@@ -57,8 +57,18 @@ def test_without_the_gpus_memory_nothing_is_said_of_it(plan: dict[str, Any]) -> 
             "built with max_batch_size 16, needed 32: build it again with --max_batch_size=32, or lower"
             " serving.maxBatchSize",
         ),
-        ({"tp_size": 2}, "EngineMappingDiffers", "has tp_size 4, the resource 2: make them equal"),
-        ({"pp_size": 2}, "EngineMappingDiffers", "has pp_size 1, the resource 2: make them equal"),
+        (
+            {"tp_size": 2},
+            "EngineMappingDiffers",
+            "has tp_size 4, the resource 2: write tensorParallelSize: 4, or build the engine again from a checkpoint"
+            " that was converted with --tp_size=2",
+        ),
+        (
+            {"pp_size": 2},
+            "EngineMappingDiffers",
+            "has pp_size 1, the resource 2: write pipelineParallelSize: 1, or build the engine again from a"
+            " checkpoint that was converted with --pp_size=2",
+        ),
     ],
 )
 def test_an_engine_that_is_not(plan: dict[str, Any], change: dict[str, int], reason: str, message: str) -> None:
