@@ -173,9 +173,9 @@ def _conversion(build: EngineBuildPlan, examples: Path) -> list[str]:
 def _check_facts(build: EngineBuildPlan, config: Mapping[str, Any]) -> None:
     """What the tools would find out by themselves, later, and in other words. Raises BuildError."""
     options = dict(word.removeprefix("--").split("=", 1) for word in build.convert if "=" in word)
-    sizes = (int(options.get(name, 1)) for name in ("tp_size", "pp_size"))
-    if problem := splitting.problem(checkpoint.language_model(config), *sizes):
-        raise BuildError("ModelNotDivisible", f"{problem}: write such tensorParallelSize and pipelineParallelSize")
+    tensor, pipeline = (int(options.get(name, 1)) for name in ("tp_size", "pp_size"))
+    if problem := splitting.problem(checkpoint.language_model(config), tensor, pipeline):
+        raise BuildError("ModelNotDivisible", problem)
     if file := checkpoint.missing_code(build.model, config):
         raise BuildError(
             "CodeMissing",

@@ -59,21 +59,22 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> CheckResult:
     return CheckResult(READY, "True", "ArgumentsAccepted", f"{part['package']} of this image takes the arguments")
 
 
+_LIKE_THE_TARGET = {
+    "target": "",
+    "draft": ", since mode LLMAPI splits the draft like the target, or name another draft.model.uri, or write"
+    " runtime.mode: BLS, where draft.tensorParallelSize is its own",
+    "heads": ", since the heads are split like the target, or name another draft.model.uri",
+}
+
+
 def _indivisible(folders: Mapping[str, Path], arguments: Mapping[str, Any]) -> CheckResult | None:
     """A verdict where a model cannot be split as the arguments say; each is, in the same way."""
     tensor = 1 if arguments.get("enable_attention_dp") else arguments.get("tensor_parallel_size") or 1
     pipeline = arguments.get("pipeline_parallel_size") or 1
     for role, folder in folders.items():
         config = checkpoint.language_model(checkpoint.read_json(folder / "config.json"))
-        problem = splitting.problem(config, tensor, pipeline if role == "target" else 1)
-        if problem:
-            advice = "write such target.tensorParallelSize and pipelineParallelSize"
-            if role != "target":
-                advice = (
-                    f"mode LLMAPI splits the {role} as the target: {advice}, name another draft.model.uri, or write"
-                    " runtime.mode: BLS, where draft.tensorParallelSize is its own"
-                )
-            return CheckResult(READY, "False", "ModelNotDivisible", f"{role}: {problem}; {advice}")
+        if problem := splitting.problem(config, tensor, pipeline if role == "target" else 1, "target."):
+            return CheckResult(READY, "False", "ModelNotDivisible", f"{role}: {problem}{_LIKE_THE_TARGET[role]}")
     return None
 
 

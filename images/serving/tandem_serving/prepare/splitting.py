@@ -16,18 +16,25 @@ _KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 _LAYERS = ("num_hidden_layers", "n_layer")
 
 
-def problem(config: Mapping[str, Any], tensor: int, pipeline: int = 1) -> str:
-    """Why a model cannot be split over `tensor` GPUs a layer and `pipeline` stages, and what can be; "": it can, or
-    config.json does not say. `config`: its language model's values (`checkpoint.language_model`)."""
+def problem(config: Mapping[str, Any], tensor: int, pipeline: int = 1, model: str = "") -> str:
+    """Why a model cannot be split over `tensor` GPUs a layer and `pipeline` stages, and what to write; "": it can, or
+    config.json does not say.
+
+    `config`: its language model's values (`checkpoint.language_model`). `model`: whose fields they are, as `target.`.
+    """
     heads, layers = _number(config, _HEADS), _number(config, _LAYERS)
     # Latent attention (MLA) has one latent of keys and values for all heads, on each GPU.
     kv_heads = None if config.get("kv_lora_rank") else _number(config, _KV_HEADS)
     if heads and not _divides(heads, kv_heads, tensor):
         kv = f" and {kv_heads} KV heads" if kv_heads and kv_heads != heads else ""
-        fitting = [str(size) for size in range(1, heads + 1) if _divides(heads, kv_heads, size)]
-        return f"{heads} attention heads{kv} cannot be split over {tensor} GPUs, only over {_either(fitting)}"
+        fitting = _either([str(size) for size in range(1, heads + 1) if _divides(heads, kv_heads, size)])
+        what = f"{heads} attention heads{kv} cannot be split over {tensor} GPUs"
+        return f"{what}: write {model}tensorParallelSize: {fitting}"
     if layers and pipeline > layers:
-        return f"{layers} layers cannot be split over {pipeline} pipeline stages: each needs one at least"
+        return (
+            f"{layers} layers cannot be split over {pipeline} pipeline stages: write"
+            f" {model}pipelineParallelSize: {layers} or less"
+        )
     return ""
 
 

@@ -123,8 +123,8 @@ FACTS: list[tuple[str, dict[str, Any], str, str]] = [
         "heads",
         {"num_attention_heads": 14, "num_key_value_heads": 2},
         "ModelNotDivisible",
-        "target engine: 14 attention heads and 2 KV heads cannot be split over 4 GPUs, only over 1, 2 or 14: write"
-        " such tensorParallelSize",
+        "target engine: 14 attention heads and 2 KV heads cannot be split over 4 GPUs: write tensorParallelSize: 1, 2"
+        " or 14",
     ),
     (
         "quantization",

@@ -371,8 +371,8 @@ SPLIT: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any], st
         QWEN_05B,
         None,
         {"tensor_parallel_size": 4},
-        "target: 14 attention heads and 2 KV heads cannot be split over 4 GPUs, only over 1, 2 or 14; write such"
-        " target.tensorParallelSize and pipelineParallelSize",
+        "target: 14 attention heads and 2 KV heads cannot be split over 4 GPUs: write target.tensorParallelSize: 1, 2"
+        " or 14",
     ),
     (
         "14 heads, each GPU with all of them",
@@ -387,9 +387,9 @@ SPLIT: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any], st
         QWEN_72B,
         QWEN_05B,
         {"tensor_parallel_size": 8},
-        "draft: 14 attention heads and 2 KV heads cannot be split over 8 GPUs, only over 1, 2 or 14; mode LLMAPI"
-        " splits the draft as the target: write such target.tensorParallelSize and pipelineParallelSize, name another"
-        " draft.model.uri, or write runtime.mode: BLS, where draft.tensorParallelSize is its own",
+        "draft: 14 attention heads and 2 KV heads cannot be split over 8 GPUs: write target.tensorParallelSize: 1, 2"
+        " or 14, since mode LLMAPI splits the draft like the target, or name another draft.model.uri, or write"
+        " runtime.mode: BLS, where draft.tensorParallelSize is its own",
     ),
     ("more stages than layers", QWEN_05B, None, {"pipeline_parallel_size": 32}, "24 layers cannot be split over 32"),
 ]
