@@ -167,6 +167,23 @@ def test_all_that_is_refused_at_once(settings: Settings) -> None:
     assert refusals(spec, settings)[0] == accept(spec, settings)
 
 
+def test_a_rule_lists_all_that_breaks_it(settings: Settings) -> None:
+    template = {"spec": {"containers": [{"name": "triton", "env": [{"name": "HOME", "value": "/"}, {"name": ""}]}]}}
+    (template_refused,) = refusals(parse(BASE, podTemplate=template).spec, settings)
+    assert template_refused.message == (
+        "podTemplate.spec.containers[0].env[0]: HOME is set by Tandem: remove it;"
+        " podTemplate.spec.containers[0].env[1] has no name: write one"
+    )
+    flags = {"max_batch_size": "4", "output_dir": "/x"}
+    bls = {"runtime__mode": "BLS", "speculation": {"decodingType": "DraftTarget"}}
+    (flags_refused,) = refusals(parse(BASE, **bls, target__engine={"build": {"extraArgs": flags}}).spec, settings)
+    assert flags_refused.message == (
+        "target.engine.build.extraArgs has max_batch_size, which the resource decides: write"
+        " engine.build.maxBatchSize instead; target.engine.build.extraArgs has output_dir, which the resource"
+        " decides: remove it"
+    )
+
+
 TENSORRT_BLS: dict[str, Any] = {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]}
 STALE = (
     "meanwhile a drafter in TensorRT-LLM's engine misses tokens, and the target accepts almost none of its drafts"
