@@ -124,7 +124,12 @@ class Hub:
             return FetchError(Reason.MODEL_NOT_FOUND, message)
         if status == httpx2.codes.UNAUTHORIZED:
             return FetchError(Reason.TOKEN_INVALID, f"the Hub refuses the token: {_SECRET}, a valid one")
-        if status == httpx2.codes.NOT_FOUND and "X-Error-Code" not in error.response.headers:
+        return self._unexplained(error.response)
+
+    def _unexplained(self, response: httpx2.Response) -> FetchError:
+        """A status of which the Hub's headers say no more."""
+        model, status = self._uri.root, response.status_code
+        if status == httpx2.codes.NOT_FOUND and "X-Error-Code" not in response.headers:
             message = (
                 f"{self._api.endpoint} has no {model}, and does not answer as a Hub does (HTTP 404): write a mirror's"
                 " whole address in HF_ENDPOINT, with its path, or correct the URI"

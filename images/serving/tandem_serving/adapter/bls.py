@@ -31,9 +31,8 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     # A round in the server hands all that is drafted to the target.
     drafting = _drafting(config, whole_rounds=rows <= limits.vocab_size) if draft_limits else {}
     engines: dict[Route, EngineModel] = {"target": target, **drafting}
-    request_limits = RequestLimits(
-        limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded=rows != limits.vocab_size
-    )
+    padded = rows != limits.vocab_size
+    request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
     refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)
     parser = BlsParser(tokenizer, request_limits, acceptance, refused)

@@ -105,16 +105,8 @@ def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tup
             f"built with speculative_decoding_mode {has}: build it again with"
             f" --speculative_decoding_mode={mode} --max_draft_len={wanted['max_draft_len']}",
         )
-    for name, field in (("max_draft_len", "speculation.maxDraftLen"), ("max_batch_size", "serving.maxBatchSize")):
-        limit = built.get(name) or 0
-        if limit < wanted[name]:
-            lower = f", or lower {field}" if limit else ""
-            for_drafts = f" --speculative_decoding_mode={mode}" if mode and name == "max_draft_len" else ""
-            return (
-                "EngineLimitTooLow",
-                f"built with {name} {limit}, needed {wanted[name]}: build it again with{for_drafts}"
-                f" --{name}={wanted[name]}{lower}",
-            )
+    if low := _too_low(wanted, built):
+        return low
     paged = (built.get("plugin_config") or {}).get("use_paged_context_fmha")
     if wanted.get("use_paged_context_fmha") and not paged:
         return (
@@ -128,6 +120,22 @@ def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tup
             "built without gather_generation_logits, which speculation.acceptance.method Logits needs: build it again"
             " with --gather_generation_logits, or write TokenMatch",
         )
+    return None
+
+
+def _too_low(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The same of its limits."""
+    mode = wanted.get("speculative_decoding_mode")
+    for name, field in (("max_draft_len", "speculation.maxDraftLen"), ("max_batch_size", "serving.maxBatchSize")):
+        limit = built.get(name) or 0
+        if limit < wanted[name]:
+            lower = f", or lower {field}" if limit else ""
+            for_drafts = f" --speculative_decoding_mode={mode}" if mode and name == "max_draft_len" else ""
+            return (
+                "EngineLimitTooLow",
+                f"built with {name} {limit}, needed {wanted[name]}: build it again with{for_drafts}"
+                f" --{name}={wanted[name]}{lower}",
+            )
     return None
 
 

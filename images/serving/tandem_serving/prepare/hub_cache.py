@@ -13,6 +13,8 @@ from pathlib import Path
 from tandem_serving.checkpoint import CheckpointError
 
 _MOST_NAMED = 3
+_READ = (".json", ".safetensors", ".bin", ".model", ".jinja")
+"""Names of files that serving reads end so."""
 
 
 def check(role: str, folder: Path) -> None:
@@ -22,7 +24,7 @@ def check(role: str, folder: Path) -> None:
         named = ", ".join(found[:_MOST_NAMED])
         raise CheckpointError(f"{role}: {folder} is a Hub cache: add one of its snapshots to the uri: /{named}{more}")
     for path in sorted(folder.iterdir()):
-        if path.is_symlink() and not path.exists():
+        if path.suffix in _READ and path.is_symlink() and not path.exists():
             raise CheckpointError(
                 f"{role}: {path} is a link to {path.readlink()}, which is not in what is mounted: name a folder with"
                 " the files, or the snapshot in a Hub cache (.../models--ORG--NAME/snapshots/COMMIT)"

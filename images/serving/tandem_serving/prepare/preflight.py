@@ -94,12 +94,7 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
     (`tokenizer`) where that is another. Raises CheckpointError."""
     folder = Path(places["path"])
     tokenizer = Path(places.get("tokenizer", folder))
-    for each in {folder, tokenizer}:
-        cached.check(each)
-    if not folder.is_dir():
-        raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
-    for each in {folder, tokenizer} if tokenizer.is_dir() else {folder}:
-        hub_cache.check(role, each)
+    _check_places(role, folder, tokenizer)
     limits = checkpoint.read_limits(folder)
     _check_weights(role, folder, limits)
     path = tokenizer / "tokenizer.json"
@@ -122,6 +117,16 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
         )
     samples = [loaded.encode(text, add_special_tokens=False).ids for text in _SAMPLES]
     return CheckedModel(role, limits, data, chat_template, samples)
+
+
+def _check_places(role: str, folder: Path, tokenizer: Path) -> None:
+    """Folders that are there, and the model's own rather than one around it. Raises CheckpointError."""
+    for each in {folder, tokenizer}:
+        cached.check(each)
+    if not folder.is_dir():
+        raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
+    for each in {folder, tokenizer} if tokenizer.is_dir() else {folder}:
+        hub_cache.check(role, each)
 
 
 def _tokenizer(role: str, path: Path) -> tokenizers.Tokenizer:
