@@ -2,12 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tandem.cli.admission import Problem, schema_of
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 PATTERNS = {
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "a name of lower-case letters, digits, '-' and '.', such as my-secret",
@@ -23,7 +20,7 @@ PATTERNS = {
 _MOST_SHOWN = 60
 
 
-def problem(error: "ErrorDetails") -> Problem:
+def problem(error: Mapping[str, Any]) -> Problem:
     """One of `ValidationError.errors()`, for a manifest that was validated as JSON."""
     path = tuple(error["loc"])
     schema = schema_of(path)
