@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Self
 
 from tandem_serving.errors import ServingError
-from tandem_serving.requests.active import BatchSender, P
+from tandem_serving.requests.active import P
 
 
 @dataclass
@@ -27,14 +27,6 @@ class Answer(Generic[P]):
         self.chunks.append(chunk)
         if last:
             self.over.set()
-
-    def batch_sender(self, chunk: P) -> BatchSender[P] | None:
-        """Nothing: this client does not come by the front."""
-        return None
-
-    def close(self) -> None:
-        """The end, after the last chunk came with those of others."""
-        raise AssertionError("no chunk of this client came with those of others")
 
     def fail(self, error: ServingError) -> None:
         """The end, with an error."""

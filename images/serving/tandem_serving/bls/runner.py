@@ -39,6 +39,8 @@ LEAST_BEHIND = 16
 # A shared batch brings the tokens of all its sequences at once, and they are delivered while the next two are under
 # way: with only one waiting, 64 sequences on engines that share a device would wait for deliveries at every round.
 BATCHES_BEHIND = 3
+DELIVERIES = 2
+"""Threads that make texts and send them."""
 
 Outputs = list[tuple[int, Output]]
 
@@ -80,7 +82,7 @@ class Runner:
         batched = limits.max_rows > 1
         behind = max(LEAST_BEHIND, limits.running * (BATCHES_BEHIND if batched else 1))
         deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
-        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, batched=batched, most_behind=behind)
+        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, DELIVERIES, batched, behind)
         self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         # For each sequence that runs a call and one ahead; and for calls that were given up, which keep theirs:

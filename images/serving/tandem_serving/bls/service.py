@@ -83,7 +83,7 @@ class BlsService:
         self._bind = bind
         self._policy = policy
         self._options = options
-        self._closed, self._due = threading.Event(), threading.Event()
+        self._closed = threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
         self._active: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
@@ -127,9 +127,7 @@ class BlsService:
         over, late, reporting = (
             Survived(f"{what} failed", self.metrics.fault) for what in ("requests that end", "late calls", "metrics")
         )
-        while not self._closed.is_set():
-            self._due.wait(WATCH_SECONDS)
-            self._due.clear()
+        while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
             with over:
                 if self._active.watch(now):
@@ -141,15 +139,10 @@ class BlsService:
                 with reporting:
                     self._report(sink)
 
-    def wake(self) -> None:
-        """Watch now: a client is gone."""
-        self._due.set()
-
     def close(self) -> None:
         """End all requests and threads."""
         self.engine.close()
         self._closed.set()
-        self._due.set()
         self._active.fail_all(CancelledError("the server is shutting down: send the request again"))
         self._runner.close()
 

@@ -29,8 +29,9 @@ class _Batch(NamedTuple, Generic[T]):
 class Delivery(Generic[T]):
     """Steps of one sequence are delivered in order, of different ones side by side.
 
-    What a batch brings is made, then sent together: a response costs more than all of the texts in it, and between
-    two the processors do the server's work, and have to fetch ours again.
+    What a batch brings is made, then sent: between two responses the processors do the server's work, and have to
+    fetch ours again. Sending waits for the server, without the interpreter's lock: several threads overlap that, and
+    a client whose response the server does not take holds up those of its thread alone.
 
     Where `batched`, it makes way, unless for what is urgent: no work begins while a `hurry` lasts, since the
     interpreter runs one thread at a time and engines that wait for their next call cost every sequence. Nor in the
@@ -44,12 +45,12 @@ class Delivery(Generic[T]):
 
     def __init__(
         self,
-        send: Callable[[list[T]], None] = lambda made: None,
+        send: Callable[[T], None] = lambda made: None,
         threads: int = 1,
         batched: bool = True,
         most_behind: float = math.inf,
     ) -> None:
-        """`send` sends what is made of a batch. More `threads` send more often, each a part."""
+        """`send` sends each of what is made. `threads`: each delivers its part of the sequences."""
         self._send = send
         self._queues: list[SimpleQueue[_Batch[T] | None]] = [SimpleQueue() for _ in range(threads)]
         self._batched = batched
@@ -121,25 +122,14 @@ class Delivery(Generic[T]):
             self._free.wait()
 
     def _work(self, queue: SimpleQueue[_Batch[T] | None]) -> None:
-        while (batch := self._next(queue)) is not None:
+        while (batch := queue.get()) is not None:
             made = [each for make in batch.makes for each in self._do(make, batch.urgent) or ()]
-            if made:
-                self._do(partial(self._send, made), batch.urgent)
+            for each in made:
+                self._do(partial(self._send, each), batch.urgent)
             with self._caught_up:
                 self._behind -= len(batch.makes)
                 if self._behind <= self._most_behind:
                     self._caught_up.notify_all()
-
-    def _next(self, queue: SimpleQueue[_Batch[T] | None]) -> _Batch[T] | None:
-        """The next that waits. Where sequences make their own calls, all that are: else each step goes by itself."""
-        batch = queue.get()
-        while batch and not self._batched and not queue.empty():
-            more = queue.get()
-            if more is None:
-                queue.put(None)
-                break
-            batch.makes.extend(more.makes)
-        return batch
 
     def _do(self, part: Callable[[], R], urgent: bool) -> R | None:
         if not urgent:

@@ -270,7 +270,8 @@ class Play:
             self.at(self.now + 0.001, partial(self.deliver, make))
 
     def deliver(self, make: MakeChunks) -> None:
-        send(make() or ())
+        for made in make() or ():
+            send(made)
 
     def output(self, sequence: BlsSequence, call: Any) -> Output:
         if call.role == "target":
