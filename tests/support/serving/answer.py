@@ -10,13 +10,15 @@ from tandem_serving.requests.active import P
 
 @dataclass
 class Answer(Generic[P]):
-    """What a client was sent. `gone`: the client has left; `broken`: sending fails; `lost`: an error too."""
+    """What a client was sent. `gone`: the client has left; `broken`: sending fails; `lost`: an error too.
+    `asked`: how often whether it has left."""
 
     chunks: list[P] = field(default_factory=list)
     error: ServingError | None = None
     gone: bool = False
     broken: bool = False
     lost: bool = False
+    asked: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     def send(self, chunk: P, last: bool) -> None:
@@ -39,6 +41,7 @@ class Answer(Generic[P]):
     def cancelled(self) -> bool:
         """Whether the client has left."""
         assert not self.over.is_set(), "Triton has freed the request: asking crashes the server"
+        self.asked += 1
         return self.gone
 
     def wait(self) -> Self:

@@ -242,7 +242,7 @@ class Runner:
             # Of the others those that end: those that wait to run wait for the next verification, too.
             then = sorted((item for item in outgoing if item[0].has_first_token), key=lambda item: not item[0].over)
             # Under the lock: without it, another thread could run a sequence's next round and put that step first.
-            self._delivery.put_batch(first, urgent=True)
+            self._delivery.put_batch(first, first=True)
             self._delivery.put_batch(then)
 
     def _settle(self, in_flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:

@@ -7,7 +7,15 @@ import pytest
 from support.serving.answer import Answer
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.errors import FAILED, CancelledError, EngineError
-from tandem_serving.requests.active import LINGER_SECONDS, ActiveRequest, ActiveRequests, AddressedChunk, send
+from tandem_serving.requests.active import (
+    ALWAYS_ASKED,
+    LINGER_SECONDS,
+    TURNS,
+    ActiveRequest,
+    ActiveRequests,
+    AddressedChunk,
+    send,
+)
 
 CHUNK, LAST = BlsChunk(0, "a", [1]), BlsChunk(0, "b", [2], finish_reason="length")
 
@@ -80,6 +88,21 @@ def test_a_response_that_is_not_taken_holds_up_no_look_at_clients(chunk: BlsChun
     sender.join()
     assert stuck.chunks == [chunk]
     assert request.over is bool(chunk.finish_reason)
+
+
+def test_of_very_many_those_that_came_last_are_asked_about_in_turn() -> None:
+    """A thousand questions ten times a second would cost half a core."""
+    first, last = Answer[BlsChunk](gone=True), Answer[BlsChunk](gone=True)
+    requests = ActiveRequests[BlsChunk](timeout=1e9)
+    answers = [first, *(Answer[BlsChunk]() for _ in range(10 * ALWAYS_ASKED)), last]
+    made = [requests.make(1, "", answer) for answer in answers]
+    for request in made:
+        requests.add(request)
+    looks = [requests.watch(now=100.0) for _ in range(TURNS)]
+    assert [request.over for request in made] == [True, *[False] * (10 * ALWAYS_ASKED), True]
+    assert looks[0], "the first one at once"
+    assert sum(looks) <= 2
+    assert sum(answer.asked for answer in answers) < TURNS * ALWAYS_ASKED + 10 * ALWAYS_ASKED + TURNS
 
 
 def test_of_whom_nothing_can_be_known_gets_the_error() -> None:

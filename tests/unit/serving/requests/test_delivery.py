@@ -62,10 +62,10 @@ def test_what_cannot_be_made_leaves_the_others(delivery: Delivery[str], sent: Se
     assert sent.get(timeout=SECONDS) == "b1"
 
 
-def test_only_what_is_urgent_is_delivered_in_a_hurry(delivery: Delivery[str], sent: Sent) -> None:
+def test_only_first_steps_are_delivered_in_a_hurry(delivery: Delivery[str], sent: Sent) -> None:
     delivery.hurry(True)
     try:
-        delivery.put_batch([("new", lambda: ["first token"])], urgent=True)
+        delivery.put_batch([("new", lambda: ["first token"])], first=True)
         assert sent.get(timeout=SECONDS) == "first token"
         delivery.put_batch([("old", lambda: ["more"])])
         with pytest.raises(Empty):
@@ -73,6 +73,23 @@ def test_only_what_is_urgent_is_delivered_in_a_hurry(delivery: Delivery[str], se
     finally:
         delivery.hurry(False)
     assert sent.get(timeout=SECONDS) == "more"
+
+
+def test_a_first_step_goes_before_what_waits(delivery: Delivery[str], sent: Sent) -> None:
+    begun, go = Event(), Event()
+
+    def held() -> list[str]:
+        begun.set()
+        go.wait(SECONDS)
+        return ["old 1", "old 2"]
+
+    delivery.put_batch([("old", held)])
+    assert begun.wait(SECONDS)
+    delivery.put_batch([("older", lambda: ["old 3"])])
+    delivery.put_batch([("new", lambda: ["first"])], first=True)
+    delivery.put_batch([("new", lambda: ["second"])])
+    go.set()
+    assert [sent.get(timeout=SECONDS) for _ in range(5)] == ["old 1", "first", "old 2", "old 3", "second"]
 
 
 def test_nothing_makes_way_where_sequences_make_their_own_calls() -> None:
