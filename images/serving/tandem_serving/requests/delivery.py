@@ -131,8 +131,9 @@ class Delivery(Generic[T]):
         while (makes := queue.batches.get()) is not None:
             self._deliver_first(queue)
             made = [each for make in makes for each in self._do(make) or ()]
+            self._give_way()  # once: who ends is to ask again in time for the next verification
             for each in made:
-                self._do(partial(self._send, each))
+                self._do(partial(self._send, each), urgent=True)
                 self._deliver_first(queue)
             self._delivered(len(makes))
 
