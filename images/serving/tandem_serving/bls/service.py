@@ -81,7 +81,6 @@ class BlsService:
         self._parser = parser
         self._tokenizer = tokenizer
         self._bind = bind
-        self._policy = policy
         self._options = options
         self._closed = threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
@@ -165,7 +164,6 @@ class BlsService:
             loop=SequenceLoop(self._loop_params(request, prompt, reproducible)),
             writer=BlsWriter(prompt, self._text(prompt), request.stream),
             engine_inputs=self._bind(prompt, request),
-            acceptance=self._policy.estimate(),
             metrics=self.metrics,
             draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
             probe=probe,

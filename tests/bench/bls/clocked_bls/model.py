@@ -36,7 +36,7 @@ STAGES = {
         "bls.rounds:Rounds.start",
         "bls.rounds:Rounds.sent",
     ],
-    "the draft length": ["bls.runner:Runner._think"],
+    "the draft length": ["bls.draft_length.policy:AdaptiveDraftLength.rounds_ended"],
     "texts": ["bls.chunks:BlsWriter.write"],
     "counters": ["bls.sequence:BlsSequence._make", "bls.sequence:BlsSequence._count"],
     "sending": ["adapter.responder:TritonResponder.send"],

@@ -137,7 +137,6 @@ class Play:
             loop,
             writer,
             engine_inputs,
-            self.policy.estimate(),
             m.Metrics(),
             draft_length=k,
             reproducible=alike,
@@ -233,7 +232,6 @@ class Play:
             self.failed.add(id(batch.rows[0].sequence.request))
         self.rounds.call_ended(in_flight, FAILED, self.now)
         self.drive()
-        self.policy.think()
 
     def let_go(self) -> None:
         """What was drafted ahead is there, and nobody asked for it."""
