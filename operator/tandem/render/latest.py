@@ -5,7 +5,7 @@ A new version of the renderer is imported here and in `tandem.render`. A revisio
 (`tandem.render.render`).
 """
 
-from tandem.render.v1.engines import DECIDED_FLAGS, needs_engines
+from tandem.render.v1.engines import DECIDED_FLAGS, build_options, built_roles, engine_batch, needs_engines
 from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, to_yaml
@@ -27,9 +27,12 @@ __all__ = [
     "SOURCE_PREFIX",
     "STARTUP_FAILURES",
     "STARTUP_PERIOD_SECONDS",
+    "build_options",
+    "built_roles",
     "claim_name",
     "conflict",
     "decided",
+    "engine_batch",
     "folders",
     "gpu_plan",
     "is_mig",
