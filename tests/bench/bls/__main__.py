@@ -4,13 +4,13 @@ Every figure stands beside the ideal: the same requests in virtual time, without
 schedule. Needs the Python environment of `make venv`, and Go.
 """
 
-import dataclasses
 import itertools
 import os
 import shlex
 import statistics
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from bench.bls import report, simulate, stub
 from bench.bls.client import Load
-from bench.bls.in_flight import Costs, Pair, StepLimits
+from bench.bls.in_flight import NO_LIMITS, Costs, Pair, StepLimits
 from bench.bls.measure import ROLES, Bench, Profile, Setup, serve
 from bench.bls.prompts import Kind
 from bench.bls.report import Run
@@ -62,7 +62,6 @@ LOADS, ADAPTIVE_LOADS = [1, 4, 16, 32, 64], [1, 8, 32, 64]
 ACCEPTANCES, FIXED = [0.3, 0.6, 0.8, 0.95], [0, 1, 2, 4, 6, 8]
 PHASES = [0.8, 0.8, 0.1, 0.1, 0.8, 0.8, 0.8]
 NO_PARAMETERS: list[str] = []
-NO_LIMITS = StepLimits()
 ADAPTIVE = (0, 1, 2, 3, 4, 6, 8)
 """Draft lengths of which the best one is the ideal where the service chooses."""
 
@@ -100,7 +99,7 @@ def point(
     with serve(setup) as bench:
         console.print(f"measuring for {warm_up + seconds:g} s")
         measured = bench.run(load, Profile(profile, seconds) if profile else None)
-    console.print(dataclasses.asdict(measured))
+    console.print(asdict(measured))
     work = report.workload(load, setup.acceptance)
     for outcome in (
         *simulate.schedules(setup.pair, work, draft_len if draft_len > 0 else 4),
@@ -124,7 +123,7 @@ def stages(
     write: Write = None,
 ) -> None:
     """Where the BLS's CPU time goes: by stage, at each load, from the clocks of its threads."""
-    setup = dataclasses.replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), model="clocked_bls")
+    setup = replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), model="clocked_bls")
     with serve(setup) as bench, Progress(console=console) as progress:
         loads = [Load(count, seconds, warm_up, 1, draft_len=draft_len) for count in streams]
         points = [bench.run(load) for load in progress.track(loads, description="measuring")]
@@ -161,14 +160,17 @@ def table(
     setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, limits)
     k, kind = None if draft_len < 0 else draft_len, Kind(length=prompt)
     [target] = [stub.behind(name) if collected else name for name, role in ROLES.items() if role == "target"]
+    others = ("", target)
     rows, wrong = [], 0
     console.print("starting Triton")
     with serve(setup) as bench:
         for count in streams:
             first = Load(count, seconds, warm_up, draft_len=k, kind=kind, sampled=sampled, mixed=mixed)
-            loads = [dataclasses.replace(first, seed=seed) for seed in range(1, repeats + 1)]
-            turns = [(load, *(dataclasses.replace(load, draft_len=0, engine=e) for e in ("", target))) for load in loads]
-            runs = list(_runs(bench, setup, [load for turn in turns for load in turn], f"{count} streams"))
+            loads = [replace(first, seed=seed) for seed in range(1, repeats + 1)]
+            turns = [
+                each for load in loads for each in (load, *(replace(load, draft_len=0, engine=e) for e in others))
+            ]
+            runs = list(_runs(bench, setup, turns, f"{count} streams"))
             wrong += sum(run.point.result.wrong for run in runs)
             rows.append(report.row(setup.pair, runs[0::3], runs[1::3], runs[2::3]))
             console.print(report.markdown(report.HEADER, rows[-1:]))
@@ -190,7 +192,7 @@ def floor(
 ) -> None:
     """The BLS beside the least that a Python model could do on this server (bare_bls), in turns."""
     setup = _setup(device, False, PREFILL, (acceptance,), [], collected)
-    bare = dataclasses.replace(setup, model="bare_bls")
+    bare = replace(setup, model="bare_bls")
     rows, wrong = [], 0
     console.print("starting Triton, twice")
     with serve(setup) as own, serve(bare) as least:
@@ -230,23 +232,22 @@ def adaptive(
     take turns, and of each one's runs the median counts.
     """
     rows, alphas = [], tuple(acceptance)
+    limits = _limits(batch, None, [])
     fresh, standing = (
-        _setup(
-            device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected, limits=_limits(batch, None, [])
-        )
+        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected, limits=limits)
         for v in ("true", "false")
     )
     console.print("starting Triton")
     with serve(standing) as bench:
         for group, count in itertools.product(range(len(alphas)), streams):
             first = Load(count, seconds, warm_up, kind=Kind(group, len(alphas)))
-            loads = [dataclasses.replace(first, seed=seed) for seed in range(repeats)]
+            loads = [replace(first, seed=seed) for seed in range(repeats)]
             name = f"acceptance {alphas[group]:g}, {count} streams, draft length"
             speeds: dict[int | None, list[float]] = {k: [] for k in (*fixed, None)}
             with serve(fresh) as own:
                 # In turns: what else goes on on the machine changes within minutes.
                 for load, (k, measured) in itertools.product(loads, speeds.items()):
-                    given = load if k is None else dataclasses.replace(load, draft_len=k)
+                    given = load if k is None else replace(load, draft_len=k)
                     where = (own, fresh) if k is None else (bench, standing)
                     measured.append(_speed(*where, given, f"{name} {'adaptive' if k is None else k}"))
             medians = {k: statistics.median(each) for k, each in speeds.items()}
@@ -340,7 +341,9 @@ def _about(setup: Setup) -> str:
     return (
         f"`{command}` on {cores} cores, which carry Triton, the BLS, both stub engines and the client.\n\n"
         f"A step of the draft takes {_costs(setup.pair.draft)}; of the target {_costs(setup.pair.target)}.\n"
-        "Requests in a closed loop, of 128 tokens of output; every output was compared with the target's. Speeds are tokens/s. µs are a process's CPU time for each step of a sequence;\n"
+        "Requests of 128 tokens of output in a closed loop; every output was compared with the target's.\n"
+        "Speeds are tokens/s; *engine alone*: the target called directly, one call a request.\n"
+        "µs are a process's CPU time for each step of a sequence;\n"
         "BLS MB is its largest resident set; TTFT (mean) stands beside prefill and one round of the cost model.\n\n"
     )
 

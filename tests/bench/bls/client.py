@@ -22,7 +22,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from bench.bls import prompts, tokens
-from bench.bls.prompts import Kind, Prompt
+from bench.bls.prompts import ANY, Kind, Prompt
 
 SOURCE = Path(__file__).with_name("load")
 CHEAP = {"GOMAXPROCS": "1", "GOGC": "off"}  # no idle thread that spins, no collector
@@ -47,7 +47,7 @@ class Load:
     seed: int = 1
     max_tokens: int = 128
     draft_len: int | None = None
-    kind: Kind = Kind()
+    kind: Kind = ANY
     sampled: bool = False
     mixed: bool = False
     engine: str = ""

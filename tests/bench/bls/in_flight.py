@@ -46,6 +46,9 @@ class StepLimits:
         return max(1, min(self.rows or UNLIMITED, (self.tokens or UNLIMITED) // length))
 
 
+NO_LIMITS = StepLimits()
+
+
 @dataclass(frozen=True)
 class Pair:
     """Both engines' costs, whether they share one device (then their steps exclude each other), and what each takes
@@ -54,8 +57,8 @@ class Pair:
     draft: Costs = field(default_factory=lambda: Costs(2.0, per_prefill_token=0.0007))
     target: Costs = field(default_factory=lambda: Costs(12.0, per_prefill_token=0.0035))
     shared: bool = False
-    draft_limits: StepLimits = StepLimits()
-    target_limits: StepLimits = StepLimits()
+    draft_limits: StepLimits = NO_LIMITS
+    target_limits: StepLimits = NO_LIMITS
 
     def verification_per_token(self) -> "Pair":
         """The same with a verification that costs v1 for each of a sequence's k + 1 tokens."""

@@ -39,7 +39,10 @@ class Kind:
     length: int = 0
 
 
-def make(seed: int, count: int, kind: Kind = Kind()) -> list[Prompt]:
+ANY = Kind()
+
+
+def make(seed: int, count: int, kind: Kind = ANY) -> list[Prompt]:
     """Prompts of a run: other seeds give others."""
     mine = (prompt for prompt in _prompts(seed, kind.length) if prompt.key % kind.groups == kind.group)
     return list(itertools.islice(mine, count))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jinja2
 
-from bench.bls.in_flight import Costs, StepLimits
+from bench.bls.in_flight import NO_LIMITS, Costs, StepLimits
 from triton import backends
 
 SOURCE = Path(__file__).with_name("stub_engine")
@@ -30,7 +30,7 @@ class Stub:
     meter: Path
     device: Path | None = None
     decoupled: bool = False
-    limits: StepLimits = StepLimits()
+    limits: StepLimits = NO_LIMITS
 
 
 class Meter:
@@ -72,7 +72,8 @@ def install(models: Path, name: str, stub: Stub, library: Path) -> None:
     settings |= {"batch": limits.rows, "max_num_tokens": limits.tokens, "chunked_context": int(limits.chunked)}
     if stub.device:
         settings["device"] = stub.device
-    (version / "stub.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items() if value is not None))
+    given = {key: value for key, value in settings.items() if value is not None}
+    (version / "stub.conf").write_text("".join(f"{key} {value}\n" for key, value in given.items()))
 
 
 def behind(name: str) -> str:

@@ -14,9 +14,9 @@ Where the server makes whole rounds by itself (images/serving/collector/rounds.c
 a batch, or two, and calls of the target that come meanwhile join a verification there. Not so where drafts are made
 ahead.
 
-Where a step of an engine does not take all sequences (`StepLimits`: texts are long), none of these: a call of rows
-that take several steps would wait for its last one. Drafts start at once, in batches that fit; the target has one step
-in flight, filled with what waits longest, and one more in its queue when that is full, too.
+Where a step of an engine does not take such batches (`StepLimits`: texts are long), none of these: a call whose rows
+take several steps would wait for its last row. Drafts start at once, in batches that fit; the target has one step in
+flight, filled with what waits longest, and one more in its queue when that is full, too.
 
 Where a call has one row, each sequence goes on its own and the engine's in-flight batching merges what it can.
 
@@ -191,7 +191,7 @@ class Schedule(Generic[S]):
         for group in self._groups.values():
             for role, rows in group.waiting.items():
                 group.waiting[role] = [row for row in rows if alive(row.sequence)]
-        if self._limits.take_all(call for group in self._groups.values() for call in group.calls()):
+        if self._limits.take_batches(call for group in self._groups.values() for call in group.calls()):
             batches += [batch for key, group in self._groups.items() for batch in self._shared_batches(key, group)]
         else:
             batches += self._filled_steps()
@@ -250,10 +250,9 @@ class Schedule(Generic[S]):
     def _filled_steps(self) -> list[Batch[S]]:
         """All drafts; of the target's calls a step, where none is in flight, and one behind it, if nothing more would
         fit. An engine that is idle waits for drafts that are almost done, rather than make a step for few."""
-        drafts = [
-            batch for group in self._groups.values() for batch in self._take(group, "draft", len(group.waiting["draft"]))
-        ]
-        steps: list[Batch[S]] = []
+        batches: list[Batch[S]] = []
+        for group in self._groups.values():
+            batches += self._take(group, "draft", len(group.waiting["draft"]))
         while len(self._steps) < 2:
             counts, full = self._fitting()
             if not counts or not (full or self._is_idle()):
@@ -264,14 +263,14 @@ class Schedule(Generic[S]):
                 for batch in self._take(group, "target", count, queued=True):
                     batch.step = self._planned
                     self._steps[batch.step] += 1
-                    steps.append(batch)
-        return drafts + steps
+                    batches.append(batch)
+        return batches
 
     def _is_idle(self) -> bool:
         return not self._steps and not any(self._hold(key) for key in self._groups)
 
     def _fitting(self) -> tuple[dict[Hashable, int], bool]:
-        """How many of each group's waiting calls the target's next step takes, a new prompt's first; whether it has no
+        """How many of each group's waiting calls the target's next step takes, new prompts' first; whether it has no
         room for more."""
         room = self._limits.room("target", sum(group.members for group in self._groups.values()))
         counts: dict[Hashable, int] = {}

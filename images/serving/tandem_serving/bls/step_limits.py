@@ -1,8 +1,8 @@
 """How many sequences an engine takes into one step. Pure.
 
 TensorRT-LLM counts a context request with all its tokens, also those whose keys and values it reuses, and with its
-draft tokens, and stops at the first that does not fit into `max_num_tokens` (microBatchScheduler.cpp; docs/engines.md,
-"Tokens of a step"). Each call of the BLS is such a request.
+draft tokens, and stops at the first that does not fit into `max_num_tokens` (docs/engines.md, "Tokens of a step").
+Each call of the BLS is such a request.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class StepLimits:
         tokens = self.draft_tokens if role == "draft" else self.target_tokens
         return StepRoom(self.rows, tokens - generating)
 
-    def take_all(self, calls: Iterable[Call]) -> bool:
-        """Whether a step of either engine takes all these, of whichever engine they are."""
-        if self.draft_tokens == self.target_tokens == UNLIMITED:
+    def take_batches(self, calls: Iterable[Call]) -> bool:
+        """Whether a step of either engine takes any batch of these calls, of whichever engine they are."""
+        if min(self.draft_tokens, self.target_tokens) >= UNLIMITED:
             return True
-        alike = list(calls)
-        return all(self.room(role).take(alike) == len(alike) for role in ("draft", "target"))
+        longest = sorted(calls, key=lambda call: -len(call.ids))[: self.rows]
+        return all(self.room(role).take(longest) == len(longest) for role in ("draft", "target"))
 
 
 @dataclass

@@ -101,8 +101,8 @@ def _narrow(role: str, wanted: Mapping[str, Any]) -> str:
     if not wanted.get("whole_texts") or not tokens or tokens >= rows * longest:
         return ""
     return (
-        f"warning: a step of the {role} takes {max(1, tokens // longest)} of {rows} texts of {longest} tokens, and {rows}"
-        f" of {tokens // rows}: where texts are longer, build with max_num_tokens >= {rows} * their length"
+        f"warning: a step of the {role} takes {max(1, tokens // longest)} of {rows} texts of {longest} tokens, and"
+        f" {rows} of {tokens // rows}: where texts are longer, build with max_num_tokens >= {rows} * their length"
         f" ({rows * longest} for the longest), or lower serving.maxBatchSize"
     )
 

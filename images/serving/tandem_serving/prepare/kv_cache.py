@@ -88,9 +88,9 @@ def _token_bytes(config: Mapping[str, Any]) -> int:
 
 
 def _activation_bytes(config: Mapping[str, Any]) -> int:
-    """Bytes that one token of a step takes on each GPU, about: what a layer holds at once, of which TensorRT keeps one
-    (memory.md, "Tensor parallelism and pipeline parallelism"). Two bytes for each of 8 hidden sizes (residuals, norms,
-    queries, keys, values) and 3 intermediate ones, which are split."""
+    """Bytes that one token of a step takes on each GPU, about: what one layer holds, since the next one reuses it
+    (memory.md). Two bytes for each of 8 hidden sizes (residuals, norms, queries, keys, values) and 3 intermediate
+    ones, which are split."""
     hidden = config["hidden_size"]
     intermediate = config.get("intermediate_size") or 4 * hidden
     tensor = (config.get("mapping") or {}).get("tp_size", 1)

@@ -30,9 +30,10 @@ DECIDED_FLAGS = frozenset(
 DEFAULT_NUM_TOKENS = 8192
 """trtllm-build's own `max_num_tokens`."""
 ACTIVATION_SHARE, ACTIVATION_KIB = 0.1, 256
-"""Of a GPU's memory so much for an engine's activations, which take about so much for each token of a step: 2 bytes for
-each of 8 hidden sizes and 3 intermediate ones, these over tensorParallelSize, is 150 KiB for Llama 3.1 8B, 170 for 70B
-on four GPUs, 300 for 405B on eight. An estimate; that it is linear: TensorRT-LLM's docs/source/reference/memory.md."""
+"""Of a GPU's memory so much for an engine's activations, which take about so much for each token of a step: two
+bytes for each of 8 hidden sizes and 3 intermediate ones, these over tensorParallelSize, are 148 KiB for Llama 3.1 8B,
+170 for 70B on four GPUs, 295 for 405B on eight. An estimate; activations are linear in the tokens by TensorRT-LLM's
+docs/source/reference/memory.md."""
 SPECULATIVE_DECODING_MODES = {
     DecodingType.DRAFT_TARGET: "draft_tokens_external",
     DecodingType.MEDUSA: "medusa",

@@ -1,4 +1,4 @@
-"""Steps that do not take all sequences: which calls the target gets, and when. A text has 100 tokens unless it says."""
+"""Steps that do not take all sequences: which calls the target gets, and when. Texts have 100 tokens."""
 
 from collections.abc import Iterable
 
@@ -15,20 +15,22 @@ def call(role: Role, length: int = 100, k: int = 4, first: bool = False) -> Call
     return Call(role, ids, k if role == "draft" else k + 1, (1,) * k if role == "target" else (), first=first)
 
 
-# limits of draft and target, calls, whether one step takes all, why
+# limits of draft and target, calls, whether one step takes any batch of 4 rows, why
 ALL = [
     (312, 312, [call("target")] * 3, True, "104 tokens each"),
     (312, 311, [call("target")] * 3, False, "draft tokens count"),
     (312, 312, [call("draft")] * 3, True, "so do those that are still to be drafted"),
     (311, 312, [call("draft")] * 3, False, "of each engine"),
-    (312, 312, [call("target", k=0), call("target", k=0), call("target", 101)], False, "shorter drafts are filled up"),
+    (312, 312, [*[call("target", k=0)] * 2, call("target", 101)], False, "shorter drafts are filled up"),
+    (312, 312, [call("target")] * 2 + [call("target", 50)] * 4, False, "two of each fit, not two long ones and more"),
+    (416, 416, [call("target")] * 9, True, "there is no batch of five"),
     (1 << 60, 1 << 60, [call("target", 100_000)] * 3, True, "engines without a limit"),
 ]
 
 
-@pytest.mark.parametrize(("draft", "target", "calls", "all_", "why"), ALL)
-def test_whether_a_step_takes_all(draft: int, target: int, calls: list[Call], all_: bool, why: str) -> None:
-    assert StepLimits(64, draft, target).take_all(calls) is all_, why
+@pytest.mark.parametrize(("draft", "target", "calls", "any_", "why"), ALL)
+def test_whether_a_step_takes_any_batch(draft: int, target: int, calls: list[Call], any_: bool, why: str) -> None:
+    assert StepLimits(4, draft, target).take_batches(calls) is any_, why
 
 
 def test_a_step_takes_its_first_call_in_any_case_and_no_more_rows_than_a_call() -> None:

@@ -75,7 +75,7 @@ class Clock:
 
 
 def in_rounds(members: int, clock: Clock | None = None, order: Overlap = "none") -> Schedule[str]:
-    made: Schedule[str] = Schedule(StepLimits(64), lambda _: order, in_rounds=lambda key: key == "k", clock=clock or Clock())
+    made: Schedule[str] = Schedule(StepLimits(64), lambda _: order, in_rounds="k".__eq__, clock=clock or Clock())
     for _ in range(members):
         made.enter("k")
     return made

@@ -108,8 +108,8 @@ NARROW = (
 
 @pytest.mark.parametrize(
     ("tokens", "whole_texts", "warning"),
-    [(8192, True, NARROW), (65440, True, ""), (65439, True, NARROW), (8192, False, ""), (None, True, "")],
-    ids=["too few", "enough", "one too few", "texts come once", "says nothing of it"],
+    [(8192, True, NARROW), (65440, True, ""), (8192, False, ""), (None, True, "")],
+    ids=["too few", "enough", "texts come once", "says nothing of it"],
 )
 def test_an_engine_whose_steps_do_not_take_all_rounds(
     plan: dict[str, Any], tokens: int | None, whole_texts: bool, warning: str
@@ -120,8 +120,7 @@ def test_an_engine_whose_steps_do_not_take_all_rounds(
     engine_folder(Path(engine["path"]), config, *[35 * GIB] * 4)
     check = check_engines({"engines": {"target": engine}, "tensorrt_llm": "1.2.1"})
     assert (check.status, check.reason) == ("True", "EnginesFit")
-    expected = warning.replace("takes 2 ", "takes 15 ").replace("16 of 512", "16 of 4089") if tokens == 65439 else warning
-    assert check.message == f"engines for target are as asked for{expected}"
+    assert check.message == f"engines for target are as asked for{warning}"
 
 
 def test_an_engine_of_another_version(plan: dict[str, Any]) -> None:
