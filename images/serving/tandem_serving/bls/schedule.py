@@ -29,12 +29,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from tandem_serving.bls.calls import Call, Role, ServerRound
-from tandem_serving.bls.step_limits import StepLimits
+from tandem_serving.bls.step_limits import UNLIMITED, StepLimits, tokens_of
 
 # Seconds within which the answers of calls come that were verified together; one that is lost holds up no others.
 TOGETHER = 0.01
@@ -94,10 +94,11 @@ class _Group(Generic[S]):
     ahead: list[Row[S]] = field(default_factory=list)
     in_flight: dict[Role, list[Batch[S]]] = field(default_factory=lambda: {"draft": [], "target": []})
 
-    def calls(self) -> Iterator[Call]:
-        """All that wait or are in flight."""
-        for rows in (*self.waiting.values(), *(batch.rows for each in self.in_flight.values() for batch in each)):
-            yield from (row.call for row in rows)
+    def longest(self, rows: int) -> list[Call]:
+        """The longest of its calls, waiting or in flight, as many as a batch has."""
+        of_batches = (batch.rows for batches in self.in_flight.values() for batch in batches)
+        calls = [row.call for rows in (*self.waiting.values(), *of_batches) for row in rows]
+        return sorted(calls, key=lambda call: -len(call.ids))[:rows]
 
 
 class _PendingRound(NamedTuple):
@@ -191,7 +192,7 @@ class Schedule(Generic[S]):
         for group in self._groups.values():
             for role, rows in group.waiting.items():
                 group.waiting[role] = [row for row in rows if alive(row.sequence)]
-        if self._limits.take_batches(call for group in self._groups.values() for call in group.calls()):
+        if self._batches_fit():
             batches += [batch for key, group in self._groups.items() for batch in self._shared_batches(key, group)]
         else:
             batches += self._filled_steps()
@@ -246,6 +247,16 @@ class Schedule(Generic[S]):
             return []
         group.waiting["target"] = [row for row in waiting if not row.call.first]
         return [Batch("target", [row], shared=False) for row in waiting if row.call.first]
+
+    def _batches_fit(self) -> bool:
+        """Whether a step of either engine takes a batch of each group."""
+        if self._limits.tokens >= UNLIMITED:
+            return True
+        calls: list[Call] = []
+        for group in self._groups.values():
+            halves = 2 if self._overlap(group.members) == "micro-batches" else 1
+            calls += group.longest(min(self._limits.rows, -(-group.members // halves)))
+        return tokens_of(calls) <= self._limits.tokens
 
     def _filled_steps(self) -> list[Batch[S]]:
         """All drafts; of the target's calls a step, where none is in flight, and one behind it, if nothing more would

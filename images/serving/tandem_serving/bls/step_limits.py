@@ -7,7 +7,8 @@ Each call of the BLS is such a request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tandem_serving.bls.calls import Call, Role
@@ -28,12 +29,10 @@ class StepLimits:
         tokens = self.draft_tokens if role == "draft" else self.target_tokens
         return StepRoom(self.rows, tokens - generating)
 
-    def take_batches(self, calls: Iterable[Call]) -> bool:
-        """Whether a step of either engine takes any batch of these calls, of whichever engine they are."""
-        if min(self.draft_tokens, self.target_tokens) >= UNLIMITED:
-            return True
-        longest = sorted(calls, key=lambda call: -len(call.ids))[: self.rows]
-        return all(self.room(role).take(longest) == len(longest) for role in ("draft", "target"))
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, of either engine."""
+        return min(self.draft_tokens, self.target_tokens)
 
 
 @dataclass
@@ -52,16 +51,27 @@ class StepRoom:
 
     def take(self, calls: Sequence[Call]) -> int:
         """How many of these calls, which are to be one batch, are in the step: its first one in any case."""
-        count = ids = longest = used = 0
-        for call in calls[: self.rows]:
-            ids, longest = ids + len(call.ids), max(longest, _drafted(call))
-            tokens = ids + (count + 1) * longest  # shorter drafts are filled up
+        count = used = 0
+        for tokens in itertools.islice(_tokens(calls), self.rows):
             if tokens > self.tokens and self.taken + count:
                 break
             count, used = count + 1, tokens
         self.rows, self.tokens = self.rows - count, self.tokens - used
         self.taken, self.used = self.taken + count, self.used + used
         return count
+
+
+def tokens_of(calls: Iterable[Call]) -> int:
+    """Tokens of a batch of these."""
+    return max(_tokens(calls), default=0)
+
+
+def _tokens(calls: Iterable[Call]) -> Iterator[int]:
+    """Tokens of the batch of the first call, of the first two, and so on: shorter drafts are filled up."""
+    ids = longest = 0
+    for count, call in enumerate(calls, 1):
+        ids, longest = ids + len(call.ids), max(longest, _drafted(call))
+        yield ids + count * longest
 
 
 def _drafted(call: Call) -> int:

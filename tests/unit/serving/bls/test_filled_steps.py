@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tandem_serving.bls.calls import Call, Role
-from tandem_serving.bls.schedule import Batch, Row, Schedule
-from tandem_serving.bls.step_limits import StepLimits
+from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
+from tandem_serving.bls.step_limits import StepLimits, tokens_of
 
 
 def call(role: Role, length: int = 100, k: int = 4, first: bool = False) -> Call:
@@ -15,22 +15,18 @@ def call(role: Role, length: int = 100, k: int = 4, first: bool = False) -> Call
     return Call(role, ids, k if role == "draft" else k + 1, (1,) * k if role == "target" else (), first=first)
 
 
-# limits of draft and target, calls, whether one step takes any batch of 4 rows, why
-ALL = [
-    (312, 312, [call("target")] * 3, True, "104 tokens each"),
-    (312, 311, [call("target")] * 3, False, "draft tokens count"),
-    (312, 312, [call("draft")] * 3, True, "so do those that are still to be drafted"),
-    (311, 312, [call("draft")] * 3, False, "of each engine"),
-    (312, 312, [*[call("target", k=0)] * 2, call("target", 101)], False, "shorter drafts are filled up"),
-    (312, 312, [call("target")] * 2 + [call("target", 50)] * 4, False, "two of each fit, not two long ones and more"),
-    (416, 416, [call("target")] * 9, True, "there is no batch of five"),
-    (1 << 60, 1 << 60, [call("target", 100_000)] * 3, True, "engines without a limit"),
+# calls, tokens of their batch, why
+TOKENS = [
+    ([call("target")] * 3, 312, "104 each"),
+    ([call("draft")] * 3, 312, "with those that are still to be drafted"),
+    ([call("target", k=0), call("target", k=0), call("target", 101)], 313, "shorter drafts are filled up"),
+    ([], 0, "none"),
 ]
 
 
-@pytest.mark.parametrize(("draft", "target", "calls", "any_", "why"), ALL)
-def test_whether_a_step_takes_any_batch(draft: int, target: int, calls: list[Call], any_: bool, why: str) -> None:
-    assert StepLimits(4, draft, target).take_batches(calls) is any_, why
+@pytest.mark.parametrize(("calls", "tokens", "why"), TOKENS)
+def test_tokens_of_a_batch(calls: list[Call], tokens: int, why: str) -> None:
+    assert tokens_of(calls) == tokens, why
 
 
 def test_a_step_takes_its_first_call_in_any_case_and_no_more_rows_than_a_call() -> None:
@@ -42,11 +38,11 @@ def test_a_step_takes_its_first_call_in_any_case_and_no_more_rows_than_a_call() 
 class Engines:
     """A schedule of `members` sequences whose engines take `fit` texts into a step."""
 
-    def __init__(self, members: int, fit: int, rows: int = 64) -> None:
+    def __init__(self, members: int, fit: int, rows: int = 64, overlap: Overlap = "none") -> None:
         self.almost_drafted: set[str] = set()
         tokens = 104 * fit + 16  # room for those that generate
         limits = StepLimits(rows, tokens, tokens)
-        self.schedule: Schedule[str] = Schedule(limits, lambda _: "none", lambda key: key in self.almost_drafted)
+        self.schedule: Schedule[str] = Schedule(limits, lambda _: overlap, lambda key: key in self.almost_drafted)
         for _ in range(members):
             self.schedule.enter("k")
 
@@ -125,7 +121,7 @@ def test_sequences_that_share_no_call_share_a_step() -> None:
 
 
 def test_a_step_of_two_calls_is_over_with_both() -> None:
-    made = Engines(2, fit=2)
+    made = Engines(5, fit=2)
     made.schedule.enter("other")
     made.ask(targets="a")
     made.ask(targets="x", key="other")
@@ -142,7 +138,21 @@ def test_a_step_of_two_calls_is_over_with_both() -> None:
     assert names([behind]) == [("target", "bc")]
 
 
-def test_where_all_fit_nothing_is_planned() -> None:
-    made = Engines(3, fit=3)
-    made.ask("ab", targets="c")
-    assert names(made.start()) == [("draft", "ab")], "lock-step, as without a limit"
+PLANNED: list[tuple[str, int, Overlap, list[str], str]] = [
+    # who asks for a draft, besides the one who asks the target; rows of a call, overlap, what starts, why
+    ("ab", 64, "none", ["ab"], "all fit"),
+    ("abc", 64, "none", ["abc", "x"], "they do not: what waits starts"),
+    ("abcde", 64, "micro-batches", ["abc", "x"], "half of them fit"),
+    ("abcdef", 64, "micro-batches", ["abc", "def", "x"], "half of them do not"),
+    ("abcde", 3, "none", ["abc", "de"], "no batch has more rows"),
+]
+
+
+@pytest.mark.parametrize(("drafts", "rows", "overlap", "started", "why"), PLANNED)
+def test_steps_are_planned_where_batches_do_not_fit(
+    drafts: str, rows: int, overlap: Overlap, started: list[str], why: str
+) -> None:
+    made = Engines(len(drafts) + 1, 3, rows, overlap)
+    made.ask(drafts, targets="x")
+    batches = made.start()
+    assert [name for _, name in names(batches)] == started, why
