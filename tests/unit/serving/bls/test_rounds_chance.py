@@ -371,7 +371,7 @@ def test_each_request_ends_once_and_as_it_should(
 
 @pytest.mark.parametrize("faults", [0.0, 0.03])
 @pytest.mark.parametrize(
-    ("beside", "whole", "rows", "tokens"), [(True, True, 64, 100), (False, True, 64, 100), (True, False, 3, 40)]
+    ("beside", "whole", "rows", "tokens"), [(True, True, 64, 60), (False, True, 64, 60), (True, False, 3, 40)]
 )
 def test_so_it_is_where_steps_do_not_take_all_texts(
     beside: bool, whole: bool, rows: int, tokens: int, faults: float, caplog: pytest.LogCaptureFixture
