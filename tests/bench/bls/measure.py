@@ -176,13 +176,13 @@ def repository(folder: Path, setup: Setup) -> Path:
     engines = {"collects": setup.collected, "rounds": setup.rounds, "max_batch_size": batch}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
     folders = {f"{role}_model_path": str(_engine_folder(folder, role, setup)) for role in ROLES.values()}
-    set_parameters(models / "speculative_bls_loop/config.pbtxt", folders | dict(setup.parameters))
+    set_parameters(models / "speculative_bls/config.pbtxt", folders | dict(setup.parameters))
     if setup.model:
-        version = models / "speculative_bls_loop/1"  # a link
+        version = models / "speculative_bls/1"  # a link
         version.unlink()
         version.symlink_to(HERE / setup.model)
     if setup.model == "clocked_bls":
-        set_parameters(models / "speculative_bls_loop/config.pbtxt", {"clocks": str(folder / CLOCKS)})
+        set_parameters(models / "speculative_bls/config.pbtxt", {"clocks": str(folder / CLOCKS)})
     device = folder / "device" if setup.pair.shared else None
     library = stub.build()
     for name, role in ROLES.items():
@@ -223,7 +223,7 @@ def set_parameters(config: Path, values: dict[str, str]) -> None:
 def _bls(server: TritonServer) -> psutil.Process:
     """The process of the BLS, a child of the server's."""
     for child in psutil.Process(server.pid).children(recursive=True):
-        if any(word.endswith("speculative_bls_loop/1/model.py") for word in child.cmdline()):
+        if any(word.endswith("speculative_bls/1/model.py") for word in child.cmdline()):
             return child
     raise client.LoadError("the server has no process of the BLS: see its log")
 
