@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from tandem.api.profile import ImageName, Profile
+from tandem.api.types import JobTemplate, Name, UserIds
 from tandem.api.wire import StrictWire
 from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
@@ -118,6 +119,21 @@ class KedaSettings(StrictWire):
     """Who asks that Prometheus."""
 
 
+class PullSecret(StrictWire):
+    """A Secret, as in a PodSpec's imagePullSecrets."""
+
+    name: Name
+
+
+class JobSettings(JobTemplate):
+    """What Jobs have in all namespaces; a service's own `podTemplate` and `jobs` are over it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    image_pull_secrets: list[PullSecret] = Field(default_factory=list)
+    """Secrets of each service's own namespace, with which the images of all its pods are pulled, its servers' too."""
+
+
 class Settings(StrictWire):
     """Everything that an administrator may set."""
 
@@ -144,6 +160,11 @@ class Settings(StrictWire):
     """Where the operator reads the figures of services."""
     keda: KedaSettings = Field(default_factory=KedaSettings)
     """How KEDA learns of services."""
+    jobs: JobSettings = Field(default_factory=JobSettings)
+    """What Jobs have in all namespaces: downloads, engine builds and checks."""
+    user_ids: UserIds = "Fixed"
+    """Who chooses the users and groups that services' pods run as. Fixed: 1000. Platform: nobody here, for OpenShift,
+    whose security context constraints give each namespace a range of its own."""
     profiles: list[Profile] = Field(default_factory=list)
     """Profiles by name: those that come with Tandem, then those of the file, which win."""
 

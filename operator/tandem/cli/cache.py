@@ -18,7 +18,7 @@ from tandem.cluster.manifests import is_true
 from tandem.cluster.pods import pod_problem, termination_message
 from tandem.errors import TandemError
 from tandem.plural import counted
-from tandem.rollout.prune import kept, pull_secrets
+from tandem.rollout.prune import kept, pull_secrets, user_ids
 from tandem.settings import Settings
 
 POLL_SECONDS = 1.0
@@ -55,7 +55,8 @@ async def prune(namespace: str | None, claim: str, image: str | None, *, young: 
     revisions, specs = parse.revisions(configmaps), [live.parse(service).spec for service in services]
     command = prune_command(kept(revisions, parse.results(configmaps), specs, claim), young, dry_run)
     name = f"tandem-prune-{secrets.token_hex(4)}"
-    pod = prune_pod(claim, image or Settings().fetcher_image, command, pull_secrets(revisions))
+    image = image or Settings().fetcher_image
+    pod = prune_pod(claim, image, command, pull_secrets(revisions), user_ids(revisions))
     job = prune_job(namespace, name, pod)
     await kubectl.kubectl("create", "--filename=-", *place, stdin=json.dumps(job))
     return await _result(name, *place)

@@ -10,7 +10,7 @@ from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, to_yaml
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
-from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
+from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
 from tandem.render.v1.sources import CACHE, folders
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX, claim_name, uses_cache
 
@@ -22,7 +22,6 @@ __all__ = [
     "NOT_CUSTOM",
     "OWN_PATHS",
     "OWN_VOLUMES",
-    "POD_SECURITY",
     "PRODUCTS",
     "SOURCE_PREFIX",
     "STARTUP_FAILURES",
@@ -36,6 +35,7 @@ __all__ = [
     "llm_args",
     "model_ranks",
     "needs_engines",
+    "pod_security",
     "to_yaml",
     "uses_cache",
 ]

@@ -230,6 +230,13 @@ class Observed:
         return render(record) if record else None
 
     @property
+    def refused(self) -> bool:
+        """Whether no pod of the newest workload can be made: a quota, an admission webhook, security constraints."""
+        if not self.workloads or not self.workloads[-1].failure:
+            return False
+        return not any(server.revision == self.live_revision for server in self.servers)
+
+    @property
     def awaits_claim(self) -> bool:
         """Whether the user's claim is to come, or one is to go: claims are not watched."""
         if self.claim is None:

@@ -25,6 +25,28 @@ from tandem.settings import Settings
 INPUTS = sorted((DATA / "input").glob("*.yaml"))
 
 
+BEFORE = {
+    "draft-target": "9e31de116f",
+    "llmapi-eagle3": "0e5776095c",
+    "llmapi-newer": "ade8ec8052",
+    "llmapi-user-provided": "e5ce97ca2e",
+    "target-alone": "af4dcdd5c4",
+    "torch": "20fae77715",
+    "torch-llmapi": "474cc80169",
+}
+"""Names of the revisions of an operator that gave pods no requests and no limits of the administrator's."""
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_services_from_before_pods_had_defaults_keep_their_revisions(name: str) -> None:
+    text = (DATA / "output" / name / "revision" / "record.json").read_text(encoding="utf-8")
+    record = Record.model_validate_json(text)
+    assert record.pods is not None
+    older = render(record.model_copy(update={"pods": None}))
+    assert older.digest == BEFORE[name]
+    assert render(Record.model_validate_json(older.files["record.json"])) == older
+
+
 def render_text(text: str, settings: Settings) -> str:
     return render_manifests(accepted_all(text, settings), settings)
 

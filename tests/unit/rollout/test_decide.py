@@ -7,6 +7,7 @@ import pytest
 from support.groups import GROUPS
 from support.services import QUICKSTART, parse
 from support.world import GOOD, World, bring_up
+from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.desired import Desired
 from tandem.children.metadata import identity
@@ -111,3 +112,26 @@ def test_a_check_that_refuses_holds_back_the_servers(
     assert decision.desired.workload is None
     assert decision.desired.results, "the verdict is kept"
     assert replace(decision, steps=()).passed
+
+
+def test_settings_heal_a_revision_of_which_no_pod_can_be_made(settings: Settings) -> None:
+    """A quota or OpenShift's constraints refuse it: the administrator's values hold without an edit of the service."""
+    world, service = World(settings), parse(QUICKSTART)
+    before = bring_up(world, service).revision
+    assert before
+    world.settings = settings.model_copy(update={"user_ids": "Platform"})
+    assert world.step(service)[0].revision == before, "what serves is not rolled"
+    world.pods = []
+    deployment = world.objects["Deployment", names.server(service.name)]
+    refused = {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "message": "unable to validate against any security context",
+    }
+    deployment["status"] = {"conditions": [refused], "observedGeneration": 1}
+    decision, done = world.step(service)
+    assert decision.revision
+    assert decision.revision.digest != before.digest
+    assert "~Deployment" in done
+    pod = world.objects["Deployment", names.server(service.name)]["spec"]["template"]["spec"]
+    assert "runAsUser" not in pod["securityContext"]
