@@ -133,6 +133,14 @@ class JobSettings(JobTemplate):
     image_pull_secrets: list[PullSecret] = Field(default_factory=list)
     """Secrets of each service's own namespace, with which the images of all its pods are pulled, its servers' too."""
 
+    @model_validator(mode="after")
+    def _as_in_a_container(self) -> Self:
+        for field, written in {"resources": self.resources, "buildResources": self.build_resources}.items():
+            no_maps = [side for side in ("requests", "limits") if not isinstance((written or {}).get(side, {}), dict)]
+            if no_maps:
+                raise ValueError(f"{field}.{no_maps[0]} is no map: write it as in a Container, such as {{cpu: 2}}")
+        return self
+
 
 class Settings(StrictWire):
     """Everything that an administrator may set."""

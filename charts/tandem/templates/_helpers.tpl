@@ -231,7 +231,8 @@ seccompProfile: {type: RuntimeDefault}
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+# Why a pod or a claim waits is in Events alone; they are read once one has waited for a while.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 {{- end }}

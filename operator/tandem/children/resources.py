@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
-
 Resources = Mapping[str, Any]
 """As in a Container: `requests` and `limits`, each from a resource's name to a quantity."""
 
@@ -16,14 +14,12 @@ def over(base: Resources, layer: Resources | None) -> dict[str, Any]:
     request of `layer` raises the limit.
     """
     layer = layer or {}
-    requests, limits = ({**(base.get(kind) or {}), **(layer.get(kind) or {})} for kind in ("requests", "limits"))
-    for name in requests.keys() & limits.keys():
-        if not _above(requests[name], limits[name]):
-            continue
-        if name in (layer.get("limits") or {}) and name not in (layer.get("requests") or {}):
-            requests[name] = limits[name]
-        elif name in (layer.get("requests") or {}) and name not in (layer.get("limits") or {}):
-            limits[name] = requests[name]
+    asked, capped = (layer.get(side) or {} for side in ("requests", "limits"))
+    requests, limits = {**(base.get("requests") or {}), **asked}, {**(base.get("limits") or {}), **capped}
+    # Where `layer` writes both sides, they are its own affair.
+    for name in (asked.keys() ^ capped.keys()) & requests.keys() & limits.keys():
+        if _above(requests[name], limits[name]):
+            requests[name] = limits[name] = (asked if name in asked else capped)[name]
     sides = {"requests": _written(requests), "limits": _written(limits)}
     return {**base, **layer, **{side: amounts for side, amounts in sides.items() if amounts}}
 
@@ -34,6 +30,8 @@ def _written(amounts: Resources) -> dict[str, Any]:
 
 
 def _above(request: Any, limit: Any) -> bool:
+    from kubernetes.utils.quantity import parse_quantity  # here: it takes long to load, and few have both
+
     try:
         return bool(parse_quantity(str(request)) > parse_quantity(str(limit)))
     except ValueError:  # the API server says what is wrong with it

@@ -1,6 +1,7 @@
 """`tandem cache`: the volume of downloaded models and built engines."""
 
 import asyncio
+import contextlib
 import json
 import secrets
 from typing import Any
@@ -15,7 +16,8 @@ from tandem.cli import live
 from tandem.client import kubectl
 from tandem.cluster import parse
 from tandem.cluster.manifests import is_true
-from tandem.cluster.pods import pod_problem, termination_message
+from tandem.cluster.pods import ended_well, termination_message
+from tandem.cluster.problems import pod_problem
 from tandem.errors import TandemError
 from tandem.plural import counted
 from tandem.rollout.prune import kept, pull_secrets, user_ids
@@ -77,9 +79,14 @@ async def _result(name: str, *place: str) -> dict[str, Any]:
             raise PruneFailed(f"Job {name} was deleted before it ended: run the command again")
         pods = (await kubectl.get("pods", f"--selector=batch.kubernetes.io/job-name={name}", *place))["items"]
         message = next((text for pod in pods if (text := termination_message(pod))), "")
-        if is_true(job, "Complete") and message:
+        if message and is_true(job, "Complete"):
             return dict(json.loads(message))
-        problem = next((text for pod in pods if (text := pod_problem(pod))), "")
+        if message and any(ended_well(pod) for pod in pods):
+            # A container that others add runs on, such as a mesh's proxy, and would until the Job's deadline.
+            with contextlib.suppress(kubectl.ClusterError):
+                await kubectl.kubectl("delete", "job", name, *place, "--ignore-not-found", "--wait=false")
+            return dict(json.loads(message))
+        problem = next((found.message for pod in pods if (found := pod_problem(pod))), "")
         if is_true(job, "Failed"):
             raise PruneFailed(f"Job {name} failed: {message or problem}")
         if problem and problem != shown:

@@ -2,15 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cluster import parse
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, OPTIONAL, POD, SERVICES_KIND, Kind
+from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, JOB, OPTIONAL, POD, SERVICES_KIND, Kind
 from tandem.cluster.manifests import owner_uid
 from tandem.cluster.progress import progress
+from tandem.cluster.waits import waits
 from tandem.errors import Forbidden, Refused
 from tandem.render.latest import claim_name, uses_cache
 from tandem.rollout.observed import Live, Observed
@@ -35,12 +37,14 @@ async def observe(
     (children, unread), claim = await asyncio.gather(_children(api, service), _claim(api, service, wanted))
     if isinstance(claim, Forbidden):
         unread[CACHE_CLAIM.kind] = claim
+    waiting = await waits(api, namespace, children[POD.kind], children[JOB.kind], datetime.now(UTC))
     observed = replace(
-        parse.parse(name, children),
+        parse.parse(name, children, waiting.problems),
         service=Live(SERVICES_KIND.kind, name, manifest=manifest),
         claim=parse.claim(claim) if isinstance(claim, dict) else None,
         claim_name=wanted,
         progress=await progress(children[POD.kind]),
+        waits=waiting.any,
         unread=unread,
     )
     return service, observed

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tandem import names
-from tandem.api.conditions import ConditionStatus
+from tandem.api.conditions import ConditionStatus, ServingReason
 from tandem.api.wire import Object
 from tandem.errors import Forbidden
 from tandem.render import RENDERERS, Record, Revision, render
@@ -49,6 +49,15 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """What keeps a pod from being made, or from running."""
+
+    reason: ServingReason
+    message: str
+    """Names the pod, and has the words of whoever reported it."""
+
+
+@dataclass(frozen=True)
 class TaskPod:
     """A pod of a Job."""
 
@@ -56,10 +65,12 @@ class TaskPod:
     started: bool = False
     """Whether it got past Pending, and did not fail."""
     succeeded: bool = False
+    """Whether our container ended well."""
+    held_by: tuple[str, ...] = ()
+    """Containers of others that run on though ours has ended: the pod does not end, nor its Job."""
     verdict: Verdict | None = None
     """Termination message of our container; None while that has not ended."""
-    problem: str | None = None
-    """What keeps it from running, in the words of the kubelet or scheduler."""
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,9 @@ class Job:
     failure: str = ""
     """Why it failed, in the words of the Job controller."""
     pods: Sequence[TaskPod] = ()
+    """The oldest first."""
+    problem: Problem | None = None
+    """Why it gets no pod."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +110,15 @@ class Server:
 
     name: str
     revision: str
+    created: str = ""
+    """When it was made, RFC 3339 in UTC."""
     worker: bool = False
     """Whether another pod leads its group."""
     ready: bool = False
     """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
     ready_since: str = ""
     """When that changed last, RFC 3339; empty: never."""
-    problem: str | None = None
-    """As in `TaskPod`."""
+    problem: Problem | None = None
     deleting: bool = False
     ended: bool = False
     """Whether none of its containers starts again."""
@@ -184,6 +199,8 @@ class Observed:
     serve, and when they last did, RFC 3339 in UTC."""
     progress: Mapping[str, str] = field(default_factory=dict)
     """What pods that download report, by pod."""
+    waits: bool = False
+    """Whether a pod has not begun, or is not made: what keeps it is not watched."""
     unread: Mapping[str, Forbidden] = field(default_factory=dict)
     """Kinds that may not be read, and why: nothing is known of theirs."""
 
@@ -207,6 +224,14 @@ class Observed:
     def replicas(self) -> list[Server]:
         """Servers that stay: one a replica, its leader where that is a group."""
         return [server for server in self._staying if not server.worker]
+
+    @property
+    def failed(self) -> list[Server]:
+        """Servers that failed as a whole since the last one that answers was made: the kubelet refused them, or
+        evicted them. Their workload makes others; these stay until they are cleaned up."""
+        answers = max((server.created for server in self.servers if server.ready), default="")
+        ended = [server for server in self.servers if server.ended and not server.deleting and server.problem]
+        return [server for server in ended if server.created >= answers]
 
     @property
     def workers(self) -> list[Server]:

@@ -115,7 +115,7 @@ def test_a_check_that_refuses_holds_back_the_servers(
 
 
 def test_settings_heal_a_revision_of_which_no_pod_can_be_made(settings: Settings) -> None:
-    """A quota or OpenShift's constraints refuse it: the administrator's values hold without an edit of the service."""
+    """A quota or OpenShift's constraints refuse it: today's values hold without an edit of the service."""
     world, service = World(settings), parse(QUICKSTART)
     before = bring_up(world, service).revision
     assert before
