@@ -6,7 +6,7 @@ A new version of the renderer is imported here and in `tandem.render`. A revisio
 """
 
 from tandem.render.v1.engines import DECIDED_FLAGS, needs_engines
-from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
+from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, SHARED, product
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, to_yaml
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
@@ -22,7 +22,7 @@ __all__ = [
     "NOT_CUSTOM",
     "OWN_PATHS",
     "OWN_VOLUMES",
-    "PRODUCTS",
+    "SHARED",
     "SOURCE_PREFIX",
     "STARTUP_FAILURES",
     "STARTUP_PERIOD_SECONDS",
@@ -36,6 +36,7 @@ __all__ = [
     "model_ranks",
     "needs_engines",
     "pod_security",
+    "product",
     "to_yaml",
     "uses_cache",
 ]

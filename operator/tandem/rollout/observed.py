@@ -166,7 +166,7 @@ class Claim:
 
     uid: str = ""
     created: str = ""
-    access_modes: Sequence[str] = ()
+    access_modes: tuple[str, ...] = ()
     made_by_us: bool = False
     deleting: bool = False
 
@@ -192,6 +192,8 @@ class Observed:
     claim: Claim | None = None
     claim_name: str = ""
     """The claim that the service uses; empty: none."""
+    source_claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Access modes of the claims that models are mounted from (`pvc://`), where several pods may do so."""
     benchmark: Mapping[str, str] | None = None
     """Data of the ConfigMap that `tandem bench --record` writes."""
     gone: Mapping[str, str] = field(default_factory=dict)

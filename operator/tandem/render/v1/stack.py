@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem.api.roles import TOKENIZERS, Role
-from tandem.render.v1.gpu_products import least_memory_gib
+from tandem.render.v1.gpu_products import least_memory_gib, slice_memory_gib
 from tandem.render.v1.gpus import gpu_plan, is_mig
 from tandem.render.v1.inputs import Inputs
 
@@ -37,9 +37,11 @@ class Stack:
 def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
     """What the preflight checks: the stack's part, and the GPUs' memory where it is known."""
     gpu, plan = inputs.spec.placement.gpu, gpu_plan(inputs.spec, inputs.profile)
-    memory = gpu.memory_gib or least_memory_gib(gpu.product)
+    by_suffix = inputs.pods is not None  # revisions from before keep their bytes
+    memory = gpu.memory_gib or least_memory_gib(gpu.product, by_suffix)
     if is_mig(gpu.resource_name) and not gpu.memory_gib:
-        memory = None  # the product is the whole GPU's
+        # The product is the whole GPU's.
+        memory = slice_memory_gib(gpu.resource_name) if by_suffix else None
     if not plan.gpus or not memory:
         return dict(stack.checks)
     devices = plan.devices or {role: tuple(range(count)) for role, count in plan.ranks.items()}
