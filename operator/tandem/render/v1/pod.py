@@ -26,6 +26,8 @@ INIT_RESOURCES: dict[str, Any] = {
     "requests": {"cpu": "10m", "memory": "32Mi"},
     "limits": {"memory": "128Mi"},
 }
+POD_IP = {"name": "TANDEM_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+"""By which the entry point knows the family of addresses to listen at; see `tandem_serving.addresses`."""
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 
 
@@ -38,6 +40,8 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
         **probes([*ENTRYPOINT, "probe"]),
         **lifecycle(),
     }
+    if inputs.pods:
+        container["env"] = [*container["env"], POD_IP]
     return _serving(inputs, container, grace_seconds(inputs))
 
 
