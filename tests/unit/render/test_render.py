@@ -32,7 +32,7 @@ BEFORE = {
     "llmapi-user-provided": "e5ce97ca2e",
     "target-alone": "af4dcdd5c4",
     "torch": "20fae77715",
-    "torch-llmapi": "474cc80169",
+    "torch-llmapi": "97529e96ad",
 }
 """Names of the revisions of an operator that gave pods no requests and no limits of the administrator's."""
 
