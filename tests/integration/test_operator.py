@@ -61,8 +61,8 @@ def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace
 def test_writes_until_ready_stay_within_a_budget(
     operator: OperatorProcess, namespace: Namespace, audit: Audit
 ) -> None:
-    """ServiceAccount, two ConfigMaps, Service, Job and its deletion, PodDisruptionBudget, Deployment, and an Event for
-    each of three stages: 11; the rest is status."""
+    """ServiceAccount, two ConfigMaps, Service, Job and its deletion, PodDisruptionBudget, Deployment, and an Event
+    for each of three stages: 11; the rest is status."""
     listening = audit()
     namespace.apply()
     namespace.wait_settled()

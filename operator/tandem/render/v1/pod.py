@@ -26,7 +26,7 @@ INIT_RESOURCES: dict[str, Any] = {
     "requests": {"cpu": "10m", "memory": "32Mi"},
     "limits": {"memory": "128Mi"},
 }
-POD_IP = {"name": "TANDEM_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+POD_IP = {"name": "TANDEM_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
 """By which the entry point knows the family of addresses to listen at; see `tandem_serving.addresses`."""
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 
