@@ -22,6 +22,7 @@ def server(pod: Object, waits_for: Problem | None = None) -> Server:
         created=created(pod),
         revision=label(pod, names.LABEL_REVISION),
         worker=label(pod, names.LABEL_COMPONENT) == names.WORKER,
+        began=_phase(pod) in ("Running", "Succeeded") or bool(_ends(container)),
         ready=pod_ready(pod),
         ready_since=str((condition(pod, "Ready") or {}).get("lastTransitionTime", "")),
         problem=waits_for or pod_problem(pod),

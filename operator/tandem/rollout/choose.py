@@ -38,9 +38,9 @@ def choose(service: SpeculativeInferenceService, profile: Profile, settings: Set
     """
     wanted, live = asks_for(service.spec), observed.live_revision
     known = {digest: record for digest, record in observed.records.items() if asks_for(record.spec) == wanted}
-    for digest, record in sorted(known.items(), key=lambda item: item[0] != live):
-        if digest == live and observed.refused:
-            continue  # nothing runs of it: today's settings may be what heals it
+    # Nothing runs of it: today's settings may be what heals it.
+    kept = {} if live in known and observed.never_began else known
+    for digest, record in sorted(kept.items(), key=lambda item: item[0] != live):
         fetches = _fetches_of(service, record, settings, observed)
         if fetches is not None:
             choice = _on_its_way(service, settings, record, fetches, observed)

@@ -114,6 +114,8 @@ class Server:
     """When it was made, RFC 3339 in UTC."""
     worker: bool = False
     """Whether another pod leads its group."""
+    began: bool = False
+    """Whether its container ran at any time."""
     ready: bool = False
     """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
     ready_since: str = ""
@@ -257,11 +259,13 @@ class Observed:
         return render(record) if record else None
 
     @property
-    def refused(self) -> bool:
-        """Whether no pod of the newest workload can be made: a quota, an admission webhook, security constraints."""
-        if not self.workloads or not self.workloads[-1].failure:
+    def never_began(self) -> bool:
+        """Whether the newest workload asks for pods of which none ever ran: they cannot be made (a quota, an
+        admission webhook, security constraints), pulled or scheduled."""
+        if not self.workloads:
             return False
-        return not any(server.revision == self.live_revision for server in self.servers)
+        pods = [server for server in self.servers if server.revision == self.live_revision]
+        return not any(server.began for server in pods) and bool(pods or self.workloads[-1].failure)
 
     @property
     def awaits_claim(self) -> bool:

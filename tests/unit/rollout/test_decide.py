@@ -114,24 +114,49 @@ def test_a_check_that_refuses_holds_back_the_servers(
     assert replace(decision, steps=()).passed
 
 
-def test_settings_heal_a_revision_of_which_no_pod_can_be_made(settings: Settings) -> None:
-    """A quota or OpenShift's constraints refuse it: today's values hold without an edit of the service."""
+ENDED = {"name": "triton", "state": {"terminated": {"exitCode": 1}}}
+PULLING = {
+    "phase": "Pending",
+    "containerStatuses": [{"name": "triton", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+}
+REFUSED = [{"type": "ReplicaFailure", "status": "True", "message": "unable to validate against any security context"}]
+NEVER: list[tuple[str, list[dict[str, object]], list[dict[str, str]], bool]] = [
+    ("a quota or OpenShift's constraints refuse its pods", [], REFUSED, True),
+    ("its image cannot be pulled", [PULLING], [], True),
+    ("the kubelet refused it", [{"phase": "Failed", "reason": "UnexpectedAdmissionError"}], [], True),
+    ("one loads", [PULLING, {"phase": "Running"}], [], False),
+    ("one ran, and fails", [{"phase": "Failed", "containerStatuses": [ENDED]}], [], False),
+    ("there are none, as of one that is scaled to zero", [], [], False),
+]
+
+
+@pytest.mark.parametrize(("reason", "states", "conditions", "heals"), NEVER, ids=[row[0] for row in NEVER])
+def test_todays_settings_hold_for_a_revision_of_which_no_pod_ever_ran(
+    reason: str, states: list[dict[str, object]], conditions: list[dict[str, str]], heals: bool, settings: Settings
+) -> None:
+    """Without an edit of the service. What serves, or loads, is not rolled."""
     world, service = World(settings), parse(QUICKSTART)
     before = bring_up(world, service).revision
     assert before
+    labels = world.pods[0]["metadata"]["labels"]
     world.settings = settings.model_copy(update={"user_ids": "Platform"})
-    assert world.step(service)[0].revision == before, "what serves is not rolled"
-    world.pods = []
+    assert world.step(service)[0].revision == before
     deployment = world.objects["Deployment", names.server(service.name)]
-    refused = {
-        "type": "ReplicaFailure",
-        "status": "True",
-        "message": "unable to validate against any security context",
-    }
-    deployment["status"] = {"conditions": [refused], "observedGeneration": 1}
+    deployment["status"] = {"conditions": conditions, "observedGeneration": 1}
+    pods = [{"name": f"p{number}", "labels": labels} for number in range(len(states))]
+    world.pods = [
+        {"kind": "Pod", "metadata": meta, "status": state} for meta, state in zip(pods, states, strict=True)
+    ]
     decision, done = world.step(service)
     assert decision.revision
-    assert decision.revision.digest != before.digest
-    assert "~Deployment" in done
+    assert (decision.revision.digest != before.digest) is heals, reason
+    assert ("~Deployment" in done) is heals, reason
     pod = world.objects["Deployment", names.server(service.name)]["spec"]["template"]["spec"]
-    assert "runAsUser" not in pod["securityContext"]
+    assert ("runAsUser" not in pod["securityContext"]) is heals
+    for made in world.pods:
+        made["metadata"]["labels"] = world.objects["Deployment", names.server(service.name)]["spec"]["template"][
+            "metadata"
+        ]["labels"]
+    again, _ = world.step(service)
+    assert again.revision == decision.revision, "it stays with it, though the one before passed, too"
+    assert world.step(service)[1] == []
