@@ -50,23 +50,27 @@ def choose(service: SpeculativeInferenceService, profile: Profile, settings: Set
     folders = {role: step.folder for role, step in downloads.items() if step.folder}
     if len(folders) < len(downloads):
         return Choice(None, _distinct(downloads))
-    fresh = Record(
+    fresh = _fresh(service, profile, settings, folders)
+    # What a newer operator only says otherwise of a profile makes no other revision: its ConfigMap is immutable.
+    return _on_its_way(service, settings, known.get(render(fresh).digest, fresh), _distinct(downloads), observed)
+
+
+def _fresh(
+    service: SpeculativeInferenceService, profile: Profile, settings: Settings, folders: dict[Role, str]
+) -> Record:
+    """How the spec is rendered today; `folders`: of its downloads."""
+    pods = PodDefaults(
+        user_ids=settings.user_ids,
+        init_resources=init_resources([settings.jobs]),
+        image_pull_secrets=tuple(secret.name for secret in settings.jobs.image_pull_secrets),
+    )
+    return Record(
         renderer=LATEST,
         serving_image=settings.serving_image,
         profile=profile,
         spec=service.spec,
         fetched=folders,
-        pods=_pod_defaults(settings),
-    )
-    # What a newer operator only says otherwise of a profile makes no other revision: its ConfigMap is immutable.
-    return _on_its_way(service, settings, known.get(render(fresh).digest, fresh), _distinct(downloads), observed)
-
-
-def _pod_defaults(settings: Settings) -> PodDefaults:
-    return PodDefaults(
-        user_ids=settings.user_ids,
-        init_resources=init_resources([settings.jobs]),
-        image_pull_secrets=tuple(secret.name for secret in settings.jobs.image_pull_secrets),
+        pods=pods,
     )
 
 

@@ -1,6 +1,7 @@
 """What should exist of a service, by what was observed; `test_plan` tells the stories."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -115,12 +116,12 @@ def test_a_check_that_refuses_holds_back_the_servers(
 
 
 ENDED = {"name": "triton", "state": {"terminated": {"exitCode": 1}}}
-PULLING = {
+PULLING: dict[str, Any] = {
     "phase": "Pending",
     "containerStatuses": [{"name": "triton", "state": {"waiting": {"reason": "ErrImagePull"}}}],
 }
 REFUSED = [{"type": "ReplicaFailure", "status": "True", "message": "unable to validate against any security context"}]
-NEVER: list[tuple[str, list[dict[str, object]], list[dict[str, str]], bool]] = [
+NEVER: list[tuple[str, list[dict[str, Any]], list[dict[str, str]], bool]] = [
     ("a quota or OpenShift's constraints refuse its pods", [], REFUSED, True),
     ("its image cannot be pulled", [PULLING], [], True),
     ("the kubelet refused it", [{"phase": "Failed", "reason": "UnexpectedAdmissionError"}], [], True),
@@ -132,7 +133,7 @@ NEVER: list[tuple[str, list[dict[str, object]], list[dict[str, str]], bool]] = [
 
 @pytest.mark.parametrize(("reason", "states", "conditions", "heals"), NEVER, ids=[row[0] for row in NEVER])
 def test_todays_settings_hold_for_a_revision_of_which_no_pod_ever_ran(
-    reason: str, states: list[dict[str, object]], conditions: list[dict[str, str]], heals: bool, settings: Settings
+    reason: str, states: list[dict[str, Any]], conditions: list[dict[str, str]], heals: bool, settings: Settings
 ) -> None:
     """Without an edit of the service. What serves, or loads, is not rolled."""
     world, service = World(settings), parse(QUICKSTART)
