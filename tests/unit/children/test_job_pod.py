@@ -152,6 +152,16 @@ def test_the_labels_that_find_a_pod_are_ours() -> None:
     assert task.pod_digest != Task("quickstart", names.FETCH, "0123456789", {}, (), "").pod_digest
 
 
+def test_a_download_is_not_offline_though_its_servers_are(settings: Settings) -> None:
+    container = {"name": "triton", "env": [{"name": "HF_HUB_OFFLINE", "value": "1"}, {"name": "A", "value": "a"}]}
+    world, service = World(settings), parse(QUICKSTART, **HUB, podTemplate={"spec": {"containers": [container]}})
+    world.step(service)
+    for name in world.jobs():
+        (found,) = world.objects["Job", name]["spec"]["template"]["spec"]["containers"]
+        values = {variable["name"]: variable["value"] for variable in found["env"]}
+        assert (values["HF_HUB_OFFLINE"], values["A"]) == ("0", "a")
+
+
 def test_every_job_of_a_service_has_them_and_no_server_rolls(settings: Settings) -> None:
     """The administrator's defaults and `spec.jobs` are no part of a revision."""
     defaults = JobSettings.model_validate({"env": [{"name": "HTTPS_PROXY", "value": "p"}], "caConfigMap": "ca"})
