@@ -302,3 +302,14 @@ def test_rendered_names_fit_at_the_longest_name(operator: OperatorProcess, names
     raw["metadata"]["name"] = "a" * 40
     namespace.run("apply", "-f", "-", stdin=json.dumps(raw))
     namespace.wait("Ready", "True", name="a" * 40)
+
+
+def test_a_job_whose_pods_a_quota_refuses_says_so(operator: OperatorProcess, namespace: Namespace) -> None:
+    """In its Events alone, which the operator reads once the Job has waited."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cpus"}}
+    namespace.run("create", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"limits.cpu": "0"}}}))
+    namespace.apply()
+    namespace.wait("PodsHealthy", "False/PodNotMade")
+    assert "exceeded quota: cpus" in namespace.message("PodsHealthy")
+    assert "exceeded quota: cpus" in namespace.message("Ready")
+    assert "PodNotMade" in namespace.events()
