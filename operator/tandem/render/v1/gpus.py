@@ -20,7 +20,7 @@ from tandem.api.decoding import Mode
 from tandem.api.profile import Profile
 from tandem.api.roles import Role, drafts_by_heads
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.gpu_products import least_memory_gib
+from tandem.render.v1.gpu_products import least_memory_gib, slice_memory_gib
 
 
 class Launch(StrEnum):
@@ -76,12 +76,14 @@ def is_mig(resource_name: str) -> bool:
     return resource_name.partition("/")[2].startswith("mig-")
 
 
-def memory_gib(spec: ServiceSpec) -> float | None:
-    """Memory of a GPU, or of its slice; None: not known."""
+def memory_gib(spec: ServiceSpec, by_suffix: bool = True) -> float | None:
+    """Memory of a GPU, or of its slice; None: not known. `by_suffix`: see `least_memory_gib`."""
     gpu = spec.placement.gpu
-    if gpu.memory_gib or is_mig(gpu.resource_name):  # the product is the whole GPU's
+    if gpu.memory_gib:
         return gpu.memory_gib
-    return least_memory_gib(gpu.product)
+    if is_mig(gpu.resource_name):  # the product is the whole GPU's
+        return slice_memory_gib(gpu.resource_name) if by_suffix else None
+    return least_memory_gib(gpu.product, by_suffix)
 
 
 def model_ranks(spec: ServiceSpec) -> dict[Role, int]:

@@ -38,7 +38,8 @@ class Stack:
 
 def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
     """What the preflight checks: the stack's part, and the GPUs' memory where it is known."""
-    plan, memory = gpu_plan(inputs.spec, inputs.profile), memory_gib(inputs.spec)
+    by_suffix = inputs.pods is not None  # revisions from before keep their bytes
+    plan, memory = gpu_plan(inputs.spec, inputs.profile), memory_gib(inputs.spec, by_suffix)
     if not plan.gpus or not memory:
         return dict(stack.checks)
     devices = plan.devices or {role: tuple(range(count)) for role, count in plan.ranks.items()}
