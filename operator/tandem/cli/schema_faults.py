@@ -10,6 +10,7 @@ PATTERNS = {
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "a name of lower-case letters, digits, '-' and '.', such as my-secret",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "a name of lower-case letters, digits and '-', such as my-claim",
     r"^[A-Za-z0-9._/-]+$": "a branch, tag or commit: letters, digits, '.', '_', '/' and '-'",
+    r"^[A-Za-z0-9._-]+$": "a key of a ConfigMap: letters, digits, '.', '_' and '-'",
     r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": "a module and its attribute, such as my_drafter:Drafter",
     r"^[A-Za-z][A-Za-z0-9_]*$": "a word of letters, digits and '_', such as PARD",
     r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$": "the name of a resource, such as nvidia.com/gpu",

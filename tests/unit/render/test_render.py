@@ -24,6 +24,31 @@ from tandem.settings import Settings
 INPUTS = sorted((DATA / "input").glob("*.yaml"))
 
 
+OWN_INIT = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}}
+
+
+@pytest.mark.parametrize("name", [path.stem for path in INPUTS])
+def test_services_from_before_pods_had_defaults_keep_their_revisions(name: str) -> None:
+    """A record without them renders as ever: what they brought is the address, requests, and a limit of the init
+    container."""
+    text = (DATA / "output" / name / "revision" / "record.json").read_text(encoding="utf-8")
+    record = Record.model_validate_json(text)
+    assert record.pods is not None
+    newer, older = render(record), render(record.model_copy(update={"pods": None}))
+    assert render(Record.model_validate_json(older.files["record.json"])) == older
+    files = [{key: text for key, text in each.files.items() if key != "record.json"} for each in (newer, older)]
+    assert files[0] == files[1]
+    (container,) = newer.pod["containers"]
+    resources = {**container["resources"], "requests": record.profile.resources.get("requests")}
+    before = {
+        **container,
+        "env": [variable for variable in container["env"] if variable["name"] != "TANDEM_POD_IP"],
+        "resources": {side: amounts for side, amounts in resources.items() if amounts},
+    }
+    init = [{**each, "resources": OWN_INIT} for each in newer.pod["initContainers"]]
+    assert older.pod == {**newer.pod, "containers": [before], "initContainers": init}
+
+
 def render_text(text: str, settings: Settings) -> str:
     return render_manifests(accepted_all(text, settings), settings)
 

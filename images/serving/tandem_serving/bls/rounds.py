@@ -27,6 +27,7 @@ from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatch
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
+from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 
@@ -38,7 +39,8 @@ _BROKE_OFF = "a sequence broke off"
 class RoundLimits:
     """`running` sequences at once, `waiting` more in the queue; `max_rows` of an engine call; seconds of a draft
     call; `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in the
-    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none."""
+    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none;
+    `target_tokens` and `draft_tokens`: see step_limits."""
 
     running: int
     waiting: int
@@ -47,6 +49,8 @@ class RoundLimits:
     ahead: bool = False
     queue_timeout: float = math.inf
     whole_rounds: int = 0
+    target_tokens: int = UNLIMITED
+    draft_tokens: int = UNLIMITED
 
 
 class Rounds:
@@ -71,8 +75,9 @@ class Rounds:
         self._depart = depart
         self._clock = clock
         self._draft_ahead = DraftAhead(limits.ahead)
+        step_limits = StepLimits(limits.max_rows, limits.draft_tokens, limits.target_tokens)
         self._schedule: Schedule[BlsSequence] = Schedule(
-            limits.max_rows, self._overlap, self._hold, self._in_rounds, clock
+            step_limits, self._overlap, self._hold, self._in_rounds, clock
         )
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
         self._in_flight = InFlightBatches(self._draft_ahead, limits.draft_timeout)

@@ -134,6 +134,7 @@ def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[s
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": max_draft_len(spec) if role is Role.TARGET else 0,
         **({"use_paged_context_fmha": True} if spec.draft and engine.block_reuse else {}),
+        **({"whole_texts": True} if spec.draft else {}),
         **({"gather_generation_logits": True} if by_logits and (role is Role.DRAFT or brought) else {}),
         **({"speculative_decoding_mode": mode} if mode else {}),
     }
