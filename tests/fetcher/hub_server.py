@@ -103,6 +103,7 @@ class HubServer(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
         self.root = root
         # Another origin than 127.0.0.1, as the CDN is: clients must not send their token there.
+        self.scheme = "http"
         self.cdn = cdn or f"http://localhost:{self.server_address[1]}"
         self.faults = Faults()
         self.sent: Counter[str] = Counter()
@@ -113,7 +114,7 @@ class HubServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """The endpoint, for HF_ENDPOINT."""
-        return f"http://{self.server_address[0]!s}:{self.server_address[1]}"
+        return f"{self.scheme}://{self.server_address[0]!s}:{self.server_address[1]}"
 
     def start(self) -> HubServer:
         """Serve from a thread."""
@@ -188,7 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(query.get("cursor", ["0"])[0])
         page = (entries + extra)[start : start + _PAGE]
         more = start + _PAGE < len(entries + extra)
-        location = f"http://{self.headers['Host']}{urlsplit(self.path).path}?recursive=True&cursor={start + _PAGE}"
+        here = f"{self.server.scheme}://{self.headers['Host']}{urlsplit(self.path).path}"
+        location = f"{here}?recursive=True&cursor={start + _PAGE}"
         self._json(200, page, {"Link": f'<{location}>; rel="next"'} if more else {})
 
     def _resolve(self, model: str, revision: str, name: str) -> None:

@@ -253,7 +253,9 @@ def test_an_unreachable_hub_is_worth_another_try(fetcher: Fetcher) -> None:
     fetcher.env["HF_ENDPOINT"] = "http://127.0.0.1:9"
     result = fetcher.fetch()
     assert (result.code, result.check["status"], result.reason) == (1, "Unknown", "SourceUnavailable")
-    assert "http://127.0.0.1:9 cannot be reached (ConnectError)" in result.check["message"]
+    assert (
+        "http://127.0.0.1:9 cannot be reached: check the network; or correct HF_ENDPOINT" in result.check["message"]
+    )
 
 
 def test_a_secret_whose_values_end_with_a_line_break(hub: HubServer, fetcher: Fetcher) -> None:

@@ -45,7 +45,7 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "flags of trtllm-build without dashes",
         "a flag that is none",
     ),
-    ({"target__model__uri": "file:///a/../../etc"}, "must not contain '..'", "path traversal"),
+    ({"target__model__uri": "file:///a/../../etc"}, "must not contain '..' or '.' as a part", "path traversal"),
     ({"target__model__uri": "file:///a;rm -rf"}, "letters, digits", "shell metacharacters"),
     ({"speculation__maxDraftLen": 0}, "should be greater than or equal to 1", "no draft tokens"),
     ({"speculation__maxDraftLen": 33}, "should be less than or equal to 32", "beyond any use"),

@@ -29,9 +29,10 @@ Response = dict[str, Array]
 def repository(folder: Path, engine: str, **changes: Any) -> Path:
     """A model repository with the pair's tokenizer and the `reference` engine, the `stand-in`, or none.
 
-    Where it `collects`, the engines are decoupled.
+    Where it `collects`, the engines are decoupled. `pair` among the changes: a folder with `target` and `draft`.
     """
-    values = variables(PAIR / "target", PAIR / "draft", **changes)
+    pair = changes.pop("pair", PAIR)
+    values = variables(pair / "target", pair / "draft", **changes)
     collects = values.collects
     engines = [f"{name}_engine" for name in ENGINES] if collects else ENGINES
     before = [*CLIENT_MODELS, *COLLECTORS] if collects and engine in ("reference", "stand-in") else []

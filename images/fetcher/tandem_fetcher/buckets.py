@@ -31,6 +31,7 @@ from obstore.store import GCSStore, S3Store
 from tandem_fetcher import digests
 from tandem_fetcher.environment import ENDPOINTS
 from tandem_fetcher.errors import FetchError, Reason
+from tandem_fetcher.reach import unreachable
 from tandem_fetcher.selection import MAX_FILES
 from tandem_fetcher.source import BLOCK, RemoteFile
 from tandem_fetcher.uri import ModelUri
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 # Where the library looks last for credentials.
 _METADATA_SERVERS = ("169.254.169.254", "metadata.google.internal", "metadata/computeMetadata")
+_SENT = re.compile(r"Error performing [A-Z]+ (https?://[^\s?]+)")
 _RETRIES: RetryConfig = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 Object = tuple[str, int, str | None]
 """Name, size and ETag."""
@@ -118,14 +120,22 @@ class Bucket:
             message = f"there is no {self._uri}, or no bucket of that name: correct the URI"
             return FetchError(Reason.MODEL_NOT_FOUND, message)
         if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in ("401", "403"):
-            return FetchError(Reason.ACCESS_DENIED, f"{where} denies access: {_SECRET}")
+            return FetchError(Reason.ACCESS_DENIED, f"{where} denies access{self._asked()}: {_SECRET}")
         if isinstance(error, PreconditionError):
             message = f"{self._uri} was written to while it was read: the next try takes what is there then"
             return FetchError(Reason.SOURCE_CHANGED, message)
+        if (sent := _SENT.search(text)) and "HttpError" in text:
+            return unreachable(self._uri.scheme, sent[1], text)
         line = _first_line(error)
         if isinstance(error, InvalidPathError):
             return FetchError(Reason.UNSAFE_FILE_NAME, f"{where} has a key that is no path: {line}")
         return FetchError(Reason.SOURCE_UNAVAILABLE, f"{where} cannot be read: {line}")
+
+    def _asked(self) -> str:
+        """Whom, where a store of one's own was meant and its address was not given."""
+        if self._uri.scheme != "s3" or any(os.environ.get(name) for name in ENDPOINTS["s3"]):
+            return ""
+        return " (Amazon's own S3, since AWS_ENDPOINT_URL is not set: write it for another store)"
 
 
 def _first_line(error: Exception) -> str:

@@ -10,6 +10,7 @@ class Reason(StrEnum):
     """Reasons of the verdict."""
 
     INVALID_URI = "InvalidUri"
+    ENVIRONMENT_INVALID = "EnvironmentInvalid"
     MODEL_NOT_FOUND = "ModelNotFound"
     REVISION_NOT_FOUND = "RevisionNotFound"
     TOKEN_NEEDED = "TokenNeeded"

@@ -24,8 +24,9 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_token, hf_raise_for_status, http_stream_backoff
 
-from tandem_fetcher import digests
+from tandem_fetcher import digests, reach
 from tandem_fetcher.errors import FetchError, Reason
+from tandem_fetcher.reach import unreachable
 from tandem_fetcher.selection import MAX_FILES
 from tandem_fetcher.source import BLOCK, RemoteFile
 from tandem_fetcher.uri import ModelUri
@@ -93,17 +94,15 @@ class Hub:
             raise self._refusal(error, revision) from None
         except httpx2.HTTPError as error:
             # The Hub, or the host that it redirects downloads to.
-            host = _host(error.request.url)
-            message = f"{host} cannot be reached ({type(error).__name__}): check network and HF_ENDPOINT"
-            raise FetchError(Reason.SOURCE_UNAVAILABLE, message) from None
+            raise unreachable("hf", str(error.request.url), f"{type(error).__name__}: {error}") from None
         except (KeyError, TypeError, ValueError):
             message = f"{self._api.endpoint} does not answer as a Hub does: check HF_ENDPOINT"
             raise FetchError(Reason.SOURCE_UNAVAILABLE, message) from None
 
     def _refusal(self, error: HfHubHTTPError, revision: str) -> FetchError:
         """Explain a status. The library's own messages carry signed URLs."""
-        model, status, host = self._uri.root, error.response.status_code, _host(error.response.url)
-        if host != _host(httpx2.URL(self._api.endpoint)):
+        model, status, host = self._uri.root, error.response.status_code, reach.host(str(error.response.url))
+        if host != reach.host(self._api.endpoint):
             message = f"{host}, to which the Hub sends downloads, answers HTTP {status}: let the cluster reach it"
             return FetchError(Reason.SOURCE_UNAVAILABLE, message)
         if isinstance(error, GatedRepoError) and get_token() is None:
@@ -125,6 +124,17 @@ class Hub:
             return FetchError(Reason.MODEL_NOT_FOUND, message)
         if status == httpx2.codes.UNAUTHORIZED:
             return FetchError(Reason.TOKEN_INVALID, f"the Hub refuses the token: {_SECRET}, a valid one")
+        return self._unexplained(error.response)
+
+    def _unexplained(self, response: httpx2.Response) -> FetchError:
+        """A status of which the Hub's headers say no more."""
+        model, status = self._uri.root, response.status_code
+        if status == httpx2.codes.NOT_FOUND and "X-Error-Code" not in response.headers:
+            message = (
+                f"{self._api.endpoint} has no {model}, and does not answer as a Hub does (HTTP 404): write a mirror's"
+                " whole address in HF_ENDPOINT, with its path, or correct the URI"
+            )
+            return FetchError(Reason.MODEL_NOT_FOUND, message)
         if status in (httpx2.codes.FORBIDDEN, httpx2.codes.NOT_FOUND):
             message = f"the Hub denies {model} (HTTP {status}): give the token the right to read it"
             return FetchError(Reason.ACCESS_DENIED, message)
@@ -134,8 +144,3 @@ class Hub:
     @property
     def _page(self) -> str:
         return f"{self._api.endpoint}/{self._uri.root}"
-
-
-def _host(url: httpx2.URL) -> str:
-    """Scheme, host and port. No path: it may be a signed one."""
-    return str(url.copy_with(raw_path=b"")).rstrip("/")

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from tandem_fetcher.errors import FetchError, Reason
 
-_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.=+-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CHARACTER = "[A-Za-z0-9._=+@:,~()!&-]"
+_PART = re.compile(f"{_CHARACTER}(({_CHARACTER}| )*{_CHARACTER})?")
+"""As in the resource's definition (operator/tandem/api/types/model.py), of which a test has the same rows."""
 _FORMS = "hf://org/name[/folder], s3://bucket/prefix or gs://bucket/prefix"
 
 
@@ -28,14 +31,16 @@ def parse(text: str) -> ModelUri:
     scheme, _, rest = text.partition("://")
     if scheme not in ("hf", "s3", "gs"):
         raise _invalid(text, f"write {_FORMS}; models of other schemes are mounted, not fetched")
-    if "@" in rest:
-        raise _invalid(text, "write the revision in `revision`, not in the URI")
-    parts = rest.rstrip("/").split("/")
-    if any(not _PART.fullmatch(part) or part in (".", "..") for part in parts):
-        raise _invalid(text, "parts of a path are letters, digits and _ . - = +")
+    parts = rest.removesuffix("/").split("/")
     length = 2 if scheme == "hf" else 1
+    if scheme == "hf" and any("@" in part for part in parts[:length]):
+        raise _invalid(text, "write the revision in `revision`, not in the URI")
     if len(parts) < length:
         raise _invalid(text, f"write {_FORMS}")
+    if not all(map(_NAME.fullmatch, parts[:length])):
+        raise _invalid(text, "names of repositories and buckets are letters, digits and . _ -, the first no sign")
+    if any(not _PART.fullmatch(part) or part in (".", "..") for part in parts[length:]):
+        raise _invalid(text, "parts of a path are letters, digits, . _ - = + @ : , ~ ( ) ! & and spaces between")
     return ModelUri(scheme, "/".join(parts[:length]), "/".join(parts[length:]))
 
 

@@ -41,18 +41,51 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Values of config.json, those of `text_config` among them: models that read images too have their text model's
+    there."""
+    text = config.get("text_config")
+    return {**text, **config} if isinstance(text, dict) else config
+
+
+def quantization(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a checkpoint says of its quantization, `quant_method` among it; empty: it is not quantized.
+
+    In config.json, or in the files that NVIDIA's ModelOpt and AutoGPTQ write next to it. Raises CheckpointError.
+    """
+    for name in ("quantization_config", "compression_config"):
+        found = language_model(config).get(name)
+        if isinstance(found, dict) and found:
+            return {"quant_method": "compressed-tensors" if name == "compression_config" else "", **found}
+    if (path := folder / "hf_quant_config.json").is_file():
+        found = read_json(path).get("quantization")
+        return {"quant_method": "modelopt", **(found if isinstance(found, dict) else {})}
+    if (path := folder / "quantize_config.json").is_file():
+        return {"quant_method": "gptq", **read_json(path)}
+    return {}
+
+
+def missing_code(folder: Path, config: Mapping[str, Any]) -> str:
+    """The file by which transformers reads config.json where it trusts a checkpoint's code (`auto_map`); "" where it
+    is in the folder, or not needed. Code of another repository (`org/name--file.Class`) is never there."""
+    auto_map = config.get("auto_map")
+    entry = auto_map.get("AutoConfig") if isinstance(auto_map, dict) else None
+    if not isinstance(entry, str):
+        return ""
+    repository, _, name = entry.rpartition("--")
+    file = f"{name.rpartition('.')[0]}.py"
+    return "" if not repository and (folder / file).is_file() else file
+
+
 def read_limits(folder: Path) -> ModelLimits:
     """Limits from config.json: Hugging Face's keys, or `build_config` of a built engine.
 
     An engine takes no more than `max_num_tokens` at once (trtGptModel.h, maxInputLen), and each step of the BLS
     brings the whole text so far. It keeps `max_draft_len` of its sequence length for draft tokens, and answers what
     goes beyond with fewer tokens than were asked for, which reads as the end of the text (llmRequest.cpp, validate).
-    Models that read images too have the keys of their text model in `text_config`.
     """
     path = folder / "config.json"
-    config = read_json(path)
-    if isinstance(text := config.get("text_config"), dict):
-        config = {**text, **config}
+    config = language_model(read_json(path))
     build, pretrained = config.get("build_config"), config.get("pretrained_config")
     own = next((value for name in _LENGTHS if (value := config.get(name))), None)
     length = _longest(build) if isinstance(build, dict) else own

@@ -18,7 +18,7 @@ from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
 from tandem.settings import Settings
 
-__all__ = ["Accepted", "Refusal", "accept"]
+__all__ = ["Accepted", "Refusal", "accept", "refusals"]
 
 RULES: tuple[Rule, ...] = (
     *profile_rules.RULES,
@@ -49,17 +49,39 @@ class Accepted:
     warnings: tuple[str, ...] = ()
 
 
+def refusals(spec: ServiceSpec, settings: Settings, *, broken: bool = False) -> list[Refusal]:
+    """All rules that `spec` breaks, but for those that count on others which it breaks. `broken`: it does not even
+    keep the rules of the object itself."""
+    profile = settings.profile(spec.runtime.profile)
+    if profile is None:
+        return [_unknown(spec, settings)]
+    found: list[Refusal] = []
+    for rule in RULES:
+        try:
+            refusal = rule(spec, profile)
+        except Exception:
+            if not found and not broken:
+                raise
+        else:
+            found += [refusal] if refusal else []
+    return found
+
+
 def accept(spec: ServiceSpec, settings: Settings) -> Accepted | Refusal:
     """The profile that runs `spec`, or the first rule that it breaks."""
     profile = settings.profile(spec.runtime.profile)
     if profile is None:
-        known = ", ".join(sorted(p.name for p in settings.profiles)) or "none"
-        return Refusal(
-            SpecReason.UNKNOWN_PROFILE,
-            f"runtime.profile {spec.runtime.profile!r} is not in the operator's settings: write one of: {known};"
-            " or add it to the Helm value `profiles`",
-        )
+        return _unknown(spec, settings)
     for rule in RULES:
         if refusal := rule(spec, profile):
             return refusal
     return Accepted(profile, tuple(text for warn in WARNINGS if (text := warn(spec, profile))))
+
+
+def _unknown(spec: ServiceSpec, settings: Settings) -> Refusal:
+    known = ", ".join(sorted(p.name for p in settings.profiles)) or "none"
+    return Refusal(
+        SpecReason.UNKNOWN_PROFILE,
+        f"runtime.profile {spec.runtime.profile!r} is not in the operator's settings: write one of: {known};"
+        " or add it to the Helm value `profiles`",
+    )

@@ -23,16 +23,14 @@ def _models(spec: ServiceSpec) -> dict[Role, Target | Draft]:
 def _extra_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not needs_engines(spec, profile):
         return None
+    found = []
     for role, model in _models(spec).items():
         arguments = model.engine.build.extra_args if model.engine and model.engine.build else {}
         for name in sorted(DECIDED_FLAGS & set(arguments)):
             field = FIELDS.get(name, "").format(_camel(name))
             instead = f"write {field} instead" if field else "remove it"
-            return Refusal(
-                SpecReason.ENGINE_FLAG_RESERVED,
-                f"{role}.engine.build.extraArgs has {name}, which the resource decides: {instead}",
-            )
-    return None
+            found.append(f"{role}.engine.build.extraArgs has {name}, which the resource decides: {instead}")
+    return Refusal(SpecReason.ENGINE_FLAG_RESERVED, "; ".join(found)) if found else None
 
 
 def _camel(name: str) -> str:
@@ -47,8 +45,8 @@ def _dtype(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         if model.dtype == "fp8" and ENGINES[role] not in references(spec):
             return Refusal(
                 SpecReason.FP8_NEEDS_CALIBRATION,
-                f"{role}.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto"
-                " with a checkpoint that is quantized to FP8 already, or bring the engine as engine.prebuilt",
+                f"{role}.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype:"
+                " auto, bring the engine as engine.prebuilt, or write runtime.mode: LLMAPI with a checkpoint in FP8",
             )
     return None
 

@@ -57,14 +57,12 @@ def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     args = spec.speculation.custom.args if spec.speculation.custom else {}
-    for name in args:
-        if name in NOT_CUSTOM:
-            return Refusal(
-                SpecReason.CUSTOM_ARGS_CONFLICT,
-                f"speculation.custom.args.{name} is decided by {NOT_CUSTOM[name]}: remove it, and write"
-                f" {NOT_CUSTOM[name]} instead",
-            )
-    return None
+    found = [
+        f"speculation.custom.args.{name} is decided by {field}: remove it, and write {field} instead"
+        for name, field in NOT_CUSTOM.items()
+        if name in args
+    ]
+    return Refusal(SpecReason.CUSTOM_ARGS_CONFLICT, "; ".join(found)) if found else None
 
 
 def _pipeline_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -88,14 +86,13 @@ def _features(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         "context_parallel_size": _above_one(extra.get("context_parallel_size")),
         "sampler_type": extra.get("sampler_type") == "TRTLLMSampler",
     }
-    for name, excluded in found.items():
-        if excluded:
-            return Refusal(
-                SpecReason.FEATURE_WITH_SPECULATION,
-                f"runtime.extraLlmArgs.{name} is {extra[name]}, which TensorRT-LLM cannot combine with speculation:"
-                " remove it, or write speculation.decodingType: None",
-            )
-    return None
+    messages = [
+        f"runtime.extraLlmArgs.{name} is {extra[name]}, which TensorRT-LLM cannot combine with speculation: remove"
+        " it, or write speculation.decodingType: None"
+        for name, excluded in found.items()
+        if excluded
+    ]
+    return Refusal(SpecReason.FEATURE_WITH_SPECULATION, "; ".join(messages)) if messages else None
 
 
 def _rejection_sampling(spec: ServiceSpec, profile: Profile) -> Refusal | None:

@@ -15,13 +15,12 @@ def _fields(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     if not profile.own_engine_on_gpus:
         return None
     models: dict[str, Target | Draft] = {"target": spec.target, **({"draft": spec.draft} if spec.draft else {})}
-    found = (problem for role, model in models.items() for problem in _problems(spec, role, model))
-    if (problem := next(found, None)) is None:
-        return None
-    field, advice = problem
-    return Refusal(
-        SpecReason.FIELD_NOT_IN_PROFILE, f"{field} is not for the engine of profile {profile.name!r}: {advice}"
-    )
+    found = [
+        f"{field} is not for the engine of profile {profile.name!r}: {advice}"
+        for role, model in models.items()
+        for field, advice in _problems(spec, role, model)
+    ]
+    return Refusal(SpecReason.FIELD_NOT_IN_PROFILE, "; ".join(found)) if found else None
 
 
 def _problems(spec: ServiceSpec, role: str, model: Target | Draft) -> Iterator[tuple[str, str]]:

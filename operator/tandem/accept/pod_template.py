@@ -40,8 +40,8 @@ def _pod_template(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     template = spec.pod_template
     if template is None:
         return None
-    problem = next(_problems(template, spec, profile), None)
-    return Refusal(SpecReason.POD_TEMPLATE_REFUSED, f"podTemplate.{problem}") if problem else None
+    found = [f"podTemplate.{problem}" for problem in _problems(template, spec, profile)]
+    return Refusal(SpecReason.POD_TEMPLATE_REFUSED, "; ".join(found)) if found else None
 
 
 def _jobs(spec: ServiceSpec, profile: Profile) -> Refusal | None:

@@ -4,10 +4,10 @@ unknown fields, CEL rules. Types and bounds are pydantic's to check, from the sa
 import copy
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tandem.api.crd import root_schema
 
@@ -31,30 +31,52 @@ def without_nulls(manifest: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def problems(manifest: dict[str, Any]) -> list[str]:
-    """What the API server would refuse in a manifest that fits the API types, each with its path."""
+class Problem(NamedTuple):
+    """What is wrong with a part of a manifest, and what to write instead."""
+
+    path: tuple[str | int, ...]
+    message: str
+
+    def __str__(self) -> str:
+        """As one line."""
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).lstrip(".")
+        return f"{path or 'resource'}: {self.message}"
+
+
+def problems(manifest: dict[str, Any], *, fits: bool = True) -> list[Problem]:
+    """What the API server would refuse in a manifest, besides types and bounds. `fits`: those are right; else rules
+    that cannot be evaluated are left out."""
     schema = _schema()
-    return [*_of_metadata(manifest["metadata"]), *_problems(_defaulted(manifest, schema), schema, "")]
+    return [*_of_metadata(manifest["metadata"]), *_problems(_defaulted(manifest, schema), schema, (), fits)]
 
 
-def _of_metadata(metadata: dict[str, Any]) -> Iterator[str]:
+def schema_of(path: Sequence[str | int]) -> Schema:
+    """The CRD's schema of a part; empty where it has none."""
+    found = _schema()
+    for part in path:
+        found = found.get("items", {}) if isinstance(part, int) else _child(found, part)
+    return found
+
+
+def _of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
     for key in sorted(metadata.keys() - METADATA):
-        yield f"metadata.{key}: unknown field: check its spelling, or remove it"
+        yield Problem(("metadata", key), "unknown field: check its spelling, or remove it")
     if not isinstance(metadata.get("namespace", ""), str):
-        yield "metadata.namespace: must be a text: put it in quotes"
+        yield Problem(("metadata", "namespace"), "must be a text: put it in quotes")
     for kind in ("labels", "annotations"):
         texts = metadata.get(kind, {})
         if not isinstance(texts, dict):
-            yield f"metadata.{kind}: must be names with their texts"
+            yield Problem(("metadata", kind), "must be names with their texts")
             continue
         for key, value in texts.items():
             if not isinstance(value, str):
-                yield f"metadata.{kind}.{key}: must be a text: put it in quotes"
+                yield Problem(("metadata", kind, key), "must be a text: put it in quotes")
             elif kind == "labels" and not LABEL_VALUE.fullmatch(value):
-                yield (
-                    f"metadata.labels.{key}: must be at most 63 letters, digits, '-', '_' and '.', the first and the"
-                    " last of them a letter or digit"
+                message = (
+                    "must be at most 63 letters, digits, '-', '_' and '.', the first and the last of them a letter or"
+                    " digit"
                 )
+                yield Problem(("metadata", kind, key), message)
 
 
 @cache
@@ -98,18 +120,26 @@ def _child(schema: Schema, key: str) -> Schema:
     return child
 
 
-def _problems(data: Any, schema: Schema, path: str) -> Iterator[str]:
+def _problems(data: Any, schema: Schema, path: tuple[str | int, ...], fits: bool) -> Iterator[Problem]:
     for rule in schema.get("x-kubernetes-validations", []):
-        if not _cel()(rule["rule"], {"self": data}):
-            yield f"{path or 'resource'}: {rule['message']}"
+        if not _holds(rule["rule"], data, fits):
+            yield Problem(path, rule["message"])
     if isinstance(data, dict):
         closed = "properties" in schema and OPEN not in schema
         for key, value in data.items():
-            below = f"{path}.{key}" if path else str(key)
             if closed and key not in schema["properties"]:
-                yield f"{below}: unknown field: check its spelling, or remove it"
+                yield Problem((*path, key), "unknown field: check its spelling, or remove it")
             else:
-                yield from _problems(value, _child(schema, key), below)
+                yield from _problems(value, _child(schema, key), (*path, key), fits)
     elif isinstance(data, list):
         for index, item in enumerate(data):
-            yield from _problems(item, schema.get("items", {}), f"{path}[{index}]")
+            yield from _problems(item, schema.get("items", {}), (*path, index), fits)
+
+
+def _holds(rule: str, data: Any, fits: bool) -> bool:
+    try:
+        return bool(_cel()(rule, {"self": data}))
+    except (LookupError, RuntimeError, TypeError, ValueError):  # of a part that is missing, or of another type
+        if fits:
+            raise
+        return True

@@ -101,27 +101,30 @@ def conditions() -> None:
     typer.echo(conditions_reference(), nl=False)
 
 
-ResourceFile = Annotated[Path, typer.Option("-f", "--filename", help="Resource (YAML); - for standard input.")]
+ResourceFiles = Annotated[
+    list[Path],
+    typer.Option("-f", "--filename", help="Resources (YAML); - for standard input. Repeat for more files."),
+]
 
 
 @app.command()
 def render(
-    file: ResourceFile,
+    files: ResourceFiles,
     settings: SettingsFile = None,
     trtllm: Annotated[
         bool, typer.Option("--trtllm-config", help="The file for trtllm-serve and trtllm-bench --config instead.")
     ] = False,
 ) -> None:
     """Print the children of a SpeculativeInferenceService, offline: what the operator would apply."""
-    from tandem.cli.manifests import accepted_all, read_text
+    from tandem.cli.manifests import accepted, judge_files
     from tandem.cli.render import render_manifests, trtllm_config
     from tandem.settings import load_settings
 
     with user_errors():
         loaded = load_settings(settings)
-        services = accepted_all(read_text(file), loaded)
-        for service, accepted in services:
-            _warn(service.name, accepted.warnings)
+        services = accepted(judge_files(files, loaded))
+        for service, profile in services:
+            _warn(service.name, profile.warnings)
         if trtllm:
             text, command = trtllm_config(services)
             typer.echo(f"serve it with: {command}", err=True)
@@ -131,23 +134,24 @@ def render(
 
 
 @app.command()
-def validate(file: ResourceFile, settings: SettingsFile = None) -> None:
-    """Say whether the API server and the operator would accept a SpeculativeInferenceService, offline.
+def validate(files: ResourceFiles, settings: SettingsFile = None) -> None:
+    """Say whether the API server and the operator would accept SpeculativeInferenceServices, offline.
 
-    Exit code 0 when all in the file would be. Models, nodes and the rest of the cluster are not looked at.
+    All faults of all files, each with its line. Exit code 0 when there are none. Models, nodes and the rest of the
+    cluster are not looked at.
     """
-    from tandem.cli.manifests import judge_all, read_text
+    from tandem.cli.manifests import judge_files
     from tandem.settings import load_settings
 
     with user_errors():
-        judged = judge_all(read_text(file), load_settings(settings))
+        judged = judge_files(files, load_settings(settings))
     for one in judged:
-        for problem in one.problems:
-            typer.secho(f"{one.service.name}: {problem}", fg=typer.colors.RED, err=True)
+        for fault in one.faults:
+            typer.secho(fault, fg=typer.colors.RED, err=True)
         if one.accepted:
-            _warn(one.service.name, one.accepted.warnings)
-            typer.echo(f"{one.service.name}: accepted, profile {one.accepted.profile.name}")
-    if any(one.problems for one in judged):
+            _warn(one.name, one.accepted.warnings)
+            typer.echo(f"{one.name}: accepted, profile {one.accepted.profile.name}")
+    if any(one.faults for one in judged):
         raise typer.Exit(1)
 
 

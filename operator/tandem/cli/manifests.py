@@ -1,20 +1,25 @@
 """Services in a file of manifests, judged offline: the schema and its CEL rules, then the settings' profiles."""
 
 import json
+import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from tandem.accept import Accepted, Refusal, accept
+from tandem.accept import Accepted, accept, refusals
 from tandem.api import API_VERSION, KIND
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cli import admission
-from tandem.cli.documents import documents
+from tandem.cli import admission, schema_faults
+from tandem.cli.admission import Problem
+from tandem.cli.documents import Document, FieldPath, read
 from tandem.errors import TandemError
 from tandem.settings import Settings
+
+_FIELD = re.compile(r"\b[a-z][A-Za-z0-9]*(?:\.[A-Za-z0-9_]+)+")
 
 
 class ManifestError(TandemError):
@@ -23,10 +28,14 @@ class ManifestError(TandemError):
 
 @dataclass(frozen=True)
 class Judged:
-    """A service, and why it is refused, or else the profile that runs it."""
+    """A service, or what should have been one: its faults, or else the profile that runs it.
 
-    service: SpeculativeInferenceService
-    problems: tuple[str, ...] = ()
+    A fault is a line for people, with the place where it stands; `name` is empty where it has none.
+    """
+
+    name: str
+    faults: tuple[str, ...] = ()
+    service: SpeculativeInferenceService | None = None
     accepted: Accepted | None = None
 
 
@@ -41,69 +50,95 @@ def read_text(file: Path) -> str:
         raise ManifestError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def judge_all(text: str, settings: Settings) -> list[Judged]:
-    """The services in `text`, in order.
-
-    Raises:
-        ManifestError: no YAML, no service in it, or one that does not fit the schema.
-    """
-    return [_judge(raw, settings) for raw in _services(text)]
-
-
-def accepted_all(text: str, settings: Settings) -> list[tuple[SpeculativeInferenceService, Accepted]]:
-    """The services in `text` with their profiles.
-
-    Raises:
-        ManifestError: as `judge_all`, or the first service that is refused.
-    """
-    found = []
-    for judged in judge_all(text, settings):
-        if judged.accepted is None:
-            raise ManifestError("\n  ".join([f"{judged.service.name}:", *judged.problems]))
-        found.append((judged.service, judged.accepted))
+def judge_files(files: Iterable[Path], settings: Settings) -> list[Judged]:
+    """What these files have; one that cannot be read is a fault, too. `-`: standard input."""
+    found: list[Judged] = []
+    for file in files:
+        try:
+            found += judge_all(read_text(file), settings, str(file))
+        except ManifestError as error:
+            found.append(Judged("", (str(error),)))
     return found
 
 
-def _judge(raw: dict[str, Any], settings: Settings) -> Judged:
-    raw = admission.without_nulls(raw)
-    service = _parse(raw)
-    if raw.get("apiVersion") != API_VERSION:
-        return Judged(service, (f"apiVersion: write {API_VERSION}",))
-    if problems := admission.problems(raw):
-        return Judged(service, tuple(problems))
-    accepted = accept(service.spec, settings)
-    if isinstance(accepted, Refusal):
-        return Judged(service, (f"{accepted.reason}: {accepted.message}",))
-    return Judged(service, accepted=accepted)
+def judge_all(text: str, settings: Settings, file: str = "") -> list[Judged]:
+    """What `text` has, in order; `file`: its name, for faults. One that has no service at all is a fault, too."""
+    found = [judged for document in read(text) for judged in _judge_document(document, settings, file or "line")]
+    return found or [Judged("", (f"{file or 'line'}:1: no {KIND} in the file",))]
 
 
-def _services(text: str) -> list[dict[str, Any]]:
-    try:
-        found = documents(text)
-    except ValueError as error:
-        raise ManifestError(str(error)) from error
-    services = [each for document in found for each in _items(document) if each.get("kind") == KIND]
-    if not services:
-        raise ManifestError(f"no {KIND} in the file")
-    return services
+def accepted_all(text: str, settings: Settings, file: str = "") -> list[tuple[SpeculativeInferenceService, Accepted]]:
+    """The services in `text` with their profiles.
+
+    Raises:
+        ManifestError: what `judge_all` finds wrong, all of it.
+    """
+    return accepted(judge_all(text, settings, file))
 
 
-def _items(document: Any) -> list[dict[str, Any]]:
-    """The objects of a document: itself, or those of a List, as `kubectl get` prints it."""
+def accepted(judged: Iterable[Judged]) -> list[tuple[SpeculativeInferenceService, Accepted]]:
+    """Services with their profiles. Raises ManifestError: all that is wrong with any."""
+    judged = list(judged)
+    if faults := [fault for one in judged for fault in one.faults]:
+        raise ManifestError("\n".join(faults))
+    return [(one.service, one.accepted) for one in judged if one.service and one.accepted]
+
+
+def _judge_document(document: Document, settings: Settings, file: str) -> Iterator[Judged]:
+    if document.error:
+        yield Judged("", (f"{file}:{document.line}: {document.error}",))
+    for path, item in _items(document.value):
+        if item.get("kind") == KIND:
+            service, profile, faults = _judge(item, settings)
+            placed = sorted((document.line_of((*path, *fault.path)), fault) for fault in faults)
+            lines = tuple(f"{file}:{line}: {fault.message}" for line, fault in placed)
+            yield Judged(service.name if service else "", lines, service, profile)
+
+
+def _items(document: Any) -> list[tuple[FieldPath, dict[str, Any]]]:
+    """The objects of a document with their paths: itself, or those of a List, as `kubectl get` prints it."""
     if not isinstance(document, dict):
         return []
-    items = document.get("items") if document.get("kind") == "List" else [document]
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    if document.get("kind") != "List":
+        return [((), document)]
+    items = document.get("items")
+    items = items if isinstance(items, list) else []
+    return [(("items", index), item) for index, item in enumerate(items) if isinstance(item, dict)]
 
 
-def _parse(raw: dict[str, Any]) -> SpeculativeInferenceService:
+def _judge(
+    raw: dict[str, Any], settings: Settings
+) -> tuple[SpeculativeInferenceService | None, Accepted | None, list[Problem]]:
+    """The service and the profile that runs it; else its faults, with paths in `raw`."""
     meta = raw.get("metadata")
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
-        raise ManifestError(f"a {KIND} in the file has no metadata.name that is a text: write one")
-    raw = {**raw, "metadata": {"namespace": "default", **meta}}
+        return None, None, [Problem(("metadata",), f"a {KIND} has no metadata.name that is a text: write one")]
+    raw = admission.without_nulls(raw)
+    service, wrong = _parse(raw)
+    known = {each.path for each in wrong}
+    wrong += [each for each in admission.problems(raw, fits=service is not None) if each.path not in known]
+    if raw.get("apiVersion") != API_VERSION:
+        wrong.append(Problem(("apiVersion",), f"write {API_VERSION}"))
+    faults = [Problem(each.path, f"{meta['name']}: {each}") for each in wrong]
+    if service is None:
+        return None, None, faults
+    for each in refusals(service.spec, settings, broken=bool(faults)):
+        faults.append(Problem(_named(each.message, raw), f"{meta['name']}: {each.reason}: {each.message}"))
+    answer = None if faults else accept(service.spec, settings)
+    return service, answer if isinstance(answer, Accepted) else None, faults
+
+
+def _named(message: str, raw: Mapping[str, Any]) -> FieldPath:
+    """The part that a refusal is about: the first field of the spec that its message names and the manifest has."""
+    named = (words.removeprefix("spec.").split(".") for words in _FIELD.findall(message))
+    return next((("spec", *parts) for parts in named if parts[0] in raw["spec"]), ("spec",))
+
+
+def _parse(raw: dict[str, Any]) -> tuple[SpeculativeInferenceService | None, list[Problem]]:
+    """The service, or what of its types and bounds is wrong."""
+    raw = {**raw, "metadata": {"namespace": "default", **raw["metadata"]}}
     try:
         # As JSON and strict: the API server takes no "2" for 2.
-        return SpeculativeInferenceService.model_validate_json(json.dumps(raw), strict=True)
+        return SpeculativeInferenceService.model_validate_json(json.dumps(raw), strict=True), []
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise ManifestError("\n".join([f"{meta['name']}:", *lines])) from error
+        return None, [schema_faults.problem(each) for each in error.errors()]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from support.services import parse
-from tandem.accept import Accepted, Refusal, accept
+from tandem.accept import Accepted, Refusal, accept, refusals
 from tandem.settings import Settings
 
 BASE = """
@@ -153,6 +153,35 @@ def test_refused(change: dict[str, Any], reason: str, message: str, settings: Se
     refusal = accept(parse(BASE, **change).spec, settings)
     assert isinstance(refusal, Refusal)
     assert (refusal.reason, refusal.message) == (reason, message)
+
+
+def test_all_that_is_refused_at_once(settings: Settings) -> None:
+    """Rules that count on those that are broken are left out: the LLM API has no argument for such a dtype."""
+    change = extra(max_beam_width=4) | {"target__dtype": "fp8", "target__pipelineParallelSize": 2}
+    spec = parse(BASE, **change).spec
+    assert [str(each.reason) for each in refusals(spec, settings)] == [
+        "DtypeNotInMode",
+        "PipelineParallelWithSpeculation",
+        "FeatureWithSpeculation",
+    ]
+    assert refusals(spec, settings)[0] == accept(spec, settings)
+
+
+def test_a_rule_lists_all_that_breaks_it(settings: Settings) -> None:
+    template = {"spec": {"containers": [{"name": "triton", "env": [{"name": "HOME", "value": "/"}, {"name": ""}]}]}}
+    (template_refused,) = refusals(parse(BASE, podTemplate=template).spec, settings)
+    assert template_refused.message == (
+        "podTemplate.spec.containers[0].env[0]: HOME is set by Tandem: remove it;"
+        " podTemplate.spec.containers[0].env[1] has no name: write one"
+    )
+    flags = {"max_batch_size": "4", "output_dir": "/x"}
+    bls = {"runtime__mode": "BLS", "speculation": {"decodingType": "DraftTarget"}}
+    (flags_refused,) = refusals(parse(BASE, **bls, target__engine={"build": {"extraArgs": flags}}).spec, settings)
+    assert flags_refused.message == (
+        "target.engine.build.extraArgs has max_batch_size, which the resource decides: write"
+        " engine.build.maxBatchSize instead; target.engine.build.extraArgs has output_dir, which the resource"
+        " decides: remove it"
+    )
 
 
 TENSORRT_BLS: dict[str, Any] = {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]}

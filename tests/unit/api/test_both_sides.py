@@ -1,8 +1,14 @@
 """What stands both here and in the images, whose programs cannot import it, is the same."""
 
+import pytest
+
 from tandem.api import bounds, ports
 from tandem.api.decoding import DecodingType
+from tandem.api.types import Source
+from tandem.cli.admission import Problem, problems, without_nulls
 from tandem_fetcher import cli as fetcher
+from tandem_fetcher import uri as fetched
+from tandem_fetcher.errors import FetchError
 from tandem_serving.bls import settings
 from tandem_serving.boot import entrypoint, mpi
 from tandem_serving.llmapi.arguments import USER_PROVIDED
@@ -28,3 +34,89 @@ def test_as_many_sequences_run_in_mode_bls() -> None:
 
 def test_a_drafter_of_the_users_is_added_under_the_names_that_are_written() -> None:
     assert DecodingType.USER_PROVIDED.traits.upstream == USER_PROVIDED
+
+
+PATHS: list[tuple[str, bool, str]] = [
+    # a path below a bucket, a repository or a claim; whether it is taken; why
+    ("", True, "all of it"),
+    ("llm", True, "a folder"),
+    ("llm/Llama-3.3-70B_Instruct/", True, "a folder as consoles show it"),
+    ("llm/v1=2/dt=2026-01-01", True, "partitions of a data lake"),
+    (".cache/huggingface", True, "a hidden folder"),
+    ("_staging/_tmp", True, "an underscore first"),
+    ("-x/+y", True, "another sign first"),
+    ("hub/models--org--name/snapshots/0a1b", True, "a Hub cache"),
+    ("torch2.11.0+cu130", True, "a local version"),
+    ("team@corp/llama:8b", True, "names of other tools"),
+    ("a,b~c!(1)&d", True, "what consoles take"),
+    ("My Models/Llama 3", True, "spaces between"),
+    (" x", False, "a space first"),
+    ("x /y", False, "a space last"),
+    ("a//b", False, "an empty part"),
+    ("/a", False, "an empty part first"),
+    ("a//", False, "and last"),
+    ("../a", False, "out of it"),
+    ("a/..", False, "out of it at the end"),
+    ("a/./b", False, "the same place"),
+    ("a/.", False, "the same at the end"),
+    ("...", True, "three dots are a name"),
+    ("$(HF_TOKEN)", False, "a kubelet expands it in commands"),
+    ("a$b", False, "the sign alone"),
+    ("a;b", False, "a shell's"),
+    ("a|b", False, "a shell's"),
+    ("`a`", False, "a shell's"),
+    ("a'b", False, "a quote"),
+    ('a"b', False, "a quote"),
+    ("a\\b", False, "a backslash"),
+    ("a*", False, "a wildcard"),
+    ("a?x=1", False, "a query"),
+    ("a#b", False, "a fragment"),
+    ("100%", False, "what may be escaped or not"),
+    ("a\nb", False, "a line break"),
+    ("a\tb", False, "a tab"),
+    ("a\x00b", False, "a zero"),
+]
+
+
+@pytest.mark.parametrize("root", ["s3://bucket", "gs://bucket", "hf://org/name", "pvc://claim"])
+@pytest.mark.parametrize(("path", "taken", "reason"), PATHS, ids=[row[2] for row in PATHS])
+def test_paths_have_one_grammar(root: str, path: str, taken: bool, reason: str) -> None:
+    """The resource's and the fetcher's; claims are mounted, so they have no fetcher."""
+    text = f"{root}/{path}" if path else root
+    assert (not refused(text)) == taken, reason
+    if not root.startswith("pvc://"):
+        assert downloads(text) == taken, reason
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("s3://b.2-x", True),
+        ("s3://my_bucket/x", True),
+        ("s3://-b/x", False),
+        ("s3://b=1/x", False),
+        ("s3://", False),
+        ("hf://org", False),
+        ("hf://org/name@v1", False),
+        ("hf://_org/name", False),
+        ("hf://org/name/heads@2", True),
+    ],
+)
+def test_roots_have_one_grammar(text: str, taken: bool) -> None:
+    assert (not refused(text), downloads(text)) == (taken, taken)
+
+
+def refused(uri: str) -> list[Problem]:
+    """What the resource's rules say of it."""
+    spec = {"target": {"model": {"uri": uri}}}
+    found = problems(without_nulls({"metadata": {"name": "x"}, "spec": spec}), fits=False)
+    rules = {rule.message for rule in Source.cel}
+    return [each for each in found if each.path == ("spec", "target", "model") and each.message in rules]
+
+
+def downloads(uri: str) -> bool:
+    try:
+        fetched.parse(uri)
+    except FetchError:
+        return False
+    return True

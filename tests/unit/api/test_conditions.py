@@ -18,7 +18,7 @@ from tandem_fetcher import errors as fetcher
 
 REPOSITORY = Path(__file__).parents[3]
 WORD = re.compile(r"([A-Z][a-z0-9]+){2,}")
-VERDICTS = re.compile(r"\bCheck\(|\breason: (str|Reason)\b|^Reason = ", re.M)
+VERDICTS = re.compile(r"\bCheckResult\(|\breason: (str|Reason)\b|^Reason = ", re.M)
 """What a module has that makes a verdict."""
 
 

@@ -1,12 +1,16 @@
 """`tandem validate` and `tandem render` on files: what they print where, and their exit codes."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tandem.api.crd import root_schema
 from tandem.cli import app
+from tandem.cli.schema_faults import PATTERNS
 
 EAGLE = """
 apiVersion: serving.tandem.dev/v1alpha1
@@ -27,53 +31,192 @@ LORA = EAGLE.replace("26.07}", "26.07, extraLlmArgs: {lora_config: {}, enable_lo
 
 
 def run(tmp_path: Path, text: str, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output, and standard error without the file's folder."""
     (tmp_path / "service.yaml").write_text(text, encoding="utf-8")
     result = CliRunner().invoke(app, [*arguments, "-f", str(tmp_path / "service.yaml")])
-    return result.exit_code, result.stdout, result.stderr
+    return result.exit_code, result.stdout, result.stderr.replace(f"{tmp_path}/", "")
 
 
 # name: (the file, its standard error): each is refused by another part of what the cluster does
 REFUSED = {
     "CEL": (
         EAGLE.replace(DRAFT, ""),
-        "eagle: spec: this decodingType needs a draft model: write spec.draft.model.uri, or speculation.decodingType:"
-        " None to serve the target alone\n",
+        "service.yaml:5: eagle: spec: this decodingType needs a draft model: write spec.draft.model.uri, or"
+        " speculation.decodingType: None to serve the target alone\n",
     ),
     "CEL of a part": (
         EAGLE.replace("hf://meta-llama/Llama-3.1-8B-Instruct", "hf://a/../b"),
-        "eagle: spec.target.model: uri must be hf://ORG/NAME, s3://BUCKET/PATH, gs://BUCKET/PATH, pvc://CLAIM/PATH,"
-        " oci://IMAGE or file:///PATH/IN/THE/IMAGE (letters, digits, '.', '_', '-' and '/')\n"
-        "eagle: spec.target.model: uri must not contain '..': write the model's path without it\n",
+        "service.yaml:7: eagle: spec.target.model: uri must be hf://ORG/NAME, s3://BUCKET/PATH, gs://BUCKET/PATH,"
+        " pvc://CLAIM/PATH, oci://IMAGE or file:///PATH/IN/THE/IMAGE (letters, digits, '.', '_', '-' and '/'; in"
+        " paths of buckets, claims and repositories also = + @ : , ~ ( ) ! & and spaces between)\n"
+        "service.yaml:7: eagle: spec.target.model: uri must not contain '..' or '.' as a part of its path: write the"
+        " model's path without it\n",
     ),
     "unknown field": (
         EAGLE.replace("maxDraftLen", "maxDraftLenght"),
-        "eagle: spec.speculation.maxDraftLenght: unknown field: check its spelling, or remove it\n",
+        "service.yaml:9: eagle: spec.speculation.maxDraftLenght: unknown field: check its spelling, or remove it\n",
     ),
     "the profile": (
         EAGLE.replace("tensorParallelSize: 2", "tensorParallelSize: 2, pipelineParallelSize: 2"),
-        "eagle: PipelineParallelWithSpeculation: target.pipelineParallelSize is 2, and TensorRT-LLM's LLM API does"
-        " not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize, or"
-        " speculation.decodingType: None\n",
+        "service.yaml:7: eagle: PipelineParallelWithSpeculation: target.pipelineParallelSize is 2, and TensorRT-LLM's"
+        " LLM API does not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger"
+        " tensorParallelSize, or speculation.decodingType: None\n",
     ),
     "the version": (
         EAGLE.replace("v1alpha1", "v1"),
-        "eagle: apiVersion: write serving.tandem.dev/v1alpha1\n",
+        "service.yaml:2: eagle: apiVersion: write serving.tandem.dev/v1alpha1\n",
     ),
     "no version": (
         EAGLE.replace("apiVersion: serving.tandem.dev/v1alpha1", ""),
-        "eagle: apiVersion: write serving.tandem.dev/v1alpha1\n",
+        "service.yaml:3: eagle: apiVersion: write serving.tandem.dev/v1alpha1\n",
     ),
-    "the schema": (
-        EAGLE.replace("maxDraftLen: 3", "maxDraftLen: 99"),
-        "error: eagle:\n  spec.speculation.maxDraftLen: Input should be less than or equal to 32\n",
+    "no YAML": (
+        "# text\na: [\n",
+        "service.yaml:3: not YAML: while parsing a flow node: expected the node content, but found '<stream end>'\n",
     ),
+    "a field twice": (
+        EAGLE.replace("  draft:", "  target: {}\n  draft:"),
+        "service.yaml:8: 'target' is written twice: keep one\n",
+    ),
+    "no service": ("kind: Deployment", "service.yaml:1: no SpeculativeInferenceService in the file\n"),
 }
+
+ALL_AT_ONCE = """# of a template
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: one}
+spec:
+  runtime:
+    profile: trtllm-26.07
+  target:
+    model: {uri: hf://a/b, secretName: My_Secret}
+    tensorParallelSize: "2"
+  speculation:
+    decodingType: Eagle4
+    maxDraftLen: 99
+    maxDraftLn: 3
+---
+a: [
+--- # a list, as kubectl get prints it
+apiVersion: v1
+kind: List
+items:
+- apiVersion: serving.tandem.dev/v1alpha1
+  kind: SpeculativeInferenceService
+  metadata: {name: two}
+  spec:
+    runtime: {mode: LLMAPI, profile: trtllm-26.07, extraLlmArgs: {max_beam_width: 4}}
+    target: {model: {uri: hf://a/b}, pipelineParallelSize: 2}
+    speculation: {decodingType: NGram}
+"""
+FAULTS = [
+    "service.yaml:6: one: spec.runtime.mode: missing: write LLMAPI or BLS",
+    'service.yaml:9: one: spec.target.model.secretName: "My_Secret" is not allowed: write a name of lower-case'
+    " letters, digits, '-' and '.', such as my-secret",
+    'service.yaml:10: one: spec.target.tensorParallelSize: "2" is not allowed: write a whole number from 1 to 64,'
+    " without quotes",
+    'service.yaml:12: one: spec.speculation.decodingType: "Eagle4" is not allowed: write DraftTarget, Eagle3, Eagle,'
+    " MTP, NGram, Medusa, Lookahead, UserProvided, Custom or None",
+    "service.yaml:13: one: spec.speculation.maxDraftLen: 99 is not allowed: write a whole number from 1 to 32",
+    "service.yaml:14: one: spec.speculation.maxDraftLn: unknown field: check its spelling, or remove it",
+    "service.yaml:17: not YAML: while parsing a flow node: expected the node content, but found '<stream end>'",
+    "service.yaml:25: two: FeatureWithSpeculation: runtime.extraLlmArgs.max_beam_width is 4, which TensorRT-LLM"
+    " cannot combine with speculation: remove it, or write speculation.decodingType: None",
+    "service.yaml:26: two: PipelineParallelWithSpeculation: target.pipelineParallelSize is 2, and TensorRT-LLM's LLM"
+    " API does not speculate over pipeline stages: write pipelineParallelSize: 1 and a larger tensorParallelSize, or"
+    " speculation.decodingType: None",
+]
+
+
+@pytest.mark.parametrize("command", ["validate", "render"])
+def test_all_faults_at_once(command: str, tmp_path: Path) -> None:
+    code, stdout, stderr = run(tmp_path, ALL_AT_ONCE, command)
+    assert (code, stdout) == (1, "")
+    assert stderr.removeprefix("error: ").splitlines() == FAULTS
+
+
+def test_every_file_is_judged(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.yaml" for name in ("a", "b", "c")]
+    for file, text in zip(files, (EAGLE.replace("maxDraftLen: 3", "maxDraftLen: 0"), EAGLE, LORA), strict=True):
+        file.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(app, ["validate", *(word for file in files for word in ("-f", str(file)))])
+    assert result.exit_code == 1
+    assert result.stdout == "eagle: accepted, profile trtllm-26.07\n" * 2
+    assert result.stderr.startswith(
+        f"{files[0]}:9: eagle: spec.speculation.maxDraftLen: 0 is not allowed: write a whole number from 1 to 32\n"
+    )
+    assert result.stderr.count(UNVERIFIED) == 2
+    rendered = CliRunner().invoke(app, ["render", "-f", str(files[1]), "-f", str(files[2])])
+    assert [each["kind"] for each in yaml.safe_load_all(rendered.stdout)].count("Deployment") == 2
+
+
+def test_a_file_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(EAGLE, encoding="utf-8")
+    result = CliRunner().invoke(app, ["validate", "-f", str(tmp_path / "a.yaml"), "-f", str(tmp_path / "b.yaml")])
+    assert (result.exit_code, result.stdout) == (1, "eagle: accepted, profile trtllm-26.07\n")
+    assert f"cannot read {tmp_path}/a.yaml: No such file or directory\n" in result.stderr
+
+
+SCHEMA: list[tuple[str, str, str]] = [
+    # what is written, instead of it, the message
+    ("maxDraftLen: 3", "maxDraftLen: 3.5", "maxDraftLen: 3.5 is not allowed: write a whole number from 1 to 32"),
+    (
+        "tensorParallelSize: 2",
+        "tensorParallelSize: 0",
+        "tensorParallelSize: 0 is not allowed: write a whole number from",
+    ),
+    ("mode: LLMAPI", "mode: llmapi", 'spec.runtime.mode: "llmapi" is not allowed: write LLMAPI or BLS'),
+    ("mode: LLMAPI, ", "", "spec.runtime.mode: missing: write LLMAPI or BLS"),
+    (
+        "profile: trtllm-26.07",
+        "profile: 26.07",
+        "26.07 is not allowed: write a text of 1 to 63 characters (put it in quotes)",
+    ),
+    ("profile: trtllm-26.07", "profile: ''", '"" is not allowed: write a text of 1 to 63 characters'),
+    (
+        "{uri: hf://meta-llama/Llama-3.1-8B-Instruct}",
+        "{}",
+        "spec.target.model.uri: missing: write a text of 1 to 1024",
+    ),
+    (
+        "{uri: hf://meta-llama/Llama-3.1-8B-Instruct}",
+        "hf://a/b",
+        'spec.target.model: "hf://a/b" is not allowed: write a mapping with uri',
+    ),
+    ("8B-Instruct}", "8B-Instruct, revision: 'a b'}", '"a b" is not allowed: write a branch, tag or commit'),
+    ("maxDraftLen: 3", "adaptive: {enabled: 'yes'}", '"yes" is not allowed: write true or false, without quotes'),
+    ("maxDraftLen: 3", "draftLenSchedule: []", "draftLenSchedule: [] is not allowed: write a list of 1 to"),
+    ("spec:", "spec: {}\nspec_:", "spec.runtime: missing: write a mapping with mode and profile"),
+    ("  runtime", "  replicas: -1\n  runtime", "spec.replicas: -1 is not allowed: write a whole number from 0 to"),
+    ("  runtime", "  storage: {cache: {size: 5 GB}}\n  runtime", "write a size such as 500Gi"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), SCHEMA, ids=[row[1] or "nothing" for row in SCHEMA])
+def test_messages_of_the_schema_say_what_to_write(old: str, new: str, message: str, tmp_path: Path) -> None:
+    assert old in EAGLE
+    code, _, stderr = run(tmp_path, EAGLE.replace(old, new, 1), "validate")
+    assert code == 1
+    assert message in stderr
+    assert "Input should" not in stderr
+
+
+def patterns(schema: dict[str, Any]) -> Iterator[str]:
+    """Patterns of all texts of a schema."""
+    yield from [schema["pattern"]] if "pattern" in schema else []
+    below = [schema.get("items"), schema.get("additionalProperties"), *schema.get("properties", {}).values()]
+    for child in below:
+        yield from patterns(child) if isinstance(child, dict) else ()
+
+
+def test_every_pattern_has_words() -> None:
+    assert set(patterns(root_schema()["properties"]["spec"])) == PATTERNS.keys()
 
 
 @pytest.mark.parametrize("metadata", ["", "eagle", "{}", "{generateName: eagle-}", "{name: 7}", "{name: }"])
 def test_a_service_without_a_name_is_said_to_have_none(metadata: str, tmp_path: Path) -> None:
     text = EAGLE.replace("{name: eagle}", metadata)
-    said = "error: a SpeculativeInferenceService in the file has no metadata.name that is a text: write one\n"
+    said = "service.yaml:4: a SpeculativeInferenceService has no metadata.name that is a text: write one\n"
     assert run(tmp_path, text, "validate") == (1, "", said)
 
 
@@ -86,7 +229,7 @@ def test_validate_judges_every_service_of_the_file(tmp_path: Path) -> None:
     bad = EAGLE.replace(DRAFT, "").replace("name: eagle", "name: bad")
     code, stdout, stderr = run(tmp_path, f"{bad}---\n{LORA}", "validate")
     assert (code, stdout) == (1, "eagle: accepted, profile trtllm-26.07\n")
-    assert stderr.splitlines()[0].startswith("bad: spec: this decodingType needs a draft model")
+    assert stderr.splitlines()[0].startswith("service.yaml:5: bad: spec: this decodingType needs a draft model")
     assert stderr.splitlines()[1] == UNVERIFIED.strip()
     assert stderr.splitlines()[2] == (
         "warning: eagle: runtime.extraLlmArgs.enable_lora: LoRA with speculation is untested upstream; compare"

@@ -192,3 +192,17 @@ def test_engines_are_built_on_one_gpu_of_the_kind_that_serves_into_the_cache() -
 
 def test_an_engine_that_was_brought_along_has_no_build() -> None:
     assert list(rendered(DATA / "input" / "bls" / "shared-orchestrator.yaml").builds) == [Role.DRAFT]
+
+
+@pytest.mark.parametrize("method", ["TokenMatch", "Logits"])
+def test_what_the_preflight_asks_of_engines_that_were_brought_along(tmp_path: Path, method: str) -> None:
+    """A target that verifies; by logits both give them out. Those that we build are built so."""
+    path = tmp_path / "service.yaml"
+    service = yaml.safe_load((DATA / "input" / "bls" / "shared-orchestrator.yaml").read_text("utf-8"))
+    service["spec"]["speculation"]["acceptance"] = {"method": method}
+    path.write_text(yaml.safe_dump(service), encoding="utf-8")
+    asked = json.loads(rendered(path).files["launch.json"])["preflight"]["engines"]
+    assert asked["target"]["speculative_decoding_mode"] == "draft_tokens_external"
+    assert "speculative_decoding_mode" not in asked["draft"]
+    gathered = {role for role, engine in asked.items() if engine.get("gather_generation_logits")}
+    assert gathered == ({"target", "draft"} if method == "Logits" else set())

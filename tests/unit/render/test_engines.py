@@ -235,8 +235,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "Fp8NeedsCalibration",
         {"draft__dtype": "fp8"},
-        "draft.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto with a"
-        " checkpoint that is quantized to FP8 already, or bring the engine as engine.prebuilt",
+        "draft.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto,"
+        " bring the engine as engine.prebuilt, or write runtime.mode: LLMAPI with a checkpoint in FP8",
     ),
     (
         "MaxInputLenTooLarge",

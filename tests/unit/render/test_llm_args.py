@@ -286,3 +286,29 @@ def test_the_models_allow_no_other_field(dialect: Dialect) -> None:
         if kind is not DecodingType.CUSTOM:
             with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
                 config.model_validate({"no_such_field": 1})
+
+
+def test_a_pasted_file_of_trtllm_serve_names_the_field_for_each_argument() -> None:
+    """All at once: else each try of the user's finds the next one."""
+    pasted = {
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "backend": "pytorch",
+        "tensor_parallel_size": 4,
+        "max_num_tokens": 8192,
+        "kv_cache_config": {"free_gpu_memory_fraction": 0.8, "dtype": "fp8"},
+        "cuda_graph_config": {"enable_padding": True},
+        "speculative_config": {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model_dir": "x/y"},
+    }
+    assert conflict(decided(spec("{decodingType: NGram}"), Dialect.V1_2, ALONE), pasted) == (
+        "runtime.extraLlmArgs has what fields decide: remove it, and write the fields instead: model"
+        " (target.model.uri), backend (runtime.profile), tensor_parallel_size (target.tensorParallelSize),"
+        " kv_cache_config.free_gpu_memory_fraction (target.kvCache.freeGpuMemoryFraction),"
+        " speculative_config.decoding_type (speculation.decodingType), speculative_config.max_draft_len"
+        " (speculation.maxDraftLen), speculative_config.speculative_model_dir (draft.model.uri)"
+    )
+    wrong = {"kv_cache_config": 1, "model": "x", "speculative_config": {"decoding_type": "NGram"}}
+    assert conflict(decided(spec("{decodingType: None}"), Dialect.V1_2, ALONE), wrong) == (
+        "runtime.extraLlmArgs.kv_cache_config must be a mapping: write the fields that you add below it;"
+        " runtime.extraLlmArgs has what fields decide: remove it, and write the fields instead: model"
+        " (target.model.uri), speculative_config (speculation.decodingType)"
+    )

@@ -3,7 +3,9 @@
 import pytest
 
 from support.pods import PROFILE, rendered
+from tandem.api.roles import Role
 from tandem.render.v1.pod import server_pod
+from tandem.render.v1.sources import folders
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache, volumes
 
 
@@ -47,3 +49,33 @@ def test_every_volume_is_reserved_for_us_and_mounted() -> None:
     assert named - {"source-target"} == set(OWN_VOLUMES)
     paths = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert paths - {"/sources/target"} == set(OWN_PATHS) - {"/sources"}
+
+
+COMMIT = "0e9e39f249a16976918f6564b8830bc894c89659"
+CLAIMS = [
+    # path in the claim, what is mounted of it, the model's folder, why
+    ("", None, "/sources/target", "all of it"),
+    ("/llm/70b/", "llm/70b", "/sources/target", "a folder"),
+    (
+        f"/hub/models--org--name/snapshots/{COMMIT}",
+        "hub/models--org--name",
+        f"/sources/target/snapshots/{COMMIT}",
+        "a snapshot of a Hub cache, whose files are links to its blobs",
+    ),
+    (
+        f"/models--org--name/snapshots/{COMMIT}/heads",
+        "models--org--name",
+        f"/sources/target/snapshots/{COMMIT}/heads",
+        "a folder in a snapshot, the cache at the claim's top",
+    ),
+    ("/models--org--name", "models--org--name", "/sources/target", "a repository: the preflight names its snapshots"),
+    ("/a/snapshots/b", "a/snapshots/b", "/sources/target", "no Hub cache"),
+]
+
+
+@pytest.mark.parametrize(("path", "mounted", "folder", "reason"), CLAIMS, ids=[row[3] for row in CLAIMS])
+def test_what_is_mounted_of_a_claim(path: str, mounted: str | None, folder: str, reason: str) -> None:
+    asked = rendered(f"{{target: {{model: {{uri: 'pvc://models{path}'}}}}}}")
+    (mount,) = (each for each in mounts(asked.spec, PROFILE) if each["name"] == "source-target")
+    assert (mount["mountPath"], mount.get("subPath"), mount["readOnly"]) == ("/sources/target", mounted, True), reason
+    assert folders(asked.spec, {}) == {Role.TARGET: folder}, reason

@@ -28,8 +28,12 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
         checkpoint.read_limits(config.draft_path).at_most(config.max_seq_len) if config.draft_path else None
     )
     target = EngineModel(config.target_model, "target", config.target_collector)
-    engines: dict[Route, EngineModel] = {"target": target, **(_drafting(config) if draft_limits else {})}
-    request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)
+    rows = draft_limits.vocab_size if draft_limits else limits.vocab_size
+    # A round in the server hands all that is drafted to the target.
+    drafting = _drafting(config, whole_rounds=rows <= limits.vocab_size) if draft_limits else {}
+    engines: dict[Route, EngineModel] = {"target": target, **drafting}
+    padded = rows != limits.vocab_size
+    request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
     refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)
     parser = BlsParser(tokenizer, request_limits, acceptance, refused)
@@ -38,6 +42,7 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
         limits=_round_limits(config, "round" in engines),
         target_limit=limits.max_sequence_len,
         draft_limit=draft_limits.max_sequence_len if draft_limits else 0,
+        vocabulary=min(rows, limits.vocab_size),
         mix_seed=config.mix_seed,
         probe_share=config.probe_share,
         target=config.target_model,
@@ -51,10 +56,10 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     return service, list(engines.values())
 
 
-def _drafting(config: BlsSettings) -> dict[Route, EngineModel]:
-    """The draft engine, and what makes whole rounds in the server, if anything does."""
+def _drafting(config: BlsSettings, *, whole_rounds: bool) -> dict[Route, EngineModel]:
+    """The draft engine, and what makes whole rounds in the server, if anything does and may."""
     engines: dict[Route, EngineModel] = {"draft": EngineModel(config.draft_model, "draft", config.draft_collector)}
-    if config.rounds_model:
+    if config.rounds_model and whole_rounds:
         engines |= {"round": RoundModel(config.rounds_model), "join": JoinModel(config.rounds_model, "target")}
     return engines
 

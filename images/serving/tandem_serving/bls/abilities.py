@@ -31,7 +31,14 @@ def refused(target: Path, draft: Path | None, fast_logits: bool) -> dict[str, st
         flags["return_generation_logits"] = "with acceptance.fastLogits the engines keep them to themselves"
     if draft and not (_build(draft) or {}).get("gather_generation_logits", True):
         flags["use_draft_logits"] = f"the draft's engine was {_GATHER}"
+    elif draft and _rows(target) != _rows(draft):
+        flags["use_draft_logits"] = f"the target has {_rows(target)} logits a token, the draft {_rows(draft)}"
     return flags
+
+
+def _rows(folder: Path) -> object:
+    config = checkpoint.read_json(folder / "config.json")
+    return checkpoint.language_model(config.get("pretrained_config") or config).get("vocab_size")
 
 
 def _build(folder: Path) -> Mapping[str, Any] | None:

@@ -66,6 +66,7 @@ class LoopParams:
     engines that start a request's random numbers at its seed (TensorRT-LLM); engines that key them by
     absolute position get the client's seed as it is. `use_draft_logits`: verify by logits. `one_call`: the
     target alone in a single call, for what an engine keeps track of from a request's first token (a guide).
+    `vocabulary`: ids below it both engines have; a draft stops before another, and a text with one is not drafted on.
     `burst`: seconds that the target's calls may take when it runs alone. `redrawn`: where the engine refuses a draft
     token it draws once more, the refused token among the others (TensorRT-LLM, where it samples by match), so that
     made-up tokens would come out more often than the target has them.
@@ -79,6 +80,7 @@ class LoopParams:
     mix_seed: bool = False
     target_limit: int = 1 << 30
     draft_limit: int = 1 << 30
+    vocabulary: int = 1 << 31
     use_draft_logits: bool = False
     one_call: bool = False
     burst: float = math.inf
@@ -120,6 +122,7 @@ class SequenceLoop:
         self._awaited = 0
         self._drafted_ahead: list[int] = []
         self._ready: list[int] = []
+        self._drafts = not any(token >= sequence.vocabulary for token in sequence.prompt.tolist())
 
     def waits(self, draft_length: int) -> bool:
         """Whether the next round waits for a draft made ahead, which may yet come true: `guessed` then begins it."""
@@ -142,7 +145,7 @@ class SequenceLoop:
     def drafted(self, output: Output) -> Call:
         """Take the draft's answer: the verification (by the target alone if the draft expects the end)."""
         room = min(self._remaining - 1, self._room())
-        self._proposal = output.ids[:room]
+        self._proposal = self._shared(output.ids[:room])
         if not self._proposal:
             return self._call("target", 1)
         # Logits are passed on as they came: fast ones are a handle that only the engines understand.
@@ -155,7 +158,7 @@ class SequenceLoop:
         """
         k, sequence = len(self._proposal), self._sequence
         room = min(self._remaining - k - 2, self._room() - k - 1)
-        if room < 1 or draft_length < 1 or sequence.use_draft_logits:
+        if room < 1 or draft_length < 1 or sequence.use_draft_logits or not self._drafts:
             return None
         ids = np.concatenate([self._ids[: self._end], np.array(self._proposal, np.int32)])
         self._ahead = self._call("draft", min(draft_length, room) + 1)._replace(ids=ids, min_tokens=0)
@@ -234,7 +237,9 @@ class SequenceLoop:
         return len(self._ids) - self._end
 
     def _length(self, draft_length: int) -> int:
-        return 0 if self._sequence.one_call else min(draft_length, self._remaining - 1, self._room())
+        if self._sequence.one_call or not self._drafts:
+            return 0
+        return min(draft_length, self._remaining - 1, self._room())
 
     def _room(self) -> int:
         return self._sequence.draft_limit - self._end
@@ -275,7 +280,12 @@ class SequenceLoop:
             return accepted == length and length <= drafted
         return length < self._wanted
 
+    def _shared(self, ids: list[int]) -> list[int]:
+        """Tokens before the first that one of the engines does not have."""
+        return ids[: next((i for i, token in enumerate(ids) if token >= self._sequence.vocabulary), None)]
+
     def _append(self, ids: list[int]) -> None:
+        self._drafts = self._drafts and len(self._shared(ids)) == len(ids)
         self._ids[self._end : self._end + len(ids)] = ids
         self._end += len(ids)
         if self._remaining == 0:

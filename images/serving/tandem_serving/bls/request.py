@@ -45,11 +45,15 @@ UNSUPPORTED_ABOVE_ONE = {
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What the service allows: sequence lengths in tokens (prompt and output), draft length, vocabulary."""
+    """What the service allows: sequence lengths in tokens (prompt and output), draft length, vocabulary.
+
+    `padded`: draft and target have different rows for the one vocabulary, so that no tensor of rows fits both.
+    """
 
     max_sequence_len: int
     max_draft_len: int
     vocab_size: int
+    padded: bool = False
 
 
 # Inputs that go to the target as they come: without them the draft is only right less often.
@@ -157,19 +161,21 @@ class BlsParser:
         echo = not (stream or inputs.scalar("exclude_input_in_output", i, False))
         if echo:  # as its tokens are decoded, as upstream
             text = whole_characters(self._tokenizer.decode, ids)
+        tensors = self._engine_tensors(inputs, i, ends)
+        draft_tokens = self._draft_tokens(inputs.scalar("num_draft_tokens", i))
         return BlsPrompt(
             index=i,
             text=text,
             ids=np.array(ids, np.int32),
             max_tokens=max_tokens,
-            num_draft_tokens=self._draft_tokens(inputs.scalar("num_draft_tokens", i)),
+            num_draft_tokens=0 if self._limits.padded and "embedding_bias" in tensors else draft_tokens,
             # GenAI-Perf sends it by its name of old.
             min_tokens=max(0, inputs.scalar("min_tokens", i, inputs.scalar("min_length", i, 0))),
             seed=None if seed is None else int(seed),
             end_ids=frozenset(ends),
             stop_words=tuple(inputs.strings("stop_words", i)),
             echo=echo,
-            tensors=self._engine_tensors(inputs, i, ends),
+            tensors=tensors,
             target_tensors={**_target_tensors(inputs, i), **self._threshold(inputs)},
             asked=inputs.scalar("num_draft_tokens", i) is not None,
         )

@@ -52,14 +52,15 @@ class MakeEngineInputs(Protocol):
 @dataclass(frozen=True)
 class BlsOptions:
     """Settings of a service. `request_timeout` in seconds; `target_limit`, `draft_limit`: longest sequences (tokens)
-    of the engines, 0: no draft. `mix_seed`: see loop.LoopParams. `probe_share` (0 to 1): of the requests that leave
-    the draft length to the service, so many run without speculation, to measure what it is worth. `target`: the
-    target engine's name; `canary_seconds`: see engine.health.IDLE."""
+    of the engines, 0: no draft. `mix_seed`, `vocabulary`: see loop.LoopParams. `probe_share` (0 to 1): of the
+    requests that leave the draft length to the service, so many run without speculation, to measure what it is worth.
+    `target`: the target engine's name; `canary_seconds`: see engine.health.IDLE."""
 
     request_timeout: float
     limits: RoundLimits
     target_limit: int = 1 << 30
     draft_limit: int = 1 << 30
+    vocabulary: int = 1 << 31
     mix_seed: bool = False
     probe_share: float = 0.0
     target: str = "target"
@@ -181,6 +182,7 @@ class BlsService:
             mix_seed=options.mix_seed,
             target_limit=options.target_limit,
             draft_limit=options.draft_limit,
+            vocabulary=options.vocabulary,
             use_draft_logits=request.use_draft_logits,
             one_call=prompt.guided,
             burst=BURST_SECONDS if request.stream and not reproducible else math.inf,

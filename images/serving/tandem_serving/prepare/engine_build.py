@@ -27,11 +27,13 @@ from typing import Any, TextIO
 
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError
-from tandem_serving.prepare import cached, conversion
+from tandem_serving.prepare import cached, conversion, splitting
 from tandem_serving.prepare.verdict import CheckResult, bounded
 
 EXAMPLES = Path("/app/examples")
 """Where NVIDIA's image has TensorRT-LLM's examples."""
+MEDUSA = "medusa"
+"""Folder of the script that converts a model with Medusa heads, which the plan names."""
 TAIL_LINES, TAIL_BYTES = 20, 1000
 """Lines of a tool's output that a verdict repeats, as far as it has room for them: what failed stands at the end."""
 
@@ -148,18 +150,17 @@ def _locked(home: Path) -> TextIO | None:
 
 def _conversion(build: EngineBuildPlan, examples: Path) -> list[str]:
     """The script that converts this checkpoint, and its arguments."""
-    if build.script:
-        script, arguments = Path(build.script), list(build.convert)
-    else:
-        try:
-            config = checkpoint.read_json(build.model / "config.json")
-            folder = conversion.folder(config)
-            arguments = conversion.arguments(folder, build.convert, config)
-        except CheckpointError as error:
-            raise BuildError("ModelInvalid", str(error)) from None
-        except conversion.Impossible as error:
-            raise BuildError(error.reason, str(error)) from None
-        script = examples / folder / "convert_checkpoint.py"
+    try:
+        config = checkpoint.read_json(build.model / "config.json")
+        family = MEDUSA if build.script else conversion.folder(config)
+        conversion.check_quantization(family, checkpoint.quantization(build.model, config))
+        _check_facts(build, config)
+        arguments = build.convert if build.script else conversion.arguments(family, build.convert, config)
+    except CheckpointError as error:
+        raise BuildError("ModelInvalid", str(error)) from None
+    except conversion.Impossible as error:
+        raise BuildError(error.reason, str(error)) from None
+    script = Path(build.script) if build.script else examples / family / "convert_checkpoint.py"
     if not script.is_file():
         raise BuildError(
             "ImageLacksTools",
@@ -167,6 +168,21 @@ def _conversion(build: EngineBuildPlan, examples: Path) -> list[str]:
             " or bring the engine as engine.prebuilt",
         )
     return [str(script), *arguments]
+
+
+def _check_facts(build: EngineBuildPlan, config: Mapping[str, Any]) -> None:
+    """What the tools would find out by themselves, later, and in other words. Raises BuildError."""
+    options = dict(word.removeprefix("--").split("=", 1) for word in build.convert if "=" in word)
+    tensor, pipeline = (int(options.get(name, 1)) for name in ("tp_size", "pp_size"))
+    if problem := splitting.problem(checkpoint.language_model(config), tensor, pipeline):
+        raise BuildError("ModelNotDivisible", problem)
+    if file := checkpoint.missing_code(build.model, config):
+        raise BuildError(
+            "CodeMissing",
+            f"config.json refers to {file} (auto_map), which TensorRT-LLM's scripts run, and it is not in"
+            f" {build.model}: downloads bring no code; mount the model with it (pvc://, oci://) if you trust it, or"
+            " remove auto_map where the model is one that transformers knows by itself",
+        )
 
 
 def _tool(name: str, command: Sequence[str], folder: Path) -> None:

@@ -5,7 +5,7 @@ Gives a verdict in the form of conditions, at most 4 KiB (a container's terminat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +16,20 @@ import tokenizers
 
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError, ModelLimits
-from tandem_serving.prepare import cached
+from tandem_serving.prepare import cached, hub_cache
 from tandem_serving.prepare.checkpoint_check import check_checkpoints
+from tandem_serving.prepare.drafter_check import check_heads, check_model, check_mtp
 from tandem_serving.prepare.engine_check import check_engines
-from tandem_serving.prepare.llm_args_check import check_llm_args
+from tandem_serving.prepare.llm_args_check import check_llm_args, read_arguments
 from tandem_serving.prepare.verdict import CheckResult, bounded
 from tandem_serving.requests.tokenizer import Tokenizer
 
 _EMBEDDINGS = "model.embed_tokens.weight"
-# Parts of tokenizer.json that decide how text becomes ids and back.
-_TOKENIZER_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+_SAMPLES = (
+    "def add(a, b):\n    return a + b  # 12345.678\n\n\t",
+    "It's 2026-01-31; prices rose 1,234.56%, “they're” said: naïve Straße, Ελλάδα, 数据库, مرحبا 🙂\r\n  x",
+)
+"""Texts that show whether two tokenizers split text in the same way: code, numbers, contractions, scripts, spaces."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class CheckedModel:
     limits: ModelLimits
     tokenizer: Mapping[str, Any]
     chat_template: Any
+    samples: Sequence[Sequence[int]]
+    """Token ids of _SAMPLES."""
 
 
 def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str, str]]]:
@@ -46,17 +52,23 @@ def verdict(plan: Mapping[str, Any], revision: Path) -> dict[str, list[dict[str,
     try:
         models = {role: load(role, plan[role]) for role in ("target", "draft") if plan.get(role)}
         ready = CheckResult("ModelsReady", "True", "ModelsLoad", _describe(models.values()))
-        heads = plan.get("heads")
-        pair = (
-            check_heads(models["target"], Path(heads["path"]))
-            if heads
-            else check_pair(models, int(plan.get("max_draft_len") or 0))
-        )
+        pair = _pair(plan, revision, models)
     except CheckpointError as error:
         reason = "ModelGone" if isinstance(error, cached.Gone) else "ModelInvalid"
         ready = CheckResult("ModelsReady", "False", reason, str(error))
         pair = CheckResult("PairCompatible", "Unknown", "ModelsNotReady", "waits for models that load")
     return {"checks": [bounded(check) for check in (ready, *_engines(plan, revision, ready), pair)]}
+
+
+def _pair(plan: Mapping[str, Any], revision: Path, models: Mapping[str, CheckedModel]) -> CheckResult:
+    """Whether what drafts fits the target. Raises CheckpointError."""
+    target = Path(plan["target"]["path"])
+    speculative = read_arguments(plan, revision).get("speculative_config") or {}
+    if heads := plan.get("heads"):
+        return check_heads(target, models["target"].limits, Path(heads["path"]), speculative)
+    if speculative.get("decoding_type") == "MTP":
+        return check_mtp(target)
+    return check_pair(models, plan)
 
 
 def _engines(plan: Mapping[str, Any], revision: Path, models: CheckResult) -> list[CheckResult]:
@@ -82,10 +94,7 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
     (`tokenizer`) where that is another. Raises CheckpointError."""
     folder = Path(places["path"])
     tokenizer = Path(places.get("tokenizer", folder))
-    for each in {folder, tokenizer}:
-        cached.check(each)
-    if not folder.is_dir():
-        raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
+    _check_places(role, folder, tokenizer)
     limits = checkpoint.read_limits(folder)
     _check_weights(role, folder, limits)
     path = tokenizer / "tokenizer.json"
@@ -94,7 +103,8 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
         raise CheckpointError(f"{role}: {path} is missing: {advice}")
     data = checkpoint.read_json(path)
     chat_template = _chat_template(tokenizer)
-    size = _tokens_needed(_tokenizer(role, path), checkpoint.end_ids(tokenizer), str(chat_template))
+    loaded = _tokenizer(role, path)
+    size = _tokens_needed(loaded, checkpoint.end_ids(tokenizer), str(chat_template))
     if size > limits.vocab_size:
         raise CheckpointError(
             f"{role}: the tokenizer has {size} tokens, the model's vocabulary only {limits.vocab_size}: "
@@ -105,7 +115,18 @@ def load(role: str, places: Mapping[str, str]) -> CheckedModel:
             f"{role}: {tokenizer} names no token that ends a text, so that no answer would end: add its"
             " generation_config.json, or tokenizer_config.json with eos_token"
         )
-    return CheckedModel(role, limits, data, chat_template)
+    samples = [loaded.encode(text, add_special_tokens=False).ids for text in _SAMPLES]
+    return CheckedModel(role, limits, data, chat_template, samples)
+
+
+def _check_places(role: str, folder: Path, tokenizer: Path) -> None:
+    """Folders that are there, and the model's own rather than one around it. Raises CheckpointError."""
+    for each in {folder, tokenizer}:
+        cached.check(each)
+    if not folder.is_dir():
+        raise CheckpointError(f"{role}: the folder {folder} is missing: check the model's uri and its download")
+    for each in {folder, tokenizer} if tokenizer.is_dir() else {folder}:
+        hub_cache.check(role, each)
 
 
 def _tokenizer(role: str, path: Path) -> tokenizers.Tokenizer:
@@ -134,6 +155,7 @@ def _check_weights(role: str, folder: Path, limits: ModelLimits) -> None:
         if not (folder / "rank0.engine").is_file():
             raise CheckpointError(f"{role}: {folder}/rank0.engine is missing: build the engine again")
         return
+    check_model(role, folder)
     for path in _weight_files(role, folder):
         rows = _embedding_rows(role, path)
         if rows is not None and rows != limits.vocab_size:
@@ -168,24 +190,21 @@ def _weight_files(role: str, folder: Path) -> list[Path]:
     return paths
 
 
-def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> CheckResult:
+def check_pair(models: Mapping[str, CheckedModel], plan: Mapping[str, Any]) -> CheckResult:
     """Whether draft tokens mean the same to the target."""
-    target, draft = models.get("target"), models.get("draft")
+    target, draft, max_draft_len = models.get("target"), models.get("draft"), int(plan.get("max_draft_len") or 0)
     if target is None or draft is None:
         return CheckResult("PairCompatible", "True", "NoDraft", "the service has no draft model")
-    difference = tokenizer_difference(target.tokenizer, draft.tokenizer)
-    if target.limits.vocab_size != draft.limits.vocab_size:
-        rows = f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}"
-        if difference:
-            return _incompatible("VocabularyDiffers", rows)
+    if difference := tokenizer_difference(target.tokenizer, draft.tokenizer):
+        rows = "" if target.limits.vocab_size == draft.limits.vocab_size else f"{_rows(target, draft)}, and "
+        return _incompatible("TokenizerDiffers", rows + difference)
+    if target.limits.vocab_size != draft.limits.vocab_size and (why := _needs_equal_rows(plan)):
         most = max(target.limits.vocab_size, draft.limits.vocab_size)
         advice = (
-            f"{rows}, though their tokenizers are equal: fill up the smaller one to {most} rows (transformers'"
-            f" resize_token_embeddings({most})), or choose a draft model that has as many"
+            f"{_rows(target, draft)}, though their tokenizers are equal: {why}, or fill up the smaller one to {most}"
+            f" rows (transformers' resize_token_embeddings({most}))"
         )
         return CheckResult("PairCompatible", "False", "VocabularyDiffers", advice)
-    if difference:
-        return _incompatible("TokenizerDiffers", difference)
     context = min(target.limits.max_sequence_len, draft.limits.max_sequence_len)
     if max_draft_len + 1 >= context:
         return CheckResult(
@@ -199,23 +218,18 @@ def check_pair(models: Mapping[str, CheckedModel], max_draft_len: int) -> CheckR
     )
 
 
-def check_heads(target: CheckedModel, folder: Path) -> CheckResult:
-    """Whether heads are there, whole, and for the target's vocabulary. Raises CheckpointError."""
-    cached.check(folder)
-    files = checkpoint.weight_files(folder)
-    if not files:
-        raise CheckpointError(f"heads: {folder} has no weights (*.safetensors or *.bin): check draft.model.uri")
-    for path in files:
-        if path.suffix == ".safetensors":
-            _embedding_rows("heads", path)
-    words = checkpoint.read_json(folder / "config.json").get("vocab_size")
-    if words != target.limits.vocab_size:
-        text = f"target has {target.limits.vocab_size} vocabulary rows, the heads say {words}"
-        # Only the engine knows what the heads make of it.
-        return CheckResult(
-            "PairCompatible", "Unknown", "VocabularyDiffers", f"{text}: were they trained for this target?"
-        )
-    return CheckResult("PairCompatible", "True", "HeadsMatch", f"the heads are there, for the target's {words} words")
+def _rows(target: CheckedModel, draft: CheckedModel) -> str:
+    return f"target has {target.limits.vocab_size} vocabulary rows, draft {draft.limits.vocab_size}"
+
+
+def _needs_equal_rows(plan: Mapping[str, Any]) -> str:
+    """What to write where other rows after one vocabulary matter (padding, as Qwen2.5 of 0.5B and 72B have it): where
+    more than ids goes from draft to target. "": they do not."""
+    if plan.get("llm_args"):
+        return "mode LLMAPI is known to run equal ones alone: write runtime.mode: BLS, where only ids are handed over"
+    if plan.get("compares_logits"):
+        return "acceptance.method Logits compares them row by row: write TokenMatch"
+    return ""
 
 
 def _incompatible(reason: str, what: str) -> CheckResult:
@@ -224,7 +238,10 @@ def _incompatible(reason: str, what: str) -> CheckResult:
 
 
 def tokenizer_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """Where two tokenizer.json differ in meaning, target's first; "" when they do not."""
+    """Where the ids of two tokenizer.json mean different tokens, target's first; "" when they do not.
+
+    How a text is split into them is the target's tokenizer's business alone: the draft gets ids.
+    """
     vocabulary, other = _vocabulary(a), _vocabulary(b)
     different = {token for token in vocabulary.keys() | other.keys() if vocabulary.get(token) != other.get(token)}
     if different:
@@ -235,10 +252,7 @@ def tokenizer_difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
         )
     if _special(a) != _special(b):
         return f"special tokens differ: {sorted(_special(a) ^ _special(b))}"
-    if _merges(a) != _merges(b):
-        return "the vocabularies are equal but the merges differ"
-    parts = [part for part in _TOKENIZER_PARTS if a.get(part) != b.get(part)]
-    return f"{', '.join(parts)} of tokenizer.json differ" if parts else ""
+    return "the vocabularies are equal but the merges differ" if _merges(a) != _merges(b) else ""
 
 
 def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str, int]:
@@ -260,6 +274,13 @@ def _merges(tokenizer: Mapping[str, Any]) -> list[list[str]]:
 
 def _warnings(target: CheckedModel, draft: CheckedModel) -> list[str]:
     warnings = []
+    if target.limits.vocab_size != draft.limits.vocab_size:
+        warnings.append(f"({_rows(target, draft)}: padding, which no token has)")
+    if target.samples != draft.samples:
+        warnings.append(
+            "warning: they split text differently (normalizer or pre_tokenizer of tokenizer.json); the target's way"
+            " counts, and the draft may be right less often"
+        )
     if draft.limits.max_sequence_len < target.limits.max_sequence_len:
         warnings.append(
             f"warning: the draft's context is {draft.limits.max_sequence_len} tokens, the target's "

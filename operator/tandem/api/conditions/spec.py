@@ -137,7 +137,7 @@ class SpecReason(Reason):
         _REFUSED,
         "Fp8NeedsCalibration",
         "An FP8 engine needs a calibration, which no build Job makes.",
-        "Write `dtype: auto` with a checkpoint in FP8, or bring the engine as `engine.prebuilt`.",
+        "Write `dtype: auto`, bring the engine as `engine.prebuilt`, or write mode LLMAPI with a checkpoint in FP8.",
     )
     MAX_INPUT_LEN_TOO_LARGE = (
         _REFUSED,

@@ -44,6 +44,12 @@ class TaskReason(Reason):
     CACHED = (on("True", _MODELS), "Cached", "The model was in the cache volume.")
     REVISION_RESOLVED = (_TRY_AGAIN, "RevisionResolved", "The revision is a commit now; nothing was downloaded.")
     INVALID_URI = (_MODELS_FAIL, "InvalidUri", "The URI is not one of a model.", "Correct `model.uri`.")
+    ENVIRONMENT_INVALID = (
+        _MODELS_FAIL,
+        "EnvironmentInvalid",
+        "A variable of the download, such as a proxy or the file of an authority's certificate, cannot be used.",
+        "Correct it in the model's Secret, or in the environment of Jobs.",
+    )
     MODEL_NOT_FOUND = (
         _MODELS_FAIL,
         "ModelNotFound",
@@ -153,6 +159,25 @@ class TaskReason(Reason):
         "TensorRT-LLM converts this model without pipeline parallelism.",
         "Write `pipelineParallelSize: 1` and a larger `tensorParallelSize`.",
     )
+    QUANTIZATION_NOT_CONVERTED = (
+        _ENGINES_FAIL,
+        "QuantizationNotConverted",
+        "TensorRT-LLM's scripts do not read the checkpoint's quantization.",
+        "Name the checkpoint that is not quantized, or bring the engine as `engine.prebuilt`; see the message.",
+    )
+    # Models and the engines that run them (images/serving)
+    MODEL_NOT_DIVISIBLE = (
+        _ENGINES_FAIL,
+        "ModelNotDivisible",
+        "The model's heads or layers cannot be split over so many GPUs.",
+        "Write parallel sizes that the message lists.",
+    )
+    CODE_MISSING = (
+        _ENGINES_FAIL,
+        "CodeMissing",
+        "The checkpoint refers to code of its own, which downloads do not bring.",
+        "Mount the model with its code if you trust it, or name another checkpoint; see the message.",
+    )
     # Engines (images/serving)
     ENGINES_FIT = (on("True", _ENGINES), "EnginesFit", "The engines match the specification and fit the GPUs.")
     ENGINE_GONE = (
@@ -188,7 +213,19 @@ class TaskReason(Reason):
         _ENGINES_FAIL,
         "EngineLimitTooLow",
         "The engine was built for shorter drafts, or a smaller batch.",
-        "Lower the field that the message names, or build the engine again.",
+        "Build the engine again with the flags that the message names, or lower the field.",
+    )
+    ENGINE_MODEL_DIFFERS = (
+        _ENGINES_FAIL,
+        "EngineModelDiffers",
+        "The engine was built from another model than `model.uri` names.",
+        "Name the engine's own checkpoint, or build the engine again.",
+    )
+    ENGINE_MODE_DIFFERS = (
+        _ENGINES_FAIL,
+        "EngineModeDiffers",
+        "The engine was built for another speculative decoding mode.",
+        "Build it again with the flags that the message names.",
     )
     ENGINE_WITHOUT_PAGED_CONTEXT = (
         _ENGINES_FAIL,
@@ -228,18 +265,36 @@ class TaskReason(Reason):
     )
     # Pairs (images/serving)
     NO_DRAFT = (on("True", _PAIR), "NoDraft", "The service has no draft model.")
-    PAIR_MATCHES = (on("True", _PAIR), "PairMatches", "The tokenizers are equal.")
+    PAIR_MATCHES = (on("True", _PAIR), "PairMatches", "The same ids are the same tokens.")
+    MTP_LAYERS_FOUND = (
+        on("True", _PAIR),
+        "MtpLayersFound",
+        "The target has layers for multi-token prediction.",
+    )
+    MTP_LAYERS_MISSING = (
+        on("False", _PAIR),
+        "MtpLayersMissing",
+        "decodingType MTP drafts with layers of the target's checkpoint, and it has none.",
+        "Name a checkpoint with them, or write another `speculation.decodingType`.",
+    )
+    HEADS_NOT_FOR_TARGET = (
+        on("False", _PAIR),
+        "HeadsNotForTarget",
+        "The draft is no EAGLE-3 heads, or heads of another target.",
+        "Name heads that were trained as EAGLE-3 for this target.",
+    )
     HEADS_MATCH = (on("True", _PAIR), "HeadsMatch", "The heads are whole, and for the target's vocabulary.")
     VOCABULARY_DIFFERS = (
         (Shown(_PAIR, ("Unknown", "False")),),
         "VocabularyDiffers",
-        "Draft and target have vocabularies of different sizes. Unknown for heads: only the engine can judge.",
-        "Choose a draft of the target's family, or resize the smaller one's embeddings.",
+        "Draft and target have vocabularies of different sizes, which matters to what compares their logits, and to"
+        " mode LLMAPI. Unknown for heads: only the engine can judge.",
+        "Write `acceptance.method: TokenMatch` or mode BLS, or resize the smaller one's embeddings.",
     )
     TOKENIZER_DIFFERS = (
         on("False", _PAIR),
         "TokenizerDiffers",
-        "The tokenizers make different tokens of the same text.",
+        "The same ids are different tokens: of the vocabulary, of the special ones, or by the merges.",
         "Choose a draft of the target's family.",
     )
     DRAFT_LENGTH_TOO_LONG = (

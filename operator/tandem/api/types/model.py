@@ -13,7 +13,10 @@ Revision = Annotated[str, StringConstraints(min_length=1, max_length=255, patter
 ParallelSize = Annotated[int, Field(ge=1, le=PARALLEL_SIZE)]
 
 _SEGMENT = "[A-Za-z0-9][A-Za-z0-9._-]*"
-_PATH = f"(/{_SEGMENT})*/?"
+_CHARACTER = "[A-Za-z0-9._=+@:,~()!&-]"
+_PATH = f"(/{_CHARACTER}(({_CHARACTER}| )*{_CHARACTER})?)*/?"
+"""What keys of object stores and folders of claims are made of: no `$`, which a kubelet expands in commands, and no
+quotes, brackets, backslashes and wildcards. The fetcher (images/fetcher, `uri.py`) has the same: tests/unit/api."""
 _IMAGE = f"{_SEGMENT}(:[0-9]+)?(/{_SEGMENT})*(:[A-Za-z0-9._-]+)?(@[A-Za-z0-9._:-]+)?"
 _URI = (
     f"^(file:///[A-Za-z0-9._/-]+|hf://{_SEGMENT}/{_SEGMENT}{_PATH}|(s3|gs)://{_SEGMENT}{_PATH}"
@@ -44,11 +47,13 @@ class Source(Model):
         Rule(
             f"self.uri.matches('{_URI}')",
             "uri must be hf://ORG/NAME, s3://BUCKET/PATH, gs://BUCKET/PATH, pvc://CLAIM/PATH, oci://IMAGE or"
-            " file:///PATH/IN/THE/IMAGE (letters, digits, '.', '_', '-' and '/')",
+            " file:///PATH/IN/THE/IMAGE (letters, digits, '.', '_', '-' and '/'; in paths of buckets, claims and"
+            " repositories also = + @ : , ~ ( ) ! & and spaces between)",
         ),
         Rule(
-            "!self.uri.contains('/../') && !self.uri.endsWith('/..')",
-            "uri must not contain '..': write the model's path without it",
+            "!self.uri.contains('/../') && !self.uri.endsWith('/..') && !self.uri.contains('/./')"
+            " && !self.uri.endsWith('/.')",
+            "uri must not contain '..' or '.' as a part of its path: write the model's path without it",
         ),
         Rule(
             "!has(self.revision) || self.uri.startsWith('hf://')",
@@ -64,8 +69,9 @@ class Source(Model):
     uri: Uri
     """`hf://org/name`, `s3://bucket/path`, `gs://bucket/path`: downloaded once into the cache volume.
     `pvc://claim/path`: a claim of this namespace, mounted read-only; what was found out about a path is kept, so
-    other files need another path. `oci://image:tag`: an image with the files, mounted as an image volume (Kubernetes
-    1.35; before, with the feature gate ImageVolume).
+    other files need another path; of a Hugging Face Hub cache the path of a snapshot
+    (`pvc://claim/hub/models--org--name/snapshots/commit`). `oci://image:tag`: an image with the files, mounted as an
+    image volume (Kubernetes 1.35; before, with the feature gate ImageVolume).
     `file:///path`: a folder in the serving image."""
     revision: (
         Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._/-]+$")] | None

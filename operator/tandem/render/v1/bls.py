@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tandem.api.roles import Role
+from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import KvCache
 from tandem.render.v1.bls_variables import (
     EngineVariables,
@@ -13,7 +13,13 @@ from tandem.render.v1.bls_variables import (
     max_seq_len,
     variables,
 )
-from tandem.render.v1.engines import decoding_parameters, engine_folders, max_draft_len, needs_engines
+from tandem.render.v1.engines import (
+    SPECULATIVE_DECODING_MODES,
+    decoding_parameters,
+    engine_folders,
+    max_draft_len,
+    needs_engines,
+)
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.stack import Stack, config, engine_check, model_check
@@ -105,6 +111,8 @@ def _checks(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[str
     if spec.draft:
         checks["draft"] = model_check(inputs, Role.DRAFT)
         checks["max_draft_len"] = spec.speculation.max_draft_len
+        if spec.speculation.acceptance.method == "Logits":
+            checks["compares_logits"] = True
     if engines:
         checks["engines"] = {role.value: _engine_check(inputs, role, engine) for role, engine in engines.items()}
         checks["tensorrt_llm"] = inputs.profile.tensorrt_llm_version
@@ -117,6 +125,8 @@ def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[s
     spec = inputs.spec
     model = spec.draft if spec.draft and role is Role.DRAFT else spec.target
     by_logits = spec.speculation.acceptance.method == "Logits"
+    brought = ENGINES[role] in references(spec)
+    mode = SPECULATIVE_DECODING_MODES.get(spec.speculation.decoding_type) if role is Role.TARGET and brought else None
     return {
         "path": engine.path,
         "tp_size": model.tensor_parallel_size,
@@ -125,5 +135,6 @@ def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[s
         "max_draft_len": max_draft_len(spec) if role is Role.TARGET else 0,
         **({"use_paged_context_fmha": True} if spec.draft and engine.block_reuse else {}),
         **({"whole_texts": True} if spec.draft else {}),
-        **({"gather_generation_logits": True} if by_logits and role is Role.DRAFT else {}),
+        **({"gather_generation_logits": True} if by_logits and (role is Role.DRAFT or brought) else {}),
+        **({"speculative_decoding_mode": mode} if mode else {}),
     }

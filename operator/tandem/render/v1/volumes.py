@@ -12,7 +12,7 @@ from tandem.api.roles import Role, downloads, references
 from tandem.api.types import Scheme, ServiceSpec, Source
 from tandem.render.v1.engines import built_roles
 from tandem.render.v1.gpus import gpu_plan
-from tandem.render.v1.sources import CACHE, SOURCES
+from tandem.render.v1.sources import CACHE, SOURCES, in_claim
 
 TANDEM = "/opt/tandem"
 """Tandem's Triton models and entry point, brought by an init container."""
@@ -119,5 +119,5 @@ def _source(role: Role, reference: Source) -> dict[str, Any]:
 
 def _source_mount(role: Role, reference: Source) -> dict[str, Any]:
     mount = {"name": f"{SOURCE_PREFIX}{role}", "mountPath": f"{SOURCES}/{role}", "readOnly": True}
-    path = reference.uri.split("://", 1)[1].partition("/")[2].strip("/")
-    return {**mount, "subPath": path} if reference.scheme is Scheme.PVC and path else mount
+    path = in_claim(reference)[0] if reference.scheme is Scheme.PVC else ""
+    return {**mount, "subPath": path} if path else mount

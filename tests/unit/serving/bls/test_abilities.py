@@ -37,6 +37,13 @@ def built(draft_len: int = 0, gathers: bool = False) -> dict[str, Any]:
         ),
         (built(), None, False, {"return_generation_logits"}, "the target alone samples with log probs"),
         (built(63, gathers=True), None, False, set(), "a draft in the engine itself: not known, so the engine says"),
+        (
+            {**HUGGING_FACE, "vocab_size": 320},
+            HUGGING_FACE,
+            False,
+            {"use_draft_logits"},
+            "padded tables: logits of the two cannot be compared",
+        ),
         ({"build_config": {"max_seq_len": 64}}, None, False, set(), "an engine that does not say"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

@@ -314,3 +314,22 @@ def test_draft_and_target_share_a_seed_unless_they_must_be_independent() -> None
         draft = loop.begin(2)
         target = loop.drafted(Output([1, 2]))
         assert (draft.seed == target.seed) is not logits
+
+
+def test_a_draft_stops_before_an_id_that_an_engine_does_not_have() -> None:
+    """Of tables of different size for one vocabulary: the larger one's padding could be drawn."""
+    target, draft = MockEngine(len), MockEngine(len)
+    steps = generate(target, draft, 4, 12, vocabulary=17)
+    assert tokens(steps) == list(range(10, 22))
+    assert max(token for call in target.calls for token in call.draft_ids) == 16
+    assert all(max(call.ids) < 17 for call in draft.calls), "nor is it drafted on after one"
+
+
+def test_a_prompt_with_such_an_id_is_not_drafted_on() -> None:
+    draft = MockEngine(len)
+    steps = generate(MockEngine(len), draft, 4, 12, vocabulary=10)
+    assert tokens(steps) == list(range(10, 22))
+    assert draft.calls == []
+    loop = SequenceLoop(LoopParams(PROMPT, 12, vocabulary=10))
+    loop.begin(4)
+    assert loop.ahead(4) is None

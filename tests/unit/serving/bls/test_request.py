@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,15 @@ def test_what_the_engines_cannot_serve_is_refused_where_it_is_asked_for(tokenize
     assert parser.parse(request(return_log_probs=np.array([[False]])))
     with pytest.raises(RequestError, match="return_log_probs is not supported: the engine computes none"):
         parser.parse(request(return_log_probs=YES))
+
+
+@pytest.mark.parametrize(("padded", "drafted"), [(False, 4), (True, 0)])
+def test_a_bias_fits_one_table_of_rows(tokenizer: Tokenizer, padded: bool, drafted: int) -> None:
+    """Of draft and target with different tables the bias is the target's: such a request runs without speculation."""
+    parser = BlsParser(tokenizer, replace(LIMITS, padded=padded))
+    biased = request(embedding_bias_words=strings(["a"]), embedding_bias_weights=real(1.0))
+    assert [prompt.num_draft_tokens for prompt in parser.parse(biased).prompts] == [drafted]
+    assert [prompt.num_draft_tokens for prompt in parser.parse(request()).prompts] == [4]
 
 
 LORA: dict[str, Any] = {

@@ -117,6 +117,43 @@ def test_a_script_is_told_in_its_own_words(image: Path) -> None:
     assert calls(image)[0].endswith(" --dtype=bfloat16")
 
 
+FACTS: list[tuple[str, dict[str, Any], str, str]] = [
+    # why, config.json, reason, part of the message
+    (
+        "heads",
+        {"num_attention_heads": 14, "num_key_value_heads": 2},
+        "ModelNotDivisible",
+        "target engine: 14 attention heads and 2 KV heads cannot be split over 4 GPUs: write tensorParallelSize: 1, 2"
+        " or 14",
+    ),
+    (
+        "quantization",
+        {"quantization_config": {"quant_method": "modelopt"}},
+        "QuantizationNotConverted",
+        "the checkpoint is quantized (modelopt)",
+    ),
+    (
+        "code",
+        {"auto_map": {"AutoConfig": "configuration_x.XConfig"}},
+        "CodeMissing",
+        "config.json refers to configuration_x.py (auto_map), which TensorRT-LLM's scripts run",
+    ),
+]
+
+
+@pytest.mark.parametrize("script", ["", "/app/examples/medusa/convert_checkpoint.py"], ids=["by family", "Medusa"])
+@pytest.mark.parametrize(("config", "reason", "message"), [row[1:] for row in FACTS], ids=[row[0] for row in FACTS])
+def test_what_the_tools_would_not_convert_is_not_begun(
+    image: Path, script: str, config: dict[str, Any], reason: str, message: str
+) -> None:
+    (image / "model" / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
+    convert = [word.replace("--tp_size=1", "--tp_size=4") for word in part(image)["convert"]]
+    check, code = built(image, convert=convert, script=script)
+    assert (check["status"], check["reason"], code) == ("False", reason, 0)
+    assert message in check["message"]
+    assert calls(image) == []
+
+
 def test_an_equal_engine_is_not_built_again(image: Path) -> None:
     built(image)
     check, code = built(image)

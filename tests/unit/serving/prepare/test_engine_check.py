@@ -1,13 +1,16 @@
 """The preflight's checks of engines and of the LLM API's arguments, by row: what is wrong, and the message."""
 
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from support.serving.engine_folders import CONFIG, engine_folder
+from tandem_serving.llmapi import dialect
 from tandem_serving.prepare.engine_check import check_engines
 from tandem_serving.prepare.kv_cache import GIB
 from tandem_serving.prepare.llm_args_check import check_llm_args
@@ -45,15 +48,27 @@ def test_without_the_gpus_memory_nothing_is_said_of_it(plan: dict[str, Any]) -> 
         (
             {"max_draft_len": 11},
             "EngineLimitTooLow",
-            "built with max_draft_len 10, needed 11: lower speculation.maxDraftLen",
+            "built with max_draft_len 10, needed 11: build it again with --max_draft_len=11, or lower"
+            " speculation.maxDraftLen",
         ),
         (
             {"max_batch_size": 32},
             "EngineLimitTooLow",
-            "built with max_batch_size 16, needed 32: lower serving.maxBatchSize",
+            "built with max_batch_size 16, needed 32: build it again with --max_batch_size=32, or lower"
+            " serving.maxBatchSize",
         ),
-        ({"tp_size": 2}, "EngineMappingDiffers", "has tp_size 4, the resource 2: make them equal"),
-        ({"pp_size": 2}, "EngineMappingDiffers", "has pp_size 1, the resource 2: make them equal"),
+        (
+            {"tp_size": 2},
+            "EngineMappingDiffers",
+            "has tp_size 4, the resource 2: write tensorParallelSize: 4, or build the engine again from a checkpoint"
+            " that was converted with --tp_size=2",
+        ),
+        (
+            {"pp_size": 2},
+            "EngineMappingDiffers",
+            "has pp_size 1, the resource 2: write pipelineParallelSize: 1, or build the engine again from a"
+            " checkpoint that was converted with --pp_size=2",
+        ),
     ],
 )
 def test_an_engine_that_is_not(plan: dict[str, Any], change: dict[str, int], reason: str, message: str) -> None:
@@ -61,6 +76,75 @@ def test_an_engine_that_is_not(plan: dict[str, Any], change: dict[str, int], rea
     check = check_engines(plan)
     assert (check.status, check.reason) == ("False", reason)
     assert check.message == f"target engine {plan['engines']['target']['path']}: {message}"
+
+
+EXTERNAL = {"speculative_decoding_mode": "draft_tokens_external"}
+BUILD = "build it again with --speculative_decoding_mode=draft_tokens_external --max_draft_len=4"
+MODES: list[tuple[str, dict[str, object], str, str]] = [
+    # why, what the engine's build_config has, reason, message
+    ("as it must be", {"speculative_decoding_mode": 2}, "EnginesFit", "as asked for"),
+    ("in words", {"speculative_decoding_mode": "DRAFT_TOKENS_EXTERNAL"}, "EnginesFit", "as asked for"),
+    ("it does not say", {}, "EnginesFit", "as asked for"),
+    (
+        "built like any other model: 0 draft tokens, which no maxDraftLen is below",
+        {"speculative_decoding_mode": 1, "max_draft_len": 0},
+        "EngineModeDiffers",
+        f"built with speculative_decoding_mode none: {BUILD}",
+    ),
+    (
+        "for Medusa",
+        {"speculative_decoding_mode": 4},
+        "EngineModeDiffers",
+        f"speculative_decoding_mode medusa: {BUILD}",
+    ),
+    ("one that nobody knows", {"speculative_decoding_mode": 99}, "EngineModeDiffers", "mode 99: build it again"),
+    ("no draft tokens", {"max_draft_len": 0}, "EngineLimitTooLow", f"max_draft_len 0, needed 4: {BUILD}"),
+]
+
+
+@pytest.mark.parametrize(("build", "reason", "message"), [row[1:] for row in MODES], ids=[row[0] for row in MODES])
+def test_the_mode_that_an_engine_was_built_for(
+    plan: dict[str, Any], build: dict[str, object], reason: str, message: str
+) -> None:
+    wanted = plan["engines"]["target"]
+    config = {**BUILT, "build_config": {**BUILT["build_config"], **build}}
+    engine_folder(Path(wanted["path"]), config, *[35 * GIB] * 4)
+    wanted |= EXTERNAL
+    check = check_engines(plan)
+    assert check.reason == reason
+    assert message in check.message
+    assert not check.message.endswith("lower speculation.maxDraftLen") or reason != "EngineLimitTooLow"
+
+
+LLAMA_70B = {
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "hidden_size": 8192,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, ""),
+        ({"vocab_size": 32000}, "its vocab_size is 128256, that of "),
+        ({"num_hidden_layers": 32, "hidden_size": 4096}, "its hidden_size is 8192, that of "),
+        ({"num_hidden_layers": 81}, "its num_hidden_layers is 80, that of "),
+        ({"text_config": {"num_attention_heads": 32}, "num_attention_heads": None}, ""),
+    ],
+    ids=["its own", "another vocabulary", "a smaller one", "one layer more", "says nothing that can be compared"],
+)
+def test_an_engine_of_another_model(
+    plan: dict[str, Any], tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({**LLAMA_70B, **changes}))
+    check = check_engines({**plan, "target": {"path": str(model)}})
+    assert check.reason == ("EngineModelDiffers" if message else "EnginesFit"), check.message
+    assert message in check.message
 
 
 @pytest.mark.parametrize(
@@ -184,6 +268,7 @@ def llm_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch.delitem(sys.modules, name)
     model = tmp_path / "model"
     model.mkdir()
+    (model / "config.json").write_text("{}")
     with (model / "model.safetensors").open("wb") as weights:
         weights.truncate(40 * GIB)
     write(tmp_path, model="/m", max_batch_size=16)
@@ -297,3 +382,137 @@ def test_weights_that_are_larger_than_the_gpus(llm_plan: dict[str, Any], tmp_pat
         "weights on each of 2 GPUs: target 20.0 GiB, and about 2 GiB to work with; a GPU has 16 GiB:"
         " raise target.tensorParallelSize, or choose larger GPUs"
     )
+
+
+QWEN_05B = {"model_type": "qwen2", "num_attention_heads": 14, "num_key_value_heads": 2, "num_hidden_layers": 24}
+QWEN_72B = {"model_type": "qwen2", "num_attention_heads": 64, "num_key_value_heads": 8, "num_hidden_layers": 80}
+SPLIT: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any], str]] = [
+    # why, the target's config.json, the draft's, arguments, message; empty: it is well
+    ("one GPU", QWEN_05B, None, {}, ""),
+    (
+        "14 heads over 4",
+        QWEN_05B,
+        None,
+        {"tensor_parallel_size": 4},
+        "target: 14 attention heads and 2 KV heads cannot be split over 4 GPUs: write target.tensorParallelSize: 1, 2"
+        " or 14",
+    ),
+    (
+        "14 heads, each GPU with all of them",
+        QWEN_05B,
+        None,
+        {"tensor_parallel_size": 4, "enable_attention_dp": True},
+        "",
+    ),
+    ("KV heads are copied", QWEN_72B, None, {"tensor_parallel_size": 16}, ""),
+    (
+        "a draft on the target's mapping",
+        QWEN_72B,
+        QWEN_05B,
+        {"tensor_parallel_size": 8},
+        "draft: 14 attention heads and 2 KV heads cannot be split over 8 GPUs: write target.tensorParallelSize: 1, 2"
+        " or 14, since mode LLMAPI splits the draft like the target, or name another draft.model.uri, or write"
+        " runtime.mode: BLS, where draft.tensorParallelSize is its own",
+    ),
+    ("more stages than layers", QWEN_05B, None, {"pipeline_parallel_size": 32}, "24 layers cannot be split over 32"),
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "arguments", "message"), [row[1:] for row in SPLIT], ids=[row[0] for row in SPLIT]
+)
+def test_models_that_cannot_be_split_as_asked(
+    llm_plan: dict[str, Any],
+    tmp_path: Path,
+    target: dict[str, Any],
+    draft: dict[str, Any] | None,
+    arguments: dict[str, Any],
+    message: str,
+) -> None:
+    models = {"target": target, **({"draft": draft} if draft else {})}
+    for role, config in models.items():
+        (tmp_path / role).mkdir()
+        (tmp_path / role / "config.json").write_text(json.dumps(config))
+        llm_plan[role] = {"path": str(tmp_path / role)}
+    write(tmp_path, model="/m", **arguments)
+    check = check_llm_args(llm_plan, tmp_path)
+    assert (check.reason == "ModelNotDivisible") == bool(message), check
+    assert message in check.message
+
+
+CODE = {"model_type": "phi3", "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"}}
+CODES: list[tuple[str, str, dict[str, Any], bool, bool, str]] = [
+    # why, whose, config.json, whether the target's code is trusted, whether it is in the folder, message; empty: well
+    ("not trusted, and known", "target", CODE, False, False, ""),
+    ("trusted, and there", "target", CODE, True, True, ""),
+    (
+        "trusted, and not there",
+        "target",
+        CODE,
+        True,
+        False,
+        "downloads bring no code; remove runtime.extraLlmArgs.trust_remote_code, or name another checkpoint",
+    ),
+    (
+        "not trusted, and unknown to transformers",
+        "target",
+        {**CODE, "model_type": "mystery"},
+        False,
+        False,
+        "mount the model with its code (pvc://, oci://) and write runtime.extraLlmArgs.trust_remote_code: true",
+    ),
+    (
+        "trusted, and unknown",
+        "target",
+        {**CODE, "model_type": "mystery"},
+        True,
+        False,
+        "mount the model with its code (pvc://, oci://), if you trust it",
+    ),
+    (
+        "a draft's is always trusted",
+        "draft",
+        CODE,
+        False,
+        False,
+        "draft: config.json refers to configuration_phi3.py",
+    ),
+    ("heads' too", "heads", CODE, False, False, "heads: config.json refers to configuration_phi3.py (auto_map)"),
+    ("TensorRT-LLM reads it itself", "target", {**CODE, "model_type": "kimi_k2"}, True, False, ""),
+    ("code of the model's classes alone", "target", {"auto_map": {"AutoModel": "modeling_x.X"}}, True, False, ""),
+    (
+        "code of another repository",
+        "target",
+        {**CODE, "auto_map": {"AutoConfig": "org/name--configuration_phi3.Phi3Config"}},
+        True,
+        True,
+        "refers to configuration_phi3.py",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("role", "config", "trusted", "there", "message"), [row[1:] for row in CODES], ids=[row[0] for row in CODES]
+)
+def test_code_of_a_checkpoint(
+    llm_plan: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    role: str,
+    config: dict[str, Any],
+    trusted: bool,
+    there: bool,
+    message: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(CONFIG_MAPPING={"phi3": None}))
+    monkeypatch.setattr(dialect, "TENSORRT_LLM", llm_plan["llm_args"]["package"])
+    folder = tmp_path / role
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    if there:
+        (folder / "configuration_phi3.py").touch()
+    llm_plan |= {role: {"path": str(folder)}, "gpu": None}
+    write(tmp_path, model="/m", trust_remote_code=trusted)
+    check = check_llm_args(llm_plan, tmp_path)
+    assert (check.reason == "CodeMissing") == bool(message), check
+    assert message in check.message

@@ -166,9 +166,9 @@ ROWS: list[tuple[Change, str, str, str, str]] = [
     (
         edit_tokenizer(lambda data: data["pre_tokenizer"].update(add_prefix_space=True)),
         "PairCompatible",
-        "False",
-        "TokenizerDiffers",
-        "pre_tokenizer of tokenizer.json differ",
+        "True",
+        "PairMatches",
+        "warning: they split text differently (normalizer or pre_tokenizer of tokenizer.json)",
     ),
     (
         edit_tokenizer(lambda data: data["model"].update(merges=[" ".join(m) for m in data["model"]["merges"]])),
@@ -209,16 +209,101 @@ def test_verdict(pair: dict[str, Any], change: Change, kind: str, status: str, r
     assert message in check["message"]
 
 
-def test_vocabulary_rows_differ(pair: dict[str, Any]) -> None:
+def older_spelling(data: dict[str, Any]) -> None:
+    """The same pre-tokenizer in a sequence, as newer files write it (Qwen2.5 against Qwen2, Llama 3 against 3.2)."""
+    data["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [data["pre_tokenizer"]]}
+
+
+SAME: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+    # what the draft's tokenizer.json has otherwise, though ids, specials and merges are equal
+    (
+        "post-processor",
+        lambda data: data.update(
+            post_processor={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+        ),
+    ),
+    ("trim_offsets", lambda data: data["pre_tokenizer"].update(trim_offsets=False)),
+    ("an older spelling of the pre-tokenizer", older_spelling),
+    ("decoder", lambda data: data["decoder"].update(add_prefix_space=False)),
+    ("flags of specials", lambda data: data["added_tokens"][0].update(lstrip=True, rstrip=True, normalized=True)),
+    (
+        "order of the vocabulary",
+        lambda data: data["model"].update(vocab=dict(reversed(data["model"]["vocab"].items()))),
+    ),
+]
+
+
+@pytest.mark.parametrize("change", [row[1] for row in SAME], ids=[row[0] for row in SAME])
+def test_what_the_draft_never_uses_is_not_compared(
+    pair: dict[str, Any], change: Callable[[dict[str, Any]], object]
+) -> None:
+    edit_tokenizer(change)(Path(pair["draft"]["path"]))
+    check = checks(pair)["PairCompatible"]
+    assert (check["reason"], check["message"]) == ("PairMatches", "tokenizers are equal")
+
+
+def another_special(data: dict[str, Any]) -> None:
+    data["added_tokens"].append({**data["added_tokens"][0], "id": 299, "content": "<|im_end|>"})
+
+
+def test_a_special_token_of_one_model_alone(pair: dict[str, Any]) -> None:
+    edit_tokenizer(another_special)(Path(pair["draft"]["path"]))
+    check = checks(pair)["PairCompatible"]
+    assert check["reason"] == "TokenizerDiffers"
+    assert "1 tokens differ, e.g. '<|im_end|>': id None in the target, 299 in the draft" in check["message"]
+
+
+LLM_API = {"llm_args": {"file": "llm_args.yaml", "package": "no_such_llm"}}
+PADDED: list[tuple[str, dict[str, Any], str, str]] = [
+    # why, what launch.json's part has besides, reason, part of the message
+    (
+        "only ids are handed over",
+        {},
+        "PairMatches",
+        "tokenizers are equal (target has 300 vocabulary rows, draft 320: padding, which no token has)",
+    ),
+    (
+        "logits are compared row by row",
+        {"compares_logits": True},
+        "VocabularyDiffers",
+        "target has 300 vocabulary rows, draft 320, though their tokenizers are equal: acceptance.method Logits"
+        " compares them row by row: write TokenMatch, or fill up the smaller one to 320 rows",
+    ),
+    (
+        "the LLM API",
+        LLM_API,
+        "VocabularyDiffers",
+        "mode LLMAPI is known to run equal ones alone: write runtime.mode: BLS",
+    ),
+]
+
+
+@pytest.mark.parametrize("larger", ["draft", "target"])
+@pytest.mark.parametrize(("part", "reason", "message"), [row[1:] for row in PADDED], ids=[row[0] for row in PADDED])
+def test_one_vocabulary_in_tables_of_different_size(
+    pair: dict[str, Any], tmp_path: Path, part: dict[str, Any], reason: str, message: str, larger: str
+) -> None:
+    """As Qwen2.5 of 0.5B and 72B: "choose one of the same family" would be no help."""
+    (tmp_path / "llm_args.yaml").write_text("{}")
+    folder = Path(pair[larger]["path"])
+    edit("config.json", vocab_size=320)(folder)
+    weights(folder, 320)
+    check = {check["type"]: check for check in verdict({**pair, **part}, tmp_path)["checks"]}["PairCompatible"]
+    assert (check["status"], check["reason"]) == ("True" if reason == "PairMatches" else "False", reason)
+    if larger == "target":
+        message = message.replace("target has 300", "target has 320").replace("draft 320", "draft 300")
+    assert message in check["message"]
+
+
+def test_other_tokens_in_tables_of_different_size(pair: dict[str, Any]) -> None:
     folder = Path(pair["draft"]["path"])
     edit("config.json", vocab_size=320)(folder)
     weights(folder, 320)
-    check = checks(pair)["PairCompatible"]
-    assert (check["status"], check["reason"]) == ("False", "VocabularyDiffers")
-    # As Qwen2.5 of 0.5B and 7B: "choose one of the same family" would be no help.
-    assert "fill up the smaller one to 320 rows" in check["message"]
     another_vocabulary(folder)
-    assert "same tokenizer" in checks(pair)["PairCompatible"]["message"]
+    check = checks(pair)["PairCompatible"]
+    assert check["reason"] == "TokenizerDiffers"
+    assert check["message"].startswith("target has 300 vocabulary rows, draft 320, and ")
+    assert "same tokenizer" in check["message"]
 
 
 def test_a_tokenizer_in_a_folder_of_its_own(pair: dict[str, Any], tmp_path: Path) -> None:
@@ -279,3 +364,39 @@ def test_verdict_fits_a_termination_message(pair: dict[str, Any]) -> None:
     text = json.dumps(verdict(pair, Path()), ensure_ascii=False)
     assert len(text.encode()) <= 4096
     assert len(checks(pair)["ModelsReady"]["message"].encode()) <= MAX_MESSAGE_BYTES
+
+
+COMMIT, OLD = "0e9e39f249a16976918f6564b8830bc894c89659", "00000000000000000000000000000000000000ff"
+
+
+def hub_cache(folder: Path, root: Path) -> Path:
+    """The model of `folder` in a Hub cache at `root`, as huggingface_hub writes it; its snapshot."""
+    repository = root / "models--org--name"
+    snapshot = repository / "snapshots" / COMMIT
+    for each in (repository / "blobs", snapshot, repository / "snapshots" / OLD, repository / "refs"):
+        each.mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    for i, path in enumerate(sorted(folder.iterdir())):
+        path.rename(repository / "blobs" / f"{i:040}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{i:040}")
+    return snapshot
+
+
+def test_a_model_in_a_hub_cache(pair: dict[str, Any], tmp_path: Path) -> None:
+    """As it is: found by its snapshot; elsewhere the message names that."""
+    snapshot = hub_cache(Path(pair["target"]["path"]), tmp_path / "hub")
+    repository = snapshot.parents[1]
+    pair["target"]["path"] = str(snapshot)
+    assert checks(pair)["ModelsReady"]["status"] == "True"
+    pair["target"]["path"] = str(repository)
+    assert checks(pair)["ModelsReady"]["message"] == (
+        f"target: {repository} is a Hub cache: add one of its snapshots to the uri: /snapshots/{COMMIT},"
+        f" snapshots/{OLD}"
+    )
+    pair["target"]["path"] = str(repository.parent)
+    assert f"to the uri: /models--org--name/snapshots/{COMMIT}" in checks(pair)["ModelsReady"]["message"]
+    alone = snapshot.rename(tmp_path / "alone")  # as a snapshot that is mounted by itself
+    pair["target"]["path"] = str(alone)
+    message = checks(pair)["ModelsReady"]["message"]
+    assert f"target: {alone}/config.json is a link to ../../blobs/" in message
+    assert "or the snapshot in a Hub cache (.../models--ORG--NAME/snapshots/COMMIT)" in message

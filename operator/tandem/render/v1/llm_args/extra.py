@@ -6,6 +6,7 @@ from typing import Any
 from tandem.render.v1.llm_args.dialects import SCHEMAS
 
 _SPECULATION = "speculative_config"
+_MAPPING = "must be a mapping: write the fields that you add below it"
 NOT_CUSTOM = {
     "decoding_type": "speculation.decodingType",
     "max_draft_len": "speculation.maxDraftLen",
@@ -49,22 +50,35 @@ def merge(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any
 
 
 def conflict(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> str | None:
-    """The first argument in `extra` that the resource decides, as a message naming the field to use; else None."""
-    if _SPECULATION in extra and _SPECULATION not in decided:
-        return _message(_SPECULATION, "speculation.decodingType")
-    return next(_conflicts(decided, extra, ""), None)
+    """All arguments in `extra` that the resource decides, as a message naming the field to use for each; else None.
+
+    A file of trtllm-serve, pasted as it is, has many of them.
+    """
+    found = list(_conflicts(decided, extra, ""))
+    fields = {path: field for path, field in found if field}
+    parts = [f"runtime.extraLlmArgs.{path} {_MAPPING}" for path, field in found if not field]
+    if len(fields) == 1:
+        ((path, field),) = fields.items()
+        parts.append(f"runtime.extraLlmArgs.{path} is decided by {field}: remove it, and write {field} instead")
+    elif fields:
+        each = ", ".join(f"{path} ({field})" for path, field in fields.items())
+        parts.append(f"runtime.extraLlmArgs has what fields decide: remove it, and write the fields instead: {each}")
+    return "; ".join(parts) or None
 
 
-def _conflicts(decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _conflicts(decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Paths of arguments with the field that decides each; "" for one that must be a mapping."""
     for key, value in extra.items():
         path = f"{prefix}{key}"
         mine = decided.get(key)
-        if path in _FIELDS or (key in decided and not isinstance(mine, dict)):
-            yield _message(path, _FIELDS.get(path, _origin(path)))
+        if path == _SPECULATION and mine is None:
+            yield path, "speculation.decodingType"
+        elif path in _FIELDS or (key in decided and not isinstance(mine, dict)):
+            yield path, _FIELDS.get(path, _origin(path))
         elif isinstance(value, dict):
             yield from _conflicts(mine or {}, value, f"{path}.")
         elif isinstance(mine, dict) or any(owned.startswith(f"{path}.") for owned in _FIELDS):
-            yield f"runtime.extraLlmArgs.{path} must be a mapping: write the fields that you add below it"
+            yield path, ""
 
 
 def _origin(path: str) -> str:
@@ -72,7 +86,3 @@ def _origin(path: str) -> str:
     if path == "tokenizer":
         return "target.model.tokenizer"
     return "speculation.custom.args" if path.startswith(f"{_SPECULATION}.") else "speculation.decodingType"
-
-
-def _message(path: str, field: str) -> str:
-    return f"runtime.extraLlmArgs.{path} is decided by {field}: remove it, and write {field} instead"
