@@ -78,6 +78,13 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"speculation__nGram": {}}, "speculation.nGram is for decodingType NGram", "another type's block"),
     ({"speculation__mtp": {}}, "speculation.mtp is for decodingType MTP", "another type's block: MTP"),
+    ({"speculation__dFlash": {}}, "speculation.dFlash is for decodingType DFlash", "another type's block: DFlash"),
+    ({"speculation__dSpark": {}}, "speculation.dSpark is for decodingType DSpark", "another type's block: DSpark"),
+    (
+        {"speculation__suffixAutomaton": {}},
+        "speculation.suffixAutomaton is for decodingType Eagle3, Eagle or MTP, or Custom with type PARD",
+        "a suffix automaton without arguments for it",
+    ),
     ({"speculation__eagle3": {}}, "speculation.eagle3 is for decodingType Eagle3", "another type's block: Eagle3"),
     ({"speculation__lookahead": {}}, "is for decodingType Lookahead", "another type's block: Lookahead"),
     (

@@ -8,7 +8,7 @@ A new version of the renderer is imported here and in `tandem.render`. A revisio
 from tandem.render.v1.engines import DECIDED_FLAGS, needs_engines
 from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
-from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, to_yaml
+from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, not_in_dialect, to_yaml
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
 from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
 from tandem.render.v1.sources import CACHE, folders
@@ -36,6 +36,7 @@ __all__ = [
     "llm_args",
     "model_ranks",
     "needs_engines",
+    "not_in_dialect",
     "to_yaml",
     "uses_cache",
 ]

@@ -176,6 +176,13 @@ class SpecReason(Reason):
         "TensorRT-LLM cannot combine an argument in `extraLlmArgs` with speculation.",
         "Remove it, or write `decodingType: None`.",
     )
+    KNOWN_BAD = (
+        _REFUSED,
+        "KnownBadCombination",
+        "The profile's TensorRT-LLM takes the combination and serves it wrongly, or does not have it"
+        " ([table](known-bad.md)).",
+        "Write what the message says.",
+    )
     GUIDED_DECODING_WITH_REJECTION_SAMPLING = (
         _REFUSED,
         "GuidedDecodingWithRejectionSampling",

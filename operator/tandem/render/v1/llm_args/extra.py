@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tandem.api.decoding import DecodingType
 from tandem.render.v1.llm_args.dialects import SCHEMAS
 
 _SPECULATION = "speculative_config"
@@ -30,12 +31,15 @@ _FIELDS = {
     "kv_cache_config.free_gpu_memory_fraction": "target.kvCache.freeGpuMemoryFraction",
     "kv_cache_config.enable_block_reuse": "target.kvCache.enableBlockReuse",
     **{f"{_SPECULATION}.{name}": field for name, field in NOT_CUSTOM.items()},
-    **{
-        f"{_SPECULATION}.{name}": field
-        for schema in SCHEMAS.values()
-        for config in schema.configs.values()
-        for name, field in config.decided_by.items()
-    },
+}
+# Those of each `decoding_type` that the renderer writes, by its name there.
+_OF_TYPES: dict[str, dict[str, str]] = {
+    config.model_fields["decoding_type"].default: {
+        f"{_SPECULATION}.{name}": field for name, field in config.decided_by.items()
+    }
+    for schema in SCHEMAS.values()
+    for kind, config in schema.configs.items()
+    if kind is not DecodingType.CUSTOM
 }
 
 
@@ -52,18 +56,29 @@ def conflict(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> str | None
     """The first argument in `extra` that the resource decides, as a message naming the field to use; else None."""
     if _SPECULATION in extra and _SPECULATION not in decided:
         return _message(_SPECULATION, "speculation.decodingType")
-    return next(_conflicts(decided, extra, ""), None)
+    return next(_conflicts(decided, extra, "", _fields(decided)), None)
 
 
-def _conflicts(decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _fields(decided: Mapping[str, Any]) -> dict[str, str]:
+    """`_FIELDS` and those of the decoding types, its own first; one that only the image knows may have any name."""
+    kind = (decided.get(_SPECULATION) or {}).get("decoding_type")
+    if kind is not None and kind not in _OF_TYPES:
+        return _FIELDS
+    all_types = {path: field for of_type in _OF_TYPES.values() for path, field in of_type.items()}
+    return {**all_types, **_OF_TYPES.get(kind or "", {}), **_FIELDS}
+
+
+def _conflicts(
+    decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str, fields: Mapping[str, str]
+) -> Iterator[str]:
     for key, value in extra.items():
         path = f"{prefix}{key}"
         mine = decided.get(key)
-        if path in _FIELDS or (key in decided and not isinstance(mine, dict)):
-            yield _message(path, _FIELDS.get(path, _origin(path)))
+        if path in fields or (key in decided and not isinstance(mine, dict)):
+            yield _message(path, fields.get(path, _origin(path)))
         elif isinstance(value, dict):
-            yield from _conflicts(mine or {}, value, f"{path}.")
-        elif isinstance(mine, dict) or any(owned.startswith(f"{path}.") for owned in _FIELDS):
+            yield from _conflicts(mine or {}, value, f"{path}.", fields)
+        elif isinstance(mine, dict) or any(owned.startswith(f"{path}.") for owned in fields):
             yield f"runtime.extraLlmArgs.{path} must be a mapping: write the fields that you add below it"
 
 
