@@ -324,8 +324,8 @@ class ServingReason(Reason):
     ENGINE_ARGUMENTS_REFUSED = (
         on("False", ConditionType.ENGINE_HEALTHY),
         "EngineArgumentsRefused",
-        "The image refused the LLM API's arguments in the server's pod, before it loaded the model. The preflight, which"
-        " has no GPU, could not try them (`ArgumentsNotChecked`).",
+        "The image refused the LLM API's arguments in the server's pod, before it loaded the model. The preflight has"
+        " no GPU and could not try them (`ArgumentsNotChecked`).",
         "Change the field that the message names, or `runtime.extraLlmArgs`.",
     )
 
