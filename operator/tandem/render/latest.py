@@ -5,7 +5,7 @@ A new version of the renderer is imported here and in `tandem.render`. A revisio
 (`tandem.render.render`).
 """
 
-from tandem.render.v1.engines import DECIDED_FLAGS, needs_engines
+from tandem.render.v1.engines import DECIDED_FLAGS, DECIDED_PARAMETERS, needs_engines
 from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, not_in_dialect, to_yaml
@@ -18,6 +18,7 @@ __all__ = [
     "CACHE",
     "CONTAINER_SECURITY",
     "DECIDED_FLAGS",
+    "DECIDED_PARAMETERS",
     "MIN_COMPUTE_CAPABILITY",
     "NOT_CUSTOM",
     "OWN_PATHS",

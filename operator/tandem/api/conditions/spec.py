@@ -127,6 +127,12 @@ class SpecReason(Reason):
         "`engine.build.extraArgs` has a flag that the resource decides.",
         "Write the field that the message names.",
     )
+    ENGINE_PARAMETER_RESERVED = (
+        _REFUSED,
+        "EngineParameterReserved",
+        "`engine.parameters` has a parameter that the resource decides.",
+        "Write the field that the message names.",
+    )
     FP8_NEEDS_CALIBRATION = (
         _REFUSED,
         "Fp8NeedsCalibration",
