@@ -63,7 +63,7 @@ class Serving(Model):
     access: Access = Field(default_factory=Access, json_schema_extra={"default": {}})
     """Who may connect."""
     log_verbose: Annotated[int, Field(ge=0, le=9)] = 0
-    """Level of Triton's verbose log (`--log-verbose`); 0: none. It has requests' names and shapes, and costs speed."""
+    """Level of Triton's verbose log (`--log-verbose`); 0: none. It names requests and tensors, and costs speed."""
 
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteMany"]
