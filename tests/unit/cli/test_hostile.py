@@ -187,11 +187,13 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
         max_waiting_sequences=8,
         request_timeout_seconds=60,
         drafter=payload,
+        resource_manager=payload,
         drafter_path="/own",
     )
     message = text_format.Parse(config("tensorrt_llm", variables), model_config_pb2.ModelConfig())
     found = {name: value.string_value for name, value in message.parameters.items()}
     assert found["drafter"] == found["llm_args_path"] == found["llm_package"] == payload
+    assert found["resource_manager"] == payload
     assert found["drafter_path"] == "/own"
     assert set(found) == {
         *(

@@ -36,7 +36,10 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     speculates = bool(llm_arguments.get("speculative_config"))
     if config.drafter:
         drafter = arguments.load_drafter(config.drafter, config.drafter_path)
-        llm_arguments = arguments.with_drafter(llm_arguments, drafter)
+        manager = None
+        if config.resource_manager:
+            manager = arguments.load_drafter(config.resource_manager, config.drafter_path, "resource manager")
+        llm_arguments = arguments.with_drafter(llm_arguments, drafter, manager)
     dry_run.before_loading(llm_arguments, config.llm_package)
     engine = TensorRtLlmEngine(llm_arguments, config.llm_package)
     options = LlmApiOptions(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)

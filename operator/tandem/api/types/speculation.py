@@ -187,13 +187,19 @@ class Lookahead(Model):
     """n-grams that are verified a step."""
 
 
+EntryPoint = Annotated[
+    str, StringConstraints(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")
+]
+
+
 class UserProvided(Model):
     """Decoding type UserProvided: a drafter in Python. Runs your code in the serving container."""
 
-    entry_point: Annotated[
-        str, StringConstraints(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")
-    ]
-    """`module:attribute`: a tensorrt_llm Drafter, or what is called without arguments to make one."""
+    entry_point: EntryPoint
+    """`module:attribute`: a tensorrt_llm Drafter, or a class of one, which is made without arguments."""
+    resource_manager: EntryPoint | None = None
+    """`module:attribute`, likewise: the resource manager that goes with it, of which the engine asks room for each
+    request; absent: none."""
     config_map_name: Name | None = None
     """ConfigMap of this namespace with the module's files; absent: the module is in the image."""
 

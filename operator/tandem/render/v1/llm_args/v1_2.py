@@ -54,7 +54,10 @@ class MtpLayersConfig(MtpConfig):
 class UserProvidedConfig(SpeculativeConfig):
     """A drafter in Python, which the server adds."""
 
-    decided_by: ClassVar[Mapping[str, str]] = {"drafter": "speculation.userProvided.entryPoint"}
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "drafter": "speculation.userProvided.entryPoint",
+        "resource_manager": "speculation.userProvided.resourceManager",
+    }
     decoding_type: Literal["UserProvided"] = "UserProvided"
     max_draft_len: PositiveInt
     speculative_model_dir: str | None = None

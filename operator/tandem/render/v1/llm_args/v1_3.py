@@ -78,7 +78,10 @@ class DSparkAttentionConfig(DSparkConfig):
 class UserProvidedConfig(SpeculativeConfig):
     """A drafter in Python, which the server adds."""
 
-    decided_by: ClassVar[Mapping[str, str]] = {"drafter": "speculation.userProvided.entryPoint"}
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "drafter": "speculation.userProvided.entryPoint",
+        "resource_manager": "speculation.userProvided.resourceManager",
+    }
     decoding_type: Literal["User_Provided"] = "User_Provided"
     max_draft_len: PositiveInt
     speculative_model: str | None = None
