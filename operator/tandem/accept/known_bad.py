@@ -16,9 +16,9 @@ from tandem.render.latest import llm_args
 _HEAD = """# Combinations that are known to be bad
 
 What TensorRT-LLM takes and then serves wrongly, or does not have, in mode LLMAPI. Generated from
-`operator/tandem/accept/known_bad_table.py` by `make generate`. The issues were read on 2026-11-26, as of about
-2026-09-23. A version is a profile's `llmArgs`. *Refused*: `SpecAccepted` is False; *warned*: it is served as asked,
-and the condition's message says so.
+`operator/tandem/accept/known_bad_table.py` by `make generate`. The issues were read in excerpts on 2026-11-26,
+as of about 2026-09-23. A version is a profile's `llmArgs`. *Refused*: `SpecAccepted` is False; *warned*: it is served
+as asked, and the condition's message says so.
 
 | combination | version | TensorRT-LLM ... | instead | | source |
 |---|---|---|---|---|---|

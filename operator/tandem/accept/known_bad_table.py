@@ -1,7 +1,7 @@
 """The table of combinations that TensorRT-LLM takes and then serves wrongly, or does not have, by version. Data.
 
-A row reads the arguments as the image gets them, whichever field of the resource wrote them. The issues were read on
-2026-11-26, as of about 2026-09-23; their states may have moved since.
+A row reads the arguments as the image gets them, whichever field of the resource wrote them. The issues were read in
+excerpts on 2026-11-26, as of about 2026-09-23; their states may have moved since.
 """
 
 from collections.abc import Callable, Mapping

@@ -68,7 +68,7 @@ ROWS: list[tuple[str, str, list[Change], list[Change]]] = [
     (
         "1.3",
         "guided decoding with a dynamic tree",
-        [TREE | extra(**GUIDED)],
+        [TREE | extra(**GUIDED), MTP | extra(**GUIDED, speculative_config={"use_dynamic_tree": True})],
         [EAGLE | extra(**GUIDED), TREE],
     ),
     (

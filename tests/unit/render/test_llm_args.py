@@ -330,6 +330,12 @@ EXTRA = [
         "{speculative_config: {sa_config: {threshold: 2}}}",
         ("speculative_config.sa_config", "speculation.suffixAutomaton"),
     ),
+    ("MTP", "{speculative_config: {use_dynamic_tree: true, dynamic_tree_max_topK: 4}}", None),
+    (
+        "NGram",
+        "{speculative_config: {use_dynamic_tree: true}}",
+        ("speculative_config.use_dynamic_tree", "speculation.eagle3.dynamicTreeMaxTopK"),
+    ),
     ("{type: PARD}", "{speculative_config: {sa_config: {threshold: 2}, mask_token_id: 4}}", None),
     (
         "{type: SA, args: {global_pool_size: 3}}",

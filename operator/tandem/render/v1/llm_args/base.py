@@ -23,6 +23,8 @@ class SpeculativeConfig(Args):
     """The field that takes the draft length."""
     decided_by: ClassVar[Mapping[str, str]] = {}
     """Its fields that the decoding type's own block decides, and the field of the resource that does."""
+    passed_on: ClassVar[frozenset[str]] = frozenset()
+    """Its fields that another type's block decides, and none of its own: `extraLlmArgs` may hold them."""
     decoding_type: str
     max_concurrency: PositiveInt | None = None
     draft_len_schedule: dict[PositiveInt, int] | None = None

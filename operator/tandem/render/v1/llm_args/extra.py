@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tandem.api.decoding import DecodingType
+from tandem.render.v1.llm_args.base import SpeculativeConfig
 from tandem.render.v1.llm_args.dialects import SCHEMAS
 
 _SPECULATION = "speculative_config"
@@ -32,11 +33,9 @@ _FIELDS = {
     "kv_cache_config.enable_block_reuse": "target.kvCache.enableBlockReuse",
     **{f"{_SPECULATION}.{name}": field for name, field in NOT_CUSTOM.items()},
 }
-# Those of each `decoding_type` that the renderer writes, by its name there.
-_OF_TYPES: dict[str, dict[str, str]] = {
-    config.model_fields["decoding_type"].default: {
-        f"{_SPECULATION}.{name}": field for name, field in config.decided_by.items()
-    }
+# The model of each `decoding_type` that the renderer writes, by its name there; of the newest dialect.
+_OF_TYPES = {
+    config.model_fields["decoding_type"].default: config
     for schema in SCHEMAS.values()
     for kind, config in schema.configs.items()
     if kind is not DecodingType.CUSTOM
@@ -61,11 +60,12 @@ def conflict(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> str | None
 
 def _fields(decided: Mapping[str, Any]) -> dict[str, str]:
     """`_FIELDS` and those of the decoding types, its own first; one that only the image knows may have any name."""
-    kind = (decided.get(_SPECULATION) or {}).get("decoding_type")
-    if kind is not None and kind not in _OF_TYPES:
+    kind = (decided.get(_SPECULATION) or {}).get("decoding_type", "")
+    if kind and kind not in _OF_TYPES:
         return _FIELDS
-    all_types = {path: field for of_type in _OF_TYPES.values() for path, field in of_type.items()}
-    return {**all_types, **_OF_TYPES.get(kind or "", {}), **_FIELDS}
+    own = _OF_TYPES.get(kind, SpeculativeConfig)
+    names = {name: field for config in (*_OF_TYPES.values(), own) for name, field in config.decided_by.items()}
+    return {**{f"{_SPECULATION}.{name}": names[name] for name in names.keys() - own.passed_on}, **_FIELDS}
 
 
 def _conflicts(

@@ -65,6 +65,7 @@ class MtpLengthConfig(MtpConfig):
     """Here the draft length has the name that it has elsewhere."""
 
     decided_by: ClassVar[Mapping[str, str]] = {**MtpConfig.decided_by, **_SUFFIX_AUTOMATON}
+    passed_on: ClassVar[frozenset[str]] = frozenset({"use_dynamic_tree", "dynamic_tree_max_topK"})
     max_draft_len: PositiveInt
     sa_config: SuffixAutomatonConfig | None = None
 
