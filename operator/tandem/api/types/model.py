@@ -192,8 +192,8 @@ class Draft(Model):
     """The small model that guesses tokens."""
 
     model: ModelReference
-    """Checkpoint of the draft, its tokenizer equal to the target's; for Eagle3 the EAGLE-3 heads, for DFlash and DSpark
-    the drafter that was trained for the target."""
+    """Checkpoint of the draft, its tokenizer equal to the target's; for Eagle3 the EAGLE-3 heads, for DFlash and
+    DSpark the drafter that was trained for the target."""
     tensor_parallel_size: ParallelSize = 1
     """BLS: GPUs that share each layer of the draft. The LLM API builds the draft on the target's mapping."""
     dtype: Dtype = "auto"
