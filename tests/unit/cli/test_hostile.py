@@ -199,6 +199,7 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
         *(
             "llm_args_path",
             "llm_package",
+            "resource_manager",
             "request_timeout_seconds",
             "max_running_sequences",
             "max_waiting_sequences",
