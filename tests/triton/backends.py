@@ -10,7 +10,6 @@ from subprocess import run
 from triton.harness import REPOSITORY_ROOT
 
 COLLECTOR = REPOSITORY_ROOT / "images/serving/collector"
-FRONT = REPOSITORY_ROOT / "images/serving/front"
 
 
 def compiled(source: Path) -> Path:
@@ -39,11 +38,6 @@ def collector() -> Path:
 def rounds() -> Path:
     """The library of the serving image's backend `rounds`."""
     return compiled(COLLECTOR / "rounds.cpp")
-
-
-def front() -> Path:
-    """The library of the serving image's backend `front`."""
-    return compiled(FRONT / "front.cpp")
 
 
 def _digest(source: Path) -> str:

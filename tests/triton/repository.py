@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.api.bounds import BLS_SEQUENCES
-from tandem.render.v1.bls import CODELESS, FRONTS
+from tandem.render.v1.bls import CODELESS
 from tandem.render.v1.bls_variables import DRAFT_TIMEOUT_SECONDS, BlsVariables, ModelVariables
 from tandem.render.v1.stack import config
 from triton import backends
@@ -70,11 +70,8 @@ def assemble(folder: Path, models: Iterable[str], values: BlsVariables) -> Path:
         (destination / "config.pbtxt").write_text(config(model, values))
         if model in CODELESS:
             (destination / "1").mkdir()
-        elif model in (*COLLECTORS, *ROUNDS, *FRONTS):
-            made = (
-                backends.collector if model in COLLECTORS else backends.rounds if model in ROUNDS else backends.front
-            )
-            library = made()
+        elif model in (*COLLECTORS, *ROUNDS):
+            library = backends.collector() if model in COLLECTORS else backends.rounds()
             (destination / "1").mkdir()
             (destination / "1" / library.name).symlink_to(library)
         else:

@@ -173,13 +173,13 @@ def repository(folder: Path, setup: Setup) -> Path:
     models.mkdir()
     engines = {"collects": setup.collected, "rounds": setup.rounds, "max_batch_size": max(64, setup.pair.batch or 0)}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
-    set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
+    set_parameters(models / "speculative_bls/config.pbtxt", dict(setup.parameters))
     if setup.model:
-        version = models / "speculative_bls_loop/1"  # a link
+        version = models / "speculative_bls/1"  # a link
         version.unlink()
         version.symlink_to(HERE / setup.model)
     if setup.model == "clocked_bls":
-        set_parameters(models / "speculative_bls_loop/config.pbtxt", {"clocks": str(folder / CLOCKS)})
+        set_parameters(models / "speculative_bls/config.pbtxt", {"clocks": str(folder / CLOCKS)})
     device = folder / "device" if setup.pair.shared else None
     library = stub.build()
     for name, role in ROLES.items():
@@ -207,7 +207,7 @@ def set_parameters(config: Path, values: dict[str, str]) -> None:
 def _bls(server: TritonServer) -> psutil.Process:
     """The process of the BLS, a child of the server's."""
     for child in psutil.Process(server.pid).children(recursive=True):
-        if any(word.endswith("speculative_bls_loop/1/model.py") for word in child.cmdline()):
+        if any(word.endswith("speculative_bls/1/model.py") for word in child.cmdline()):
             return child
     raise client.LoadError("the server has no process of the BLS: see its log")
 

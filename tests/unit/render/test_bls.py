@@ -114,7 +114,7 @@ def test_engines_are_tensorrt_llms_and_clients_get_one_response(
         collectors = [name for name, config in configs.items() if config.backend == "collector"]
         assert [name.replace("_collector", "_engine") for name in collectors] == decoupled
         assert all("decoupled_model_name" not in configs[name].parameters for name in collectors), "by their names"
-        loop = configs["speculative_bls_loop"]
+        loop = configs["speculative_bls"]
         assert loop.parameters["max_engine_rows"].string_value == (str(loop.max_batch_size) if decoupled else "1")
 
 
@@ -125,7 +125,7 @@ def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
     slow.write_text(fast.read_text("utf-8").replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
     revision = rendered(slow)
     assert "tensorrt_llm_collector.config.pbtxt" not in revision.files
-    assert parsed(revision, "speculative_bls_loop").parameters["max_engine_rows"].string_value == "1"
+    assert parsed(revision, "speculative_bls").parameters["max_engine_rows"].string_value == "1"
 
 
 def test_all_that_is_rendered_belongs_together() -> None:
@@ -141,10 +141,9 @@ def test_all_that_is_rendered_belongs_together() -> None:
     engines = CLIENT_MODELS.values()
     assert set(named.values()) <= set(models)
     assert {(name, value) for (name, _), value in named.items()} >= {
-        *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls_loop", name)),
-        *(("speculative_bls_loop", f"{name}_collector") for name in engines),
-        ("speculative_bls_loop", "speculative_bls_clients"),
-        *(("tensorrt_llm_bls", name) for name in ("speculative_bls", "speculative_bls_loop")),
+        *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls", name)),
+        *(("speculative_bls", f"{name}_collector") for name in engines),
+        ("tensorrt_llm_bls", "speculative_bls"),
     }
 
 

@@ -14,8 +14,6 @@ Role = Literal["draft", "target"]
 
 # Tokens of the target's calls when it runs alone, at most.
 LONGEST_SPAN = 16
-# Steps that go by, on average, until the engine takes a call in.
-TAKEN_IN = 0.5
 
 
 class Call(NamedTuple):

@@ -38,7 +38,6 @@ import numpy as np
 
 from tandem_serving.bls.calls import (
     LONGEST_SPAN,
-    TAKEN_IN,
     Call,
     FloatArray,
     IntArray,
@@ -229,21 +228,6 @@ class SequenceLoop:
     def longest_draft(self) -> int:
         """Tokens that its next draft could have at most."""
         return max(0, self._length(self._remaining))
-
-    def calls_alone(self, step: float) -> tuple[int, int]:
-        """Its tokens so far, and how many calls the target alone makes of as many; (0, 0) where it is always one.
-
-        `step`: seconds of each in a long call, 0: not known. What its own calls took says little, where it drafts:
-        those hold the prompt, or wait for others.
-        """
-        fitting = self._sequence.burst / step - TAKEN_IN if step > 0 else math.inf
-        longest = int(min(max(fitting, SHORTEST_LIMIT), LONGEST_SPAN))
-        tokens = left = 0 if self._sequence.one_call else self._end - self._start
-        calls, span = 0, 1
-        while left > 0:
-            left -= min(span, longest)
-            calls, span = calls + 1, 2 * span
-        return tokens, calls
 
     @property
     def _remaining(self) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.bls import padding
-from tandem_serving.bls.calls import Call, NewTokens, Output
+from tandem_serving.bls.calls import Call, Output
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
@@ -75,7 +75,7 @@ class Rounds:
             limits.max_rows, self._overlap, self._hold, self._in_rounds, clock
         )
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._in_flight = InFlightBatches(policy, self._draft_ahead, limits.max_rows > 1, limits.draft_timeout)
+        self._in_flight = InFlightBatches(self._draft_ahead, limits.draft_timeout)
         self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
@@ -109,9 +109,6 @@ class Rounds:
 
     def leave(self, sequence: BlsSequence) -> None:
         """A sequence is over and delivered: another one may run."""
-        if sequence.stopped and not sequence.retired:
-            with self._measuring:
-                self._measure_end(sequence)
         self._let_go(sequence)
         self._fill()
 
@@ -122,7 +119,7 @@ class Rounds:
         sequences = [*self._queue.running, *self._queue.waiting]
         for sequence in sequences:
             with self._measuring:
-                self._policy.leave(sequence.acceptance)
+                self._policy.leave(sequence)
         return [*(sequence.request for sequence in sequences), *(request for request, _ in self.failed)]
 
     def _break_off(self, sequence: BlsSequence) -> None:
@@ -143,7 +140,7 @@ class Rounds:
             self._schedule.enter(sequence.key)
             try:
                 if sequence.draft_length:
-                    self._policy.enter(sequence.acceptance, sequence.draft_length)
+                    self._policy.enter(sequence, sequence.draft_length)
                 self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
             except Exception:  # whatever it is, it is this sequence's
                 log.exception(_BROKE_OFF)
@@ -158,7 +155,7 @@ class Rounds:
         if sequence in self._queue.running and not sequence.retired:
             sequence.retired = True
             self._schedule.leave(sequence.key)
-            self._policy.leave(sequence.acceptance)
+            self._policy.leave(sequence)
 
     # --- calls go out -----------------------------------------------------------------------------
     def start(self) -> list[Batch[BlsSequence]]:
@@ -179,7 +176,9 @@ class Rounds:
         return bool(self._limits.whole_rounds) and isinstance(key, BatchKey) and key.whole_rounds
 
     def _drafts_ahead(self, sequences: int) -> bool:
-        return self._draft_ahead.worth(sequences, self._policy.server) and self._policy.micro_batches(sequences) == 1
+        return (
+            self._draft_ahead.worth(sequences, self._policy.acceptance) and self._policy.micro_batches(sequences) == 1
+        )
 
     def _hold(self, key: Hashable) -> bool:
         """Whether a verification waits for drafts: until `held` at most."""
@@ -189,7 +188,7 @@ class Rounds:
 
     def sent(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call began."""
-        return self._in_flight.begin(batch, started, len(self._queue.running))
+        return self._in_flight.begin(batch, started)
 
     def _begin(self, sequence: BlsSequence, first: bool = False) -> None:
         """A sequence's next round."""
@@ -207,7 +206,7 @@ class Rounds:
             return 0
         if sequence.reproducible:
             return sequence.draft_length
-        return min(sequence.draft_length, self._policy.length(sequence.acceptance))
+        return min(sequence.draft_length, self._policy.length())
 
     def _ask(self, sequence: BlsSequence, call: Call) -> None:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.
@@ -238,9 +237,11 @@ class Rounds:
     def answered(self, in_flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
+        drafted = _drafted(in_flight, outputs)
         if verifies:
+            gained = len(outputs) if drafted else sum(len(output.ids) for _, output in outputs)
             with self._measuring:
-                self._policy.rounds_ended(len(outputs), _drafted(in_flight, outputs))
+                self._policy.rounds_ended(gained, drafted)
         for index, output in outputs:
             in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
@@ -248,12 +249,12 @@ class Rounds:
                 if verifies:
                     row.sequence.verified(in_flight.batch.by_itself)
                 try:
-                    self._answer(row, output, now - in_flight.started)
+                    self._answer(row, output, now - in_flight.started, drafted)
                 except Exception:  # whatever it is, it is this sequence's, which may have gone on already
                     log.exception(_BROKE_OFF)
                     self._break_off(row.sequence)
 
-    def _answer(self, row: Row[BlsSequence], output: Output, seconds: float) -> None:
+    def _answer(self, row: Row[BlsSequence], output: Output, seconds: float, drafted: int) -> None:
         sequence = row.sequence
         if not sequence.alive:
             return
@@ -270,7 +271,7 @@ class Rounds:
         step = sequence.loop.verified(output, seconds)
         self.outgoing.append((sequence, self._departing(sequence, sequence.take(step))))
         with self._measuring:
-            self._measure(sequence, step)
+            self._policy.acceptance.observe(drafted, step.accepted)
         if sequence.over:
             self._retire(sequence)
             # It counts as running until its text is sent: clients that cannot be served as fast as the engines
@@ -290,21 +291,11 @@ class Rounds:
 
         return made
 
-    def _measure(self, sequence: BlsSequence, step: NewTokens) -> None:
-        if step.drafted:
-            sequence.acceptance.observe(step.drafted, step.accepted)
-        if sequence.over:
-            self._measure_end(sequence)
-
-    def _measure_end(self, sequence: BlsSequence) -> None:
-        seconds_alone = self._policy.step(len(self._queue.running))
-        self._policy.ended(*sequence.loop.calls_alone(seconds_alone))
-
     def call_ended(self, in_flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
         self._out.discard(in_flight.batch)
         with self._measuring:
-            self._in_flight.end(in_flight, len(self._queue.running), now)
+            self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
             self._schedule.verified_in_server(in_flight.server_round)
         if not in_flight.given_up:
@@ -375,7 +366,7 @@ class Rounds:
         sequence.count_draft_failure()
         if for_good:
             sequence.draft_length = 0
-            self._policy.leave(sequence.acceptance)
+            self._policy.leave(sequence)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(sequence, sequence.loop.begin(0))
 

@@ -39,6 +39,8 @@ LEAST_BEHIND = 16
 # A shared batch brings the tokens of all its sequences at once, and they are delivered while the next two are under
 # way: with only one waiting, 64 sequences on engines that share a device would wait for deliveries at every round.
 BATCHES_BEHIND = 3
+DELIVERIES = 2
+"""Threads that make texts and send them."""
 
 Outputs = list[tuple[int, Output]]
 Step = tuple[BlsSequence, MakeChunks]
@@ -81,8 +83,7 @@ class Runner:
         batched = limits.max_rows > 1
         behind = max(LEAST_BEHIND, limits.running * (BATCHES_BEHIND if batched else 1))
         deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
-        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, batched=batched, most_behind=behind)
-        self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
+        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, DELIVERIES, batched, behind)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         # For each sequence that runs a call and one ahead; and for calls that were given up, which keep theirs:
         # no sequence begins while those are more than one for each that may run, and MOST_LOST.
@@ -169,10 +170,6 @@ class Runner:
                 ready = self._start()
             self._submit(ready)
 
-    def _think(self) -> None:
-        with self._lock, self._measuring:
-            self._policy.think()
-
     # --- on the engine threads --------------------------------------------------------------------
     def _submit(self, batches: Iterable[Batch[BlsSequence]]) -> None:
         for batch in batches:
@@ -239,7 +236,7 @@ class Runner:
             outgoing, self._rounds.outgoing = self._rounds.outgoing, []
             first, then = by_urgency(outgoing)
             # Under the lock: without it, another thread could run a sequence's next round and put that step first.
-            self._delivery.put_batch(first, urgent=True)
+            self._delivery.put_batch(first, first=True)
             self._delivery.put_batch(then)
 
     def _settle(self, in_flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:
@@ -249,9 +246,7 @@ class Runner:
             del self._answers[in_flight]
             self._rounds.call_ended(in_flight, error, time.monotonic())
             ready, held = self._start(), self._rounds.held
-        following = self._share_out(ready, held)
-        self._delivery.put(self, self._think)
-        return following
+        return self._share_out(ready, held)
 
     def _share_out(self, ready: list[Batch[BlsSequence]], held: float) -> Batch[BlsSequence] | None:
         """Give batches to other threads, but for one: with that this one goes on, unless something is `held`."""

@@ -204,33 +204,6 @@ def test_a_stream_of_the_target_alone_flows(burst: float, a_token: float, expect
     assert spans == expected, reason
 
 
-# Tokens of a sequence that drafts, seconds for a burst and of a step, calls that the target alone would have made.
-CALLS_ALONE = [
-    (15, float("inf"), 0.01, 4, "1, 2, 4, 8"),
-    (16, float("inf"), 0.01, 5, "one more for the last token"),
-    (100, float("inf"), 0.01, 10, "then 16 each"),
-    (100, 0.25, 0.03, 17, "a burst has 0.25 / 0.03 - 0.5 tokens: it waits for half a step, too"),
-    (100, 0.25, 0.0, 10, "a step is not known yet"),
-    (10, 0.25, 1.0, 6, "two tokens at least"),
-]
-
-
-@pytest.mark.parametrize(
-    ("length", "burst", "step", "calls", "reason"), CALLS_ALONE, ids=[c[-1] for c in CALLS_ALONE]
-)
-def test_calls_that_the_target_alone_would_have_made(
-    length: int, burst: float, step: float, calls: int, reason: str
-) -> None:
-    """Its own first call says nothing of that: it had a prompt, and waited."""
-    loop, engine = SequenceLoop(LoopParams(PROMPT, length, burst=burst)), MockEngine(counting)
-    loop.verified(engine.run(loop.begin(0)), seconds=10.0)
-    while not loop.finish:
-        call = loop.begin(4)
-        call = loop.drafted(engine.run(call)) if call.role == "draft" else call
-        loop.verified(engine.run(call), seconds=0.02)
-    assert loop.calls_alone(step) == (length, calls), reason
-
-
 def test_one_call_of_the_target_alone_where_the_engine_keeps_track() -> None:
     target, draft = MockEngine(counting), MockEngine(counting)
     steps = generate(target, draft, k=4, max_tokens=40, one_call=True)

@@ -137,7 +137,6 @@ class Play:
             loop,
             writer,
             engine_inputs,
-            self.policy.estimate(),
             m.Metrics(),
             draft_length=k,
             reproducible=alike,
@@ -233,7 +232,6 @@ class Play:
             self.failed.add(id(batch.rows[0].sequence.request))
         self.rounds.call_ended(in_flight, FAILED, self.now)
         self.drive()
-        self.policy.think()
 
     def let_go(self) -> None:
         """What was drafted ahead is there, and nobody asked for it."""
@@ -270,7 +268,8 @@ class Play:
             self.at(self.now + 0.001, partial(self.deliver, make))
 
     def deliver(self, make: MakeChunks) -> None:
-        send(make() or ())
+        for made in make() or ():
+            send(made)
 
     def output(self, sequence: BlsSequence, call: Any) -> Output:
         if call.role == "target":
