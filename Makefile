@@ -51,6 +51,7 @@ generate: venv ## Regenerate crds/, docs/{api,conditions}.md and the chart's gen
 	$(PY) -m tandem crd > crds/speculativeinferenceservices.yaml
 	$(PY) -m tandem crd --markdown > docs/api.md
 	$(PY) -m tandem conditions > docs/conditions.md
+	$(PY) -c "from tandem.accept.known_bad import page; print(page(), end='')" > docs/known-bad.md
 	cp crds/speculativeinferenceservices.yaml charts/tandem/files/crd.yaml
 	$(PY) -m tandem chart charts/tandem
 

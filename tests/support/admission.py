@@ -34,6 +34,16 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"target__kvCache": {"maxTokens": 1, "freeGpuMemoryFraction": 0.5}}, "not both", "two memory budgets"),
     ({"target__kvCache": {"freeGpuMemoryFraction": 0}}, "must be at least 0.01", "no memory at all"),
+    (
+        {"target__engine": {"build": {}, "parameters": {"no name": "1"}}},
+        "engine.parameters are parameters of TensorRT-LLM's Triton backend",
+        "a parameter with a space",
+    ),
+    (
+        {"target__engine": {"parameters": {"max_queue_delay_microseconds": "1s"}}},
+        "max_queue_delay_microseconds must be a whole number",
+        "a delay with a unit",
+    ),
     ({"target__engine": {}}, "write engine.build to build the engine, or engine.prebuilt", "an empty engine"),
     (
         {"target__engine": {"build": {"extraArgs": {"--gemm_plugin": "auto"}}}},
@@ -78,6 +88,13 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"speculation__nGram": {}}, "speculation.nGram is for decodingType NGram", "another type's block"),
     ({"speculation__mtp": {}}, "speculation.mtp is for decodingType MTP", "another type's block: MTP"),
+    ({"speculation__dFlash": {}}, "speculation.dFlash is for decodingType DFlash", "another type's block: DFlash"),
+    ({"speculation__dSpark": {}}, "speculation.dSpark is for decodingType DSpark", "another type's block: DSpark"),
+    (
+        {"speculation__suffixAutomaton": {}},
+        "speculation.suffixAutomaton is for decodingType Eagle3, Eagle or MTP, or Custom with type PARD",
+        "a suffix automaton without arguments for it",
+    ),
     ({"speculation__eagle3": {}}, "speculation.eagle3 is for decodingType Eagle3", "another type's block: Eagle3"),
     ({"speculation__lookahead": {}}, "is for decodingType Lookahead", "another type's block: Lookahead"),
     (

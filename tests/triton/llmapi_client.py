@@ -42,6 +42,7 @@ def repository(
         max_waiting_sequences=MAX_WAITING_SEQUENCES,
         request_timeout_seconds=300,
         drafter="",
+        resource_manager="",
         drafter_path="",
     )
     values = replace(values, **variables)

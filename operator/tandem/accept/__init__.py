@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tandem.accept import autoscaling as autoscaling_rules
 from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
-from tandem.accept import ignored, llmapi, lossy, own_engine, pod_template, storage
+from tandem.accept import ignored, known_bad, llmapi, lossy, own_engine, pod_template, storage
 from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept import rollout as rollout_rules
@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     *profile_rules.RULES,
     *own_engine.RULES,
     *llmapi.RULES,
+    *known_bad.RULES,
     *gpu_rules.RULES,
     *engine_rules.RULES,
     *placement_rules.RULES,
@@ -34,6 +35,7 @@ WARNINGS: tuple[Warn, ...] = (
     *profile_rules.WARNINGS,
     *engine_rules.WARNINGS,
     *llmapi.WARNINGS,
+    *known_bad.WARNINGS,
     *lossy.WARNINGS,
     *ignored.WARNINGS,
     *storage.WARNINGS,

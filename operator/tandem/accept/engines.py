@@ -5,7 +5,14 @@ from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import Draft, ServiceSpec, Target
-from tandem.render.latest import DECIDED_FLAGS, build_options, built_roles, engine_batch, needs_engines
+from tandem.render.latest import (
+    DECIDED_FLAGS,
+    DECIDED_PARAMETERS,
+    build_options,
+    built_roles,
+    engine_batch,
+    needs_engines,
+)
 
 FIELDS = {
     **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),
@@ -31,6 +38,25 @@ def _extra_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
             instead = f"write {field} instead" if field else "remove it"
             found.append(f"{role}.engine.build.extraArgs has {name}, which the resource decides: {instead}")
     return Refusal(SpecReason.ENGINE_FLAG_RESERVED, "; ".join(found)) if found else None
+
+
+def _parameters(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    for role, model in _models(spec).items():
+        names = model.engine.parameters if model.engine else {}
+        if names and not needs_engines(spec, profile):
+            return Refusal(
+                SpecReason.FIELD_NOT_IN_PROFILE,
+                f"{role}.engine.parameters are for TensorRT engines, which profile {profile.name!r} does not run:"
+                " remove them, or write another profile",
+            )
+        if found := sorted(DECIDED_PARAMETERS.keys() & names):
+            each = ", ".join(f"{name} ({DECIDED_PARAMETERS[name] or 'no field: it is fixed'})" for name in found)
+            return Refusal(
+                SpecReason.ENGINE_PARAMETER_RESERVED,
+                f"{role}.engine.parameters has what the resource decides: remove it, and write the fields instead:"
+                f" {each}",
+            )
+    return None
 
 
 def _camel(name: str) -> str:
@@ -81,6 +107,19 @@ def _batch(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
+def _chunked_context(spec: ServiceSpec, profile: Profile) -> str | None:
+    """microBatchScheduler.cpp, `fitDraftTokens`."""
+    engine = spec.target.engine
+    chunked = engine and engine.parameters.get("enable_chunked_context", "").lower() == "true"
+    if not chunked or not spec.draft:
+        return None
+    return (
+        "target.engine.parameters.enable_chunked_context: where a step has no room for a text's last tokens and its"
+        " draft, TensorRT-LLM drops draft tokens without a word, and less is accepted; raise"
+        " engine.build.maxNumTokens instead"
+    )
+
+
 def _no_product(spec: ServiceSpec, profile: Profile) -> str | None:
     built = needs_engines(spec, profile) and any(ENGINES[role] not in references(spec) for role in _models(spec))
     if not built or len(spec.placement.gpu.product) == 1 or not profile.gpus:
@@ -105,5 +144,5 @@ def _step_tokens(spec: ServiceSpec, profile: Profile) -> str | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (_extra_args, _dtype, _seq_len, _batch)
-WARNINGS: tuple[Warn, ...] = (_no_product, _step_tokens)
+RULES: tuple[Rule, ...] = (_extra_args, _parameters, _dtype, _seq_len, _batch)
+WARNINGS: tuple[Warn, ...] = (_no_product, _chunked_context, _step_tokens)

@@ -7,14 +7,14 @@ Pairs of features are from upstream's feature combination matrix
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from tandem.accept.known_bad_table import THRESHOLDS
 from tandem.accept.rule import Refusal, Rule, Warn
 from tandem.api.conditions import SpecReason
 from tandem.api.decoding import DecodingType, Mode, listed
 from tandem.api.profile import Profile
 from tandem.api.roles import references
 from tandem.api.types import ServiceSpec
-from tandem.plural import counted
-from tandem.render.latest import NOT_CUSTOM, conflict, decided
+from tandem.render.latest import NOT_CUSTOM, conflict, decided, not_in_dialect
 
 
 def _speculates(spec: ServiceSpec) -> bool:
@@ -57,9 +57,12 @@ def _custom_type(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 def _custom_args(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     args = spec.speculation.custom.args if spec.speculation.custom else {}
+    fields = dict(NOT_CUSTOM)
+    if spec.speculation.suffix_automaton:
+        fields["sa_config"] = "speculation.suffixAutomaton"
     found = [
         f"speculation.custom.args.{name} is decided by {field}: remove it, and write {field} instead"
-        for name, field in NOT_CUSTOM.items()
+        for name, field in fields.items()
         if name in args
     ]
     return Refusal(SpecReason.CUSTOM_ARGS_CONFLICT, "; ".join(found)) if found else None
@@ -160,60 +163,37 @@ def _schedule(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return None
 
 
+def _dialect(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if (field := not_in_dialect(spec, profile.llm_args)) is None:
+        return None
+    return Refusal(
+        SpecReason.FIELD_NOT_IN_PROFILE,
+        f"{field}: TensorRT-LLM {profile.llm_args} of profile {profile.name!r} does not have it, or not that value:"
+        " remove it, or write another profile",
+    )
+
+
 def _extra(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     folders = {role: str(role) for role in references(spec)}  # where models lie decides nothing here
     message = conflict(decided(spec, profile.llm_args, folders), spec.runtime.extra_llm_args)
     return Refusal(SpecReason.EXTRA_LLM_ARGS_CONFLICT, message) if message else None
 
 
-def _warn_lora(spec: ServiceSpec, profile: Profile) -> str | None:
-    names = [name for name in ("lora_config", "enable_lora") if spec.runtime.extra_llm_args.get(name)]
-    if not names or not _speculates(spec):
-        return None
-    return f"runtime.extraLlmArgs.{names[0]}: LoRA with speculation is untested upstream; compare outputs first"
-
-
 def _warn_schedule(spec: ServiceSpec, profile: Profile) -> str | None:
     dialect, kind = profile.llm_args, spec.speculation.decoding_type
-    if spec.speculation.draft_len_schedule is None or dialect in kind.traits.follows_schedule:
+    followed = dialect in kind.traits.follows_schedule or profile.llm_package != "tensorrt_llm"
+    if spec.speculation.draft_len_schedule is None or followed:
         return None
     following = [each for each in DecodingType if dialect in each.traits.follows_schedule]
     return (
         f"speculation.draftLenSchedule: TensorRT-LLM {dialect} follows it for {listed(following, 'and')}; with"
-        f" {kind} it may keep maxDraftLen at every load"
-    )
-
-
-def _warn_stale(spec: ServiceSpec, profile: Profile) -> str | None:
-    """By https://github.com/NVIDIA/TensorRT-LLM/pull/16888; what the host drafts has no state there."""
-    stateless = spec.speculation.decoding_type.traits.drafts_on_host or not _speculates(spec)
-    two_engines = spec.speculation.eagle3 is not None and not spec.speculation.eagle3.one_model
-    if stateless or two_engines or profile.llm_package != "tensorrt_llm":
-        return None
-    most, limit = spec.serving.max_batch_size, spec.speculation.max_concurrency
-    steps = spec.speculation.draft_len_schedule or []
-    if limit is not None and limit < most:
-        where = f"speculation.maxConcurrency {limit} drafts nothing above {counted(limit, 'request')} at a time"
-    elif steps and (steps[-1].max_batch_size < most or any(step.draft_len == 0 for step in steps)):
-        where = "speculation.draftLenSchedule drafts nothing at some loads"
-    else:
-        return None
-    return (
-        f"{where}: meanwhile a drafter in TensorRT-LLM's engine misses tokens, and the target accepts almost none of"
-        f" its drafts until those requests end; draft 1 or more at every load up to serving.maxBatchSize ({most})"
+        f" {kind} it may draft another length, such as maxDraftLen at every load"
     )
 
 
 def switches_off(spec: ServiceSpec) -> str:
     """Name of the argument by which TensorRT-LLM stops drafting for good; empty where none is written."""
-    thresholds = {"acceptance_rate_threshold", "acceptance_length_threshold"}
-    return min(thresholds & _speculative_args(spec).keys(), default="")
-
-
-def _warn_threshold(spec: ServiceSpec, profile: Profile) -> str | None:
-    if not (found := switches_off(spec)):
-        return None
-    return f"{found}: once acceptance falls below it, speculation stays off until the server restarts"
+    return min(_speculative_args(spec).keys() & set(THRESHOLDS), default="")
 
 
 def _warn_tree(spec: ServiceSpec, profile: Profile) -> str | None:
@@ -243,9 +223,8 @@ RULES: tuple[Rule, ...] = tuple(
         _rejection_sampling,
         _eagle3,
         _schedule,
+        _dialect,
         _extra,
     )
 )
-WARNINGS: tuple[Warn, ...] = tuple(
-    _in_mode(warn) for warn in (_warn_lora, _warn_schedule, _warn_stale, _warn_threshold, _warn_tree)
-)
+WARNINGS: tuple[Warn, ...] = tuple(_in_mode(warn) for warn in (_warn_schedule, _warn_tree))

@@ -28,6 +28,8 @@ class Dialect(StrEnum):
     """The image has no LLM API."""
     V1_2 = "1.2"
     V1_3 = "1.3"
+    V1_4 = "1.4"
+    """Of its release candidates."""
 
     @property
     def two_model_eagle3(self) -> bool:
@@ -68,6 +70,8 @@ class Traits:
     """Modes that run it. Mode BLS alone: it lives in TensorRT engines."""
     draft: DraftKind = DraftKind.NONE
     """What `spec.draft` is to it."""
+    dialects: tuple[Dialect, ...] = tuple(dialect for dialect in Dialect if dialect is not Dialect.NONE)
+    """Mode LLMAPI: dialects that have it."""
     drafts_on_host: bool = False
     """The host makes the drafts between two passes, from the text alone: there is no state that could go stale, and
     the next pass cannot be prepared before they are there, so that the overlap scheduler is off
@@ -117,6 +121,10 @@ class TypeWithTraits(StrEnum):
 _LLMAPI, _BLS, _BOTH = (Mode.LLMAPI,), (Mode.BLS,), (Mode.LLMAPI, Mode.BLS)
 _EVERY = tuple(dialect for dialect in Dialect if dialect is not Dialect.NONE)
 _SINCE_1_3 = _EVERY[_EVERY.index(Dialect.V1_3) :]
+# Who follows a schedule. 1.2: drafters beside the engine (pull request 8194; UserProvided's own decide). Since 1.3:
+# those in the engine (pull requests 10860 and 12262; `support_dynamic_draft_len` in _torch/speculative/interface.py),
+# but for DSpark. N-grams are beside it and read the schedule as in 1.2, though its keys mean another thing since
+# (`Drafter.get_draft_len_for_batch_size`).
 _EAGLE3 = Traits(
     modes=_LLMAPI,
     draft=DraftKind.HEADS,
@@ -156,10 +164,31 @@ class DecodingType(TypeWithTraits):
         Traits(
             modes=_LLMAPI,
             drafts_on_host=True,
-            follows_schedule=_EVERY,
+            follows_schedule=(Dialect.V1_2,),
             cost=DraftCost.LOOKUP,
             block="nGram",
             upstream=("NGram",),
+        ),
+    )
+    DFLASH = (
+        "DFlash",
+        Traits(
+            modes=_LLMAPI,
+            dialects=_SINCE_1_3,
+            draft=DraftKind.HEADS,
+            follows_schedule=_SINCE_1_3,
+            block="dFlash",
+            upstream=("DFlash",),
+        ),
+    )
+    DSPARK = (
+        "DSpark",
+        Traits(
+            modes=_LLMAPI,
+            dialects=_SINCE_1_3,
+            draft=DraftKind.OPTIONAL_HEADS,
+            block="dSpark",
+            upstream=("DSpark",),
         ),
     )
     MEDUSA = "Medusa", Traits(modes=_BLS, block="medusa", block_needs="choices", upstream=("Medusa",))
@@ -173,7 +202,6 @@ class DecodingType(TypeWithTraits):
             modes=_LLMAPI,
             draft=DraftKind.OPTIONAL_HEADS,
             drafts_on_host=True,
-            follows_schedule=_SINCE_1_3,
             block="userProvided",
             block_needs="entryPoint",
             upstream=("User_Provided", "UserProvided"),

@@ -74,4 +74,7 @@ class Profile(StrictWire):
             raise ValueError("engineBackend python needs engineSource")
         if Mode.LLMAPI in self.modes and not self.llm_args:
             raise ValueError("mode LLMAPI needs llmArgs: the dialect of the image's tensorrt_llm")
+        for kind in self.decoding_types.get(Mode.LLMAPI, []):
+            if self.llm_args not in kind.traits.dialects:
+                raise ValueError(f"decodingTypes.LLMAPI has {kind}, which llmArgs {self.llm_args} has not: remove it")
         return self

@@ -5,10 +5,17 @@ A new version of the renderer is imported here and in `tandem.render`. A revisio
 (`tandem.render.render`).
 """
 
-from tandem.render.v1.engines import DECIDED_FLAGS, build_options, built_roles, engine_batch, needs_engines
+from tandem.render.v1.engines import (
+    DECIDED_FLAGS,
+    DECIDED_PARAMETERS,
+    build_options,
+    built_roles,
+    engine_batch,
+    needs_engines,
+)
 from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, SHARED, product
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
-from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, to_yaml
+from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, not_in_dialect, to_yaml
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
 from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
 from tandem.render.v1.sources import CACHE, folders
@@ -18,6 +25,7 @@ __all__ = [
     "CACHE",
     "CONTAINER_SECURITY",
     "DECIDED_FLAGS",
+    "DECIDED_PARAMETERS",
     "MIN_COMPUTE_CAPABILITY",
     "NOT_CUSTOM",
     "OWN_PATHS",
@@ -38,6 +46,7 @@ __all__ = [
     "llm_args",
     "model_ranks",
     "needs_engines",
+    "not_in_dialect",
     "pod_security",
     "product",
     "to_yaml",

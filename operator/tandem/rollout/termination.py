@@ -19,8 +19,8 @@ class EngineFailure(BaseModel):
 
     model: Annotated[str, Field(min_length=1, max_length=128)]
     """Triton's name of the engine's model."""
-    reason: Literal[ServingReason.ENGINE_FAILING, ServingReason.ENGINE_HUNG]
-    """Whether its answers were errors, or there were none."""
+    reason: Literal[ServingReason.ENGINE_FAILING, ServingReason.ENGINE_HUNG, ServingReason.ENGINE_ARGUMENTS_REFUSED]
+    """Whether its answers were errors, there were none, or it was never loaded."""
     message: str
     """The engine's own last error."""
 

@@ -14,7 +14,7 @@ ROWS = [
         {"runtime__profile": "nope"},
         "UnknownProfile",
         "runtime.profile 'nope' is not in the operator's settings: write one of: reference, torch, trtllm-1.3,"
-        " trtllm-26.07; or add it to the Helm value `profiles`",
+        " trtllm-1.4rc, trtllm-26.07; or add it to the Helm value `profiles`",
     ),
     (
         {"runtime__profile": "trtllm-1.3"},
@@ -145,9 +145,9 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
         ("- 1", "expected a mapping"),
         ("workres: 3", "workres: Extra inputs"),
         ("workers: 0", "workers: Input should be greater"),
-        ("profiles: [{name: own}]", "profiles.4.modes: Field required"),
-        ("profiles: [3]", "profiles.4"),
-        ("profiles: [{name: [a]}]", "profiles.4.name: Input should be a valid string"),
+        ("profiles: [{name: own}]", "profiles.5.modes: Field required"),
+        ("profiles: [3]", "profiles.5"),
+        ("profiles: [{name: [a]}]", "profiles.5.name: Input should be a valid string"),
         ("profiles: 5", "profiles: Input should be a valid list"),
         ("profiles: {name: own}", "profiles: Input should be a valid list"),
         ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),

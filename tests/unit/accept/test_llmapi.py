@@ -18,6 +18,7 @@ spec:
   draft: {model: {uri: file:///models/d}}
   speculation: {decodingType: DraftTarget, maxDraftLen: 4}
 """
+CANDIDATE = {"runtime__profile": "trtllm-1.4rc", "runtime__image": "registry.example/tritonserver:own"}
 NEWER = {"runtime__profile": "trtllm-1.3", "runtime__image": "registry.example/tritonserver:own"}
 
 
@@ -140,6 +141,35 @@ REFUSED = [
         " speculation.draftLenSchedule, or write another profile",
     ),
     (
+        speculating("DFlash", dFlash={"contextRecomputeTail": 8}) | NEWER,
+        "FieldNotInProfile",
+        "speculation.dFlash.contextRecomputeTail: TensorRT-LLM 1.3 of profile 'trtllm-1.3' does not have it, or not"
+        " that value: remove it, or write another profile",
+    ),
+    (
+        speculating("DSpark", dSpark={"attentionBackend": "CUTEDSL"}) | NEWER,
+        "FieldNotInProfile",
+        "speculation.dSpark.attentionBackend: TensorRT-LLM 1.3 of profile 'trtllm-1.3' does not have it, or not that"
+        " value: remove it, or write another profile",
+    ),
+    (
+        speculating("Eagle3", suffixAutomaton={}),
+        "FieldNotInProfile",
+        "speculation.suffixAutomaton: TensorRT-LLM 1.2 of profile 'trtllm-26.07' does not have it, or not that value:"
+        " remove it, or write another profile",
+    ),
+    (
+        custom("PARD", sa_config={"threshold": 4}) | {"speculation__suffixAutomaton": {}} | NEWER,
+        "CustomArgsConflict",
+        "speculation.custom.args.sa_config is decided by speculation.suffixAutomaton: remove it, and write"
+        " speculation.suffixAutomaton instead",
+    ),
+    (
+        custom("DFlash") | NEWER,
+        "CustomTypeReserved",
+        "speculation.custom.type must not be DFlash: write speculation.decodingType: DFlash",
+    ),
+    (
         extra(kv_cache_config={"max_tokens": 9}),
         "ExtraLlmArgsConflict",
         "runtime.extraLlmArgs.kv_cache_config.max_tokens is decided by target.kvCache.maxTokens: remove it, and write"
@@ -185,44 +215,28 @@ def test_a_rule_lists_all_that_breaks_it(settings: Settings) -> None:
 
 
 TENSORRT_BLS: dict[str, Any] = {"runtime__mode": "BLS", "placement__gpu__product": ["NVIDIA-H100-80GB-HBM3"]}
-STALE = (
-    "meanwhile a drafter in TensorRT-LLM's engine misses tokens, and the target accepts almost none of its drafts"
-    " until those requests end; draft 1 or more at every load up to serving.maxBatchSize (16)"
-)
-AT_SOME_LOADS = "speculation.draftLenSchedule drafts nothing at some loads"
-ABOVE_8 = "speculation.maxConcurrency 8 drafts nothing above 8 requests at a time"
 WARNED = [
     ({}, ()),
-    (
-        extra(lora_config={"max_lora_rank": 8}),
-        ("runtime.extraLlmArgs.lora_config: LoRA with speculation is untested upstream; compare outputs first",),
-    ),
-    (extra(lora_config={"max_lora_rank": 8}) | {"speculation": {"decodingType": "None"}, "draft": None}, ()),
     (
         speculating("Eagle3", draftLenSchedule=steps((8, 4), (16, 1))),
         (
             "speculation.draftLenSchedule: TensorRT-LLM 1.2 follows it for DraftTarget and NGram; with Eagle3 it may"
-            " keep maxDraftLen at every load",
+            " draft another length, such as maxDraftLen at every load",
         ),
     ),
     (speculating("Eagle3", draftLenSchedule=steps((8, 4), (16, 1))) | NEWER, ()),
-    (speculating("Eagle3", draftLenSchedule=steps((8, 4))) | NEWER, (f"{AT_SOME_LOADS}: {STALE}",)),
-    (speculating("Eagle3", draftLenSchedule=steps((8, 4), (16, 0))) | NEWER, (f"{AT_SOME_LOADS}: {STALE}",)),
-    (speculating("DraftTarget", draftLenSchedule=steps((8, 4), (12, 1))), (f"{AT_SOME_LOADS}: {STALE}",)),
-    (speculating("DraftTarget", draftLenSchedule=steps((8, 4), (12, 1))) | {"serving": {"maxBatchSize": 12}}, ()),
-    (speculating("DraftTarget", maxConcurrency=8), (f"{ABOVE_8}: {STALE}",)),
-    (speculating("DraftTarget", maxConcurrency=16), ()),
-    (speculating("MTP", maxConcurrency=8) | {"draft": None}, (f"{ABOVE_8}: {STALE}",)),
-    (custom("PARD") | {"speculation__maxConcurrency": 8} | NEWER, (f"{ABOVE_8}: {STALE}",)),
-    (speculating("Eagle3", maxConcurrency=8, eagle3={"oneModel": False}), ()),
-    (speculating("NGram", maxConcurrency=8) | {"draft": None}, ()),
-    (speculating("DraftTarget", maxConcurrency=8) | {"runtime__profile": "reference"}, ()),
     (
-        extra(speculative_config={"acceptance_rate_threshold": 0.5}),
+        speculating("NGram", draftLenSchedule=steps((8, 4), (16, 1))) | {"draft": None} | NEWER,
         (
-            "acceptance_rate_threshold: once acceptance falls below it, speculation stays off until the server"
-            " restarts",
+            "speculation.draftLenSchedule: TensorRT-LLM 1.3 follows it for DraftTarget, Eagle3, Eagle, MTP, DFlash"
+            " and Custom; with NGram it may draft another length, such as maxDraftLen at every load",
         ),
+    ),
+    (speculating("NGram", draftLenSchedule=steps((8, 4), (16, 1))) | {"draft": None}, ()),
+    (
+        speculating("NGram", draftLenSchedule=steps((8, 4), (16, 1)))
+        | {"draft": None, "runtime__profile": "reference"},
+        (),
     ),
     (
         speculating("Eagle3", eagle3={"dynamicTreeMaxTopK": 4}) | NEWER,
@@ -250,6 +264,11 @@ WARNED = [
     ),
     (TENSORRT_BLS | {"speculation": {"decodingType": "DraftTarget", "acceptance": {"method": "Logits"}}}, ()),
     (TENSORRT_BLS | {"speculation": {"decodingType": "None"}, "draft": None}, ()),
+    (speculating("DFlash", dFlash={"contextRecomputeTail": 8}) | CANDIDATE, ()),
+    (speculating("DSpark", dSpark={"attentionBackend": "CUTEDSL"}) | {"draft": None} | CANDIDATE, ()),
+    (speculating("DSpark") | NEWER, ()),
+    (speculating("Eagle3", suffixAutomaton={"threshold": 8}) | NEWER, ()),
+    (custom("PARD", sa_config={"threshold": 4}) | NEWER, ()),
     (speculating("DraftTarget"), ()),
 ]
 

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tandem.api.decoding import DecodingType, Dialect, Mode, Traits, TypeWithTraits
+from tandem.api.profile import Profile
 from tandem.api.types import Speculation
 from tandem.render.v1.engines import SPECULATIVE_DECODING_MODES
 from tandem.render.v1.llm_args import SCHEMAS, conflict
@@ -74,12 +76,29 @@ def test_what_is_missing_is_named() -> None:
 
 def test_each_block_belongs_to_a_type() -> None:
     shared = {"decodingType", "maxDraftLen", "acceptance", "adaptive", "maxConcurrency", "draftLenSchedule"}
+    shared |= {"suffixAutomaton"}
     fields = {field.alias for field in Speculation.model_fields.values()}
     assert fields - shared == {kind.traits.block for kind in DecodingType} - {""}
 
 
 def test_each_dialect_has_its_schema() -> None:
     assert set(SCHEMAS) == DIALECTS
+
+
+def test_a_dialect_has_the_types_that_their_traits_name() -> None:
+    of_llmapi = [kind for kind in DecodingType.of_mode(Mode.LLMAPI) if kind is not DecodingType.NONE]
+    for dialect, schema in SCHEMAS.items():
+        assert set(schema.configs) == {kind for kind in of_llmapi if dialect in kind.traits.dialects}, dialect
+
+
+def test_a_profile_without_the_dialect_of_a_type() -> None:
+    """Rendering would have no arguments for it."""
+    wrong = {"name": "own", "modes": ["LLMAPI"], "decodingTypes": {"LLMAPI": ["None", "DFlash"]}, "llmArgs": "1.2"}
+    with pytest.raises(
+        ValidationError, match=r"decodingTypes.LLMAPI has DFlash, which llmArgs 1.2 has not: remove it"
+    ):
+        Profile.model_validate(wrong)
+    assert Profile.model_validate({**wrong, "llmArgs": "1.3"}).llm_args is Dialect.V1_3
 
 
 def test_what_the_renderer_writes_is_reserved() -> None:

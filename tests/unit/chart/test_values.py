@@ -130,7 +130,7 @@ TOGETHER: list[tuple[str, Values, str]] = [
     (
         "a profile that runs nothing in its modes",
         {"profiles": [{"name": "mine", "image": "m", "modes": ["BLS"]}]},
-        "trtllm-1.3), so it needs decodingTypes",
+        "trtllm-1.4rc), so it needs decodingTypes",
     ),
     (
         "arguments in nobody's dialect",

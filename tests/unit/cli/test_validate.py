@@ -232,8 +232,9 @@ def test_validate_judges_every_service_of_the_file(tmp_path: Path) -> None:
     assert stderr.splitlines()[0].startswith("service.yaml:5: bad: spec: this decodingType needs a draft model")
     assert stderr.splitlines()[1] == UNVERIFIED.strip()
     assert stderr.splitlines()[2] == (
-        "warning: eagle: runtime.extraLlmArgs.enable_lora: LoRA with speculation is untested upstream; compare"
-        " outputs first"
+        "warning: eagle: LoRA with speculation: TensorRT-LLM 1.2 does not support it yet, and fails in its attention"
+        " or is wrong (https://github.com/NVIDIA/TensorRT-LLM/pull/12661): compare outputs first, or write a profile"
+        " with TensorRT-LLM 1.3"
     )
 
 
@@ -268,7 +269,7 @@ def test_validate_takes_what_kubectl_get_prints(tmp_path: Path) -> None:
 def test_render_warns_beside_the_manifests(tmp_path: Path) -> None:
     code, stdout, stderr = run(tmp_path, LORA, "render")
     assert code == 0
-    assert stderr.startswith(f"{UNVERIFIED}warning: eagle: runtime.extraLlmArgs.enable_lora")
+    assert stderr.startswith(f"{UNVERIFIED}warning: eagle: LoRA with speculation")
     assert "Deployment" in [manifest["kind"] for manifest in yaml.safe_load_all(stdout)]
 
 

@@ -325,4 +325,8 @@ async def test_what_is_gone_is_forgotten(recorder: Recorder) -> None:
 
 def test_reasons_are_few() -> None:
     """They are a label of a metric."""
-    assert EngineFailure.model_json_schema()["properties"]["reason"]["enum"] == ["EngineFailing", "EngineHung"]
+    assert EngineFailure.model_json_schema()["properties"]["reason"]["enum"] == [
+        "EngineFailing",
+        "EngineHung",
+        "EngineArgumentsRefused",
+    ]

@@ -166,6 +166,46 @@ UPSTREAM_PARAMETERS = {
 """Of triton_backend/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt (TensorRT-LLM, 0c8de69a)."""
 
 
+PASSED_ON = {
+    "max_attention_window_size": "4096",
+    "kv_cache_host_memory_bytes": "1073741824",
+    "enable_chunked_context": "true",
+    "cuda_graph_mode": "true",
+    "lora_cache_gpu_memory_fraction": "0.1",
+    "batch_scheduler_policy": "max_utilization",
+    "guided_decoding_backend": "xgrammar",
+    "xgrammar_tokenizer_info_path": "/models/info.json",
+}
+
+
+def test_parameters_without_a_field_are_passed_on(tmp_path: Path) -> None:
+    plain = DATA / "input" / "bls" / "guide-fast-logits.yaml"
+    resource = yaml.safe_load(plain.read_text("utf-8"))
+    engine = resource["spec"]["target"].setdefault("engine", {})
+    engine["parameters"] = {**PASSED_ON, "max_queue_delay_microseconds": "1000"}
+    path = tmp_path / "passed-on.yaml"
+    path.write_text(yaml.safe_dump(resource), encoding="utf-8")
+    before, after = (parsed(rendered(each), engine_of(rendered(each))) for each in (plain, path))
+    changed = {
+        key: value.string_value
+        for key, value in after.parameters.items()
+        if key not in before.parameters or before.parameters[key].string_value != value.string_value
+    }
+    tokenizer = parsed(rendered(plain), "preprocessing").parameters["tokenizer_dir"].string_value
+    assert changed == {**PASSED_ON, "tokenizer_dir": tokenizer}
+    assert (
+        before.dynamic_batching.max_queue_delay_microseconds,
+        after.dynamic_batching.max_queue_delay_microseconds,
+    ) == (
+        0,
+        1000,
+    )
+    draft = "tensorrt_llm_draft_engine"
+    assert parsed(rendered(path), draft) == parsed(rendered(plain), draft), "the target's are not the draft's"
+    text = rendered(path).files[f"{engine_of(rendered(path))}.config.pbtxt"]
+    assert text.count('key: "batch_scheduler_policy"') == 1
+
+
 def test_every_parameter_of_upstreams_template_is_set_or_knowingly_left_unset() -> None:
     parameters: set[str] = set()
     for path in INPUTS:

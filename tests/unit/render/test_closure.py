@@ -79,6 +79,8 @@ DRAFTS = {
     "Eagle": (DraftKind.HEADS, False),
     "MTP": (DraftKind.NONE, False),
     "NGram": (DraftKind.NONE, True),
+    "DFlash": (DraftKind.HEADS, False),
+    "DSpark": (DraftKind.OPTIONAL_HEADS, False),
     "Medusa": (DraftKind.NONE, False),
     "Lookahead": (DraftKind.NONE, False),
     "UserProvided": (DraftKind.OPTIONAL_HEADS, True),

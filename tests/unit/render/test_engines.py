@@ -233,6 +233,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "draft.engine.build.extraArgs has output_dir, which the resource decides: remove it",
     ),
     (
+        "EngineParameterReserved",
+        {"target__engine": {"parameters": {"max_beam_width": "2", "gpu_device_ids": "0", "cuda_graph_mode": "true"}}},
+        "target.engine.parameters has what the resource decides: remove it, and write the fields instead:"
+        " gpu_device_ids (placement), max_beam_width (no field: it is fixed)",
+    ),
+    (
+        "EngineParameterReserved",
+        {"draft__engine": {"build": {}, "parameters": {"max_tokens_in_paged_kv_cache": "9"}}},
+        "draft.engine.parameters has what the resource decides: remove it, and write the fields instead:"
+        " max_tokens_in_paged_kv_cache (kvCache.maxTokens)",
+    ),
+    (
         "Fp8NeedsCalibration",
         {"draft__dtype": "fp8"},
         "draft.dtype fp8 needs a calibration with sample texts, which no build Job makes: write dtype: auto,"
@@ -258,7 +270,28 @@ def test_refused(reason: str, changes: dict[str, Any], message: str) -> None:
     spec = parse(PAIR, **changes).spec
     refusals = [refusal for rule in rules.RULES if (refusal := rule(spec, PROFILE))]
     assert [(refusal.reason, refusal.message) for refusal in refusals] == [(reason, message)]
-    assert not any(rule(spec, CPU) for rule in rules.RULES), "no engine, no rule"
+    of_cpu = [refusal.reason for rule in rules.RULES if (refusal := rule(spec, CPU))]
+    assert of_cpu == (["FieldNotInProfile"] if "Parameter" in reason else []), "no engine, no rule"
+
+
+def test_parameters_are_for_tensorrt_engines() -> None:
+    spec = parse(PAIR, target__engine={"parameters": {"cuda_graph_mode": "true"}}).spec
+    assert [refusal for rule in rules.RULES if (refusal := rule(spec, PROFILE))] == []
+    (refusal,) = [refusal for rule in rules.RULES if (refusal := rule(spec, CPU))]
+    assert refusal.message == (
+        f"target.engine.parameters are for TensorRT engines, which profile {CPU.name!r} does not run: remove them, or"
+        " write another profile"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "drafts", "warned"), [("true", True, True), ("false", True, False), ("true", False, False)]
+)
+def test_chunked_context_under_drafts_is_warned_of(value: str, drafts: bool, warned: bool) -> None:
+    alone: dict[str, Any] = {} if drafts else {"draft": None, "speculation": {"decodingType": "None"}}
+    spec = parse(PAIR, target__engine={"parameters": {"enable_chunked_context": value}}, **alone).spec
+    texts = [text for warn in rules.WARNINGS if (text := warn(spec, PROFILE))]
+    assert any("drops draft tokens" in text for text in texts) is warned
 
 
 @pytest.mark.parametrize("changes", [row[1] for row in COMMANDS], ids=[row[0] for row in COMMANDS])

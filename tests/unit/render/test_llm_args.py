@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tandem.api.decoding import DecodingType, Dialect
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
-from tandem.render.v1.llm_args import SCHEMAS, conflict, decided, llm_args, to_yaml
+from tandem.render.v1.llm_args import SCHEMAS, conflict, decided, llm_args, not_in_dialect, to_yaml
 
 FOLDERS = {Role.TARGET: "/models/t", Role.DRAFT: "/models/d"}
 ALONE = {Role.TARGET: "/models/t"}
@@ -30,11 +30,11 @@ def spec(speculation: str, **parts: Any) -> ServiceSpec:
     )
 
 
-# name: (speculation, speculative_config of 1.2, speculative_config of 1.3)
+# name: (speculation, speculative_config of 1.2, speculative_config of 1.3 and of 1.4)
 TYPES = {
     "DraftTarget": (
         "{decodingType: DraftTarget, maxDraftLen: 3}",
-        "{decoding_type: Draft_Target, max_draft_len: 3, speculative_model_dir: /models/d}",
+        "{decoding_type: DraftTarget, max_draft_len: 3, speculative_model_dir: /models/d}",
         "{decoding_type: Draft_Target, max_draft_len: 3, speculative_model: /models/d}",
     ),
     "Eagle3: 1.2 knows it by its older name in all releases": (
@@ -77,7 +77,7 @@ TYPES = {
     ),
     "UserProvided: the drafter itself is no data": (
         "{decodingType: UserProvided, userProvided: {entryPoint: 'my:Drafter'}}",
-        "{decoding_type: User_Provided, max_draft_len: 4}",
+        "{decoding_type: UserProvided, max_draft_len: 4}",
         "{decoding_type: User_Provided, max_draft_len: 4}",
     ),
     "Custom with a draft": (
@@ -93,13 +93,13 @@ TYPES = {
     "None": ("{decodingType: None}", "null", "null"),
     "a limit": (
         "{decodingType: DraftTarget, maxConcurrency: 8}",
-        "{decoding_type: Draft_Target, max_concurrency: 8, max_draft_len: 4, speculative_model_dir: /models/d}",
+        "{decoding_type: DraftTarget, max_concurrency: 8, max_draft_len: 4, speculative_model_dir: /models/d}",
         "{decoding_type: Draft_Target, max_concurrency: 8, max_draft_len: 4, speculative_model: /models/d}",
     ),
     "a schedule: up to 4 requests 4, up to 8 requests 2, then none": (
         "{decodingType: DraftTarget,"
         " draftLenSchedule: [{maxBatchSize: 4, draftLen: 4}, {maxBatchSize: 8, draftLen: 2}]}",
-        "{decoding_type: Draft_Target, draft_len_schedule: {1: 4, 5: 2, 9: 0}, max_draft_len: 4,"
+        "{decoding_type: DraftTarget, draft_len_schedule: {1: 4, 5: 2, 9: 0}, max_draft_len: 4,"
         " speculative_model_dir: /models/d}",
         "{decoding_type: Draft_Target, draft_len_schedule: {4: 4, 8: 2}, max_draft_len: 4,"
         " speculative_model: /models/d}",
@@ -108,12 +108,85 @@ TYPES = {
 ROWS = [
     pytest.param(speculation, dialect, expected, id=f"{dialect} {name}")
     for name, (speculation, v1_2, v1_3) in TYPES.items()
-    for dialect, expected in ((Dialect.V1_2, v1_2), (Dialect.V1_3, v1_3))
+    for dialect, expected in ((Dialect.V1_2, v1_2), (Dialect.V1_3, v1_3), (Dialect.V1_4, v1_3))
+]
+# What came with 1.3, likewise: (speculation, speculative_config of 1.3, of 1.4; None: it has no such value)
+NEWER = {
+    "DFlash": (
+        "{decodingType: DFlash, maxDraftLen: 7}",
+        "{decoding_type: DFlash, max_draft_len: 7, speculative_model: /models/d}",
+        "{decoding_type: DFlash, max_draft_len: 7, speculative_model: /models/d}",
+    ),
+    "DFlash, its block": (
+        "{decodingType: DFlash, dFlash: {maskTokenId: 9, targetLayerIds: [2, 18], attentionBackend: FA4}}",
+        "{decoding_type: DFlash, max_draft_len: 4, speculative_model: /models/d, mask_token_id: 9,"
+        " target_layer_ids: [2, 18], attention_backend: FA4}",
+        "{decoding_type: DFlash, max_draft_len: 4, speculative_model: /models/d, mask_token_id: 9,"
+        " target_layer_ids: [2, 18], attention_backend: FA4}",
+    ),
+    "DFlash, the end of the context again": (
+        "{decodingType: DFlash, dFlash: {contextRecomputeTail: 0}}",
+        None,
+        "{decoding_type: DFlash, max_draft_len: 4, speculative_model: /models/d, context_recompute_tail: 0}",
+    ),
+    "DSpark in the target's checkpoint": (
+        "{decodingType: DSpark, maxDraftLen: 5}",
+        "{decoding_type: DSpark, max_draft_len: 5}",
+        "{decoding_type: DSpark, max_draft_len: 5}",
+    ),
+    "DSpark, its block, and a draft": (
+        "{decodingType: DSpark, dSpark: {maskTokenId: 9, targetLayerIds: [2], markovRank: 0, markovHeadType: gated,"
+        " attentionBackend: TRTLLM}} # needsDraft: true",
+        "{decoding_type: DSpark, max_draft_len: 4, speculative_model: /models/d, mask_token_id: 9,"
+        " target_layer_ids: [2], markov_rank: 0, markov_head_type: gated, attention_backend: TRTLLM}",
+        "{decoding_type: DSpark, max_draft_len: 4, speculative_model: /models/d, mask_token_id: 9,"
+        " target_layer_ids: [2], markov_rank: 0, markov_head_type: gated, attention_backend: TRTLLM}",
+    ),
+    "DSpark's newer attention": (
+        "{decodingType: DSpark, dSpark: {attentionBackend: AUTO}}",
+        None,
+        "{decoding_type: DSpark, max_draft_len: 4, attention_backend: AUTO}",
+    ),
+    "a suffix automaton with Eagle3": (
+        "{decodingType: Eagle3, suffixAutomaton: {threshold: 8, enableGlobalPool: true}}",
+        "{decoding_type: Eagle3, max_draft_len: 4, speculative_model: /models/d,"
+        " sa_config: {threshold: 8, enable_global_pool: true}}",
+        "{decoding_type: Eagle3, max_draft_len: 4, speculative_model: /models/d,"
+        " sa_config: {threshold: 8, enable_global_pool: true}}",
+    ),
+    "a suffix automaton with MTP, as it is by default": (
+        "{decodingType: MTP, suffixAutomaton: {}}",
+        "{decoding_type: MTP, max_draft_len: 4, sa_config: {}}",
+        "{decoding_type: MTP, max_draft_len: 4, sa_config: {}}",
+    ),
+    "a suffix automaton with PARD": (
+        "{decodingType: Custom, custom: {type: PARD, needsDraft: true}, suffixAutomaton: {threshold: 2}}",
+        "{decoding_type: PARD, max_draft_len: 4, speculative_model: /models/d, sa_config: {threshold: 2}}",
+        "{decoding_type: PARD, max_draft_len: 4, speculative_model: /models/d, sa_config: {threshold: 2}}",
+    ),
+}
+ROWS += [
+    pytest.param(speculation, dialect, expected, id=f"{dialect} {name}")
+    for name, (speculation, v1_3, v1_4) in NEWER.items()
+    for dialect, expected in ((Dialect.V1_3, v1_3), (Dialect.V1_4, v1_4))
+    if expected is not None
+]
+MISSING = [
+    (
+        "{decodingType: DFlash, dFlash: {contextRecomputeTail: 0}}",
+        Dialect.V1_3,
+        "speculation.dFlash.contextRecomputeTail",
+    ),
+    ("{decodingType: DSpark, dSpark: {attentionBackend: AUTO}}", Dialect.V1_3, "speculation.dSpark.attentionBackend"),
+    ("{decodingType: MTP, suffixAutomaton: {}}", Dialect.V1_2, "speculation.suffixAutomaton"),
+    ("{decodingType: MTP, suffixAutomaton: {}}", Dialect.V1_3, None),
+    ("{decodingType: NGram}", Dialect.V1_2, None),
+    ("{decodingType: None}", Dialect.V1_2, None),
 ]
 
 
 def folders_of(speculation: str) -> dict[Role, str]:
-    drafted = ("DraftTarget", "Eagle", "needsDraft: true")
+    drafted = ("DraftTarget", "Eagle", "DFlash", "needsDraft: true")
     return FOLDERS if any(word in speculation for word in drafted) else ALONE
 
 
@@ -126,6 +199,14 @@ def test_speculative_config(speculation: str, dialect: Dialect, expected: str) -
         kind = DecodingType(yaml.safe_load(speculation)["decodingType"])
         SCHEMAS[dialect].configs[kind].model_validate(config)
     assert yaml.safe_load(to_yaml(args)) == args
+
+
+@pytest.mark.parametrize(("speculation", "dialect", "field"), MISSING)
+def test_the_field_whose_value_a_dialect_does_not_have(speculation: str, dialect: Dialect, field: str | None) -> None:
+    drafted = {"draft": {"model": {"uri": "file:///models/d"}}} if "DFlash" in speculation else {}
+    made = spec(speculation)
+    made = ServiceSpec.model_validate({**made.model_dump(by_alias=True, exclude_unset=True), **drafted})
+    assert not_in_dialect(made, dialect) == field
 
 
 @pytest.mark.parametrize("dialect", SCHEMAS)
@@ -245,6 +326,18 @@ EXTRA = [
     ),
     ("None", "{speculative_config: {decoding_type: NGram}}", ("speculative_config", "speculation.decodingType")),
     (
+        "MTP",
+        "{speculative_config: {sa_config: {threshold: 2}}}",
+        ("speculative_config.sa_config", "speculation.suffixAutomaton"),
+    ),
+    ("MTP", "{speculative_config: {use_dynamic_tree: true, dynamic_tree_max_topK: 4}}", None),
+    (
+        "NGram",
+        "{speculative_config: {use_dynamic_tree: true}}",
+        ("speculative_config.use_dynamic_tree", "speculation.eagle3.dynamicTreeMaxTopK"),
+    ),
+    ("{type: PARD}", "{speculative_config: {sa_config: {threshold: 2}, mask_token_id: 4}}", None),
+    (
         "{type: SA, args: {global_pool_size: 3}}",
         "{speculative_config: {global_pool_size: 4}}",
         ("speculative_config.global_pool_size", "speculation.custom.args"),
@@ -270,6 +363,14 @@ def test_extra_arguments_cannot_contradict(
         assert message == (
             f"runtime.extraLlmArgs.{argument} is decided by {field}: remove it, and write {field} instead"
         )
+
+
+@pytest.mark.parametrize(("kind", "block"), [("DFlash", "dFlash"), ("DSpark", "dSpark")])
+def test_a_field_of_two_types_is_the_one_that_is_written(kind: str, block: str) -> None:
+    extra = {"speculative_config": {"target_layer_ids": [1]}}
+    message = conflict(decided(spec(f"{{decodingType: {kind}}}"), Dialect.V1_4, FOLDERS), extra)
+    assert message is not None
+    assert message.endswith(f"write speculation.{block}.targetLayerIds instead")
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", []])

@@ -37,6 +37,7 @@ VARIABLES = LlmApiVariables(
     max_waiting_sequences=1024,
     request_timeout_seconds=600,
     drafter="",
+    resource_manager="",
     drafter_path="",
 )
 
@@ -91,7 +92,8 @@ def test_the_unary_model() -> None:
 
 def test_strings_are_quoted() -> None:
     hostile = 'a"} parameters { key: "x"\n$(id) {{ 7 * 7 }}'
-    made = config("tensorrt_llm", drafter=hostile, drafter_path=hostile, llm_args_path=hostile, llm_package=hostile)
-    for name in ("drafter", "drafter_path", "llm_args_path", "llm_package"):
+    names = ("drafter", "resource_manager", "drafter_path", "llm_args_path", "llm_package")
+    made = config("tensorrt_llm", **dict.fromkeys(names, hostile))
+    for name in names:
         assert made.parameters[name].string_value == hostile
     assert "x" not in made.parameters

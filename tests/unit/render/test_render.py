@@ -156,6 +156,13 @@ def test_as_many_sequences_run_as_the_engines_take(
     assert config.parameters["separate_devices"].string_value == str(strategy == "Separate" and gpus).lower()
 
 
+@pytest.mark.parametrize("level", [None, 2])
+def test_tritons_verbose_log(level: int | None, settings: Settings) -> None:
+    revision = render(record(parse(QUICKSTART, serving__logVerbose=level), settings))
+    command = json.loads(revision.files["launch.json"])["server"]["command"]
+    assert [word for word in command if "log" in word] == (["--log-verbose=2"] if level else [])
+
+
 @pytest.mark.parametrize(
     ("change", "same", "reason"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_serving.adapter.responder import TritonResponder
-from tandem_serving.llmapi import arguments, outputs, settings
+from tandem_serving.llmapi import arguments, dry_run, outputs, settings
 from tandem_serving.llmapi.chunks import LlmApiChunk
 from tandem_serving.llmapi.engine import TensorRtLlmEngine
 from tandem_serving.llmapi.request import Features, LlmApiParser
@@ -25,7 +25,10 @@ class LlmApiResponder(TritonResponder[LlmApiChunk]):
 
 
 def start_service(parameters: Mapping[str, str]) -> LlmApiService:
-    """Start the engine that a model configuration describes. Raises settings, arguments and checkpoint errors."""
+    """Start the engine that a model configuration describes.
+
+    Raises settings, arguments and checkpoint errors, and ArgumentsRefused.
+    """
     config = settings.read(parameters)
     llm_arguments = arguments.read(config.llm_args_path)
     limits = arguments.limits(llm_arguments, config.llm_package)
@@ -33,7 +36,11 @@ def start_service(parameters: Mapping[str, str]) -> LlmApiService:
     speculates = bool(llm_arguments.get("speculative_config"))
     if config.drafter:
         drafter = arguments.load_drafter(config.drafter, config.drafter_path)
-        llm_arguments = arguments.with_drafter(llm_arguments, drafter)
+        manager = None
+        if config.resource_manager:
+            manager = arguments.load_drafter(config.resource_manager, config.drafter_path, "resource manager")
+        llm_arguments = arguments.with_drafter(llm_arguments, drafter, manager)
+    dry_run.before_loading(llm_arguments, config.llm_package)
     engine = TensorRtLlmEngine(llm_arguments, config.llm_package)
     options = LlmApiOptions(config.request_timeout, config.running, config.waiting, speculates, config.canary_seconds)
     service = LlmApiService(engine, LlmApiParser(engine.codec, limits, features), options)

@@ -3,7 +3,8 @@
 The model writes a file, whose name the entry point gives it in a variable; the entry point sees it, gives clients a
 moment to get their errors, ends the server, and passes the file on as the container's termination message, a JSON
 object:
-{"engineFailure": {"model": NAME, "reason": "EngineFailing" or "EngineHung", "message": the engine's own last error}}
+{"engineFailure": {"model": NAME, "reason": "EngineFailing", "EngineHung" or, before it is loaded,
+"EngineArgumentsRefused", "message": the engine's own last error}}
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
-Reason = Literal["EngineFailing", "EngineHung"]
+Reason = Literal["EngineFailing", "EngineHung", "EngineArgumentsRefused"]
 
 CANARY_PROMPT = "def main():"
 """Of the canary and of the startup probe: an engine that the probe has reached takes it."""

@@ -47,33 +47,39 @@ def limits(arguments: Mapping[str, Any], package: str) -> ModelLimits:
     return replace(own, max_sequence_len=asked) if asked and package == TENSORRT_LLM else own.at_most(asked)
 
 
-def with_drafter(arguments: Mapping[str, Any], drafter: object) -> dict[str, Any]:
-    """The arguments with a drafter in their `speculative_config`. Raises ArgumentsError."""
+def with_drafter(
+    arguments: Mapping[str, Any], drafter: object, resource_manager: object | None = None
+) -> dict[str, Any]:
+    """The arguments with a drafter in their `speculative_config`, and with its resource manager where it has one.
+
+    Raises ArgumentsError.
+    """
     speculation = arguments.get("speculative_config")
     if not isinstance(speculation, dict) or speculation.get("decoding_type") not in USER_PROVIDED:
         raise ArgumentsError(
             "there is a drafter, but speculative_config.decoding_type is not User_Provided: "
             "set it, or leave the drafter out"
         )
-    return {**arguments, "speculative_config": {**speculation, "drafter": drafter}}
+    manager = {} if resource_manager is None else {"resource_manager": resource_manager}
+    return {**arguments, "speculative_config": {**speculation, "drafter": drafter, **manager}}
 
 
-def load_drafter(entry_point: str, folder: str) -> object:
+def load_drafter(entry_point: str, folder: str, what: str = "drafter") -> object:
     """The object that `module:attribute` names; a class is made an instance of, without arguments.
 
     `folder`, unless empty, is where Python looks first. Raises ArgumentsError.
     """
     module_name, _, attribute = entry_point.partition(":")
     if not module_name or not attribute:
-        raise ArgumentsError(f"the drafter is {entry_point!r}: write module:attribute")
+        raise ArgumentsError(f"the {what} is {entry_point!r}: write module:attribute")
     if folder and folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
-        drafter = operator.attrgetter(attribute)(module)
-        return drafter() if isinstance(drafter, type) else drafter
+        found = operator.attrgetter(attribute)(module)
+        return found() if isinstance(found, type) else found
     except Exception as error:  # the user's code raises what it likes: the message says where to look
         where = f" ({folder} comes first on the path)" if folder else ""
         raise ArgumentsError(
-            f"the drafter {entry_point} cannot be loaded: {error!r}{where}; check its ConfigMap, or the image"
+            f"the {what} {entry_point} cannot be loaded: {error!r}{where}; check its ConfigMap, or the image"
         ) from error

@@ -51,12 +51,18 @@ def llm_arguments(arguments: Mapping[str, Any], package: str = TENSORRT_LLM) -> 
 
     That model calls `update_llm_args_with_extra_dict` (triton_backend/all_models/llmapi/tensorrt_llm/1/model.py).
     """
+    mine = {name: _copied(value) for name, value in arguments.items()}
     try:
         update = find(package, "update_llm_args_with_extra_dict", "llmapi.llm_utils")
     except ImportError:  # a version whose LLM takes the mappings themselves
-        return dict(arguments)
-    made: dict[str, Any] = update({}, dict(arguments))
+        return mine
+    made: dict[str, Any] = update({}, mine)
     return made
+
+
+def _copied(value: Any) -> Any:
+    """Mappings anew, since 1.2 takes `decoding_type` out of the one that it is given; what they hold is the same."""
+    return {name: _copied(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def healthy(llm: Any) -> bool:

@@ -14,7 +14,8 @@ from tandem_serving.parameters import canary_seconds, number, text
 class LlmApiSettings:
     """What config.pbtxt says. `llm_args_path`: the YAML file of `LLM`'s arguments; `llm_package`: where `LLM` is.
 
-    `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too; empty: none.
+    `drafter`: `module:attribute` of a drafter of the user's, looked for in `drafter_path` too, and `resource_manager`
+    of what goes with it; empty: none.
     `running`: sequences that the engine runs at once (its max_batch_size), `waiting`: beyond those.
     `canary_seconds`: see engine_health.IDLE.
     """
@@ -22,6 +23,7 @@ class LlmApiSettings:
     llm_args_path: Path
     llm_package: str
     drafter: str
+    resource_manager: str
     drafter_path: str
     request_timeout: float
     running: int
@@ -35,6 +37,7 @@ def read(parameters: Mapping[str, str]) -> LlmApiSettings:
         llm_args_path=Path(text(parameters, "llm_args_path")),
         llm_package=parameters.get("llm_package", TENSORRT_LLM),
         drafter=parameters.get("drafter", ""),
+        resource_manager=parameters.get("resource_manager", ""),
         drafter_path=parameters.get("drafter_path", ""),
         request_timeout=number(parameters, "request_timeout_seconds", float, "600", 0.001),
         running=number(parameters, "max_running_sequences", int, "64", 1),

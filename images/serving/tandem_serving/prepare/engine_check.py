@@ -123,6 +123,23 @@ def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tup
     return None
 
 
+def _narrow(role: str, wanted: Mapping[str, Any]) -> str:
+    """What a step cannot take of a full batch, in words; empty where it takes all, or where texts come once.
+
+    Each round brings the whole text, and TensorRT-LLM counts all of it (docs/engines.md, "Tokens of a step").
+    """
+    folder, rows = Path(wanted["path"]), int(wanted["max_batch_size"])
+    tokens = checkpoint.max_num_tokens(folder)
+    longest = checkpoint.read_limits(folder).max_sequence_len + int(wanted["max_draft_len"])
+    if not wanted.get("whole_texts") or not tokens or tokens >= rows * longest:
+        return ""
+    return (
+        f"warning: a step of the {role} takes {max(1, tokens // longest)} of {rows} texts of {longest} tokens, and"
+        f" {rows} of {tokens // rows}: where texts are longer, build with max_num_tokens >= {rows} * their length"
+        f" ({rows * longest} for the longest), or lower serving.maxBatchSize"
+    )
+
+
 def _too_low(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tuple[str, str] | None:
     """The same of its limits."""
     mode = wanted.get("speculative_decoding_mode")
@@ -143,23 +160,6 @@ def _mode(built: Mapping[str, Any]) -> str:
     """The speculative decoding mode of an engine in trtllm-build's words; empty where it does not say."""
     has = built.get("speculative_decoding_mode")
     return next((name for name, number in MODES.items() if has == number), str(has or "").lower())
-
-
-def _narrow(role: str, wanted: Mapping[str, Any]) -> str:
-    """What a step cannot take of a full batch, in words; empty where it takes all, or where texts come once.
-
-    Each round brings the whole text, and TensorRT-LLM counts all of it (docs/engines.md, "Tokens of a step").
-    """
-    folder, rows = Path(wanted["path"]), int(wanted["max_batch_size"])
-    tokens = checkpoint.max_num_tokens(folder)
-    longest = checkpoint.read_limits(folder).max_sequence_len + int(wanted["max_draft_len"])
-    if not wanted.get("whole_texts") or not tokens or tokens >= rows * longest:
-        return ""
-    return (
-        f"warning: a step of the {role} takes {max(1, tokens // longest)} of {rows} texts of {longest} tokens, and"
-        f" {rows} of {tokens // rows}: where texts are longer, build with max_num_tokens >= {rows} * their length"
-        f" ({rows * longest} for the longest), or lower serving.maxBatchSize"
-    )
 
 
 def _memory(plan: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import weight_files
 from tandem_serving.llmapi import dialect
+from tandem_serving.llmapi.dry_run import ArgumentsRefused, argument_class, try_arguments
 from tandem_serving.prepare import splitting
 from tandem_serving.prepare.kv_cache import GIB, WORKSPACE
 from tandem_serving.prepare.verdict import CheckResult
@@ -17,8 +18,7 @@ from tandem_serving.prepare.verdict import CheckResult
 READY = "EnginesReady"
 OWN_CONFIGS = frozenset(("deepseek_v32", "kimi_k2", "glm_moe_dsa", "kimi_k3", "kimi_linear", "laguna", "k3_dspark"))
 """Values of `model_type` whose config.json TensorRT-LLM reads by itself (_torch/pyexecutor/config_utils.py)."""
-# Where the class is, by package version: `TorchLlmArgs` since 0.20, `LlmArgs` is its alias in later ones.
-CLASSES = ("llmapi.llm_args:TorchLlmArgs", "llmapi.llm_args:LlmArgs")
+LATER = "the server's pod tries its arguments on its GPUs, before it loads the model"
 
 
 def read_arguments(plan: Mapping[str, Any], revision: Path) -> Mapping[str, Any]:
@@ -39,22 +39,16 @@ def check_llm_args(plan: Mapping[str, Any], revision: Path) -> CheckResult:
     if wrong := _indivisible(folders, arguments) or _weights(plan) or _without_code(folders, part, arguments):
         return wrong
     try:
-        found = _argument_class(part["package"])
+        found = argument_class(part["package"])
     except Exception as error:  # noqa: BLE001 - libraries that miss the driver fail to load with errors of any class
-        text = f"{part['package']} cannot be imported without a GPU ({error}): its arguments were not tried"
+        text = f"{part['package']} cannot be imported without a GPU ({error}): {LATER}"
         return CheckResult(READY, "Unknown", "ArgumentsNotChecked", text)
     try:
-        found(**dialect.llm_arguments(arguments, part["package"]))  # as the server will
-    except (ValueError, TypeError) as error:  # pydantic's are ValueErrors
-        return CheckResult(
-            READY,
-            "False",
-            "ArgumentsRefused",
-            f"{part['package']} of this image refuses the arguments: {error};"
-            " change the field, or runtime.extraLlmArgs",
-        )
+        try_arguments(found, arguments, part["package"])
+    except ArgumentsRefused as error:
+        return CheckResult(READY, "False", "ArgumentsRefused", str(error))
     except Exception as error:  # noqa: BLE001 - some checks ask for the GPU: RuntimeError of torch, `dtype` in 1.2
-        text = f"{part['package']} cannot check its arguments without a GPU ({error}): it does so when it starts"
+        text = f"{part['package']} cannot check its arguments without a GPU ({error}): {LATER}"
         return CheckResult(READY, "Unknown", "ArgumentsNotChecked", text)
     return CheckResult(READY, "True", "ArgumentsAccepted", f"{part['package']} of this image takes the arguments")
 
@@ -122,15 +116,6 @@ def _whole(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
     kind = (arguments.get("speculative_config") or {}).get("decoding_type")
     return with_drafter(arguments, object()) if kind in USER_PROVIDED else arguments
-
-
-def _argument_class(package: str) -> Any:
-    for place in CLASSES:
-        module, name = place.split(":")
-        found = getattr(importlib.import_module(f"{package}.{module}"), name, None)
-        if found is not None:
-            return found
-    raise ImportError(f"no {' or '.join(CLASSES)} in it")
 
 
 def _weights(plan: Mapping[str, Any]) -> CheckResult | None:

@@ -377,6 +377,13 @@ class ServingReason(Reason):
         "An engine did not answer any more, and its server was started again.",
         "Where it comes again: see the node and its GPU.",
     )
+    ENGINE_ARGUMENTS_REFUSED = (
+        on("False", ConditionType.ENGINE_HEALTHY),
+        "EngineArgumentsRefused",
+        "The image refused the LLM API's arguments in the server's pod, before it loaded the model. The preflight has"
+        " no GPU and could not try them (`ArgumentsNotChecked`).",
+        "Change the field that the message names, or `runtime.extraLlmArgs`.",
+    )
 
 
 AS_SPECIFIED = (ServingReason.ADAPTED_TO_ZERO, ServingReason.ABOVE_SCHEDULE)

@@ -133,6 +133,12 @@ class SpecReason(Reason):
         "`engine.build.extraArgs` has a flag that the resource decides.",
         "Write the field that the message names.",
     )
+    ENGINE_PARAMETER_RESERVED = (
+        _REFUSED,
+        "EngineParameterReserved",
+        "`engine.parameters` has a parameter that the resource decides.",
+        "Write the field that the message names.",
+    )
     FP8_NEEDS_CALIBRATION = (
         _REFUSED,
         "Fp8NeedsCalibration",
@@ -181,6 +187,13 @@ class SpecReason(Reason):
         "FeatureWithSpeculation",
         "TensorRT-LLM cannot combine an argument in `extraLlmArgs` with speculation.",
         "Remove it, or write `decodingType: None`.",
+    )
+    KNOWN_BAD = (
+        _REFUSED,
+        "KnownBadCombination",
+        "The profile's TensorRT-LLM takes the combination and serves it wrongly, or does not have it"
+        " ([table](known-bad.md)).",
+        "Write what the message says.",
     )
     GUIDED_DECODING_WITH_REJECTION_SAMPLING = (
         _REFUSED,

@@ -255,7 +255,7 @@ class TaskReason(Reason):
     ARGUMENTS_NOT_CHECKED = (
         on("Unknown", _ENGINES),
         "ArgumentsNotChecked",
-        "The image cannot check its arguments without a GPU; it does so when it starts.",
+        "The image cannot check its arguments without a GPU: the server's pod does, before it loads the model.",
     )
     ARGUMENTS_REFUSED = (
         _ENGINES_FAIL,

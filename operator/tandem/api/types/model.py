@@ -150,14 +150,29 @@ class Engine(Model):
 
     cel = (
         Rule(
-            "has(self.build) != has(self.prebuilt)",
+            "has(self.build) != has(self.prebuilt) || (has(self.parameters) && !has(self.build))",
             "write engine.build to build the engine, or engine.prebuilt with the uri of one, not both",
+        ),
+        Rule(
+            "!has(self.parameters) || self.parameters.all(k, k.matches('^[A-Za-z][A-Za-z0-9_]{0,62}$'))",
+            "engine.parameters are parameters of TensorRT-LLM's Triton backend, e.g. kv_cache_host_memory_bytes: '0'",
+        ),
+        Rule(
+            "!has(self.parameters) || !('max_queue_delay_microseconds' in self.parameters)"
+            " || self.parameters['max_queue_delay_microseconds'].matches('^[0-9]{1,9}$')",
+            "engine.parameters.max_queue_delay_microseconds must be a whole number in quotes, e.g. '1000'",
         ),
     )
     build: EngineBuild | None = None
     """Build it on a GPU of the kind that serves; an equal build is never repeated in the namespace."""
     prebuilt: Source | None = None
     """A folder with config.json and rank*.engine, built by the TensorRT-LLM version of the profile."""
+    parameters: Annotated[dict[str, Annotated[str, StringConstraints(max_length=255)]], Field(max_length=32)] = Field(
+        default_factory=dict
+    )
+    """Further parameters of TensorRT-LLM's Triton backend, name to value, as in its config.pbtxt: e.g.
+    max_attention_window_size, kv_cache_host_memory_bytes, enable_chunked_context, cuda_graph_mode, lora_cache_...,
+    guided_decoding_backend, and max_queue_delay_microseconds. Those that the resource decides are refused."""
 
 
 Dtype = Literal["auto", "float16", "bfloat16", "float32", "fp8"]
@@ -184,7 +199,8 @@ class Draft(Model):
     """The small model that guesses tokens."""
 
     model: ModelReference
-    """Checkpoint of the draft, its tokenizer equal to the target's; for Eagle3 the EAGLE-3 heads."""
+    """Checkpoint of the draft, its tokenizer equal to the target's; for Eagle3 the EAGLE-3 heads, for DFlash and
+    DSpark the drafter that was trained for the target."""
     tensor_parallel_size: ParallelSize = 1
     """BLS: GPUs that share each layer of the draft. The LLM API builds the draft on the target's mapping."""
     dtype: Dtype = "auto"

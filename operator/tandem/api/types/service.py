@@ -62,6 +62,8 @@ class Serving(Model):
     `objectives.timeToFirstToken`. To the autoscaler refused requests are demand. Absent: requests wait."""
     access: Access = Field(default_factory=Access, json_schema_extra={"default": {}})
     """Who may connect."""
+    log_verbose: Annotated[int, Field(ge=1, le=9)] | None = None
+    """Level of Triton's verbose log (`--log-verbose`), which names requests and tensors; absent: none."""
 
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteMany"]

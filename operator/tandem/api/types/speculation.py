@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from tandem.api.bounds import MAX_DRAFT_LEN, MAX_REQUESTS, SCHEDULE_STEPS
-from tandem.api.decoding import DecodingType
+from tandem.api.decoding import DecodingType, listed
 from tandem.api.types.base import Model, Name, Passthrough, Rule
 
 DraftLen = Annotated[int, Field(ge=0, le=MAX_DRAFT_LEN)]
@@ -121,6 +121,49 @@ class Eagle3(Model):
     """Most draft tokens of the tree."""
 
 
+TokenId = Annotated[int, Field(ge=0)]
+TargetLayers = Annotated[list[Annotated[int, Field(ge=0, le=1024)]], Field(min_length=1, max_length=64)]
+
+
+class DFlash(Model):
+    """Decoding type DFlash: a small model guesses all draft tokens in one pass, from hidden states of the target."""
+
+    mask_token_id: TokenId | None = None
+    """Token id that stands for a token to guess; absent: the draft's config.json says it."""
+    target_layer_ids: TargetLayers | None = None
+    """Layers of the target whose hidden states are read; absent: the draft's config.json says it."""
+    attention_backend: Literal["VANILLA", "TRTLLM", "FA4"] | None = None
+    """Attention of the draft; TRTLLM needs FlashInfer and Blackwell. Absent: TensorRT-LLM's default."""
+    context_recompute_tail: Annotated[int, Field(ge=0)] | None = None
+    """Tokens at the end of the context that are computed again (TensorRT-LLM 1.4); absent: its default."""
+
+
+class DSpark(Model):
+    """Decoding type DSpark: a block of draft tokens in one pass. spec.draft may be left out where the target's
+    checkpoint holds the drafter (`mtp.*` weights). maxDraftLen is the block's size."""
+
+    mask_token_id: TokenId | None = None
+    """Token id that stands for a token to guess; absent: the checkpoint says it."""
+    target_layer_ids: TargetLayers | None = None
+    """Layers of the target whose hidden states are read, as the checkpoint lists them; absent: the checkpoint's."""
+    markov_rank: Annotated[int, Field(ge=0)] | None = None
+    """Rank of the head by which a draft token depends on the one before; absent: the checkpoint's."""
+    markov_head_type: Literal["vanilla", "gated", "rnn"] | None = None
+    """Kind of that head; absent: the checkpoint's."""
+    attention_backend: Literal["AUTO", "VANILLA", "TRTLLM", "CUTEDSL"] | None = None
+    """Attention of the draft; AUTO and CUTEDSL: TensorRT-LLM 1.4. Absent: its default."""
+
+
+class SuffixAutomaton(Model):
+    """A suffix automaton looks the text's end up in the text so far. Where it finds a long enough end again, what
+    followed there is the draft, instead of the decoding type's own."""
+
+    threshold: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Fewest tokens of that end; absent: TensorRT-LLM's default, 4."""
+    enable_global_pool: bool = False
+    """Look it up in all requests' texts rather than in its own."""
+
+
 class Medusa(Model):
     """Decoding type Medusa: heads in the engine guess a tree."""
 
@@ -144,13 +187,19 @@ class Lookahead(Model):
     """n-grams that are verified a step."""
 
 
+EntryPoint = Annotated[
+    str, StringConstraints(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")
+]
+
+
 class UserProvided(Model):
     """Decoding type UserProvided: a drafter in Python. Runs your code in the serving container."""
 
-    entry_point: Annotated[
-        str, StringConstraints(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")
-    ]
-    """`module:attribute`: a tensorrt_llm Drafter, or what is called without arguments to make one."""
+    entry_point: EntryPoint
+    """`module:attribute`: a tensorrt_llm Drafter, or a class of one, which is made without arguments."""
+    resource_manager: EntryPoint | None = None
+    """`module:attribute`, likewise: the resource manager that goes with it, of which the engine asks room for each
+    request; absent: none."""
     config_map_name: Name | None = None
     """ConfigMap of this namespace with the module's files; absent: the module is in the image."""
 
@@ -175,6 +224,11 @@ class DraftLenStep(Model):
     """... draft this many tokens."""
 
 
+_BLOCKS = ("nGram", "mtp", "eagle3", "dFlash", "dSpark", "medusa", "lookahead", "userProvided", "custom")
+_COMPOSED = (DecodingType.EAGLE3, DecodingType.EAGLE, DecodingType.MTP)
+"""Types whose arguments have `sa_config`; so has PARD."""
+
+
 class Speculation(Model):
     """How tokens are guessed and accepted."""
 
@@ -191,11 +245,17 @@ class Speculation(Model):
             "!has(self.draftLenSchedule) || self.draftLenSchedule.all(s, s.draftLen <= self.maxDraftLen)",
             "draftLenSchedule must not draft more than maxDraftLen: lower draftLen or raise maxDraftLen",
         ),
-        *map(_only_with_its_type, ("nGram", "mtp", "eagle3", "medusa", "lookahead", "userProvided", "custom")),
+        *map(_only_with_its_type, _BLOCKS),
+        Rule(
+            f"!has(self.suffixAutomaton) || {has_type(_COMPOSED, 'self')}"
+            " || (has(self.custom) && self.custom.type == 'PARD')",
+            f"speculation.suffixAutomaton is for decodingType {listed(_COMPOSED, 'or')}, or Custom with type PARD:"
+            " remove it, or write one of them",
+        ),
     )
     decoding_type: DecodingType
-    """DraftTarget: a draft model proposes, the target verifies. Eagle3, MTP, NGram, UserProvided, Custom:
-    LLMAPI. Medusa, Lookahead: BLS, in the engine. None: the target alone. Eagle is Eagle3's alias."""
+    """DraftTarget: a draft model proposes, the target verifies. Eagle3, MTP, NGram, DFlash, DSpark, UserProvided,
+    Custom: LLMAPI. Medusa, Lookahead: BLS, in the engine. None: the target alone. Eagle is Eagle3's alias."""
     max_draft_len: Annotated[int, Field(ge=1, le=MAX_DRAFT_LEN)] = 4
     """Draft tokens a step: the default, and the upper bound, of every request."""
     # Written out: the API server judges a default by the object's rules before it fills in the fields'.
@@ -216,6 +276,12 @@ class Speculation(Model):
     """Details of MTP."""
     eagle3: Eagle3 | None = None
     """Details of Eagle3."""
+    d_flash: DFlash | None = None
+    """Details of DFlash."""
+    d_spark: DSpark | None = None
+    """Details of DSpark."""
+    suffix_automaton: SuffixAutomaton | None = None
+    """Eagle3, MTP and Custom of type PARD, since TensorRT-LLM 1.3: look drafts up in the text as well."""
     medusa: Medusa | None = None
     """Details of Medusa."""
     lookahead: Lookahead | None = None

@@ -22,6 +22,7 @@ from tandem.render.v1.engines import (
 )
 from tandem.render.v1.gpus import GpuPlan, fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
+from tandem.render.v1.sources import tokenizer_folder
 from tandem.render.v1.stack import Stack, config, engine_check, model_check
 from tandem.render.v1.volumes import TANDEM
 
@@ -77,7 +78,12 @@ def tensorrt_engines(inputs: Inputs) -> dict[Role, EngineVariables]:
 
 def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> EngineVariables:
     spec = inputs.spec
-    cache = (spec.draft.kv_cache if spec.draft and role is Role.DRAFT else spec.target.kv_cache) or KvCache()
+    model = spec.draft if spec.draft and role is Role.DRAFT else spec.target
+    cache = model.kv_cache or KvCache()
+    parameters = dict(model.engine.parameters if model.engine else {})
+    queue_delay = parameters.pop("max_queue_delay_microseconds", "0")
+    if parameters.get("guided_decoding_backend"):  # it compiles grammars for the tokens
+        parameters.setdefault("tokenizer_dir", tokenizer_folder(role, inputs.folders))
     return EngineVariables(
         path=folder,
         devices=plan.devices[role],
@@ -87,6 +93,8 @@ def _engine(inputs: Inputs, plan: GpuPlan, role: Role, folder: str) -> EngineVar
         free_fraction=cache.free_gpu_memory_fraction,
         fast_logits=fast_logits(spec),
         decoding=decoding_parameters(spec.speculation),
+        queue_delay_microseconds=queue_delay,
+        parameters=parameters,
     )
 
 

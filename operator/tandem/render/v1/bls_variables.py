@@ -27,6 +27,9 @@ class EngineVariables:
     fast_logits: bool
     decoding: Mapping[str, str]
     """What the engine decodes by itself, as parameters."""
+    queue_delay_microseconds: str
+    parameters: Mapping[str, str]
+    """The user's, by TensorRT-LLM's names."""
 
 
 @dataclass(frozen=True)

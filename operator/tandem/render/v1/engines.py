@@ -27,6 +27,23 @@ DECIDED_FLAGS = frozenset(
     }
 )
 """Flags of trtllm-build that the resource decides: refused in `extraArgs`."""
+DECIDED_PARAMETERS = {
+    **dict.fromkeys(("gpt_model_path", "encoder_model_path", "gpt_model_type"), "engine.prebuilt"),
+    "enable_kv_cache_reuse": "kvCache.enableBlockReuse",
+    "max_tokens_in_paged_kv_cache": "kvCache.maxTokens",
+    "kv_cache_free_gpu_mem_fraction": "kvCache.freeGpuMemoryFraction",
+    **dict.fromkeys(("gpu_device_ids", "participant_ids", "num_nodes"), "placement"),
+    "speculative_decoding_fast_logits": "speculation.acceptance.fastLogits",
+    "decoding_mode": "speculation.decodingType",
+    "medusa_choices": "speculation.medusa.choices",
+    "eagle_choices": "speculation.decodingType",
+    "lookahead_window_size": "speculation.lookahead.windowSize",
+    "lookahead_ngram_size": "speculation.lookahead.ngramSize",
+    "lookahead_verification_set_size": "speculation.lookahead.verificationSetSize",
+    **dict.fromkeys(("max_beam_width", "exclude_input_in_output", "FORCE_CPU_ONLY_INPUT_TENSORS"), ""),
+}
+"""Parameters of TensorRT-LLM's Triton backend that the resource decides, refused in `engine.parameters`, and the
+field to write instead; empty: there is none, since Tandem's models count on its value."""
 DEFAULT_NUM_TOKENS = 8192
 """trtllm-build's own `max_num_tokens`."""
 ACTIVATION_SHARE, ACTIVATION_KIB = 0.1, 256

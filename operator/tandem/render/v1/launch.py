@@ -76,6 +76,7 @@ def _server_command(inputs: Inputs, stack: Stack) -> list[str]:
         # Engines load one after the other: while one is loading, what is free on its GPU cannot be known.
         *(["--model-load-thread-count=1"] if _loads_in_turn(inputs, stack) else []),
         f"--backend-config=python,thread-pool-size={threads}",
+        *([f"--log-verbose={verbose}"] if (verbose := inputs.spec.serving.log_verbose) else []),
         f"--http-port={ports.HTTP}",
         f"--grpc-port={ports.GRPC}",
         f"--grpc-max-connection-age={CONNECTION_AGE_SECONDS * 1000}",

@@ -33,6 +33,8 @@ class LlmApiVariables(Variables):
     request_timeout_seconds: float
     drafter: str
     """module:attribute; empty without a drafter of the user's."""
+    resource_manager: str
+    """Likewise, of the resource manager that goes with it."""
     drafter_path: str
     """Its folder in the pod; empty: it is in the image."""
 
@@ -60,6 +62,7 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
         max_waiting_sequences=MAX_WAITING_SEQUENCES,
         request_timeout_seconds=spec.serving.request_timeout_seconds,
         drafter=drafter.entry_point if drafter else "",
+        resource_manager=(drafter.resource_manager if drafter else None) or "",
         drafter_path=DRAFTER if drafter and drafter.config_map_name else "",
     )
 

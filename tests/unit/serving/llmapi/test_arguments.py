@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,16 @@ def test_drafters_that_cannot_be_loaded(
     assert message in str(error.value)
 
 
+def test_a_resource_manager_may_be_the_drafters_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One object of the module, which both names reach; a message says which of the two could not be loaded."""
+    (tmp_path / "shares.py").write_text("class Pool: pass\n\nPOOL = Pool()\n\nclass Drafter:\n    pool = POOL\n")
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    drafter: Any = arguments.load_drafter("shares:Drafter", str(tmp_path))
+    assert arguments.load_drafter("shares:POOL", str(tmp_path), "resource manager") is drafter.pool
+    with pytest.raises(ArgumentsError, match="the resource manager shares:NONE cannot be loaded"):
+        arguments.load_drafter("shares:NONE", str(tmp_path), "resource manager")
+
+
 @pytest.mark.parametrize("spelling", ["User_Provided", "UserProvided"])
 def test_a_drafter_goes_into_the_speculative_config(spelling: str) -> None:
     config = {"decoding_type": spelling, "max_draft_len": 4}
@@ -86,6 +97,9 @@ def test_a_drafter_goes_into_the_speculative_config(spelling: str) -> None:
     given = {"model": "m", "speculative_config": config}
     assert arguments.with_drafter(given, drafter)["speculative_config"] == {**config, "drafter": drafter}
     assert "drafter" not in config, "the input is left as it is"
+    manager = object()
+    both = arguments.with_drafter(given, drafter, manager)["speculative_config"]
+    assert both == {**config, "drafter": drafter, "resource_manager": manager}
     for other in ({"model": "m"}, {"model": "m", "speculative_config": {"decoding_type": "NGram"}}):
         with pytest.raises(ArgumentsError, match="decoding_type is not User_Provided"):
             arguments.with_drafter(other, drafter)

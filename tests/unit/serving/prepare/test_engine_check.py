@@ -372,6 +372,7 @@ def test_what_fails_for_want_of_a_gpu_is_unknown(
     check = check_llm_args(llm_plan, tmp_path)
     assert (check.status, check.reason) == ("Unknown", "ArgumentsNotChecked"), reason
     assert message in check.message
+    assert check.message.endswith("the server's pod tries its arguments on its GPUs, before it loads the model")
 
 
 def test_weights_that_are_larger_than_the_gpus(llm_plan: dict[str, Any], tmp_path: Path) -> None:

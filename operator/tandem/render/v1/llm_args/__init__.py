@@ -1,8 +1,8 @@
 """The arguments of `tensorrt_llm.LLM` that a resource asks for, in the dialect of the profile's image. Pure.
 
 A dialect is the text of TensorRT-LLM's `llmapi/llm_args.py` over a range of releases: names and meanings drift.
-Each has its module, with a typed model of every decoding type (`v1_2`, `v1_3`; those that all spell alike are in
-`base`); `extra` merges what the user passes on. What is written here is what the resource says; all else is the
+Each has its module, with a typed model of every decoding type (`v1_2`, `v1_3`, `v1_4`; those that all spell alike are
+in `base`); `extra` merges what the user passes on. What is written here is what the resource says; all else is the
 image's own default.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from tandem.api.decoding import Dialect
 from tandem.api.roles import Role
@@ -18,7 +19,7 @@ from tandem.render.v1.llm_args.base import KvCacheConfig, LlmArgs
 from tandem.render.v1.llm_args.dialects import SCHEMAS
 from tandem.render.v1.llm_args.extra import NOT_CUSTOM, conflict, merge
 
-__all__ = ["NOT_CUSTOM", "SCHEMAS", "conflict", "decided", "llm_args", "to_yaml"]
+__all__ = ["NOT_CUSTOM", "SCHEMAS", "conflict", "decided", "llm_args", "not_in_dialect", "to_yaml"]
 
 
 def decided(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) -> dict[str, Any]:
@@ -49,6 +50,22 @@ def llm_args(spec: ServiceSpec, dialect: Dialect, folders: Mapping[Role, str]) -
     `folders`: folder of each model, or its name in the Hugging Face hub.
     """
     return merge(decided(spec, dialect, folders), spec.runtime.extra_llm_args)
+
+
+def not_in_dialect(spec: ServiceSpec, dialect: Dialect) -> str | None:
+    """The field of the resource whose value the dialect does not have; None where it has all.
+
+    Raises:
+        KeyError: a decoding type that it does not have.
+    """
+    kind, draft = spec.speculation.decoding_type, "draft" if spec.draft else None
+    try:
+        SCHEMAS[dialect].speculative_config(spec.speculation, draft)
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        configs = [schema.configs[kind] for schema in SCHEMAS.values() if kind in schema.configs]
+        return next((config.decided_by[name] for config in configs if name in config.decided_by), name)
+    return None
 
 
 def to_yaml(args: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, SerializeAsAny
 
 from tandem.api.decoding import DecodingType
-from tandem.api.types import DraftLenStep, NGram, Speculation
+from tandem.api.types import DFlash, DraftLenStep, DSpark, NGram, Speculation, SuffixAutomaton
 
 
 class Args(BaseModel):
@@ -23,6 +23,8 @@ class SpeculativeConfig(Args):
     """The field that takes the draft length."""
     decided_by: ClassVar[Mapping[str, str]] = {}
     """Its fields that the decoding type's own block decides, and the field of the resource that does."""
+    passed_on: ClassVar[frozenset[str]] = frozenset()
+    """Its fields that another type's block decides, and none of its own: `extraLlmArgs` may hold them."""
     decoding_type: str
     max_concurrency: PositiveInt | None = None
     draft_len_schedule: dict[PositiveInt, int] | None = None
@@ -88,6 +90,67 @@ class MtpConfig(SpeculativeConfig):
         }
 
 
+class SuffixAutomatonConfig(Args):
+    """`sa_config`: drafts of a suffix automaton for some decoding types."""
+
+    threshold: PositiveInt | None = None
+    enable_global_pool: Literal[True] | None = None
+
+    @classmethod
+    def of(cls, automaton: SuffixAutomaton) -> dict[str, Any]:
+        """Its fields."""
+        made = cls(threshold=automaton.threshold, enable_global_pool=True if automaton.enable_global_pool else None)
+        return made.model_dump(exclude_none=True)
+
+
+class DFlashConfig(SpeculativeConfig):
+    """A model that guesses all draft tokens in one pass; each dialect has values of its own."""
+
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "mask_token_id": "speculation.dFlash.maskTokenId",
+        "target_layer_ids": "speculation.dFlash.targetLayerIds",
+        "attention_backend": "speculation.dFlash.attentionBackend",
+        "context_recompute_tail": "speculation.dFlash.contextRecomputeTail",
+    }
+    decoding_type: Literal["DFlash"] = "DFlash"
+    max_draft_len: PositiveInt
+    speculative_model: str
+    mask_token_id: int | None = None
+    target_layer_ids: list[int] | None = None
+    attention_backend: Literal["VANILLA", "TRTLLM", "FA4"] | None = None
+
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """The block dFlash."""
+        details = speculation.d_flash or DFlash()
+        return {name: getattr(details, name) for name in DFlashConfig.decided_by}
+
+
+class DSparkConfig(SpeculativeConfig):
+    """A block of draft tokens in one pass; each dialect has attention backends of its own."""
+
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "mask_token_id": "speculation.dSpark.maskTokenId",
+        "target_layer_ids": "speculation.dSpark.targetLayerIds",
+        "markov_rank": "speculation.dSpark.markovRank",
+        "markov_head_type": "speculation.dSpark.markovHeadType",
+        "attention_backend": "speculation.dSpark.attentionBackend",
+    }
+    decoding_type: Literal["DSpark"] = "DSpark"
+    max_draft_len: PositiveInt
+    speculative_model: str | None = None
+    mask_token_id: int | None = None
+    target_layer_ids: list[int] | None = None
+    markov_rank: int | None = Field(default=None, ge=0)
+    markov_head_type: Literal["vanilla", "gated", "rnn"] | None = None
+
+    @classmethod
+    def details(cls, speculation: Speculation) -> dict[str, Any]:
+        """The block dSpark."""
+        details = speculation.d_spark or DSpark()
+        return {name: getattr(details, name) for name in DSparkConfig.decided_by}
+
+
 class CustomConfig(SpeculativeConfig):
     """A decoding type that only the image knows: what the user wrote, unchecked."""
 
@@ -144,11 +207,13 @@ class Schema:
         if speculation.decoding_type is DecodingType.NONE:
             return None
         config, steps = self.configs[speculation.decoding_type], speculation.draft_len_schedule
+        automaton = speculation.suffix_automaton
         fields = {
             **config.details(speculation),
             config.length: speculation.max_draft_len,
             self.draft_model: draft,
             "max_concurrency": speculation.max_concurrency,
             "draft_len_schedule": self.schedule(steps) if steps else None,
+            **({"sa_config": SuffixAutomatonConfig.of(automaton)} if automaton else {}),
         }
         return config.model_validate({k: v for k, v in fields.items() if v is not None})

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tandem.api.decoding import DecodingType
+from tandem.render.v1.llm_args.base import SpeculativeConfig
 from tandem.render.v1.llm_args.dialects import SCHEMAS
 
 _SPECULATION = "speculative_config"
@@ -31,12 +33,13 @@ _FIELDS = {
     "kv_cache_config.free_gpu_memory_fraction": "target.kvCache.freeGpuMemoryFraction",
     "kv_cache_config.enable_block_reuse": "target.kvCache.enableBlockReuse",
     **{f"{_SPECULATION}.{name}": field for name, field in NOT_CUSTOM.items()},
-    **{
-        f"{_SPECULATION}.{name}": field
-        for schema in SCHEMAS.values()
-        for config in schema.configs.values()
-        for name, field in config.decided_by.items()
-    },
+}
+# The model of each `decoding_type` that the renderer writes, by its name there; of the newest dialect.
+_OF_TYPES = {
+    config.model_fields["decoding_type"].default: config
+    for schema in SCHEMAS.values()
+    for kind, config in schema.configs.items()
+    if kind is not DecodingType.CUSTOM
 }
 
 
@@ -54,7 +57,7 @@ def conflict(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> str | None
 
     A file of trtllm-serve, pasted as it is, has many of them.
     """
-    found = list(_conflicts(decided, extra, ""))
+    found = list(_conflicts(decided, extra, "", _fields(decided)))
     fields = {path: field for path, field in found if field}
     parts = [f"runtime.extraLlmArgs.{path} {_MAPPING}" for path, field in found if not field]
     if len(fields) == 1:
@@ -66,18 +69,30 @@ def conflict(decided: Mapping[str, Any], extra: Mapping[str, Any]) -> str | None
     return "; ".join(parts) or None
 
 
-def _conflicts(decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+def _fields(decided: Mapping[str, Any]) -> dict[str, str]:
+    """`_FIELDS` and those of the decoding types, its own first; one that only the image knows may have any name."""
+    kind = (decided.get(_SPECULATION) or {}).get("decoding_type", "")
+    if kind and kind not in _OF_TYPES:
+        return _FIELDS
+    own = _OF_TYPES.get(kind, SpeculativeConfig)
+    names = {name: field for config in (*_OF_TYPES.values(), own) for name, field in config.decided_by.items()}
+    return {**{f"{_SPECULATION}.{name}": names[name] for name in names.keys() - own.passed_on}, **_FIELDS}
+
+
+def _conflicts(
+    decided: Mapping[str, Any], extra: Mapping[str, Any], prefix: str, fields: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """Paths of arguments with the field that decides each; "" for one that must be a mapping."""
     for key, value in extra.items():
         path = f"{prefix}{key}"
         mine = decided.get(key)
         if path == _SPECULATION and mine is None:
             yield path, "speculation.decodingType"
-        elif path in _FIELDS or (key in decided and not isinstance(mine, dict)):
-            yield path, _FIELDS.get(path, _origin(path))
+        elif path in fields or (key in decided and not isinstance(mine, dict)):
+            yield path, fields.get(path, _origin(path))
         elif isinstance(value, dict):
-            yield from _conflicts(mine or {}, value, f"{path}.")
-        elif isinstance(mine, dict) or any(owned.startswith(f"{path}.") for owned in _FIELDS):
+            yield from _conflicts(mine or {}, value, f"{path}.", fields)
+        elif isinstance(mine, dict) or any(owned.startswith(f"{path}.") for owned in fields):
             yield path, ""
 
 

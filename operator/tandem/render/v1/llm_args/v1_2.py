@@ -1,9 +1,9 @@
-"""The dialect of TensorRT-LLM 1.2.
+"""The dialect of TensorRT-LLM 1.2, as 1.2.1's own documentation prints its `llmapi/llm_args.py`
+(https://nvidia.github.io/TensorRT-LLM/1.2.1/_modules/tensorrt_llm/llmapi/llm_args.html, of 2026-04-16).
 
-The text of 1.2.1 itself was not available. What is written here is what both its neighbours take, a copy of the
-early 1.2 release candidates (A0) and one of the main branch of early 2026 (A1); where these exclude each other
-it is A1's: `Draft_Target` and `User_Provided` (A0: `DraftTarget`, `UserProvided`), the thinking tokens in lower
-case, `eagle3_model_arch`, `draft_len_schedule`. The preflight's dry run in the image has the last word.
+`DecodingBaseConfig.from_dict` picks the class by `decoding_type`; it knows `DraftTarget`, `Eagle` and `UserProvided`,
+and refuses `Draft_Target`, `Eagle3` and `User_Provided`, which later versions write. Fields that a class does not
+have are refused. The image may be built from another commit: the dry run in it has the last word.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from tandem.render.v1.llm_args.base import CustomConfig, MtpConfig, NGramConfig,
 class DraftTargetConfig(SpeculativeConfig):
     """A draft model."""
 
-    decoding_type: Literal["Draft_Target"] = "Draft_Target"
+    decoding_type: Literal["DraftTarget"] = "DraftTarget"
     max_draft_len: PositiveInt
     speculative_model_dir: str
 
 
 class EagleConfig(SpeculativeConfig):
-    """EAGLE-3 heads. A1 takes `Eagle` for `Eagle3`, which A0 does not know."""
+    """EAGLE-3 heads; the only kind of EAGLE that the PyTorch backend runs."""
 
     decided_by: ClassVar[Mapping[str, str]] = {
         "eagle3_one_model": "speculation.eagle3.oneModel",
@@ -45,7 +45,7 @@ class EagleConfig(SpeculativeConfig):
 
 
 class MtpLayersConfig(MtpConfig):
-    """Here the number of layers is the draft length, and `max_draft_len` is ignored."""
+    """Here the number of layers is the draft length, and takes the place of `max_draft_len`."""
 
     length: ClassVar[str] = "num_nextn_predict_layers"
     num_nextn_predict_layers: PositiveInt
@@ -54,8 +54,11 @@ class MtpLayersConfig(MtpConfig):
 class UserProvidedConfig(SpeculativeConfig):
     """A drafter in Python, which the server adds."""
 
-    decided_by: ClassVar[Mapping[str, str]] = {"drafter": "speculation.userProvided.entryPoint"}
-    decoding_type: Literal["User_Provided"] = "User_Provided"
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "drafter": "speculation.userProvided.entryPoint",
+        "resource_manager": "speculation.userProvided.resourceManager",
+    }
+    decoding_type: Literal["UserProvided"] = "UserProvided"
     max_draft_len: PositiveInt
     speculative_model_dir: str | None = None
 

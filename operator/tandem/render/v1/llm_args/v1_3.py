@@ -1,5 +1,5 @@
 """The dialect of TensorRT-LLM 1.3, as read in its main branch after the removal of the engines (July 2026) and in
-the reference pages of 1.3.0rc27, 1.3.0rc29 and 1.4.0rc1."""
+the reference pages of 1.3.0rc27 and 1.3.0rc29."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -8,7 +8,18 @@ from pydantic import PositiveInt
 
 from tandem.api.decoding import DecodingType
 from tandem.api.types import DraftLenStep, Eagle3, Speculation
-from tandem.render.v1.llm_args.base import CustomConfig, MtpConfig, NGramConfig, Schema, SpeculativeConfig
+from tandem.render.v1.llm_args.base import (
+    CustomConfig,
+    DFlashConfig,
+    DSparkConfig,
+    MtpConfig,
+    NGramConfig,
+    Schema,
+    SpeculativeConfig,
+    SuffixAutomatonConfig,
+)
+
+_SUFFIX_AUTOMATON = {"sa_config": "speculation.suffixAutomaton"}
 
 
 class DraftTargetConfig(SpeculativeConfig):
@@ -27,6 +38,7 @@ class Eagle3Config(SpeculativeConfig):
         "use_dynamic_tree": "speculation.eagle3.dynamicTreeMaxTopK",
         "dynamic_tree_max_topK": "speculation.eagle3.dynamicTreeMaxTopK",
         "max_total_draft_tokens": "speculation.eagle3.maxTotalDraftTokens",
+        **_SUFFIX_AUTOMATON,
     }
     decoding_type: Literal["Eagle3"] = "Eagle3"
     max_draft_len: PositiveInt
@@ -35,6 +47,7 @@ class Eagle3Config(SpeculativeConfig):
     use_dynamic_tree: Literal[True] | None = None
     dynamic_tree_max_topK: PositiveInt | None = None  # noqa: N815 - upstream's spelling
     max_total_draft_tokens: PositiveInt | None = None
+    sa_config: SuffixAutomatonConfig | None = None
 
     @classmethod
     def details(cls, speculation: Speculation) -> dict[str, Any]:
@@ -51,13 +64,25 @@ class Eagle3Config(SpeculativeConfig):
 class MtpLengthConfig(MtpConfig):
     """Here the draft length has the name that it has elsewhere."""
 
+    decided_by: ClassVar[Mapping[str, str]] = {**MtpConfig.decided_by, **_SUFFIX_AUTOMATON}
+    passed_on: ClassVar[frozenset[str]] = frozenset({"use_dynamic_tree", "dynamic_tree_max_topK"})
     max_draft_len: PositiveInt
+    sa_config: SuffixAutomatonConfig | None = None
+
+
+class DSparkAttentionConfig(DSparkConfig):
+    """Two kinds of attention."""
+
+    attention_backend: Literal["VANILLA", "TRTLLM"] | None = None
 
 
 class UserProvidedConfig(SpeculativeConfig):
     """A drafter in Python, which the server adds."""
 
-    decided_by: ClassVar[Mapping[str, str]] = {"drafter": "speculation.userProvided.entryPoint"}
+    decided_by: ClassVar[Mapping[str, str]] = {
+        "drafter": "speculation.userProvided.entryPoint",
+        "resource_manager": "speculation.userProvided.resourceManager",
+    }
     decoding_type: Literal["User_Provided"] = "User_Provided"
     max_draft_len: PositiveInt
     speculative_model: str | None = None
@@ -75,6 +100,8 @@ SCHEMA = Schema(
         DecodingType.EAGLE: Eagle3Config,
         DecodingType.MTP: MtpLengthConfig,
         DecodingType.NGRAM: NGramConfig,
+        DecodingType.DFLASH: DFlashConfig,
+        DecodingType.DSPARK: DSparkAttentionConfig,
         DecodingType.USER_PROVIDED: UserProvidedConfig,
         DecodingType.CUSTOM: CustomConfig,
     },
