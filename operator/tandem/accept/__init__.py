@@ -53,16 +53,16 @@ class Accepted:
 
 def refusals(spec: ServiceSpec, settings: Settings, *, broken: bool = False) -> list[Refusal]:
     """All rules that `spec` breaks, but for those that count on others which it breaks. `broken`: it does not even
-    keep the rules of the object itself."""
+    keep the rules of the object itself, on which all but those of the profile count."""
     profile = settings.profile(spec.runtime.profile)
     if profile is None:
         return [_unknown(spec, settings)]
     found: list[Refusal] = []
-    for rule in RULES:
+    for rule in profile_rules.RULES if broken else RULES:
         try:
             refusal = rule(spec, profile)
         except Exception:
-            if not found and not broken:
+            if not found:
                 raise
         else:
             found += [refusal] if refusal else []
