@@ -41,6 +41,11 @@ def rounds() -> Path:
     return compiled(COLLECTOR / "rounds.cpp")
 
 
+def streams() -> Path:
+    """The library of the serving image's backend `streams`."""
+    return compiled(COLLECTOR / "streams.cpp")
+
+
 def front() -> Path:
     """The library of the serving image's backend `front`."""
     return compiled(FRONT / "front.cpp")

@@ -25,6 +25,7 @@ BACKENDS: dict[str, Callable[[], Path]] = {
     "front": backends.front,
     "engine_collector": backends.collector,
     "engine_rounds": backends.rounds,
+    "engine_streams": backends.streams,
 }
 SERVICE = """
 apiVersion: serving.tandem.dev/v1alpha1

@@ -5,6 +5,7 @@ they came; here the requests are made, and the responses read when the window is
 """
 
 import base64
+import functools
 import itertools
 import json
 import os
@@ -23,6 +24,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from bench.bls import prompts, tokens
 from bench.bls.prompts import Prompt
+from tandem_serving.requests.tokenizer import Tokenizer
+from triton.bls_client import PAIR
 
 SOURCE = Path(__file__).with_name("load")
 CHEAP = {"GOMAXPROCS": "1", "GOGC": "off"}  # no idle thread that spins, no collector
@@ -35,7 +38,10 @@ class LoadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Load:
-    """What to send: `draft_len` None leaves num_draft_tokens out; `group` of `groups`: see prompts.make."""
+    """What to send: `draft_len` None leaves num_draft_tokens out; `group` of `groups`: see prompts.make.
+
+    `direct`: to the target's engine, as streaming calls of its own tensors.
+    """
 
     streams: int
     seconds: float = 6.0
@@ -45,6 +51,7 @@ class Load:
     draft_len: int | None = None
     group: int = 0
     groups: int = 1
+    direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ def run(program: Path, url: str, load: Load, at_window: Callable[[], None]) -> R
     """Play a load; `at_window` is called when the window begins and when it ends. Raises LoadError."""
     chosen = choose(load)
     wanted = list(itertools.islice(itertools.chain(lengths(load), itertools.repeat(load.max_tokens)), len(chosen)))
-    messages = [_completion(*pair, load.draft_len) for pair in zip(chosen, wanted, strict=True)]
+    pairs = zip(chosen, wanted, strict=True)
+    messages = [_engine_call(*pair) if load.direct else _completion(*pair, load.draft_len) for pair in pairs]
     record = play(program, Plan(url, load.streams, load.warm_up, load.seconds, messages), at_window)
     return _result(record, list(zip(chosen, wanted, strict=True)))
 
@@ -159,6 +167,25 @@ def _completion(prompt: Prompt, max_tokens: int, draft_len: int | None) -> bytes
     """A serialised request for one greedy streamed completion."""
     more = {} if draft_len is None else {"num_draft_tokens": draft_len}
     return message("speculative_bls", completion(prompt.text, max_tokens, **more))
+
+
+@functools.cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer(PAIR / "target")
+
+
+def _engine_call(prompt: Prompt, max_tokens: int) -> bytes:
+    """A serialised streaming call of the decoupled engine behind `tensorrt_llm`."""
+    one, ids = [1, 1], np.array(_tokenizer().encode(prompt.text), np.int32)
+    return message(
+        "tensorrt_llm_engine",
+        [
+            ("input_ids", "INT32", [1, len(ids)], ids.tobytes()),
+            ("input_lengths", "INT32", one, len(ids).to_bytes(4, "little")),
+            ("request_output_len", "INT32", one, max_tokens.to_bytes(4, "little")),
+            ("streaming", "BOOL", one, b"\1"),
+        ],
+    )
 
 
 def _result(record: dict[str, Any], sent: list[tuple[Prompt, int]]) -> Result:

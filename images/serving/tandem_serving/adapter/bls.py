@@ -6,7 +6,7 @@ from functools import partial
 
 from tandem_serving import checkpoint
 from tandem_serving.adapter.canary import Canary
-from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, engine_inputs
+from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, StreamModel, engine_inputs
 from tandem_serving.bls import abilities
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
@@ -28,6 +28,8 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     )
     target = EngineModel(config.target_model, "target", config.target_collector)
     engines: dict[Route, EngineModel] = {"target": target, **(_drafting(config) if draft_limits else {})}
+    if config.streams_model:
+        engines["stream"] = StreamModel(config.streams_model, target)
     request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
     refused = abilities.refused(config.target_path, config.draft_path, config.fast_logits)

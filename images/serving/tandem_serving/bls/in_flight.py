@@ -27,9 +27,8 @@ STOP_AGAIN, SELDOM = 0.1, 10.0
 # Share of the calls in flight that draft as many tokens, at least, where each sequence makes its own and one of them
 # teaches something: some always begin or end.
 ALIKE = 0.75
-# Tokens of a call of the target alone that shows what a step takes, besides what it waits: as many as its stream lets
-# it have, within these.
-SHORTEST, LONG_ENOUGH = 4, 8
+# Tokens of the target alone, of one sequence, that show what a step takes.
+LONG_ENOUGH = 8
 
 
 @dataclass(eq=False)
@@ -42,6 +41,7 @@ class InFlightBatch:
     shows how long those go on, not what a round takes; `apart`: there was no round that it could join, so that the
     target makes a step for it; `mixed`: many calls in flight draft another number of tokens, which counts where the
     engine merges calls. `running`: sequences that ran when it began. `server_round`: what the server reported of it.
+    Of a stream, the `tokens` that came since `since`.
     """
 
     batch: Batch[BlsSequence]
@@ -59,6 +59,8 @@ class InFlightBatch:
     stop_at: float = 0.0
     pause: float = STOP_AGAIN
     server_round: ServerRound | None = None
+    tokens: int = 0
+    since: float = 0.0
 
     @property
     def length(self) -> int:
@@ -132,6 +134,15 @@ class InFlightBatches:
             del self._lost[in_flight]
         else:
             self._time(in_flight, running, now)
+
+    def streamed(self, in_flight: InFlightBatch, tokens: int, running: int, now: float) -> None:
+        """A stream brought tokens; the first ones say nothing of a step, since they came after the prompt."""
+        in_flight.tokens += tokens
+        if in_flight.since and in_flight.tokens < LONG_ENOUGH:
+            return
+        if in_flight.since:
+            self._policy.timed_alone(running, in_flight.tokens, now - in_flight.since, in_flight.together)
+        in_flight.tokens, in_flight.since = 0, now
 
     def give_up(self, in_flight: InFlightBatch) -> None:
         """Nobody waits for it any longer; its thread does."""
@@ -248,9 +259,8 @@ class InFlightBatches:
 
 def _shows_steps(batch: Batch[BlsSequence]) -> bool:
     """Whether this is a call of the target alone, long enough to tell what a step takes."""
-    row = batch.rows[0]
-    enough = max(SHORTEST, min(row.sequence.loop.longest_span, LONG_ENOUGH))
-    return not row.call.draft_ids and enough <= row.call.output_len <= LONGEST_SPAN
+    call = batch.rows[0].call
+    return not call.draft_ids and LONG_ENOUGH <= call.output_len <= LONGEST_SPAN
 
 
 def _passes(in_flight: InFlightBatch) -> bool:
@@ -261,7 +271,8 @@ def _passes(in_flight: InFlightBatch) -> bool:
     batch = in_flight.batch
     call = batch.rows[0].call
     first = call.first and call.output_len == 1
-    return in_flight.apart or (batch.role == "target" and not batch.shared and (in_flight.off or first))
+    short = batch.role == "target" and not batch.shared and batch.via != "stream"
+    return in_flight.apart or (short and (in_flight.off or first))
 
 
 def _is_of(in_flight: InFlightBatch, key: Hashable) -> bool:

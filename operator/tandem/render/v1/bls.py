@@ -56,6 +56,8 @@ def _sources(inputs: Inputs) -> dict[str, str]:
         if collects(inputs):
             sources[name] = f"{TANDEM}/models/engine_unary"
             sources[f"{name}_collector"] = f"{TANDEM}/models/engine_collector"
+            if role is Role.TARGET:
+                sources[f"{engine_model(inputs, role)}_streams"] = f"{TANDEM}/models/engine_streams"
         sources[engine_model(inputs, role)] = engine
     if in_rounds(inputs):
         sources[f"{engine_model(inputs, Role.TARGET)}_rounds"] = f"{TANDEM}/models/engine_rounds"

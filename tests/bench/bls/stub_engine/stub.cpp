@@ -3,7 +3,8 @@
 // process between the server and the engine.
 //
 // It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls with the
-// same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`.
+// same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`;
+// there a request of one row with `streaming` gets its tokens step by step.
 // The prompt is never repeated. Sampling parameters are taken and mean nothing. `batch` rows share a step, in the
 // order in which they came; the others wait, as in an engine of that max_batch_size.
 //
@@ -192,10 +193,25 @@ class Request {
     Check(TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL));
   }
 
+  // Answer the tokens of a step, where the request streams and goes on.
+  void Stream() {
+    if (!streams || call.rows[0].step == sent_) return;
+    Row& row = call.rows[0];
+    auto fresh = row.ids.begin() + (row.step - sent_);
+    std::vector<int32_t> rest(fresh, row.ids.end());
+    row.ids.erase(fresh, row.ids.end());
+    TRITONBACKEND_Response* response;
+    Check(TRITONBACKEND_ResponseNew(&response, request_));
+    Fill(response, 0, 1);
+    Check(TRITONBACKEND_ResponseSend(response, 0, nullptr));
+    row.ids = std::move(rest);
+    sent_ = row.step;
+  }
+
   Call call;
   double arrived;
   std::string id;
-  bool decoupled = false;
+  bool decoupled = false, streams = false;
 
  private:
   // The rows of response `index` of so many.
@@ -228,6 +244,7 @@ class Request {
 
   TRITONBACKEND_ModelInstance* instance_;
   TRITONBACKEND_Request* request_;
+  int64_t sent_ = 0;  // steps whose tokens were answered
 };
 
 using Requests = std::vector<std::unique_ptr<Request>>;
@@ -257,6 +274,7 @@ class Engine {
   void Take(std::unique_ptr<Request> request, const Inputs& inputs) {
     NameThread();
     request->decoupled = decoupled_;
+    request->streams = decoupled_ && inputs.Flag("streaming");
     if (inputs.Flag("stop")) {
       {
         std::lock_guard lock(mutex_);
@@ -295,7 +313,7 @@ class Engine {
       meter_.value->steps += 1;
       for (auto& request : active_) {
         for (Row& row : request->call.rows) row.step += row.Runs();
-        if (request->call.Done()) request->Answer();
+        request->call.Done() ? request->Answer() : request->Stream();
       }
       Leave();
     }

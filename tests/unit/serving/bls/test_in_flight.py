@@ -1,7 +1,6 @@
 """Which engine calls the policy learns costs from."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,15 +53,15 @@ class Sky:
     ) -> InFlightBatch:
         length = k if role == "draft" else k + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * k if role == "target" else ())
-        sequence: Any = Span()
+        sequence: Any = object()
         batch = Batch(role, [Row(sequence, call, "key")] * rows, shared, queued, via=via)
         return self.in_flight.begin(batch, self.now, running=8)
 
-    def alone(self, length: int = LONGEST_SPAN, longest: int = LONGEST_SPAN) -> InFlightBatch:
-        """The target alone begins a call of several tokens for a sequence, which may have so many at once."""
-        in_flight = self.begin("target", 1, shared=False)
+    def alone(self, length: int = LONGEST_SPAN, via: Via = "engine") -> InFlightBatch:
+        """The target alone begins a call of several tokens for a sequence."""
+        in_flight = self.begin("target", 1, shared=False, via=via)
         call = in_flight.batch.rows[0].call._replace(draft_ids=(), output_len=length)
-        in_flight.batch.rows[0] = in_flight.batch.rows[0]._replace(call=call, sequence=Span(longest))  # type: ignore[arg-type]
+        in_flight.batch.rows[0] = in_flight.batch.rows[0]._replace(call=call)
         return in_flight
 
     def prompt(self) -> InFlightBatch:
@@ -80,17 +79,6 @@ class Sky:
     def end_round(self, in_flight: InFlightBatch) -> None:
         in_flight.server_round = ServerRound(0.009, 0.012, 1, 1, K)
         self.end(in_flight)
-
-
-@dataclass
-class Span:
-    """A sequence and its loop."""
-
-    longest_span: int = LONGEST_SPAN
-
-    @property
-    def loop(self) -> "Span":
-        return self
 
 
 @pytest.mark.parametrize(
@@ -197,23 +185,31 @@ def test_calls_by_themselves_teach_nothing_where_others_share_theirs() -> None:
 
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize(
-    ("length", "longest", "tells", "reason"),
+    ("length", "tells", "reason"),
     [
-        (16, 16, True, "as long as can be"),
-        (8, 16, True, "the last call of a trial"),
-        (4, 16, False, "all begin together, and it is over before that is"),
-        (6, 6, True, "its text has to flow"),
-        (4, 6, False, "it may be longer"),
-        (2, 2, False, "too short, whatever its stream says"),
-        (100, 16, False, "a whole text in one call: rows came and went meanwhile"),
+        (16, True, "as long as can be"),
+        (8, True, "the last call of a trial"),
+        (4, False, "all begin together, and it is over before that is"),
+        (100, False, "a whole text in one call: rows came and went meanwhile"),
     ],
 )
 def test_long_calls_tell_what_the_target_takes_by_itself(
-    length: int, longest: int, tells: bool, reason: str, batched: bool
+    length: int, tells: bool, reason: str, batched: bool
 ) -> None:
     sky = Sky(batched)
-    sky.end(sky.alone(length, longest))
+    sky.end(sky.alone(length))
     assert sky.policy.alone_told == [length + TAKEN_IN] * tells, reason
+
+
+def test_parts_of_a_stream_tell_what_a_step_takes_but_not_the_first() -> None:
+    sky = Sky()
+    stream = sky.alone(1000, via="stream")
+    for tokens in (1, 3, 4, 1, 8, 2):
+        sky.now += 0.01
+        sky.in_flight.streamed(stream, tokens, 5, sky.now)
+    assert (sky.policy.alone_told, sky.policy.alone_rows) == ([8, 8], [5, 5])
+    sky.end(stream)
+    assert sky.policy.alone_told == [8, 8], "its end says nothing: rows came and went meanwhile"
 
 
 def test_whether_calls_began_together_is_known_when_they_begin() -> None:

@@ -20,7 +20,6 @@ from support.serving.bls import (
     text,
 )
 from support.serving.mock_engine import counting, wrong_every
-from support.serving.steady import Steady
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import NewTokens
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
@@ -52,30 +51,6 @@ def test_counts_add_up(start: Start) -> None:
     assert summary.output_tokens == sum(len(chunk.ids) for chunk in chunks) == 31
     assert summary.acceptance_rate == summary.accepted_draft_tokens / summary.draft_tokens
     assert sum(chunk.draft_length for chunk in chunks) > 0
-
-
-class Notes(Steady):
-    """Notes what it is told; a step of the target alone takes 50 ms."""
-
-    def __init__(self) -> None:
-        super().__init__(4, separate_devices=True)
-        self.ends: list[tuple[int, int]] = []
-
-    def step(self, rows: int) -> float:
-        return 0.05
-
-    def ended(self, tokens: int, calls: int) -> None:
-        self.ends.append((tokens, calls))
-
-
-@pytest.mark.parametrize(("options", "calls"), [(STREAM, 9), ({}, 5)], ids=["stream", "one response"])
-def test_how_many_calls_the_target_alone_would_make_follows_from_its_step(
-    start: Start, options: dict[str, Any], calls: int
-) -> None:
-    """A stream flows: 4 tokens of 50 ms at most in a call, where 16 are allowed else."""
-    policy = Notes()
-    ask(start(MockEngines(), policy=policy), tensors("def add(", max_tokens=31, **options)).wait()
-    assert policy.ends == [(31, calls)]
 
 
 @pytest.mark.parametrize("prompt", ["def add(", "caf\ufffd", "a\ufffd\ufffd", "a<|endoftext|>b", "b<|endoftext|>"])
