@@ -348,7 +348,7 @@ class Rounds:
             self._measure_end(sequence)
 
     def _measure_end(self, sequence: BlsSequence) -> None:
-        self._policy.ended(sequence.loop.tokens, 1)
+        self._policy.ended(*sequence.loop.calls_alone)
 
     def call_ended(self, in_flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
