@@ -137,7 +137,7 @@ class SequenceLoop:
     def next_token(self) -> Call:
         """The next token by the target alone, where drafts are to follow: after a prompt, or a draft that failed."""
         self._ahead, self._awaited, self._ready = None, 0, []
-        return self._call("target", 1)
+        return self._alone() if self._sequence.one_call else self._call("target", 1)
 
     def drafted(self, output: Output) -> Call:
         """Take the draft's answer: the verification (by the target alone if the draft expects the end)."""
