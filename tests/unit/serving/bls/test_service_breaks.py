@@ -157,7 +157,7 @@ def test_a_fault_of_the_rust_tokenizer_is_an_error_like_any_other(
 
 
 # --- what is only measured --------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["rounds_ended", "timed", "timed_alone", "ended", "think", "step"])
+@pytest.mark.parametrize("name", ["rounds_ended", "timed", "timed_alone", "ended", "think"])
 def test_what_is_only_measured_costs_no_request(
     start: Start, monkeypatch: pytest.MonkeyPatch, sink: Sink, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
