@@ -159,7 +159,8 @@ class BlsService:
     def _sequence(self, active: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
         options = self._options
         # By logits, too, which token a seed gives depends on the lengths of the drafts.
-        reproducible = prompt.seed is not None and (options.mix_seed or request.use_draft_logits)
+        drawn = request.use_draft_logits or (options.mix_seed and prompt.sampled)
+        reproducible = prompt.seed is not None and drawn
         if options.mix_seed and prompt.seed is None:
             # Such engines start each call without one at the same seed: all tokens would be drawn by the same number.
             prompt = replace(prompt, seed=random.getrandbits(64))
