@@ -82,6 +82,9 @@ class EngineCall {
       Check(TRITONSERVER_InferenceRequestNew(&request, caller.server, engine.c_str(), -1));
       Check(TRITONSERVER_InferenceRequestSetId(request, id.c_str()));
       for (const Input& input : inputs) Give(request, input);
+      // TensorRT-LLM does not look at it, and answers each row by itself.
+      if (!inputs.empty() && inputs[0].shape.at(0) > 1)
+        Check(TRITONSERVER_InferenceRequestSetBoolParameter(request, "one_response", true));
       for (const auto& name : outputs) Check(TRITONSERVER_InferenceRequestAddRequestedOutput(request, name.c_str()));
       Check(TRITONSERVER_InferenceRequestSetReleaseCallback(request, Released, call.get()));
       Check(TRITONSERVER_InferenceRequestSetResponseCallback(

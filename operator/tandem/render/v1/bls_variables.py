@@ -112,7 +112,7 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
         mix_seed=bool(engines),
         separate_devices=_side_by_side(inputs),
         decoupled=False,
-        collects=collects(inputs),
+        collects=True,
         rounds=in_rounds(inputs),
         request_timeout_seconds=spec.serving.request_timeout_seconds,
         queue_timeout_seconds=spec.serving.queue_timeout_seconds,
@@ -120,11 +120,6 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
         max_running_sequences=_running(inputs),
         bls_instance_count=1,
     )
-
-
-def collects(inputs: Inputs) -> bool:
-    """Whether the engines are decoupled: what answers all rows of a call at once cannot stream."""
-    return inputs.profile.engine_calls != "Together"
 
 
 def takes_rows(inputs: Inputs) -> bool:
