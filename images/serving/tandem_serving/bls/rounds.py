@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
@@ -34,7 +35,6 @@ from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 
 log = logging.getLogger("tandem.rounds")
-_BROKE_OFF = "a sequence broke off"
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,15 @@ class Rounds:
                 self._policy.leave(sequence.acceptance)
         return [*(sequence.request for sequence in sequences), *(request for request, _ in self.failed)]
 
-    def _break_off(self, sequence: BlsSequence) -> None:
-        """End a request for a fault that is being handled."""
-        self._metrics.fault(m.ENDED_REQUEST)
-        self._fail(sequence, EngineError(FAILED))
+    @contextmanager
+    def _ends_alone(self, sequence: BlsSequence) -> Iterator[None]:
+        """What breaks off in here, whatever it is, ends this sequence's request alone."""
+        try:
+            yield
+        except Exception:
+            log.exception("a sequence broke off")
+            self._metrics.fault(m.ENDED_REQUEST)
+            self._fail(sequence, EngineError(FAILED))
 
     def _fail(self, sequence: BlsSequence, error: ServingError) -> None:
         """End a sequence and its request; its other sequences end when the request is over."""
@@ -148,13 +153,10 @@ class Rounds:
             return  # who begins now might find no thread: see Runner
         for sequence in self._queue.start_waiting():
             self._schedule.enter(sequence.key)
-            try:
+            with self._ends_alone(sequence):
                 if sequence.draft_length:
                     self._policy.enter(sequence.acceptance, sequence.draft_length)
                 self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
-            except Exception:  # whatever it is, it is this sequence's
-                log.exception(_BROKE_OFF)
-                self._break_off(sequence)
 
     def _let_go(self, sequence: BlsSequence) -> None:
         self._retire(sequence)
@@ -260,11 +262,8 @@ class Rounds:
             if row := in_flight.left.pop(index, None):
                 if verifies:
                     row.sequence.verified(in_flight.batch.by_itself)
-                try:
+                with self._ends_alone(row.sequence):
                     self._answer(row, output)
-                except Exception:  # whatever it is, it is this sequence's, which may have gone on already
-                    log.exception(_BROKE_OFF)
-                    self._break_off(row.sequence)
 
     def streamed(self, parts: Iterable[Part], now: float) -> None:
         """Take parts of streams into their sequences; those that are to draft again leave their streams."""
@@ -272,12 +271,9 @@ class Rounds:
             with self._measuring:
                 self._policy.rounds_ended(len(part.ids), 0)
                 self._in_flight.streamed(in_flight, len(part.ids), len(self._queue.running), now)
-            try:
+            goes_on = False
+            with self._ends_alone(sequence):
                 goes_on = self._goes_on(sequence, part)
-            except Exception:  # whatever it is, it is this sequence's
-                log.exception(_BROKE_OFF)
-                self._break_off(sequence)
-                goes_on = False
             if not goes_on:
                 self._stop_stream(in_flight)
 
@@ -404,11 +400,8 @@ class Rounds:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
         for row in rows:
             if row.sequence.alive:
-                try:
+                with self._ends_alone(row.sequence):
                     self._fail_row(in_flight, row, together, error)
-                except Exception:  # whatever it is, it is this sequence's
-                    log.exception(_BROKE_OFF)
-                    self._break_off(row.sequence)
 
     def _fail_row(self, in_flight: InFlightBatch, row: Row[BlsSequence], together: bool, error: ServingError) -> None:
         sequence, batch = row.sequence, in_flight.batch
