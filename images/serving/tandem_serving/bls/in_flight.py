@@ -4,10 +4,10 @@ thread-safe."""
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Role, ServerRound
+from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN, Output, Role, ServerRound
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.schedule import Batch, Row
@@ -67,6 +67,18 @@ class InFlightBatch:
         """Draft tokens."""
         row = self.batch.rows[0]
         return row.call.output_len - row.ahead if self.batch.role == "draft" else len(row.call.draft_ids)
+
+    def gained(self, outputs: Sequence[tuple[int, Output]]) -> int:
+        """Rows of a call of the target; of a stream, the tokens that came in none of its parts."""
+        if self.batch.via != "stream":
+            return len(outputs)
+        streamed = self.batch.rows[0].sequence.loop.streamed
+        return sum(len(output.ids) for _, output in outputs) - streamed if self.left else 0
+
+    def drafted(self, outputs: Sequence[tuple[int, Output]]) -> int:
+        """Draft tokens of each row of a call of the target, as it was made: none is 0."""
+        server_round = outputs[0][1].server_round if outputs else None
+        return server_round.draft_length if server_round else len(self.batch.rows[0].call.draft_ids)
 
     def awaited(self) -> list[Row[BlsSequence]]:
         """Turns without an answer that somebody waits for."""

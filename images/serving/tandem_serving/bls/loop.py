@@ -101,6 +101,7 @@ class SequenceLoop:
 
     def __init__(self, sequence: LoopParams) -> None:
         self.finish = ""
+        self.streamed = 0  # tokens of the target's call that were taken while it goes on
         self._sequence = sequence
         self._start = len(sequence.prompt)
         self._ids = np.empty(self._start + sequence.max_tokens, np.int32)
@@ -109,7 +110,6 @@ class SequenceLoop:
         self._proposal: list[int] = []
         self._span = 1
         self._wanted = 0
-        self._streamed = 0  # tokens of the target's call that were taken while it goes on
         self._seen: set[Role] = set()
         self._ahead: Call | None = None
         self._awaited = 0
@@ -188,9 +188,9 @@ class SequenceLoop:
 
         None where some before them are not known: the call's answer has all.
         """
-        if start != self._streamed:
+        if start != self.streamed:
             return None
-        self._streamed += len(ids)
+        self.streamed += len(ids)
         ids = ids[: self._remaining]
         cut = self._end_at(ids)
         self._append(ids[:cut])
@@ -202,7 +202,7 @@ class SequenceLoop:
         """Take the target's answer: what the sequence has gained."""
         proposal, self._proposal = self._proposal, []
         drafted, self._drafted_ahead = self._drafted_ahead, []
-        ids = output.ids[self._streamed :][: self._remaining]
+        ids = output.ids[self.streamed :][: self._remaining]
         cut = self._end_at(ids)
         accepted = common_prefix(ids[:cut], proposal)
         self._append(ids[:cut])
@@ -280,7 +280,7 @@ class SequenceLoop:
             # should be as alike as can be.
             seed = mix(mix(seed, -1) if independent else seed, self._end)
         if role == "target":
-            self._wanted, self._streamed = output_len, 0
+            self._wanted, self.streamed = output_len, 0
         first = role not in self._seen
         self._seen.add(role)
         return Call(
@@ -298,7 +298,7 @@ class SequenceLoop:
         """Whether the target stopped before it had to: at the end of the text."""
         if drafted:
             return accepted == length and length <= drafted
-        return self._streamed + length < self._wanted
+        return self.streamed + length < self._wanted
 
     def _append(self, ids: list[int]) -> None:
         self._ids[self._end : self._end + len(ids)] = ids

@@ -253,9 +253,9 @@ class Rounds:
     def answered(self, in_flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
-        if verifies and in_flight.batch.via != "stream":  # its parts count
+        if verifies:
             with self._measuring:
-                self._policy.rounds_ended(len(outputs), _drafted(in_flight, outputs))
+                self._policy.rounds_ended(in_flight.gained(outputs), in_flight.drafted(outputs))
         for index, output in outputs:
             in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
@@ -422,9 +422,3 @@ class Rounds:
             self._policy.leave(sequence.acceptance)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(sequence, sequence.loop.begin(0) if for_good else sequence.loop.next_token())
-
-
-def _drafted(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
-    """Draft tokens of each row of a call of the target, as it was made: none is 0."""
-    server_round = outputs[0][1].server_round if outputs else None
-    return server_round.draft_length if server_round else len(in_flight.batch.rows[0].call.draft_ids)
