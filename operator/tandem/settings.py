@@ -6,8 +6,10 @@ bounds, but for what charts/tandem/values.schema.yaml says.
 
 from collections.abc import Sequence
 from importlib import resources
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -19,6 +21,13 @@ from tandem.http.credentials import Credentials, HeaderName
 
 Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class LeaseSettings(StrictWire):
@@ -84,6 +93,15 @@ class ReportsSettings(StrictWire):
     operator's own token, which opens the API server, is not for others."""
     poll_seconds: Annotated[float, Field(ge=0.1)] = 15
     """Time between readings; each is one request for all services."""
+
+    @model_validator(mode="after")
+    def _is_encrypted(self) -> Self:
+        if self.url.startswith("http:") and not _is_loopback(urlsplit(self.url).hostname or ""):
+            raise ValueError(
+                f"url {self.url} would send the operator's token in clear text: write https://, and caFile for a"
+                " certificate of your own; http:// is for 127.0.0.1, ::1 and localhost alone"
+            )
+        return self
 
 
 class KedaPrometheus(StrictWire):

@@ -1,14 +1,14 @@
 """Leader election by a Lease, with the right to write checked against the local clock before each write.
 
-Follows client-go's leaderelection: expiry is judged by the time since a renewal was *seen*, on the local
-monotonic clock, so clocks need not agree. The Python client's own election keeps naive local wall-clock times
-and cannot be asked whether a write is still allowed, which is why this is not it.
+Follows client-go's leaderelection: expiry is judged by the time since a renewal was *seen*, on a local clock that
+counts the time in which the machine is suspended, so clocks need not agree. The Python client's own election keeps
+naive local wall-clock times and cannot be asked whether a write is still allowed, which is why this is not it.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from tandem.api.wire import Object
@@ -21,6 +21,14 @@ log = logging.getLogger(__name__)
 
 RELEASE_TRIES = 3
 """A renewal that was cut off on its way may still arrive between our reading and our writing."""
+REQUEST_SHARE, RETRY_SHARE = 1 / 2, 1 / 5
+"""Of the time between renewals: how long reading and writing the Lease may take, and the pause after a failure. One
+request that gets no answer then costs no leadership: another renewal is made within two thirds of the duration."""
+
+
+def since_boot() -> float:
+    """Seconds since this machine started, suspension included: `time.monotonic` stands still meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Leadership:
@@ -32,7 +40,7 @@ class Leadership:
         settings: LeaseSettings,
         namespace: str,
         identity: str,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = since_boot,
     ) -> None:
         self._api = api
         self._settings = settings
@@ -61,22 +69,31 @@ class Leadership:
             await asyncio.Event().wait()
         try:
             while True:
-                await self._step()
-                await asyncio.sleep(self._settings.renew_seconds)
+                answered = await self._step()
+                await asyncio.sleep(self._settings.renew_seconds * (1 if answered else RETRY_SHARE))
         finally:
             await self._release()
 
-    async def _step(self) -> None:
-        started = self._clock()
+    async def _step(self) -> bool:
+        """Whether the API server answered, whatever it was."""
+        started, answered = self._clock(), True
         try:
-            leads = await self._try()
+            if await self._in_time(self._try()):
+                # Counted from before the request: no other process may think it expired earlier than we do.
+                self._held_until = started + self._settings.duration_seconds * 2 / 3
         except (Transient, Refused) as error:
             log.warning("cannot renew the Lease: %s", error)
-            leads = False
-        if leads:
-            # Counted from before the request: no other process may think it expired earlier than we do.
-            self._held_until = started + self._settings.duration_seconds * 2 / 3
+            answered = False
         self._publish()
+        return answered
+
+    async def _in_time(self, asked: Awaitable[bool]) -> bool:
+        """What comes of requests that may take a part of the time between renewals. Raises Transient."""
+        seconds = self._settings.renew_seconds * REQUEST_SHARE
+        try:
+            return await asyncio.wait_for(asked, seconds)
+        except TimeoutError:
+            raise Transient(f"no answer within {seconds:g} s") from None
 
     def _publish(self) -> None:
         leads = self._clock() < self._held_until
@@ -124,13 +141,18 @@ class Leadership:
         self._held_until = 0.0
         for _ in range(RELEASE_TRIES):
             try:
-                lease = await self._api.get(LEASE, self._namespace, self._settings.name)
-                if lease and _spec(lease).get("holderIdentity") == self._identity:
-                    await self._api.replace(LEASE, self._lease(lease, holder=""))
+                await self._in_time(self._give_up())
             except (Transient, Refused) as error:
                 log.warning("cannot release the Lease: %s", error)
             else:
                 return
+
+    async def _give_up(self) -> bool:
+        lease = await self._api.get(LEASE, self._namespace, self._settings.name)
+        ours = lease is not None and _spec(lease).get("holderIdentity") == self._identity
+        if lease and ours:
+            await self._api.replace(LEASE, self._lease(lease, holder=""))
+        return ours
 
 
 def _spec(lease: Object) -> Object:

@@ -35,7 +35,7 @@ from reference_llm.llmapi.speculation import Speculator
 
 Ids = npt.NDArray[np.int32]
 PAIR = Path(reference_engine.__file__).resolve().parents[1] / "pair"
-SIZES = Sizes(slots=64, max_seq_len=1024, max_num_tokens=1024)
+SIZES = Sizes(slots=72, max_seq_len=1024, max_num_tokens=1024)
 NEW_TOKENS = 96
 ROUNDS = 24
 STREAMS = (1, 4, 16, 64)
@@ -139,7 +139,7 @@ def _stock_greedy(module: Any, texts: list[Ids]) -> list[list[int]]:
 
 def _speculator(target: Scheduler, draft: Scheduler, length: int) -> Speculator:
     """To be closed before anything else uses the schedulers."""
-    return Speculator(target, DraftModel(draft), cast(SpeculativeConfig, Fixed(length)))
+    return Speculator(target, DraftModel(draft), cast(SpeculativeConfig, Fixed(length)), max(STREAMS))
 
 
 def _compare(scheduler: Scheduler, draft: Scheduler, stock: list[list[int]]) -> dict[str, Any]:

@@ -151,6 +151,7 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
         ("profiles: 5", "profiles: Input should be a valid list"),
         ("profiles: {name: own}", "profiles: Input should be a valid list"),
         ("lease: {renewSeconds: 6}", "above a third of durationSeconds 15"),
+        ("reports: {url: 'http://tandem-metrics.tandem-system.svc'}", "in clear text: write https://"),
         ("keda: {prometheus: {authModes: [bearer]}}", "authentication and authModes go together"),
         (
             "keda: {prometheus: {authentication: a, authModes: [bearer, basic]}}",
@@ -161,6 +162,11 @@ def test_a_profile_of_the_file_is_merged_over_the_shipped_one(tmp_path: Path) ->
 def test_wrong_settings_say_what_is_wrong(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=message):
         load_settings(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8", "[::1]:8", "localhost"])
+def test_reports_of_this_machine_may_come_in_clear_text(host: str, tmp_path: Path) -> None:
+    assert load_settings(write(tmp_path, f"reports: {{url: 'http://{host}'}}")).reports.url == f"http://{host}"
 
 
 def test_missing_settings_file(tmp_path: Path) -> None:

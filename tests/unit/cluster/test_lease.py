@@ -1,11 +1,14 @@
 """Leader election against a fake API server with one Lease and a clock that the test turns."""
 
+import asyncio
 import copy
+import inspect
+import time
 from typing import Any
 
 import pytest
 
-from tandem.cluster.lease import Leadership
+from tandem.cluster.lease import Leadership, since_boot
 from tandem.errors import NotLeader, Refused, Transient
 from tandem.settings import LeaseSettings
 
@@ -135,6 +138,36 @@ async def test_a_renewal_that_is_refused_is_tried_again(
     monkeypatch.setattr(api, "get", get)
     await a._step()
     a.check()
+
+
+async def test_a_request_without_an_answer_holds_up_no_renewal(
+    api: FakeApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API client itself would wait for 30 s: longer than the Lease is held."""
+    a = Leadership(api, LeaseSettings(duration_seconds=2, renew_seconds=0.02), "ns", "a", clock)  # type: ignore[arg-type]
+    get, hung = api.get, asyncio.Event()
+
+    async def hang_once(*_: object) -> None:
+        monkeypatch.setattr(api, "get", get)
+        hung.set()
+        await asyncio.Event().wait()
+
+    await a._step()
+    monkeypatch.setattr(api, "get", hang_once)
+    running = asyncio.create_task(a.run())
+    await hung.wait()
+    clock.now += 1
+    while a._held_until < clock.now + 1:  # noqa: ASYNC110  # nothing sets an event
+        await asyncio.sleep(0.001)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+def test_time_passes_while_the_machine_is_suspended() -> None:
+    """A leader that wakes up must not take the Lease that it held for its own."""
+    assert since_boot() == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=60)
+    assert inspect.signature(Leadership).parameters["clock"].default is since_boot
 
 
 async def test_people_see_who_leads_since_when_and_how_often_it_changed(api: FakeApi, clock: Clock) -> None:

@@ -61,11 +61,11 @@ class Recorder:
 class Pair:
     """A target, and a draft of the same weights, which is always right: a round is K + 1 tokens."""
 
-    def __init__(self, max_num_tokens: int = 64) -> None:
+    def __init__(self, max_num_tokens: int = 64, most: int = SLOTS) -> None:
         self.target, self.draft = Recorder(), Recorder()
         drafter = DraftModel(self.draft.scheduler(64))
         config = DraftTargetConfig(max_draft_len=K, speculative_model="", max_concurrency=SLOTS)
-        self.speculator = Speculator(self.target.scheduler(max_num_tokens), drafter, config)
+        self.speculator = Speculator(self.target.scheduler(max_num_tokens), drafter, config, most)
 
     def start(self, prompt: int, tokens: int, length: int = 4) -> "Stream":
         return Stream(self.speculator, Request(prompt_of(prompt, length), tokens))
@@ -159,6 +159,18 @@ def test_more_streams_than_slots_wait_their_turn(pair: Pair) -> None:
     assert max(pair.target.verified()) <= SLOTS
 
 
+def test_with_a_spare_slot_no_text_that_goes_on_is_computed_again() -> None:
+    """What is computed are the prompts, and not much more than what is generated."""
+    pair = Pair(most=SLOTS - 1)
+    streams = [pair.start(number, 15 + 9 * (number % 5), length=100) for number in range(3 * SLOTS)]
+    for stream in streams:
+        stream.end()
+    made = sum(len(stream.tokens) for stream in streams)
+    pair.speculator.close()
+    computed = sum(len(segment.tokens) for segments in pair.target.passes for segment in segments)
+    assert computed < len(streams) * 100 + 1.5 * made
+
+
 def test_one_that_waits_is_cancelled_before_it_starts(pair: Pair) -> None:
     """All slots are taken by those that came before."""
     pair.target.gate.clear()
@@ -198,7 +210,7 @@ def test_a_draft_is_no_longer_than_a_verification_can_be() -> None:
     """A pass has 16 tokens: 15 of a draft, and the one before them."""
     recorder = Recorder()
     config = DraftTargetConfig(max_draft_len=60, speculative_model="")
-    speculator = Speculator(recorder.scheduler(16), DraftModel(Recorder().scheduler(64)), config)
+    speculator = Speculator(recorder.scheduler(16), DraftModel(Recorder().scheduler(64)), config, SLOTS)
     stream = Stream(speculator, Request(prompt_of(0), 1 + 2 * 16))
     assert stream.end().finish == Finish.LENGTH
     speculator.close()

@@ -71,7 +71,7 @@ def test_the_llm_apis_arguments(settings: Settings, extra: dict[str, int], lengt
     assert (arguments["backend"], arguments["max_seq_len"]) == ("torch", length)
     asked = plan(revision)["preflight"]["engine_check"]
     assert asked["devices"] == {"target": 0, "draft": 0}
-    assert (asked["sequences"], asked["max_seq_len"]) == (4, length)
+    assert (asked["sequences"], asked["max_seq_len"]) == (5, length), "four that run, and a spare one"
 
 
 @pytest.mark.parametrize(

@@ -193,17 +193,27 @@ def end_id(model: Path) -> int:
 
 
 def _runner(args: LlmArgs) -> TargetAlone | Speculator:
-    target, config = _scheduler(args, args.model), args.speculative_config
+    most, config = args.max_batch_size, args.speculative_config
     if config is None:
-        return TargetAlone(engine.Engine(target))
-    return Speculator(target, _drafter(args, config, target), config)
+        return TargetAlone(engine.Engine(_scheduler(args, args.model, most)))
+    target = _scheduler(args, args.model, _with_spare(most))
+    return Speculator(target, _drafter(args, config, target), config, most)
+
+
+def _with_spare(sequences: int) -> int:
+    """Slots for so many sequences whose rounds are requests of their own: an eighth more.
+
+    Else a prompt that comes between two rounds takes the place of a text that goes on
+    (tests/unit/reference_engine/test_slots.py).
+    """
+    return sequences + -(-sequences // 8)
 
 
 def _drafter(args: LlmArgs, config: SpeculativeConfig, target: Scheduler) -> Drafter:
     if isinstance(config, NGramConfig):
         return NGram(config)
     assert isinstance(config, DraftTargetConfig)
-    draft = _scheduler(args, Path(config.speculative_model))
+    draft = _scheduler(args, Path(config.speculative_model), _with_spare(args.max_batch_size))
     if draft.limits.vocab_size != target.limits.vocab_size:
         raise ValueError(
             f"the draft model has a vocabulary of {draft.limits.vocab_size}, the target of"
@@ -212,10 +222,8 @@ def _drafter(args: LlmArgs, config: SpeculativeConfig, target: Scheduler) -> Dra
     return DraftModel(draft)
 
 
-def _scheduler(args: LlmArgs, folder: Path) -> Scheduler:
-    settings = engine.Settings(
-        folder, args.max_batch_size, args.max_num_tokens, args.max_seq_len, backend=args.backend
-    )
+def _scheduler(args: LlmArgs, folder: Path, slots: int) -> Scheduler:
+    settings = engine.Settings(folder, slots, args.max_num_tokens, args.max_seq_len, backend=args.backend)
     return engine.load(settings)
 
 

@@ -34,16 +34,17 @@ _NO_DRAFT: IntArray = np.empty(0, np.int32)
 
 
 class Speculator:
-    """Runs sequences on a target and a drafter: at most as many as the target has slots, in order of arrival.
+    """Runs sequences on a target and a drafter: `most` at once, and no more than the target has slots, in order of
+    arrival.
 
     The schedulers are its own until `close`. Thread-safe; outputs come on its thread.
     """
 
-    def __init__(self, target: Scheduler, drafter: Drafter, config: SpeculativeConfig) -> None:
+    def __init__(self, target: Scheduler, drafter: Drafter, config: SpeculativeConfig, most: int) -> None:
         self._target = target
         self._drafter = drafter
         self._config = config
-        self._slots = target.statistics.slots
+        self._most = min(most, target.statistics.slots)
         self._waiting: deque[_Sequence] = deque()
         self._running: list[_Sequence] = []
         self._wake = threading.Condition()
@@ -74,13 +75,16 @@ class Speculator:
 
     @property
     def statistics(self) -> Statistics:
-        """The target's state; a sequence runs, and holds its blocks, between its rounds too.
+        """The target's state, without spare slots; a sequence runs, and holds its blocks, between its rounds too.
 
         Read without a lock: a moment's picture.
         """
         running = [each for each in self._running if not each.finish]
         used = sum(blocks(len(each.tokens)) for each in running)
-        return replace(self._target.statistics, running=len(running), waiting=len(self._waiting), used=used)
+        state, most = self._target.statistics, self._most
+        total = state.blocks * most // state.slots
+        counts = {"running": len(running), "waiting": len(self._waiting), "used": used}
+        return replace(state, slots=most, blocks=total, **counts)
 
     @property
     def alive(self) -> bool:
@@ -106,7 +110,7 @@ class Speculator:
             for sequence in self._waiting:
                 sequence.drop_if_cancelled()
             self._waiting = deque(each for each in self._waiting if not each.finish)
-            while self._waiting and len(self._running) < self._slots:
+            while self._waiting and len(self._running) < self._most:
                 self._running.append(self._waiting.popleft())
             return self._open
 

@@ -26,7 +26,7 @@ from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
 from tandem_serving.bls.rounds import RoundLimits, Rounds
 from tandem_serving.bls.schedule import Batch, Route, Row
-from tandem_serving.bls.sequence import BlsSequence
+from tandem_serving.bls.sequence import BlsSequence, MakeChunks
 from tandem_serving.errors import COUNTED, FAILED, EngineError, QueueFullError, ServingError, Survived
 from tandem_serving.requests.active import AddressedChunk, send
 from tandem_serving.requests.delivery import Delivery
@@ -44,6 +44,7 @@ BATCHES_BEHIND = 3
 UNREAD_SECONDS = 0.1
 
 Outputs = list[tuple[int, Output]]
+Step = tuple[BlsSequence, MakeChunks]
 
 
 class EngineResponses(Protocol):
@@ -265,9 +266,7 @@ class Runner:
     def _deliver(self) -> None:
         """Under the lock: without it, another thread could run a sequence's next round and put that step first."""
         outgoing, self._rounds.outgoing = self._rounds.outgoing, []
-        first = [item for item in outgoing if not item[0].has_first_token]
-        # Of the others those that end: those that wait to run wait for the next verification, too.
-        then = sorted((item for item in outgoing if item[0].has_first_token), key=lambda item: not item[0].over)
+        first, then = by_urgency(outgoing)
         self._delivery.put_batch(first, urgent=True)
         self._delivery.put_batch(then)
 
@@ -338,6 +337,18 @@ class Runner:
         for call in calls:
             with self._stopping:
                 call.stop()
+
+
+def by_urgency(outgoing: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+    """First tokens, and all other steps: before the rest those that end a sequence, since others wait to run.
+
+    Each is looked at once: its sequence's first token may be delivered meanwhile.
+    """
+    first: list[Step] = []
+    then: list[Step] = []
+    for step in outgoing:
+        (then if step[0].has_first_token else first).append(step)
+    return first, sorted(then, key=lambda step: not step[0].over)
 
 
 class _NoCall:

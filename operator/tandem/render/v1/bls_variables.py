@@ -9,11 +9,9 @@ from tandem.api.roles import Role
 from tandem.render.v1.gpus import fast_logits, gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.sources import tokenizer_folder
-from tandem.render.v1.stack import Variables
+from tandem.render.v1.stack import Variables, with_spare
 
 DRAFT_TIMEOUT_SECONDS = 10
-SPARE_SHARE = 8
-"""One text in so many that an engine keeps is of none that runs."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +139,8 @@ def in_rounds(inputs: Inputs) -> bool:
 
 
 def engine_sequences(inputs: Inputs) -> int:
-    """Sequences whose keys and values an engine keeps: each round is a new request with the whole text so far.
-
-    An eighth more than run: a prompt that comes between two rounds would take the place of a text that goes on, which
-    then takes another's, until all are computed again (tests/unit/reference_engine/test_slots.py).
-    """
-    running = max(inputs.spec.serving.max_batch_size, _running(inputs))
-    return running + -(-running // SPARE_SHARE)
+    """Sequences whose keys and values an engine keeps: each round is a new request with the whole text so far."""
+    return with_spare(max(inputs.spec.serving.max_batch_size, _running(inputs)))
 
 
 def max_seq_len(inputs: Inputs) -> int | None:

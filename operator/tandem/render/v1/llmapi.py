@@ -8,7 +8,7 @@ from tandem.api.roles import Role, drafts_by_heads
 from tandem.digest import digest
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.llm_args import llm_args, to_yaml
-from tandem.render.v1.stack import Stack, Variables, config, engine_check, model_check
+from tandem.render.v1.stack import Stack, Variables, config, engine_check, model_check, with_spare
 from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 
 LLM_ARGS = "llm_args.yaml"
@@ -67,11 +67,13 @@ def _variables(inputs: Inputs) -> LlmApiVariables:
 def _checks(inputs: Inputs, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`draft` shares the target's tokenizer; `heads` are weights of which only the engine knows more. The arguments
     count by their digest: others are tried again."""
-    spec = inputs.spec
+    spec, kept = inputs.spec, inputs.spec.serving.max_batch_size
+    if "speculative_config" in arguments:
+        kept = with_spare(kept)
     checks: dict[str, Any] = {
         "target": model_check(inputs, Role.TARGET),
         "llm_args": {"file": LLM_ARGS, "package": inputs.profile.llm_package, "digest": digest(to_yaml(arguments))},
-        **engine_check(inputs, spec.serving.max_batch_size, arguments.get("max_seq_len")),
+        **engine_check(inputs, kept, arguments.get("max_seq_len")),
     }
     if drafts_by_heads(spec):
         checks["heads"] = {"path": inputs.folders[Role.DRAFT]}

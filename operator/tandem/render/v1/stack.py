@@ -13,6 +13,9 @@ from tandem.render.v1.inputs import Inputs
 if TYPE_CHECKING:
     import jinja2
 
+SPARE_SHARE = 8
+"""One text in so many that an engine keeps is of none that runs."""
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -65,6 +68,15 @@ def engine_check(inputs: Inputs, sequences: int, max_seq_len: int | None) -> dic
     devices = {role.value: plan.devices.get(role, (0,))[0] for role in roles} if plan.gpus else {}
     asked = {"module": inputs.profile.engine_check, "sequences": sequences, "max_seq_len": max_seq_len or 0}
     return {"engine_check": {**asked, **({"devices": devices} if devices else {})}}
+
+
+def with_spare(sequences: int) -> int:
+    """Sequences that an engine keeps where so many run, whose rounds are requests of their own: an eighth more.
+
+    A prompt that comes between two rounds would take the place of a text that goes on, which then takes another's,
+    until all are computed again (tests/unit/reference_engine/test_slots.py).
+    """
+    return sequences + -(-sequences // SPARE_SHARE)
 
 
 @dataclass(frozen=True)

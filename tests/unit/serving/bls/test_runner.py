@@ -12,7 +12,7 @@ from tandem_serving import metrics as m
 from tandem_serving.bls.calls import Output, Role
 from tandem_serving.bls.in_flight import InFlightBatch
 from tandem_serving.bls.rounds import RoundLimits
-from tandem_serving.bls.runner import BlsEngine, Runner
+from tandem_serving.bls.runner import BlsEngine, Runner, by_urgency
 from tandem_serving.bls.schedule import Batch, Route
 
 
@@ -131,3 +131,27 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
     kept_up.join(30)
     assert not kept_up.is_alive()
     runner.close()
+
+
+class Delivered:
+    """A sequence whose first token is delivered as soon as somebody has asked about it."""
+
+    def __init__(self, first: bool, over: bool = False) -> None:
+        self.over = over
+        self._first = first
+
+    @property
+    def has_first_token(self) -> bool:
+        had, self._first = not self._first, False
+        return had
+
+
+def test_a_step_goes_out_once_though_its_sequences_first_token_is_delivered_meanwhile() -> None:
+    """A step that counted as both was in the text twice."""
+    new, old, ending = Delivered(first=True), Delivered(first=False), Delivered(first=False, over=True)
+    outgoing: Any = [(old, "a"), (new, "b"), (ending, "c")]
+    first: Any
+    then: Any
+    first, then = by_urgency(outgoing)
+    assert [text for _, text in first] == ["b"]
+    assert [text for _, text in then] == ["c", "a"], "those that wait to run wait for what ends"
