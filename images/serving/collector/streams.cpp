@@ -195,6 +195,8 @@ class Stream {
       if (!row.empty()) streams_.Came(*this, TokensOf(row, wanted_ - int64_t(tokens.size())));
     } catch (const Failure& failure) {
       Keep(failure);
+    } catch (const std::exception& error) {
+      Keep(Failure(error.what()));
     }
   }
 
