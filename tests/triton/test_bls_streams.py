@@ -10,9 +10,9 @@ from tritonclient.utils import InferenceServerException
 
 from triton import bls_client as bls
 from triton.bls_client import ids, inputs, stream, text, words
-from triton.bls_servers import TEXTS, calls_in_flight, serve
+from triton.bls_servers import TEXTS, ask_engine, calls_in_flight, serve
 from triton.harness import TritonServer
-from triton.stand_in import SLOW_TOKENS, STREAM_BREAKS
+from triton.stand_in import COUNT_SEED, SLOW_TOKENS, STREAM_BREAKS
 from triton.waits import eventually, metric
 
 ALONE: dict[str, Any] = {"num_draft_tokens": 0, "end_id": -1, "stream": True}
@@ -24,10 +24,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     yield from serve(tmp_path_factory.mktemp("streams"), "stand-in", request.param, collects=True)
 
 
-def calls(server: TritonServer) -> float:
-    """Streams that have ended, and those of the engine in batches."""
-    lines = [line for line in server.metrics().splitlines() if line.startswith("nv_inference_request_success{")]
-    return sum(float(line.split()[-1]) for line in lines if '"tensorrt_llm_engine"' in line)
+def calls(server: TritonServer) -> int:
+    """Those of the target with the seed of slow tokens, so far."""
+    return ask_engine(server, COUNT_SEED, "tensorrt_llm_engine", about=SLOW_TOKENS)
 
 
 @pytest.mark.parametrize("streams", [1, 32])
@@ -49,7 +48,7 @@ def test_each_token_comes_when_it_is_made_by_one_call(server: TritonServer, stre
     before = calls(server)
     with ThreadPoolExecutor(streams) as threads:
         answers = list(threads.map(ask, TEXTS[:streams]))
-    eventually(lambda: calls(server) - before == streams, "one call each")
+    assert calls(server) - before == streams, "one call each"
     for found, at in answers:
         assert len(found) == TOKENS
         assert len(at) > TOKENS / 2, "few come together"
