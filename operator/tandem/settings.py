@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from tandem.api.profile import ImageName, Profile
+from tandem.api.types import JobTemplate, Name, UserIds
 from tandem.api.wire import StrictWire
 from tandem.errors import SettingsError
 from tandem.http.credentials import Credentials, HeaderName
@@ -136,6 +137,29 @@ class KedaSettings(StrictWire):
     """Who asks that Prometheus."""
 
 
+class PullSecret(StrictWire):
+    """A Secret, as in a PodSpec's imagePullSecrets."""
+
+    name: Name
+
+
+class JobSettings(JobTemplate):
+    """What Jobs have in all namespaces; a service's own `podTemplate` and `jobs` are over it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    image_pull_secrets: list[PullSecret] = Field(default_factory=list)
+    """Secrets of each service's own namespace, with which the images of all its pods are pulled, its servers' too."""
+
+    @model_validator(mode="after")
+    def _as_in_a_container(self) -> Self:
+        for field, written in {"resources": self.resources, "buildResources": self.build_resources}.items():
+            no_maps = [side for side in ("requests", "limits") if not isinstance((written or {}).get(side, {}), dict)]
+            if no_maps:
+                raise ValueError(f"{field}.{no_maps[0]} is no map: write it as in a Container, such as {{cpu: 2}}")
+        return self
+
+
 class Settings(StrictWire):
     """Everything that an administrator may set."""
 
@@ -162,6 +186,11 @@ class Settings(StrictWire):
     """Where the operator reads the figures of services."""
     keda: KedaSettings = Field(default_factory=KedaSettings)
     """How KEDA learns of services."""
+    jobs: JobSettings = Field(default_factory=JobSettings)
+    """What Jobs have in all namespaces: downloads, engine builds and checks."""
+    user_ids: UserIds = "Fixed"
+    """Who chooses the users and groups that services' pods run as. Fixed: 1000. Platform: nobody here, for OpenShift,
+    whose security context constraints give each namespace a range of its own."""
     profiles: list[Profile] = Field(default_factory=list)
     """Profiles by name: those that come with Tandem, then those of the file, which win."""
 

@@ -62,7 +62,7 @@ ROUNDS_SHARE = 0.25
 """Of the draft engine's calls, those ahead of a round, at least. Only rounds in the server make them, one each; what
 does not come true is drafted again."""
 MODELS = {
-    "speculative_bls_loop",
+    "speculative_bls",
     "tensorrt_llm_bls",
     "tensorrt_llm",
     "tensorrt_llm_draft",
@@ -227,7 +227,7 @@ def sample(server: TritonServer) -> dict[str, float]:
     models = dict(map(named, process.children()))
     if dead := MODELS - set(models):
         raise ServerError(f"models that died: {', '.join(sorted(dead))}\n{server.tail()}")
-    watched = {"BLS": models["speculative_bls_loop"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
+    watched = {"BLS": models["speculative_bls"], "unary BLS": models["tensorrt_llm_bls"], "server": process}
     memory = {name: each.memory_info() for name, each in watched.items()}
     return {
         **{name: each.rss - each.shared for name, each in memory.items()},

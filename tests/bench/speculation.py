@@ -56,7 +56,7 @@ def run(server: TritonServer, prompts: Sequence[str], k: int, streams: int, max_
 def bls_process(server: TritonServer) -> psutil.Process:
     """The Python process of the speculative BLS."""
     children = psutil.Process(server.pid).children(recursive=True)
-    return next(child for child in children if any("speculative_bls_loop/1" in word for word in child.cmdline()))
+    return next(child for child in children if any("speculative_bls/1" in word for word in child.cmdline()))
 
 
 def cpu_seconds(process: psutil.Process) -> float:

@@ -32,7 +32,7 @@ def test_bring_up_and_removal(operator: OperatorProcess, namespace: Namespace) -
     assert "http://svc-triton." in columns[1]
     assert namespace.items("jobs") == [], "the preflight's Job is gone, its verdict is kept"
     namespace.wait_settled()
-    assert namespace.events() == ["ServersAnswer"]
+    assert sorted(namespace.events()) == ["PreflightRunning", "RollingOut", "ServersAnswer"], "the stages of a start"
 
     namespace.run("delete", "sis", "svc")
     wait_for("all children to go", lambda: not namespace.children() and not namespace.server_pods())
@@ -61,14 +61,16 @@ def test_nothing_changes_nothing_is_written(operator: OperatorProcess, namespace
 def test_writes_until_ready_stay_within_a_budget(
     operator: OperatorProcess, namespace: Namespace, audit: Audit
 ) -> None:
-    """ServiceAccount, two ConfigMaps, Service, Job and its deletion, PodDisruptionBudget, Deployment, an Event: 9;
-    the rest is status."""
+    """ServiceAccount, two ConfigMaps, Service, Job and its deletion, PodDisruptionBudget, Deployment, and an Event
+    for each of three stages: 11; the rest is status."""
     listening = audit()
     namespace.apply()
     namespace.wait_settled()
     writes = listening.operator_writes(namespace)
     status = [w for w in writes if "/status/" in w]
     assert sorted(w.split("/")[0] for w in writes if w not in status) == [
+        "create events",
+        "create events",
         "create events",
         "delete jobs",
         "patch configmaps",
@@ -300,3 +302,14 @@ def test_rendered_names_fit_at_the_longest_name(operator: OperatorProcess, names
     raw["metadata"]["name"] = "a" * 40
     namespace.run("apply", "-f", "-", stdin=json.dumps(raw))
     namespace.wait("Ready", "True", name="a" * 40)
+
+
+def test_a_job_whose_pods_a_quota_refuses_says_so(operator: OperatorProcess, namespace: Namespace) -> None:
+    """In its Events alone, which the operator reads once the Job has waited."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cpus"}}
+    namespace.run("create", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"limits.cpu": "0"}}}))
+    namespace.apply()
+    namespace.wait("PodsHealthy", "False/PodNotMade")
+    assert "exceeded quota: cpus" in namespace.message("PodsHealthy")
+    assert "exceeded quota: cpus" in namespace.message("Ready")
+    assert "PodNotMade" in namespace.events()

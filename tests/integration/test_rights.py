@@ -138,8 +138,9 @@ def test_without_a_look_at_jobs_nothing_is_begun_anew(
     assert (namespace.server_pods(), namespace.children()) == (pods, children)
     grant(limited.cluster, role)
     wait_for("the new revision", lambda: namespace.children() != children)
+    # The status is written once the children are.
+    wait_for("no stall", lambda: "Stalled" not in namespace.conditions())
     namespace.wait("Ready", "True")
-    assert "Stalled" not in namespace.conditions()
 
 
 def test_a_login_page_in_the_api_servers_place(

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tandem.api.wire import Object
-from tandem.cluster.kinds import Kind
+from tandem.cluster.kinds import EVENT, Kind
 from tandem.errors import Refused
 
 
@@ -31,6 +31,12 @@ class FakeApi:
         """As `Api.list_objects`; the selector is not looked at."""
         self._ask("list", kind)
         return [obj for (found, _), obj in self.objects.items() if found == kind.kind]
+
+    async def events(self, namespace: str, uid: str) -> list[Object]:
+        """As `Api.events`."""
+        self._ask("list", EVENT)
+        found = [obj for (kind, _), obj in self.objects.items() if kind == EVENT.kind]
+        return [event for event in found if event["involvedObject"]["uid"] == uid]
 
     async def apply(self, kind: Kind, manifest: Object, subresource: str = "") -> Object:
         """As `Api.apply`."""

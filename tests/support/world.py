@@ -128,15 +128,16 @@ def applied(manifest: dict[str, Any], at: str = "2026-01-01T00:00:00Z") -> dict[
 
 
 def job_pod(job: dict[str, Any], message: str, phase: str = "Succeeded") -> dict[str, Any]:
-    """A pod of `job` that ended."""
+    """A pod of `job`, which ended unless `phase` is another."""
     labels = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"], names.LABEL_COMPONENT: names.PREFLIGHT}
     ended = {"exitCode": int(phase == "Failed"), "message": message}
+    state = {"terminated": ended} if phase in ("Succeeded", "Failed") else {"running": {}}
     return {
         "kind": "Pod",
         "metadata": {"name": f"{job['metadata']['name']}-x", "labels": labels},
         "status": {
             "phase": phase,
-            "containerStatuses": [{"name": names.CONTAINER, "state": {"terminated": ended}}],
+            "containerStatuses": [{"name": names.CONTAINER, "state": state}],
         },
     }
 

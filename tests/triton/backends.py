@@ -10,7 +10,6 @@ from subprocess import run
 from triton.harness import REPOSITORY_ROOT
 
 COLLECTOR = REPOSITORY_ROOT / "images/serving/collector"
-FRONT = REPOSITORY_ROOT / "images/serving/front"
 
 
 def compiled(source: Path) -> Path:
@@ -44,11 +43,6 @@ def rounds() -> Path:
 def streams() -> Path:
     """The library of the serving image's backend `streams`."""
     return compiled(COLLECTOR / "streams.cpp")
-
-
-def front() -> Path:
-    """The library of the serving image's backend `front`."""
-    return compiled(FRONT / "front.cpp")
 
 
 def _digest(source: Path) -> str:

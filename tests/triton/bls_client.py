@@ -13,14 +13,13 @@ import numpy.typing as npt
 import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
-from tandem.render.v1.bls import FRONTS
 from triton.harness import REPOSITORY_ROOT
 from triton.repository import CLIENT_MODELS, COLLECTORS, STREAMS, assemble, variables
 
 PAIR = REPOSITORY_ROOT / "images/reference/pair"
 STAND_IN = Path(__file__).with_name("stand_in_engine")
 ENGINES = ["tensorrt_llm", "tensorrt_llm_draft"]
-SERVING = ["preprocessing", "postprocessing", *FRONTS, "speculative_bls_loop", "tensorrt_llm_bls"]
+SERVING = ["preprocessing", "postprocessing", "speculative_bls", "tensorrt_llm_bls"]
 SECONDS = 300
 
 Array = npt.NDArray[Any]

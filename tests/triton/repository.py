@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.api.bounds import BLS_SEQUENCES
-from tandem.render.v1.bls import CODELESS, FRONTS
+from tandem.render.v1.bls import CODELESS
 from tandem.render.v1.bls_variables import DRAFT_TIMEOUT_SECONDS, BlsVariables, ModelVariables
 from tandem.render.v1.stack import config
 from triton import backends
@@ -22,7 +22,6 @@ LIBRARIES = {
     **dict.fromkeys(COLLECTORS, backends.collector),
     **dict.fromkeys(ROUNDS, backends.rounds),
     **dict.fromkeys(STREAMS, backends.streams),
-    **dict.fromkeys(FRONTS, backends.front),
 }
 """What makes the libraries of the models in C++."""
 SOURCES = dict.fromkeys(CLIENT_MODELS, ENGINES / "tensorrt_llm")

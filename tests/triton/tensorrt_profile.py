@@ -22,7 +22,6 @@ from triton.repository import SERVING
 
 ENGINE = Path(__file__).with_name("tensorrt_engine")
 BACKENDS: dict[str, Callable[[], Path]] = {
-    "front": backends.front,
     "engine_collector": backends.collector,
     "engine_rounds": backends.rounds,
     "engine_streams": backends.streams,

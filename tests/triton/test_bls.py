@@ -94,6 +94,23 @@ def test_chunks_add_up(server: TritonServer) -> None:
     assert drafted > 0
 
 
+def test_only_the_outputs_that_were_asked_for_come(server: TritonServer) -> None:
+    names, prompts = ["output_ids", "batch_index", "acceptance_rate"], TEXTS[:3]
+    with bls.Stream(server.grpc_url) as call:
+        call.send(inputs(*prompts, num_draft_tokens=4, max_tokens=24, stream=True), outputs=names)
+        chunks, last = [], False
+        while not last:
+            chunk, last = call.receive()
+            chunks += [chunk] if chunk else []
+    ends = [chunk for chunk in chunks if "acceptance_rate" in chunk]
+    assert sorted(end["batch_index"].item() for end in ends) == [0, 1, 2]
+    assert all(set(chunk) == set(names[:2]) for chunk in chunks if "acceptance_rate" not in chunk)
+    types = {name: (str(value.dtype), value.shape) for name, value in ends[0].items() if name != "output_ids"}
+    assert types == {"batch_index": ("int32", (1, 1)), "acceptance_rate": ("float32", (1, 1))}
+    for i, prompt in enumerate(prompts):
+        assert ids(chunks, i) == ids(stream(server.grpc_url, inputs(prompt, max_tokens=24)))
+
+
 def test_stop_words_across_tokens_and_chunks(server: TritonServer) -> None:
     whole = text(stream(server.grpc_url, inputs(TEXTS[0], max_tokens=40)))
     for place in range(2, len(whole) - 4, 7):

@@ -93,7 +93,7 @@ def test_every_step_is_the_target_s(
 ) -> None:
     """Streams at once at each draft length, and one request of all prompts that is not streamed.
 
-    With the scores of each token asked for, which neither the server's rounds nor the front's waves have room for.
+    With the scores of each token asked for, which the server's rounds have no room for.
     """
     alone = as_the_target(server, what, {"max_tokens": MAX_TOKENS, **SCORES, **more}, same_scores)
     assert (alone != plain) is changes, "else a setting that is lost would not show"
@@ -104,7 +104,7 @@ def test_every_step_is_the_target_s(
 def test_every_step_in_the_server_s_rounds_is_the_target_s(
     server: TritonServer, plain: list[list[int]], what: str, more: dict[str, Any], changes: bool
 ) -> None:
-    """The same without scores: rounds are made in the server, and chunks come to the front in waves."""
+    """The same without scores: rounds are made in the server."""
     before = rows_of_rounds(server)
     alone = as_the_target(server, what, {"max_tokens": MAX_TOKENS, **more}, same)
     assert (alone != plain) is changes, "else a setting that is lost would not show"

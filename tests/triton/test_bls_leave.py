@@ -1,11 +1,13 @@
 """What ends engine calls: clients that leave, `stop`, and stop words; on the real Triton server, over a stand-in."""
 
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from tandem_serving.requests.active import LINGER_SECONDS
 from triton import bls_client as bls
 from triton.bls_client import Array, ids, inputs, stream, text, words
-from triton.bls_servers import ask_engine, calls_in_flight, serve
-from triton.harness import TritonServer
+from triton.bls_servers import TEXTS, ask_engine, calls_in_flight, serve
+from triton.harness import Options, TritonServer
 from triton.stand_in import (
     AHEAD_HANGS,
     BOTH_HANG,
@@ -179,6 +182,29 @@ def test_a_stop_word_ends_the_long_call_of_the_target(faulty: TritonServer) -> N
     more = {**LONG, "stop_words": words([start[-3:]])}
     assert stream(faulty.grpc_url, inputs("def f", num_draft_tokens=0, **more))[-1]["finish_reason"].item() == b"stop"
     eventually(lambda: calls_in_flight(faulty) == 0, "no call in flight")
+
+
+def test_the_last_response_of_a_client_that_has_left_waits_for_a_second(tmp_path: Path) -> None:
+    """Sent at once, it can crash Triton's gRPC side. Never sent, the server waits for it when it is told to stop."""
+    made = bls.repository(tmp_path, "stand-in", max_engine_rows=64)
+    asked = [("long", LONG), ("ends as its client leaves", {"max_tokens": 2, "seed": SLOW_TOKENS})]
+
+    def ended(server: TritonServer) -> int:
+        """Last responses that Triton's gRPC side has had for clients that had left."""
+        return len(re.findall(r"StreamInferComplete, .* step CANCEL\w+, .* flags 1", server.log))
+
+    with TritonServer(made, Options(env={}, arguments=["--log-verbose=1"])) as server:
+        for what, more in asked:
+            before = ended(server)
+            with bls.Stream(server.grpc_url) as leaves:
+                leaves.send(inputs(TEXTS[0], num_draft_tokens=0, stream=True, **more))
+                leaves.receive()
+                left = time.monotonic()
+            while ended(server) == before:
+                assert time.monotonic() - left < 5, what
+                time.sleep(0.05)
+            assert time.monotonic() - left > LINGER_SECONDS, what
+        assert ended(server) == len(asked)
 
 
 def test_the_log_has_no_traceback(faulty: TritonServer) -> None:

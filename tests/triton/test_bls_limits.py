@@ -26,7 +26,7 @@ UNWANTED = 77
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     made = bls.repository(tmp_path_factory.mktemp("limits"), "stand-in", request_timeout_seconds=TIMEOUT)
-    for model in ("speculative_bls_loop", "tensorrt_llm_bls"):
+    for model in ("speculative_bls", "tensorrt_llm_bls"):
         with (made / model / "config.pbtxt").open("a") as config:
             for name in ("max_running_sequences", "max_waiting_sequences"):
                 config.write(f'\nparameters {{ key: "{name}" value {{ string_value: "1" }} }}')

@@ -54,7 +54,7 @@ def test_a_model_that_dies_takes_its_server_along(pod: Pod) -> None:
     with Stream(pod.grpc_url) as call:
         call.send(inputs("a long story", max_tokens=TOKENS, stream=True, seed=SLOW_TOKENS, end_id=-1))
         call.receive()
-        model(pod, "speculative_bls_loop").kill()
+        model(pod, "speculative_bls").kill()
         with pytest.raises(InferenceServerException, match=r"UNAVAILABLE|closed|reset|not healthy"):
             while not call.receive()[1]:
                 pass

@@ -9,7 +9,7 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from bench.bls import stub, tokens
-from bench.bls.in_flight import Costs
+from bench.bls.in_flight import Costs, StepLimits
 from bench.bls.stub import Meter, Stub
 from triton.engine_client import TRUE, Array, Client, Response, open_client
 from triton.harness import TritonServer
@@ -18,6 +18,7 @@ COSTS = Costs(2.0, per_sequence=0.05, per_draft_token=0.5, per_prefill_token=0.0
 SLOW = Costs(100.0)
 ALPHA = 0.7
 PROMPT = 64
+NARROW = 140  # tokens of a step
 Rows = list[list[int]]
 
 
@@ -47,7 +48,9 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stubs]:
         "draft": Stub("draft", COSTS, (ALPHA,), folder / "draft.meter"),
         "slow": Stub("target", SLOW, (ALPHA,), folder / "slow.meter", device),
         "slow_too": Stub("draft", SLOW, (ALPHA,), folder / "slow_too.meter", device),
-        "small": Stub("target", COSTS, (ALPHA,), folder / "small.meter", batch=2),
+        "small": Stub("target", COSTS, (ALPHA,), folder / "small.meter", limits=StepLimits(rows=2)),
+        "narrow": Stub("target", COSTS, (ALPHA,), folder / "narrow.meter", limits=StepLimits(tokens=NARROW)),
+        "chunks": Stub("target", COSTS, (ALPHA,), folder / "chunks.meter", limits=StepLimits(None, NARROW, True)),
         stub.behind("collected"): Stub("draft", COSTS, (ALPHA,), folder / "collected.meter", decoupled=True),
     }
     for name, each in made.items():
@@ -155,6 +158,43 @@ def test_an_engine_takes_as_many_rows_into_a_step_as_its_batch(stubs: Stubs) -> 
         assert stubs.steps("small") - steps == len(each), why
         assert stubs.milliseconds("small") - before == pytest.approx(sum(each)), why
         assert answer["output_ids"][:, 0, 0].tolist() == true_ids(rows, 1)[:, 0].tolist(), "rows keep their order"
+
+
+# model, context's tokens, request_output_len of three rows, draft tokens, milliseconds of each step, why: all but the
+# last token of each context is cached, and a step takes 140 tokens
+FITTING = [
+    ("narrow", 65, [1] * 3, 0, [2.1, 2.05], "two contexts of 65 tokens fit, reused or not"),
+    ("narrow", 65, [1] * 3, 5, [2.1 + 5.0, 2.05 + 2.5], "with five draft tokens each"),
+    ("narrow", 65, [1] * 3, 6, [2.05 + 3.0] * 3, "not with six"),
+    ("narrow", 65, [3, 1, 1], 0, [2.1, 2.1, 2.05], "a token of one that generates leaves room for another"),
+    ("chunks", 65, [1] * 3, 0, [2.1, 2.05], "a piece shorter than a block is none"),
+    ("chunks", 65, [1] * 3, 6, [2.1 + 3.0, 2.05 + 3.0], "draft tokens of the second go, unseen"),
+]
+
+
+def test_a_step_takes_as_many_tokens_as_fit(stubs: Stubs) -> None:
+    rows = prompts(80, 3, 65)
+    for model in ("narrow", "chunks"):
+        stubs.call(model, rows, [1] * 3)
+    for model, length, lens, k, each, why in FITTING:
+        before, steps = stubs.milliseconds(model), stubs.steps(model)
+        stubs.call(model, [row[:length] for row in rows], lens, np.ones((3, k)) if k else None)
+        assert stubs.steps(model) - steps == len(each), why
+        assert stubs.milliseconds(model) - before == pytest.approx(sum(each)), why
+
+
+def test_dropped_draft_tokens_look_like_the_end_of_the_text(stubs: Stubs) -> None:
+    """Fewer tokens than all kept ones and the target's own: why chunked context stays off for targets."""
+    rows = prompts(82, 3, 65)
+    answer = stubs.call("chunks", rows, [7] * 3, true_ids(rows, 6))
+    assert sorted(answer["sequence_length"].ravel().tolist()) == [1, 7, 7]
+
+
+def test_a_context_that_never_fits_is_refused(stubs: Stubs) -> None:
+    rows = prompts(84, 1, NARROW)
+    with pytest.raises(InferenceServerException, match="more than max_num_tokens"):
+        stubs.call("narrow", rows, [2], np.ones((1, 1)))
+    assert stubs.call("narrow", rows, [1])["sequence_length"].tolist() == [[1]]
 
 
 def test_short_prompts_are_refused(stubs: Stubs) -> None:

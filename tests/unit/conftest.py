@@ -24,8 +24,7 @@ UNTIL_CHANGED = {
     "local_cluster/": ["tests/cluster"],
     "reference_engine/": ["images/reference"],
     "reference_llm/": ["images/reference"],
-    "serving/bls/draft_length/test_goodput": [],
-    "serving/bls/draft_length/test_trials": [],
+    "serving/bls/draft_length/test_policy": [],
     "serving/bls/test_merged_calls": [],
 }
 

@@ -96,6 +96,23 @@ app.kubernetes.io/component: metrics
 {{- end -}}
 {{- end }}
 
+{{/* Who chooses the users that pods run as. */}}
+{{- define "tandem.userIds" -}}
+{{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
+{{- if ne .Values.userIds "Auto" }}{{ .Values.userIds }}{{ else if $openshift }}Platform{{ else }}Fixed{{ end -}}
+{{- end }}
+
+{{/* securityContext of the operator's and the metrics server's pods. */}}
+{{- define "tandem.podSecurity" -}}
+runAsNonRoot: true
+{{- if eq (include "tandem.userIds" .) "Fixed" }}
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+{{- end }}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
 {{/* Name of the Lease: written into settings and Role alike. */}}
 {{- define "tandem.lease" -}}
 {{ .Values.lease.name | default (include "tandem.operator" .) }}
@@ -126,6 +143,12 @@ app.kubernetes.io/component: metrics
 {{- $value := index $.Values $key -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $settings $key $value }}{{ end -}}
 {{- end -}}
+{{- $jobs := dict -}}
+{{- range $key, $value := .Values.jobs -}}
+{{- with $value }}{{ $_ := set $jobs $key . }}{{ end -}}
+{{- end -}}
+{{- with $jobs }}{{ $_ := set $settings "jobs" . }}{{ end -}}
+{{- if eq (include "tandem.userIds" .) "Platform" }}{{ $_ := set $settings "userIds" "Platform" }}{{ end -}}
 {{- $duration := .Values.lease.durationSeconds | default 15 -}}
 {{- $renew := .Values.lease.renewSeconds | default 5 -}}
 {{- if lt (float64 $duration) (mulf 3 $renew) }}{{ fail (printf "lease.renewSeconds %v is above a third of durationSeconds %v: a renewal may fail" $renew $duration) }}{{ end -}}
@@ -208,7 +231,8 @@ app.kubernetes.io/component: metrics
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+# Why a pod or a claim waits is in Events alone; they are read once one has waited for a while.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 {{- end }}

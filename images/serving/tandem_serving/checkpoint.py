@@ -63,6 +63,13 @@ def read_limits(folder: Path) -> ModelLimits:
     return ModelLimits(int(length or 0), int(vocab or 0))
 
 
+def max_num_tokens(folder: Path) -> int | None:
+    """Tokens that an engine takes into one step; None for a checkpoint. Raises CheckpointError."""
+    build = read_json(folder / "config.json").get("build_config")
+    tokens = build.get("max_num_tokens") if isinstance(build, dict) else None
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
+
+
 def _longest(build: Mapping[str, Any]) -> Any:
     length, tokens = build.get("max_seq_len"), build.get("max_num_tokens")
     if isinstance(length, int):

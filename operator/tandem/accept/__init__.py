@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tandem.accept import autoscaling as autoscaling_rules
 from tandem.accept import engines as engine_rules
 from tandem.accept import gpus as gpu_rules
-from tandem.accept import llmapi, lossy, own_engine, pod_template
+from tandem.accept import ignored, llmapi, lossy, own_engine, pod_template, storage
 from tandem.accept import placement as placement_rules
 from tandem.accept import profile as profile_rules
 from tandem.accept import rollout as rollout_rules
@@ -35,6 +35,8 @@ WARNINGS: tuple[Warn, ...] = (
     *engine_rules.WARNINGS,
     *llmapi.WARNINGS,
     *lossy.WARNINGS,
+    *ignored.WARNINGS,
+    *storage.WARNINGS,
     *rollout_rules.WARNINGS,
 )
 

@@ -5,7 +5,7 @@ from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import Draft, ServiceSpec, Target
-from tandem.render.latest import DECIDED_FLAGS, needs_engines
+from tandem.render.latest import DECIDED_FLAGS, build_options, built_roles, engine_batch, needs_engines
 
 FIELDS = {
     **dict.fromkeys(("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens"), "engine.build.{}"),
@@ -93,5 +93,19 @@ def _no_product(spec: ServiceSpec, profile: Profile) -> str | None:
     )
 
 
+def _step_tokens(spec: ServiceSpec, profile: Profile) -> str | None:
+    """Whether a step takes all rounds of the longest texts: TensorRT-LLM counts each text as a whole."""
+    for role in built_roles(spec, profile) if spec.draft else ():
+        options, rows = build_options(spec, role), engine_batch(spec, role)
+        tokens, longest = options.max_num_tokens, options.max_seq_len
+        if tokens and longest and tokens < rows * longest:
+            return (
+                f"{role}.engine.build.maxNumTokens is {tokens}: a step takes {max(1, tokens // longest)} of {rows}"
+                f" texts of maxSeqLen ({longest}), and {rows} of {tokens // rows} tokens; write {rows * longest}, or"
+                " leave it out"
+            )
+    return None
+
+
 RULES: tuple[Rule, ...] = (_extra_args, _dtype, _seq_len, _batch)
-WARNINGS: tuple[Warn, ...] = (_no_product,)
+WARNINGS: tuple[Warn, ...] = (_no_product, _step_tokens)

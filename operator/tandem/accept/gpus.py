@@ -5,7 +5,7 @@ from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import KvCache, Mode, ServiceSpec
-from tandem.render.latest import MIN_COMPUTE_CAPABILITY, PRODUCTS, gpu_plan, is_mig, model_ranks
+from tandem.render.latest import MIN_COMPUTE_CAPABILITY, SHARED, gpu_plan, is_mig, model_ranks, product
 
 SLICE = "-MIG-"
 """Part of the product label of nodes whose GPUs are all cut alike (the device plugin's MIG strategy `single`): their
@@ -43,7 +43,7 @@ def _shared_draft(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     gpu = spec.placement.gpu
-    sliced = next((product for product in gpu.product if SLICE in product), "")
+    sliced = next((name for name in gpu.product if SLICE in name), "")
     name = gpu.resource_name if is_mig(gpu.resource_name) else sliced
     if not profile.gpus or spec.placement.resource_claims or not name:
         return None
@@ -66,6 +66,21 @@ def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
             " write placement.strategy: Shared, or take whole GPUs",
         )
     return None
+
+
+def _shared(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    """The device plugin may hand out one GPU twice, and refuses a request for two where it is told to."""
+    gpu, plan = spec.placement.gpu, gpu_plan(spec, profile)
+    labels = [label for label in gpu.product if label.endswith(SHARED)]
+    name = gpu.resource_name if gpu.resource_name.endswith(".shared") else next(iter(labels), "")
+    if not name or plan.gpus < 2 or spec.placement.resource_claims:
+        return None
+    return Refusal(
+        SpecReason.GPU_SHARED_NOT_PARALLEL,
+        f"{_needs(spec)} needs {plan.gpus} GPUs, and {name} is a GPU that pods share (time-slicing, MPS), so that"
+        " two may be one: write tensorParallelSize: 1, pipelineParallelSize: 1 and placement.strategy: Shared,"
+        " or take whole GPUs",
+    )
 
 
 def _fast_logits(spec: ServiceSpec, profile: Profile) -> Refusal | None:
@@ -108,10 +123,10 @@ def _block_reuse(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 def _product(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     for name in spec.placement.gpu.product if profile.gpus else ():
-        product = PRODUCTS.get(name)
-        if product and product.compute_capability < MIN_COMPUTE_CAPABILITY:
+        known = product(name)
+        if known and known.compute_capability < MIN_COMPUTE_CAPABILITY:
             who = "the profile's engine" if profile.own_engine_on_gpus else "TensorRT-LLM's speculative decoding"
-            has, needs = (".".join(map(str, c)) for c in (product.compute_capability, MIN_COMPUTE_CAPABILITY))
+            has, needs = (".".join(map(str, c)) for c in (known.compute_capability, MIN_COMPUTE_CAPABILITY))
             return Refusal(
                 SpecReason.GPU_TOO_OLD,
                 f"placement.gpu.product {name} has compute capability {has}, and {who}"
@@ -133,4 +148,4 @@ def _needs(spec: ServiceSpec) -> str:
     return f"{text} and draft (tensorParallelSize {draft}, {spec.placement.strategy})"
 
 
-RULES: tuple[Rule, ...] = (_nodes, _shared_draft, _mig, _fast_logits, _kv_fractions, _block_reuse, _product)
+RULES: tuple[Rule, ...] = (_nodes, _shared_draft, _mig, _shared, _fast_logits, _kv_fractions, _block_reuse, _product)

@@ -1,4 +1,4 @@
-"""The user's pod template: it adds to the server pods, and changes nothing that Tandem decides."""
+"""What the user adds to pods (`podTemplate`, `jobs`): it changes nothing that Tandem decides."""
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from tandem.api import GROUP
 from tandem.api.conditions import SpecReason
 from tandem.api.profile import Profile
 from tandem.api.types import ServiceSpec
-from tandem.api.types.placement import ContainerTemplate, PodTemplate
+from tandem.api.types.placement import ContainerTemplate, JobTemplate, PodTemplate
 from tandem.render.latest import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX
 
 VOLUME_KINDS = (
@@ -44,6 +44,23 @@ def _pod_template(spec: ServiceSpec, profile: Profile) -> Refusal | None:
     return Refusal(SpecReason.POD_TEMPLATE_REFUSED, f"podTemplate.{problem}") if problem else None
 
 
+def _jobs(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    if spec.jobs is None:
+        return None
+    problem = next(_problems_of_jobs(spec.jobs, spec, profile), None)
+    return Refusal(SpecReason.POD_TEMPLATE_REFUSED, f"jobs.{problem}") if problem else None
+
+
+def _problems_of_jobs(jobs: JobTemplate, spec: ServiceSpec, profile: Profile) -> Iterator[str]:
+    for path in _directives(jobs.model_dump(by_alias=True, exclude_none=True), ""):
+        yield f"{path} is a directive of merge patches: write the fields themselves"
+    for kind, entries in {"labels": jobs.labels, "annotations": jobs.annotations}.items():
+        yield from _keys(kind, entries)
+    yield from _environment("env", jobs.env, profile)
+    yield from _resources("resources", jobs.resources, spec)
+    yield from _resources("buildResources", jobs.build_resources, spec)
+
+
 def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Iterator[str]:
     patch = template.model_dump(by_alias=True, exclude_none=True)
     for path in _directives(patch, ""):
@@ -57,9 +74,11 @@ def _problems(template: PodTemplate, spec: ServiceSpec, profile: Profile) -> Ite
             yield f"spec.imagePullSecrets[{index}] has no name: write one"
     own = {str(volume.get("name")) for volume in template.spec.volumes or []}
     for container in template.spec.containers:
-        yield from _environment(container, profile)
+        yield from _environment("spec.containers[0].env", container.env or [], profile)
         yield from _mounts(container, own)
-        yield from _resources(container, spec)
+        yield from _resources("spec.containers[0].resources", container.resources, spec)
+    for init in template.spec.init_containers or []:
+        yield from _resources("spec.initContainers[0].resources", init.resources, spec)
 
 
 def _directives(value: Any, path: str) -> Iterator[str]:
@@ -77,9 +96,13 @@ def _directives(value: Any, path: str) -> Iterator[str]:
 
 def _metadata(metadata: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     for kind, entries in metadata.items():
-        for key in entries:
-            if key.startswith(OWN_METADATA_PREFIXES) or (kind == "labels" and key in OWN_LABELS):
-                yield f"metadata.{kind}: {key!r} is not for users: choose another key"
+        yield from (f"metadata.{problem}" for problem in _keys(kind, entries))
+
+
+def _keys(kind: str, entries: Mapping[str, str]) -> Iterator[str]:
+    for key in entries:
+        if key.startswith(OWN_METADATA_PREFIXES) or (kind == "labels" and key in OWN_LABELS):
+            yield f"{kind}: {key!r} is not for users: choose another key"
 
 
 def _volumes(volumes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -97,10 +120,9 @@ def _volumes(volumes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{where} has {len(kinds)} kinds: write exactly one of {', '.join(VOLUME_KINDS)}"
 
 
-def _environment(container: ContainerTemplate, profile: Profile) -> Iterator[str]:
-    for index, variable in enumerate(container.env or []):
-        name = variable.get("name")
-        where = f"spec.containers[0].env[{index}]"
+def _environment(field: str, variables: Sequence[Mapping[str, Any]], profile: Profile) -> Iterator[str]:
+    for index, variable in enumerate(variables):
+        where, name = f"{field}[{index}]", variable.get("name")
         if not isinstance(name, str) or not name:
             yield f"{where} has no name: write one"
         elif name in OWN_ENV or name in profile.engine_env or name.startswith(OWN_ENV_PREFIXES):
@@ -125,20 +147,19 @@ def _overlap(one: str, other: str) -> bool:
     return one == "/" or nested[0].startswith(nested[1]) or nested[1].startswith(nested[0])
 
 
-def _resources(container: ContainerTemplate, spec: ServiceSpec) -> Iterator[str]:
-    resources = container.resources or {}
+def _resources(field: str, resources: Mapping[str, Any] | None, spec: ServiceSpec) -> Iterator[str]:
     name = spec.placement.gpu.resource_name
-    if "claims" in resources:
-        yield "spec.containers[0].resources.claims: write placement.resourceClaims instead"
+    if "claims" in (resources or {}):
+        yield f"{field}.claims: write placement.resourceClaims instead"
     for kind in ("limits", "requests"):
-        amounts = resources.get(kind) or {}
+        amounts = (resources or {}).get(kind) or {}
         if not isinstance(amounts, Mapping):
-            yield f"spec.containers[0].resources.{kind} must be a mapping: write it as in a Container"
+            yield f"{field}.{kind} must be a mapping: write it as in a Container"
         elif name in amounts:
             yield (
-                f"spec.containers[0].resources.{kind}: {name} follows from the models' parallel sizes:"
-                " write target.tensorParallelSize, or placement.gpu.resourceName for other devices"
+                f"{field}.{kind}: {name} follows from the models' parallel sizes: write target.tensorParallelSize, or"
+                " placement.gpu.resourceName for other devices"
             )
 
 
-RULES: tuple[Rule, ...] = (_pod_template,)
+RULES: tuple[Rule, ...] = (_pod_template, _jobs)

@@ -11,6 +11,9 @@ from tandem.api.wire import Object
 QUANTITIES = {"limits", "requests", "sizeLimit", "tolerance"}
 """Fields whose values the API server writes in another way: `cpu: 2` as "2", `1024Mi` as `1Gi`, `0.05` as `50m`."""
 
+ATOMIC_DEFAULTS = {"apiVersion": "v1", "divisor": "0"}
+"""Fields of `fieldRef` and `resourceFieldRef` that the API server fills in."""
+
 Fields = dict[str, Any]
 """A FieldsV1 tree: `f:<name>` fields, `k:<json>` list items by key, `v:<json>` set members, `.` itself.
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta (managedFields)."""
@@ -42,7 +45,7 @@ def owned_fields(live: Object, subresource: str = "") -> Fields:
 def _matches(wanted: Any, live: Any, fields: Fields, quantities: bool = False) -> bool:
     inner = {key: value for key, value in fields.items() if key != "."}
     if not inner:  # a leaf, an atomic list or map, or an empty one
-        return bool(wanted == live) or (quantities and _equal_quantities(wanted, live))
+        return bool(_filled(wanted, live) == live) or (quantities and _equal_quantities(wanted, live))
     if isinstance(wanted, dict) and isinstance(live, dict):
         return {f"f:{key}" for key in wanted} == inner.keys() and all(
             key in live and _matches(value, live[key], inner[f"f:{key}"], quantities or key in QUANTITIES)
@@ -53,6 +56,13 @@ def _matches(wanted: Any, live: Any, fields: Fields, quantities: bool = False) -
             _matches(_item(wanted, key), _item(live, key), items) for key, items in inner.items()
         )
     return False
+
+
+def _filled(wanted: Any, live: Any) -> Any:
+    """`wanted` with the defaults of atomic maps that the API server filled in."""
+    if not (isinstance(wanted, dict) and isinstance(live, dict)):
+        return wanted
+    return {**{name: value for name, value in ATOMIC_DEFAULTS.items() if name in live}, **wanted}
 
 
 def _equal_quantities(wanted: Any, live: Any) -> bool:

@@ -6,11 +6,12 @@ from typing import Any
 from tandem import names
 from tandem.api import ports
 from tandem.api.types import Source, SpeculativeInferenceService
-from tandem.render.latest import CACHE, CONTAINER_SECURITY, POD_SECURITY, claim_name
+from tandem.render.latest import CACHE, CONTAINER_SECURITY, claim_name, pod_security
+from tandem.settings import Settings
 
 
 def fetch_pod(
-    service: SpeculativeInferenceService, image: str, reference: Source, files: Sequence[str]
+    service: SpeculativeInferenceService, settings: Settings, reference: Source, files: Sequence[str]
 ) -> dict[str, Any]:
     """PodSpec that downloads `reference` into the cache volume; `files`: patterns, none for those of a model."""
     return {
@@ -19,8 +20,8 @@ def fetch_pod(
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 10,
-        "securityContext": POD_SECURITY,
-        "containers": [_container(image, reference, files)],
+        "securityContext": pod_security(settings.user_ids),
+        "containers": [_container(settings.fetcher_image, reference, files)],
         "volumes": [
             {"name": "cache", "persistentVolumeClaim": {"claimName": claim_name(service.spec)}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -40,10 +41,10 @@ def _container(image: str, reference: Source, files: Sequence[str]) -> dict[str,
             *(word for pattern in files for word in ("--allow", pattern)),
             *("--port", str(ports.FETCH), "--termination-log", "/dev/termination-log"),
         ],
-        "env": [{"name": "HOME", "value": "/tmp"}],
+        # Servers may have to stay offline (podTemplate), which a download cannot.
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "HF_HUB_OFFLINE", "value": "0"}],
         **({"envFrom": secret} if secret else {}),
         "securityContext": CONTAINER_SECURITY,
-        "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
         "volumeMounts": [{"name": "cache", "mountPath": CACHE}, {"name": "tmp", "mountPath": "/tmp"}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

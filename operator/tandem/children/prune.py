@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem import names
-from tandem.render.latest import CACHE, CONTAINER_SECURITY, POD_SECURITY
+from tandem.api.types import UserIds
+from tandem.render.latest import CACHE, CONTAINER_SECURITY, pod_security
 
 LABELS = {"app.kubernetes.io/name": "tandem"}
 
@@ -18,7 +19,11 @@ def prune_command(keep: Iterable[str], young: int, dry_run: bool) -> list[str]:
 
 
 def prune_pod(
-    claim: str, image: str, command: Sequence[str], secrets: Sequence[Mapping[str, Any]] = ()
+    claim: str,
+    image: str,
+    command: Sequence[str],
+    secrets: Sequence[Mapping[str, Any]] = (),
+    user_ids: UserIds = "Fixed",
 ) -> dict[str, Any]:
     """PodSpec that runs `command` on the volume of `claim`. `secrets`: with which the image is pulled."""
     container = {
@@ -26,14 +31,14 @@ def prune_pod(
         "image": image,
         "command": list(command),
         "securityContext": CONTAINER_SECURITY,
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
         "volumeMounts": [{"name": "cache", "mountPath": CACHE}],
     }
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Never",
-        "securityContext": POD_SECURITY,
+        "securityContext": pod_security(user_ids),
         **({"imagePullSecrets": list(secrets)} if secrets else {}),
         "containers": [container],
         "volumes": [{"name": "cache", "persistentVolumeClaim": {"claimName": claim}}],

@@ -1,7 +1,7 @@
 """The Job that does a task, and the ConfigMap that keeps its result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -41,6 +41,8 @@ class Task:
     """Name of the cache volume's claim that its verdict is true of; empty: of none."""
     folder: str = ""
     """What it puts into the cache volume, in the containers, where that is known beforehand."""
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """`labels` and `annotations` of the pod, beside those of Tandem."""
 
     @property
     def name(self) -> str:
@@ -50,7 +52,7 @@ class Task:
     @property
     def pod_digest(self) -> str:
         """Value of `names.LABEL_POD`: of where and how it is worked on, which `digest` leaves out."""
-        return digest(self.pod)
+        return digest({**self.pod, "metadata": self.metadata} if self.metadata else self.pod)
 
 
 def task_job(
@@ -59,6 +61,8 @@ def task_job(
     """The Job of `task`; `labels`: further ones of its own."""
     meta = metadata(service, task.name, task.component)
     meta["labels"] |= {names.LABEL_POD: task.pod_digest, **labels}
+    ours = names.labels(service.name, task.component)
+    pod_metadata = {**task.metadata, "labels": {**task.metadata.get("labels", {}), **ours}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -66,7 +70,7 @@ def task_job(
         "spec": {
             "backoffLimit": task.retries,
             "activeDeadlineSeconds": task.deadline_seconds,
-            "template": {"metadata": {"labels": names.labels(service.name, task.component)}, "spec": dict(task.pod)},
+            "template": {"metadata": pod_metadata, "spec": dict(task.pod)},
         },
     }
 

@@ -1,6 +1,7 @@
 """`tandem cache`: the volume of downloaded models and built engines."""
 
 import asyncio
+import contextlib
 import json
 import secrets
 from typing import Any
@@ -15,10 +16,11 @@ from tandem.cli import live
 from tandem.client import kubectl
 from tandem.cluster import parse
 from tandem.cluster.manifests import is_true
-from tandem.cluster.pods import pod_problem, termination_message
+from tandem.cluster.pods import ended_well, termination_message
+from tandem.cluster.problems import pod_problem
 from tandem.errors import TandemError
 from tandem.plural import counted
-from tandem.rollout.prune import kept, pull_secrets
+from tandem.rollout.prune import kept, pull_secrets, user_ids
 from tandem.settings import Settings
 
 POLL_SECONDS = 1.0
@@ -55,7 +57,8 @@ async def prune(namespace: str | None, claim: str, image: str | None, *, young: 
     revisions, specs = parse.revisions(configmaps), [live.parse(service).spec for service in services]
     command = prune_command(kept(revisions, parse.results(configmaps), specs, claim), young, dry_run)
     name = f"tandem-prune-{secrets.token_hex(4)}"
-    pod = prune_pod(claim, image or Settings().fetcher_image, command, pull_secrets(revisions))
+    image = image or Settings().fetcher_image
+    pod = prune_pod(claim, image, command, pull_secrets(revisions), user_ids(revisions))
     job = prune_job(namespace, name, pod)
     await kubectl.kubectl("create", "--filename=-", *place, stdin=json.dumps(job))
     return await _result(name, *place)
@@ -76,9 +79,14 @@ async def _result(name: str, *place: str) -> dict[str, Any]:
             raise PruneFailed(f"Job {name} was deleted before it ended: run the command again")
         pods = (await kubectl.get("pods", f"--selector=batch.kubernetes.io/job-name={name}", *place))["items"]
         message = next((text for pod in pods if (text := termination_message(pod))), "")
-        if is_true(job, "Complete") and message:
+        if message and is_true(job, "Complete"):
             return dict(json.loads(message))
-        problem = next((text for pod in pods if (text := pod_problem(pod))), "")
+        if message and any(ended_well(pod) for pod in pods):
+            # A container that others add runs on, such as a mesh's proxy, and would until the Job's deadline.
+            with contextlib.suppress(kubectl.ClusterError):
+                await kubectl.kubectl("delete", "job", name, *place, "--ignore-not-found", "--wait=false")
+            return dict(json.loads(message))
+        problem = next((found.message for pod in pods if (found := pod_problem(pod))), "")
         if is_true(job, "Failed"):
             raise PruneFailed(f"Job {name} failed: {message or problem}")
         if problem and problem != shown:

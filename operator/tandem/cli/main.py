@@ -226,7 +226,9 @@ LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option(
 @operator_app.command("run")
 def operator_run(
     settings: SettingsFile = None,
-    bind: Annotated[str, typer.Option(help="Address of probes and metrics.")] = f"0.0.0.0:{ports.PROBES}",
+    bind: Annotated[
+        str, typer.Option(help="Address of probes and metrics; without a host all, IPv4 and IPv6.")
+    ] = f":{ports.PROBES}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
 ) -> None:
@@ -242,10 +244,12 @@ def operator_run(
 @metrics_app.command("run")
 def metrics_run(
     settings: SettingsFile = None,
-    bind: Annotated[str, typer.Option(help="Address of probes and own metrics (HTTP).")] = f"0.0.0.0:{ports.PROBES}",
+    bind: Annotated[
+        str, typer.Option(help="Address of probes and own metrics (HTTP); without a host all.")
+    ] = f":{ports.PROBES}",
     secure_bind: Annotated[
-        str, typer.Option(help="Address of the metrics APIs (HTTPS).")
-    ] = f"0.0.0.0:{ports.METRICS_APIS}",
+        str, typer.Option(help="Address of the metrics APIs (HTTPS); likewise.")
+    ] = f":{ports.METRICS_APIS}",
     log_format: LogFormat = "json",
     log_level: LogLevel = "info",
 ) -> None:
@@ -261,7 +265,7 @@ def metrics_run(
 def _address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
-        raise typer.BadParameter(f"{text!r}: write HOST:PORT", param_hint=option)
+        raise typer.BadParameter(f"{text!r}: write HOST:PORT, or :PORT for all addresses", param_hint=option)
     return host.strip("[]"), int(port)
 
 

@@ -17,7 +17,8 @@ from tandem.cli.words import age, factor, number, percent, quantity
 from tandem.client import kubectl
 from tandem.client.generate.format import printable
 from tandem.cluster.manifests import label
-from tandem.cluster.pods import pod_problem, pod_ready
+from tandem.cluster.pods import pod_ready
+from tandem.cluster.problems import pod_problem
 from tandem.plural import counted
 
 ANSWERS = "answers"
@@ -124,7 +125,10 @@ def _state(pod: Object) -> str:
         return "is stopping"
     if status.get("phase") in ("Succeeded", "Failed"):  # evicted, say: it stays until it is collected
         return f"has ended: {status.get('reason', status['phase'])}: {status.get('message', 'its node stopped it')}"
-    return ANSWERS if pod_ready(pod) else pod_problem(pod) or "is starting"
+    if pod_ready(pod):
+        return ANSWERS
+    problem = pod_problem(pod)
+    return problem.message if problem else "is starting"
 
 
 def _speculation(seen: SpeculationStatus, now: datetime) -> Iterator[str]:

@@ -19,7 +19,7 @@ from kubernetes.aio.config.kube_config import (
 import tandem
 from tandem import counters
 from tandem.api.wire import Object
-from tandem.cluster.kinds import Kind
+from tandem.cluster.kinds import EVENT, Kind
 from tandem.errors import AlreadyExists, Expired, Forbidden, Refused, SettingsError, Transient
 from tandem.names import FIELD_MANAGER
 
@@ -146,6 +146,11 @@ class Api:
     async def exists(self, kind: Kind, namespace: str | None) -> None:
         """Ask for one object of a kind. Raises what a list of them would."""
         await self._request("GET", kind.path(namespace), query={"limit": "1"}, accept=METADATA_ONLY)
+
+    async def events(self, namespace: str, uid: str) -> list[Object]:
+        """The Kubernetes Events about the object of that UID, as many as a page holds."""
+        path, query = EVENT.path(namespace), {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(PAGE)}
+        return _page(path, await self._request("GET", path, query=query))[0]
 
     async def _list(self, path: str, selector: str, take: Callable[[Object], T], accept: str) -> tuple[list[T], str]:
         taken, token = list[T](), ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem import counters
 from tandem.api import API_VERSION, KIND
-from tandem.api.conditions import AS_SPECIFIED, ConditionType, EventReason
+from tandem.api.conditions import AS_SPECIFIED, STAGES, ConditionType, EventReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import EVENT
@@ -29,17 +29,19 @@ MOST_MESSAGE = 1024
 async def record_transitions(
     api: Api, leadership: Leadership, service: SpeculativeInferenceService, status: dict[str, Any]
 ) -> None:
-    """Write an Event for each flip of Ready, each new reason to be Stalled, and each condition that warns and becomes
-    False, unless the specification asks for that. Never fails the caller."""
+    """Write an Event for each flip of Ready, each stage of a start, each new reason to be Stalled, and each condition
+    that warns and becomes False, unless the specification asks for that. Never fails the caller."""
     before = {c.type: (c.status, c.reason) for c in service.status.conditions}
     for condition in status["conditions"]:
         kind, now = condition["type"], (condition["status"], condition["reason"])
         warned = kind in WARNED_TYPES and condition["status"] == "False" and condition["reason"] not in AS_SPECIFIED
-        if not (kind in WATCHED_TYPES or warned) or before.get(kind) == now:
+        stage = kind == ConditionType.RECONCILING and condition["reason"] in STAGES
+        if not (kind in WATCHED_TYPES or warned or stage) or before.get(kind) == now:
             continue
         if kind == ConditionType.READY and before.get(kind, ("False", ""))[0] == condition["status"]:
             continue  # Ready is False for another reason now: that is progress
-        severity = "Normal" if kind == ConditionType.READY and condition["status"] == "True" else "Warning"
+        good = stage or (kind == ConditionType.READY and condition["status"] == "True")
+        severity = "Normal" if good else "Warning"
         flipped_off = kind == ConditionType.READY and condition["status"] == "False"
         reason = EventReason.NOT_READY if flipped_off else condition["reason"]
         try:

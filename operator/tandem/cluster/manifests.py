@@ -13,6 +13,16 @@ def created(obj: Object) -> str:
     return str(obj["metadata"].get("creationTimestamp", ""))
 
 
+def uid(obj: Object) -> str:
+    """UID of the object; empty where it has none."""
+    return str(obj["metadata"].get("uid", ""))
+
+
+def job_uid(pod: Object) -> str:
+    """UID of the Job that made the pod; empty where none did."""
+    return label(pod, "batch.kubernetes.io/controller-uid")
+
+
 def owner_uid(obj: Object) -> str:
     """UID of the controlling owner; empty when there is none."""
     references = obj["metadata"].get("ownerReferences", [])

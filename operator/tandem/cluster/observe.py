@@ -2,15 +2,19 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from tandem import names
-from tandem.api.types import SpeculativeInferenceService
+from tandem.accept.storage import several
+from tandem.api.roles import references
+from tandem.api.types import Scheme, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cluster import parse
 from tandem.cluster.client import Api
-from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, OPTIONAL, POD, SERVICES_KIND, Kind
+from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, JOB, OPTIONAL, POD, SERVICES_KIND, Kind
 from tandem.cluster.manifests import owner_uid
 from tandem.cluster.progress import progress
+from tandem.cluster.waits import waits
 from tandem.errors import Forbidden, Refused
 from tandem.render.latest import claim_name, uses_cache
 from tandem.rollout.observed import Live, Observed
@@ -32,15 +36,20 @@ async def observe(
         return None
     service = SpeculativeInferenceService.model_validate(manifest)
     wanted = _claim_name(service, settings)
-    (children, unread), claim = await asyncio.gather(_children(api, service), _claim(api, service, wanted))
+    (children, unread), claim, sources = await asyncio.gather(
+        _children(api, service), _claim(api, service, wanted), _source_claims(api, service, settings)
+    )
     if isinstance(claim, Forbidden):
         unread[CACHE_CLAIM.kind] = claim
+    waiting = await waits(api, namespace, children[POD.kind], children[JOB.kind], datetime.now(UTC))
     observed = replace(
-        parse.parse(name, children),
+        parse.parse(name, children, waiting.problems),
         service=Live(SERVICES_KIND.kind, name, manifest=manifest),
         claim=parse.claim(claim) if isinstance(claim, dict) else None,
         claim_name=wanted,
+        source_claims=sources,
         progress=await progress(children[POD.kind]),
+        waits=waiting.any,
         unread=unread,
     )
     return service, observed
@@ -87,3 +96,20 @@ async def _claim(api: Api, service: SpeculativeInferenceService, name: str) -> O
         return await api.get(CACHE_CLAIM, service.namespace, name)
     except Forbidden as error:
         return error
+
+
+async def _source_claims(
+    api: Api, service: SpeculativeInferenceService, settings: Settings
+) -> dict[str, tuple[str, ...]]:
+    """Access modes of the claims of `pvc://`, where pods may be on several nodes; else they are not asked for."""
+    profile = settings.profile(service.spec.runtime.profile)
+    if not profile or not several(service.spec, profile):
+        return {}
+    sources = references(service.spec).values()
+    claims = sorted({each.uri.split("://", 1)[1].partition("/")[0] for each in sources if each.scheme is Scheme.PVC})
+    found = await asyncio.gather(*(_claim(api, service, name) for name in claims))
+    return {
+        name: parse.claim(each).access_modes
+        for name, each in zip(claims, found, strict=True)
+        if isinstance(each, dict)
+    }

@@ -1,6 +1,7 @@
 """Manifests of a service's children, parsed once into the values that everything else reads."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -17,7 +18,7 @@ from tandem.cluster.kinds import (
     NETWORK_POLICY,
     POD,
 )
-from tandem.cluster.manifests import condition, created, is_true, label
+from tandem.cluster.manifests import condition, created, is_true, job_uid, label, uid
 from tandem.render import RECORD_FILE, Record
 from tandem.rollout.observed import (
     Autoscaler,
@@ -26,6 +27,7 @@ from tandem.rollout.observed import (
     Job,
     Live,
     Observed,
+    Problem,
     Result,
     StoredRevision,
     TaskPod,
@@ -39,16 +41,22 @@ TYPED = (CONFIGMAP, JOB, DEPLOYMENT, LEADER_WORKER_SET, *AUTOSCALERS, NETWORK_PO
 """Kinds that decisions look into."""
 
 
-def parse(service: str, objects: Mapping[str, Sequence[Object]]) -> Observed:
-    """The children of the service of that name; `objects`: manifests by kind."""
+def parse(
+    service: str, objects: Mapping[str, Sequence[Object]], waits_for: Mapping[str, Problem] = MappingProxyType({})
+) -> Observed:
+    """The children of the service of that name; `objects`: manifests by kind. `waits_for`: see `waits`."""
     of = {kind: objects.get(kind.kind, ()) for kind in TYPED}
     typed = {kind.kind for kind in TYPED}
     others = [each for kind, manifests in objects.items() if kind not in typed for each in manifests]
     return Observed(
         revisions=revisions(of[CONFIGMAP]),
         results=results(of[CONFIGMAP]),
-        jobs=_jobs(of[JOB], of[POD]),
-        servers=[read_pod.server(pod) for pod in of[POD] if label(pod, names.LABEL_COMPONENT) in SERVERS],
+        jobs=_jobs(of[JOB], of[POD], waits_for),
+        servers=[
+            read_pod.server(pod, waits_for.get(uid(pod)))
+            for pod in of[POD]
+            if label(pod, names.LABEL_COMPONENT) in SERVERS
+        ],
         workloads=[_workload(each) for each in sorted([*of[DEPLOYMENT], *of[LEADER_WORKER_SET]], key=created)],
         autoscalers=[_autoscaler(each) for kind in AUTOSCALERS for each in of[kind]],
         network_policies=[live(each) for each in of[NETWORK_POLICY]],
@@ -89,7 +97,7 @@ def results(configmaps: Iterable[Object]) -> list[Result]:
 def claim(obj: Object) -> Claim:
     """The cache volume's claim."""
     return Claim(
-        uid=str(obj["metadata"].get("uid", "")),
+        uid=uid(obj),
         created=created(obj),
         access_modes=tuple(obj.get("spec", {}).get("accessModes", ())),
         made_by_us=label(obj, names.LABEL_MANAGED_BY) == names.FIELD_MANAGER,
@@ -108,16 +116,16 @@ def _record(configmap: Object) -> Record | None:
         return None
 
 
-def _jobs(jobs: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
+def _jobs(jobs: Iterable[Object], pods: Iterable[Object], waits_for: Mapping[str, Problem]) -> list[Job]:
     # By uid: a Job that was deleted, to try again, leaves its pods for a while.
     by_job: dict[str, list[TaskPod]] = {}
-    for pod in pods:
-        if uid := label(pod, "batch.kubernetes.io/controller-uid"):
-            by_job.setdefault(uid, []).append(read_pod.task_pod(pod))
-    return [_job(job, by_job.get(str(job["metadata"].get("uid", "")), [])) for job in jobs]
+    for pod in sorted(pods, key=created):
+        if owner := job_uid(pod):
+            by_job.setdefault(owner, []).append(read_pod.task_pod(pod, waits_for.get(uid(pod))))
+    return [_job(job, by_job.get(uid(job), []), waits_for.get(uid(job))) for job in jobs]
 
 
-def _job(job: Object, pods: Sequence[TaskPod]) -> Job:
+def _job(job: Object, pods: Sequence[TaskPod], problem: Problem | None) -> Job:
     return Job(
         live(job),
         pod_digest=label(job, names.LABEL_POD),
@@ -127,6 +135,7 @@ def _job(job: Object, pods: Sequence[TaskPod]) -> Job:
         failed=is_true(job, "Failed"),
         failure=str((condition(job, "Failed") or {}).get("message", "")),
         pods=pods,
+        problem=problem,
     )
 
 

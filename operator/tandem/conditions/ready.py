@@ -23,12 +23,14 @@ from tandem.children.service import url
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
+from tandem.conditions.pods import pods_healthy
 from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights, verdicts
 from tandem.conditions.writes import Reading, autoscaling_status, scaling_moved, speculation_moved, speculation_status
+from tandem.plural import counted
 from tandem.rollout.deadline import can_give_way, overdue
 from tandem.rollout.decide import Decision
-from tandem.rollout.observed import Observed
+from tandem.rollout.observed import Observed, Problem
 from tandem.rollout.tasks import Step
 
 
@@ -40,7 +42,7 @@ class ServerCounts:
     ready: int
     updated: int
     updated_ready: int
-    problem: str | None
+    problem: Problem | None
 
     @classmethod
     def of(cls, observed: Observed, digest: str | None) -> "ServerCounts":
@@ -49,7 +51,9 @@ class ServerCounts:
         updated = [server for server in servers if server.revision == digest]
         problems = [server.problem for server in (*updated, *servers, *observed.workers)]
         # Pods that a quota or an admission webhook keeps from being made are reported by their Deployment alone.
-        problems += [workload.failure for workload in observed.workloads]
+        not_made = [workload.failure for workload in observed.workloads if workload.failure]
+        problems += [Problem(ServingReason.POD_NOT_MADE, message) for message in not_made]
+        problems.append(_all_failed(observed))
         return cls(
             replicas=len(servers),
             ready=sum(server.ready for server in servers),
@@ -57,6 +61,15 @@ class ServerCounts:
             updated_ready=sum(server.ready for server in updated),
             problem=next((problem for problem in problems if problem is not None), None),
         )
+
+
+def _all_failed(observed: Observed) -> Problem | None:
+    """Pods that ended as a whole, in the words of the last one."""
+    failed = sorted(observed.failed, key=lambda server: server.created)
+    if not failed or failed[-1].problem is None:
+        return None
+    last = failed[-1].problem
+    return replace(last, message=f"{counted(len(failed), 'server pod')} failed: {last.message}")
 
 
 def status(situation: Situation) -> dict[str, Any]:
@@ -70,7 +83,8 @@ def status(situation: Situation) -> dict[str, Any]:
     failed = digest if given_up and given_up.reason is ServingReason.ROLLED_BACK else None
     if given_up and failed:
         ready = replace(given_up, type=ConditionType.READY, status="False")
-    findings = [ready, *_progress(situation, ready, given_up), *reasons, *_independent(situation)]
+    healthy = pods_healthy(rollout.problem, decision, observed)
+    findings = [ready, *_progress(situation, ready, given_up), *reasons, *healthy, *_independent(situation)]
     current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
@@ -226,9 +240,9 @@ def _available(rollout: ServerCounts) -> Finding:
     if rollout.ready:
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{count} answer")
     if rollout.replicas:
-        message = rollout.problem or f"{count} answer: they are starting"
+        message = rollout.problem.message if rollout.problem else f"{count} answer: they are starting"
         return Finding(kind, "False", ServingReason.SERVERS_NOT_READY, message)
-    problem = f": {rollout.problem}" if rollout.problem else ""
+    problem = f": {rollout.problem.message}" if rollout.problem else ""
     return Finding(kind, "False", ServingReason.NO_SERVERS, f"there are no server pods{problem}")
 
 
@@ -248,7 +262,7 @@ def _ready(situation: Situation, reasons: list[Finding], rollout: ServerCounts) 
     if rollout.updated_ready == rollout.replicas == wanted and _workload_current(situation.observed):
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
-    message = f"{count}: {rollout.problem}" if rollout.problem else count
+    message = f"{count}: {rollout.problem.message}" if rollout.problem else count
     return Finding(kind, "False", ServingReason.ROLLING_OUT, message)
 
 

@@ -89,6 +89,14 @@ class _Places:
             self._taken.pop(address, None)
 
 
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens; without a host at all addresses, of whichever families the machine has."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
 class Listener:
     """Serves an application at one address."""
 
@@ -114,11 +122,10 @@ class Listener:
         self._tls = {"ssl": context, **timeouts} if context else {}
         if self._socket is None:
             await self._runner.setup()
-            host, port = self._address
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
             try:
-                self._socket = socket.create_server(self._address, family=family, backlog=BACKLOG)
+                self._socket = _bound(*self._address)
             except OSError as error:
+                host, port = self._address
                 raise SettingsError(f"cannot listen at {host}:{port}: {error.strerror}") from error
             self._socket.setblocking(False)
             self._accepting = asyncio.create_task(self._accept(self._socket))

@@ -135,7 +135,9 @@ def pod(obj: Object) -> Pod | None:
 def _started_in(status: Object, created: datetime) -> float | None:
     """Seconds from a Ready pod's creation until it was Ready; None where the condition's time is that of a recovery:
     where containers began anew, or it came later than a server may start (its node was away for a while, say)."""
-    containers = status.get("containerStatuses", [])
+    # Those that others add begin anew by themselves; a pod of an earlier version may have another name for ours.
+    every = status.get("containerStatuses", [])
+    containers = [each for each in every if each.get("name") in names.CONTAINERS] or every
     if any(container.get("restartCount") for container in containers):
         return None
     since = next((c.get("lastTransitionTime") for c in status["conditions"] if c["type"] == "Ready"), None)

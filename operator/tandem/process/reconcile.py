@@ -55,7 +55,7 @@ class Next(Enum):
     SOON = "progress"
     """Soon: its progress makes no events."""
     LATER = "rollout"
-    """In a while: servers are on their way, or well again, and no event marks the deadline."""
+    """In a while: servers are on their way, or well again, or a pod waits, and no event marks the deadline."""
     RETRY = "refused"
     """After a delay that grows: the cause of a refusal may go away unseen."""
 
@@ -118,7 +118,7 @@ class Reconciler:
             return Next.RETRY
         if observed.progress:
             return Next.SOON
-        waits = rolls_out(shown) or shows_failure(shown) or observed.awaits_claim
+        waits = rolls_out(shown) or shows_failure(shown) or observed.awaits_claim or observed.waits
         return Next.LATER if waits else Next.EVENT
 
     def _after(

@@ -18,10 +18,20 @@ from typing import Any
 from tandem.api.roles import Role
 from tandem.digest import digest
 from tandem.render import v1
-from tandem.render.record import Record, asks_for, inputs_hash, shaping
+from tandem.render.record import PodDefaults, Record, asks_for, inputs_hash, shaping
 from tandem.render.rendered import JobPod, Rendered
 
-__all__ = ["LATEST", "RECORD_FILE", "RENDERERS", "Record", "Revision", "asks_for", "inputs_hash", "render"]
+__all__ = [
+    "LATEST",
+    "RECORD_FILE",
+    "RENDERERS",
+    "PodDefaults",
+    "Record",
+    "Revision",
+    "asks_for",
+    "inputs_hash",
+    "render",
+]
 
 RENDERERS: dict[str, Callable[[Record], Rendered]] = {"v1": v1.render}
 LATEST = "v1"

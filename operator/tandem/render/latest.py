@@ -5,12 +5,12 @@ A new version of the renderer is imported here and in `tandem.render`. A revisio
 (`tandem.render.render`).
 """
 
-from tandem.render.v1.engines import DECIDED_FLAGS, needs_engines
-from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, PRODUCTS
+from tandem.render.v1.engines import DECIDED_FLAGS, build_options, built_roles, engine_batch, needs_engines
+from tandem.render.v1.gpu_products import MIN_COMPUTE_CAPABILITY, SHARED, product
 from tandem.render.v1.gpus import gpu_plan, is_mig, model_ranks
 from tandem.render.v1.llm_args import NOT_CUSTOM, conflict, decided, llm_args, to_yaml
 from tandem.render.v1.probes import STARTUP_FAILURES, STARTUP_PERIOD_SECONDS
-from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
+from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
 from tandem.render.v1.sources import CACHE, folders
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, SOURCE_PREFIX, claim_name, uses_cache
 
@@ -22,20 +22,24 @@ __all__ = [
     "NOT_CUSTOM",
     "OWN_PATHS",
     "OWN_VOLUMES",
-    "POD_SECURITY",
-    "PRODUCTS",
+    "SHARED",
     "SOURCE_PREFIX",
     "STARTUP_FAILURES",
     "STARTUP_PERIOD_SECONDS",
+    "build_options",
+    "built_roles",
     "claim_name",
     "conflict",
     "decided",
+    "engine_batch",
     "folders",
     "gpu_plan",
     "is_mig",
     "llm_args",
     "model_ranks",
     "needs_engines",
+    "pod_security",
+    "product",
     "to_yaml",
     "uses_cache",
 ]

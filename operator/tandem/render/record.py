@@ -3,12 +3,26 @@
 Frozen as the renderers are: the hash of the inputs is a part of every revision's name.
 """
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
-from tandem.api.types import Access, Cache, Rollout, ServiceSpec, Storage
+from tandem.api.types import Access, Cache, Rollout, ServiceSpec, Storage, UserIds
 from tandem.digest import digest
+
+
+class PodDefaults(BaseModel):
+    """What the administrator gave to all pods when the revision was rendered first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    user_ids: UserIds = "Fixed"
+    init_resources: dict[str, Any] = Field(default_factory=dict)
+    """Requests and limits of init containers."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets."""
 
 
 class Record(BaseModel):
@@ -26,6 +40,8 @@ class Record(BaseModel):
     """The spec, as it was; `replicas` means nothing here."""
     fetched: dict[Role, str] = Field(default_factory=dict)
     """Folders in the cache volume of the models that were downloaded."""
+    pods: PodDefaults | None = None
+    """None: of an operator that had none; those revisions keep their bytes, without requests by default."""
 
     @property
     def inputs_hash(self) -> str:
@@ -52,13 +68,14 @@ def asks_for(spec: ServiceSpec) -> str:
 
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
-    """`spec` without what shapes no pod: their number and who decides it, how they take each other's place, and who
-    may connect."""
+    """`spec` without what shapes no server: their number and who decides it, how they take each other's place, who
+    may connect, and what Jobs have."""
     return spec.model_copy(
         update={
             "replicas": 1,
             "autoscaling": None,
             "rollout": Rollout(),
+            "jobs": None,
             "serving": spec.serving.model_copy(update={"access": Access()}),
         },
     )

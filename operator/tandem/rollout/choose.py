@@ -7,7 +7,8 @@ from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children import Task
-from tandem.render import LATEST, Record, Revision, asks_for, render
+from tandem.children.job_pod import init_resources
+from tandem.render import LATEST, PodDefaults, Record, Revision, asks_for, render
 from tandem.rollout.lost import missed
 from tandem.rollout.observed import Observed
 from tandem.rollout.pipeline import build_tasks, fetch_tasks, preflight_task
@@ -37,28 +38,53 @@ def choose(service: SpeculativeInferenceService, profile: Profile, settings: Set
     """
     wanted, live = asks_for(service.spec), observed.live_revision
     known = {digest: record for digest, record in observed.records.items() if asks_for(record.spec) == wanted}
-    for digest, record in sorted(known.items(), key=lambda item: item[0] != live):
+    # Nothing runs of it: today's settings may be what heals it.
+    kept = {} if live in known and observed.never_began else known
+    for digest, record in sorted(kept.items(), key=lambda item: item[0] != live):
         fetches = _fetches_of(service, record, settings, observed)
         if fetches is not None:
-            choice = _on_its_way(service, record, fetches, observed)
+            choice = _on_its_way(service, settings, record, fetches, observed)
             if digest == live or choice.passed:
                 return choice
     downloads = _fetches(service, settings, observed)
     folders = {role: step.folder for role, step in downloads.items() if step.folder}
     if len(folders) < len(downloads):
         return Choice(None, _distinct(downloads))
-    image, spec = settings.serving_image, service.spec
-    fresh = Record(renderer=LATEST, serving_image=image, profile=profile, spec=spec, fetched=folders)
+    fresh = _fresh(service, profile, settings, folders)
     # What a newer operator only says otherwise of a profile makes no other revision: its ConfigMap is immutable.
-    return _on_its_way(service, known.get(render(fresh).digest, fresh), _distinct(downloads), observed)
+    return _on_its_way(service, settings, known.get(render(fresh).digest, fresh), _distinct(downloads), observed)
+
+
+def _fresh(
+    service: SpeculativeInferenceService, profile: Profile, settings: Settings, folders: dict[Role, str]
+) -> Record:
+    """How the spec is rendered today; `folders`: of its downloads."""
+    pods = PodDefaults(
+        user_ids=settings.user_ids,
+        init_resources=init_resources([settings.jobs]),
+        image_pull_secrets=tuple(secret.name for secret in settings.jobs.image_pull_secrets),
+    )
+    return Record(
+        renderer=LATEST,
+        serving_image=settings.serving_image,
+        profile=profile,
+        spec=service.spec,
+        fetched=folders,
+        pods=pods,
+    )
 
 
 def _on_its_way(
-    service: SpeculativeInferenceService, record: Record, fetches: tuple[Step, ...], observed: Observed
+    service: SpeculativeInferenceService,
+    settings: Settings,
+    record: Record,
+    fetches: tuple[Step, ...],
+    observed: Observed,
 ) -> Choice:
     """The revision of `record`, and its builds and check once the models are there."""
     revision, steps = render(record), fetches
-    for tasks in (build_tasks(service, revision).values(), [preflight_task(service, record.profile, revision)]):
+    builds = build_tasks(service, settings, revision).values()
+    for tasks in (builds, [preflight_task(service, settings, record.profile, revision)]):
         if all(step.passed for step in steps):
             steps += _look(observed, tasks)
     return Choice(revision, steps)
@@ -94,7 +120,7 @@ def _fetches_of(
     absent = {role for role, step in steps.items() if step.outcome.stage is Stage.ABSENT and not step.outcome.loss}
     if not moved | absent:
         return _distinct(steps)
-    (checked,) = _look(observed, [preflight_task(service, record.profile, render(record))])
+    (checked,) = _look(observed, [preflight_task(service, settings, record.profile, render(record))])
     if checked.passed and not any(missed(observed, record.fetched[role]) for role in moved):
         return _distinct({role: step for role, step in steps.items() if role not in moved | absent})
     return None if moved else _distinct(steps)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from tandem import children as build
 from tandem import names
 from tandem.accept import Accepted, Refusal, accept
+from tandem.accept.storage import not_shareable, not_shareable_source
 from tandem.api.conditions import ConditionType, SpecReason
 from tandem.api.profile import Profile
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.children.desired import Desired
 from tandem.render import Revision
-from tandem.render.latest import claim_name, gpu_plan, uses_cache
+from tandem.render.latest import gpu_plan
 from tandem.rollout.choose import choose
 from tandem.rollout.deadline import gave_way
 from tandem.rollout.observed import Observed
@@ -82,7 +83,7 @@ def _decide(
     choice = choose(service, accepted.profile, settings, observed)
     decision = Decision(
         profile=accepted.profile,
-        warnings=accepted.warnings,
+        warnings=_warnings(service, accepted, observed),
         revision=choice.revision,
         steps=choice.steps,
         conditions=condition_types(service.spec, accepted.profile),
@@ -122,23 +123,18 @@ def _desired(
 
 
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
-    """A claim of ours is one that we made; and a volume that pods of one node alone can mount serves one replica."""
+    """A claim of ours is one that we made; and one that is there has its own access modes."""
     if makes_cache(service.spec, profile) and observed.claim and not observed.claim.made_by_us:
         return Refusal(SpecReason.CACHE_NOT_MANAGED_BY_TANDEM, NOT_OURS)
-    scaled = service.spec.autoscaling
-    most = max(service.spec.replicas, scaled.max_replicas if scaled else 0)
-    if most < 2 or not uses_cache(service.spec, profile):
-        return None
-    wanted = service.spec.storage.cache.access_modes
-    modes = observed.claim.access_modes if observed.claim else wanted
-    if {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
-        return None
-    return Refusal(
-        SpecReason.CACHE_NOT_SHAREABLE,
-        f"there may be {most} replicas, and the claim {claim_name(service.spec)} has access mode"
-        f" {', '.join(modes)}: write replicas: 1 (and autoscaling.maxReplicas: 1), or a storage.cache.claimName with"
-        " ReadWriteMany",
-    )
+    modes = observed.claim.access_modes if observed.claim else service.spec.storage.cache.access_modes
+    return not_shareable(service.spec, profile, modes)
+
+
+def _warnings(service: SpeculativeInferenceService, accepted: Accepted, observed: Observed) -> tuple[str, ...]:
+    """What the user should know: of the spec, and of the claims that models are in."""
+    claims = observed.source_claims.items()
+    found = (not_shareable_source(service.spec, accepted.profile, name, modes) for name, modes in claims)
+    return (*accepted.warnings, *(text for text in found if text))
 
 
 def _job(service: SpeculativeInferenceService, step: Step, observed: Observed) -> Object:

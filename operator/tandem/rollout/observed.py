@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tandem import names
-from tandem.api.conditions import ConditionStatus
+from tandem.api.conditions import ConditionStatus, ServingReason
 from tandem.api.wire import Object
 from tandem.errors import Forbidden
 from tandem.render import RENDERERS, Record, Revision, render
@@ -49,6 +49,15 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """What keeps a pod from being made, or from running."""
+
+    reason: ServingReason
+    message: str
+    """Names the pod, and has the words of whoever reported it."""
+
+
+@dataclass(frozen=True)
 class TaskPod:
     """A pod of a Job."""
 
@@ -56,10 +65,12 @@ class TaskPod:
     started: bool = False
     """Whether it got past Pending, and did not fail."""
     succeeded: bool = False
+    """Whether our container ended well."""
+    held_by: tuple[str, ...] = ()
+    """Containers of others that run on though ours has ended: the pod does not end, nor its Job."""
     verdict: Verdict | None = None
     """Termination message of our container; None while that has not ended."""
-    problem: str | None = None
-    """What keeps it from running, in the words of the kubelet or scheduler."""
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,9 @@ class Job:
     failure: str = ""
     """Why it failed, in the words of the Job controller."""
     pods: Sequence[TaskPod] = ()
+    """The oldest first."""
+    problem: Problem | None = None
+    """Why it gets no pod."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +110,17 @@ class Server:
 
     name: str
     revision: str
+    created: str = ""
+    """When it was made, RFC 3339 in UTC."""
     worker: bool = False
     """Whether another pod leads its group."""
+    began: bool = False
+    """Whether its container ran at any time."""
     ready: bool = False
     """Whether the kubelet's readiness probe, Triton's own readiness, succeeds."""
     ready_since: str = ""
     """When that changed last, RFC 3339; empty: never."""
-    problem: str | None = None
-    """As in `TaskPod`."""
+    problem: Problem | None = None
     deleting: bool = False
     ended: bool = False
     """Whether none of its containers starts again."""
@@ -151,7 +168,7 @@ class Claim:
 
     uid: str = ""
     created: str = ""
-    access_modes: Sequence[str] = ()
+    access_modes: tuple[str, ...] = ()
     made_by_us: bool = False
     deleting: bool = False
 
@@ -177,6 +194,8 @@ class Observed:
     claim: Claim | None = None
     claim_name: str = ""
     """The claim that the service uses; empty: none."""
+    source_claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Access modes of the claims that models are mounted from (`pvc://`), where several pods may do so."""
     benchmark: Mapping[str, str] | None = None
     """Data of the ConfigMap that `tandem bench --record` writes."""
     gone: Mapping[str, str] = field(default_factory=dict)
@@ -184,6 +203,8 @@ class Observed:
     serve, and when they last did, RFC 3339 in UTC."""
     progress: Mapping[str, str] = field(default_factory=dict)
     """What pods that download report, by pod."""
+    waits: bool = False
+    """Whether a pod has not begun, or is not made: what keeps it is not watched."""
     unread: Mapping[str, Forbidden] = field(default_factory=dict)
     """Kinds that may not be read, and why: nothing is known of theirs."""
 
@@ -209,6 +230,14 @@ class Observed:
         return [server for server in self._staying if not server.worker]
 
     @property
+    def failed(self) -> list[Server]:
+        """Servers that failed as a whole since the last one that answers was made: the kubelet refused them, or
+        evicted them. Their workload makes others; these stay until they are cleaned up."""
+        answers = max((server.created for server in self.servers if server.ready), default="")
+        ended = [server for server in self.servers if server.ended and not server.deleting and server.problem]
+        return [server for server in ended if server.created >= answers]
+
+    @property
     def workers(self) -> list[Server]:
         """The pods of groups that another one leads."""
         return [server for server in self._staying if server.worker]
@@ -228,6 +257,15 @@ class Observed:
         """What the record of that digest renders to; None where there is none that this operator can render."""
         record = self.records.get(digest)
         return render(record) if record else None
+
+    @property
+    def never_began(self) -> bool:
+        """Whether the newest workload asks for pods of which none ever ran: they cannot be made (a quota, an
+        admission webhook, security constraints), pulled or scheduled."""
+        if not self.workloads:
+            return False
+        pods = [server for server in self.servers if server.revision == self.live_revision]
+        return not any(server.began for server in pods) and bool(pods or self.workloads[-1].failure)
 
     @property
     def awaits_claim(self) -> bool:

@@ -22,7 +22,7 @@ def desired_of(service: SpeculativeInferenceService, settings: Settings) -> Desi
     """
     decision = decide(service, settings, Observed())
     claim, jobs = decision.desired.cache_claim, [*decision.desired.jobs]
-    observed = Observed(claim=Claim(access_modes=service.spec.storage.cache.access_modes, made_by_us=True))
+    observed = Observed(claim=Claim(access_modes=tuple(service.spec.storage.cache.access_modes), made_by_us=True))
     for _ in names.TASKS:  # each kind waits for the one before
         if decision.refusal or decision.passed:
             break

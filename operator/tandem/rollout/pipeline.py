@@ -10,11 +10,12 @@ from tandem.api.roles import ENGINES, TOKENIZERS, Role, downloads, drafts_by_hea
 from tandem.api.types import Mode, ServiceSpec, Source, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.fetch import fetch_pod
+from tandem.children.job_pod import JobPod, job_pod
 from tandem.children.metadata import pod_with_revision
 from tandem.digest import digest
 from tandem.render import Revision
-from tandem.render.latest import claim_name, uses_cache
-from tandem.render.rendered import JobPod
+from tandem.render.latest import claim_name, pod_security, uses_cache
+from tandem.render.rendered import JobPod as RenderedJobPod
 from tandem.rollout.observed import Observed
 from tandem.settings import Settings
 
@@ -69,52 +70,68 @@ def _fetch(
     fetched = observed.result(names.task(service.name, names.FETCH, digest(inputs)))
     # A branch may have moved on since: what is fetched again is what was there.
     pinned = {"revision": fetched.verdict.commit} if fetched and fetched.verdict.commit else {}
+    bare = fetch_pod(service, settings, reference.model_copy(update=pinned), files)
+    pod = job_pod(service.spec, settings.jobs, names.FETCH, bare)
     return Task(
         service=service.name,
         component=names.FETCH,
         digest=digest(inputs),
-        pod=fetch_pod(service, settings.fetcher_image, reference.model_copy(update=pinned), files),
+        pod=pod.spec,
         conditions=(ConditionType.MODELS_READY,),
         title=f"downloads {reference.uri}",
         retries=10,
         deadline_seconds=DAY_SECONDS,
         refusal_is_final=False,
         claim=claim_name(service.spec),
+        metadata=pod.metadata,
     )
 
 
-def build_tasks(service: SpeculativeInferenceService, revision: Revision) -> dict[Role, Task]:
+def build_tasks(service: SpeculativeInferenceService, settings: Settings, revision: Revision) -> dict[Role, Task]:
     """The engines of a revision."""
-    return {
-        role: Task(
-            service=service.name,
-            component=names.BUILD,
-            digest=job.digest,
-            pod=_with_revision(service, revision, job),
-            conditions=(ConditionType.ENGINES_READY,),
-            title=f"builds the {role} engine",
-            deadline_seconds=DAY_SECONDS,
-            refusal_is_final=False,
-            claim=claim_name(service.spec),
-            folder=job.folder,
-        )
-        for role, job in revision.builds.items()
-    }
+    return {role: _build(service, settings, revision, role) for role in revision.builds}
 
 
-def preflight_task(service: SpeculativeInferenceService, profile: Profile, revision: Revision) -> Task:
+def _build(service: SpeculativeInferenceService, settings: Settings, revision: Revision, role: Role) -> Task:
+    job = revision.builds[role]
+    pod = _of_revision(service, settings, revision, names.BUILD, job)
+    return Task(
+        service=service.name,
+        component=names.BUILD,
+        digest=job.digest,
+        pod=pod.spec,
+        conditions=(ConditionType.ENGINES_READY,),
+        title=f"builds the {role} engine",
+        deadline_seconds=DAY_SECONDS,
+        refusal_is_final=False,
+        claim=claim_name(service.spec),
+        folder=job.folder,
+        metadata=pod.metadata,
+    )
+
+
+def preflight_task(
+    service: SpeculativeInferenceService, settings: Settings, profile: Profile, revision: Revision
+) -> Task:
     """The check of a revision's models and engines, in its own image."""
+    pod = _of_revision(service, settings, revision, names.PREFLIGHT, revision.preflight)
     return Task(
         service=service.name,
         component=names.PREFLIGHT,
         digest=revision.preflight.digest,
-        pod=_with_revision(service, revision, revision.preflight),
+        pod=pod.spec,
         conditions=condition_types(service.spec, profile),
         title="checks the models",
         claim=claim_name(service.spec) if uses_cache(service.spec, profile) else "",
+        metadata=pod.metadata,
     )
 
 
-def _with_revision(service: SpeculativeInferenceService, revision: Revision, job: JobPod) -> Mapping[str, Any]:
+def _of_revision(
+    service: SpeculativeInferenceService, settings: Settings, revision: Revision, component: str, job: RenderedJobPod
+) -> JobPod:
+    """The pod of a task with the revision's files. Its users are today's: the revision may be older."""
     configmap = names.revision(service.name, revision.digest)
-    return pod_with_revision(dict(job.pod), configmap, names.server(service.name))
+    pod = pod_with_revision(dict(job.pod), configmap, names.server(service.name))
+    pod = {**pod, "securityContext": pod_security(settings.user_ids)}
+    return job_pod(service.spec, settings.jobs, component, pod)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tandem import names
 from tandem.api.roles import references
-from tandem.api.types import Scheme, ServiceSpec
+from tandem.api.types import Scheme, ServiceSpec, UserIds
 from tandem.errors import TandemError
 from tandem.render import RENDERERS, Record, render
 from tandem.render.latest import CACHE, folders
@@ -52,10 +52,18 @@ def pull_secrets(revisions: Iterable[StoredRevision]) -> list[dict[str, Any]]:
     Raises:
         UnknownReferences: a revision was made by another version of the operator.
     """
-    records = map(_record, revisions)
+    records = [_record(revision) for revision in revisions]
+    shared = {name: {"name": name} for record in records if record.pods for name in record.pods.image_pull_secrets}
     templates = [template.spec for record in records if (template := record.spec.pod_template) and template.spec]
-    secrets = {str(secret["name"]): secret for spec in templates for secret in spec.image_pull_secrets or ()}
+    own = {str(secret["name"]): secret for spec in templates for secret in spec.image_pull_secrets or ()}
+    secrets = {**shared, **own}
     return [secrets[name] for name in sorted(secrets)]
+
+
+def user_ids(revisions: Iterable[StoredRevision]) -> UserIds:
+    """Who chooses the users that pods of the namespace run as, by the newest of its revisions (the newest first)."""
+    newest = next((revision.record.pods for revision in revisions if revision.record), None)
+    return newest.user_ids if newest else "Fixed"
 
 
 def _record(revision: StoredRevision) -> Record:

@@ -1,6 +1,5 @@
 """Where a task stands: its result, its Job, and what their verdict says. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -121,11 +120,16 @@ def _of_job(observed: Observed, task: Task, job: Job | None) -> Outcome:
         return Outcome(Stage.LOST)
     if _outdated(job, task) and (job.failed or not any(pod.started for pod in job.pods)):
         return Outcome(Stage.LOST)
-    if job.failed:
-        return Outcome(Stage.BROKEN, detail=_failure(job))
+    # Containers that others add may run on, or end with an error: neither says anything of the work.
+    verdicts = [pod.verdict for pod in job.pods if pod.succeeded and pod.verdict]
+    if verdicts:
+        return _outcome(verdicts[0], task.name)
     if job.complete:
-        return _completed(task.name, job.pods)
-    return Outcome(Stage.RUNNING, detail=_running(observed, task, job.pods))
+        # The pod is gone, and the verdict with it: it runs again.
+        return Outcome(Stage.LOST)
+    if job.failed or any(pod.held_by for pod in job.pods):
+        return Outcome(Stage.BROKEN, detail=_failure(job))
+    return Outcome(Stage.RUNNING, detail=_running(observed, task, job))
 
 
 def _outdated(job: Job, task: Task) -> bool:
@@ -134,23 +138,21 @@ def _outdated(job: Job, task: Task) -> bool:
     return bool(job.pod_digest) and job.pod_digest != task.pod_digest
 
 
-def _running(observed: Observed, task: Task, pods: Sequence[TaskPod]) -> str:
-    progress = [text for pod in pods if (text := observed.progress.get(pod.name))]
-    problems = [f"{message}; trying again" if (message := _verdict_message(pod)) else pod.problem for pod in pods]
-    waiting = f"Job {task.name} {task.title}" if pods else _next(task)
-    return next(filter(None, [*progress, *problems]), waiting)
+def _running(observed: Observed, task: Task, job: Job) -> str:
+    progress = [text for pod in job.pods if (text := observed.progress.get(pod.name))]
+    problems = [f"{message}; trying again" if (message := _verdict_message(pod)) else _words(pod) for pod in job.pods]
+    waiting = f"Job {task.name} {task.title}" if job.pods else _next(task)
+    refused = job.problem.message if job.problem else ""
+    return next(filter(None, [*progress, *problems, refused]), waiting)
+
+
+def _words(pod: TaskPod) -> str:
+    return pod.problem.message if pod.problem else ""
 
 
 def _next(task: Task) -> str:
     """No pod yet, or a quota or an admission webhook that lets none be made, which no Job reports."""
     return f"Job {task.name} {task.title} next; if it gets no pod, see kubectl describe job {task.name}"
-
-
-def _completed(name: str, pods: Sequence[TaskPod]) -> Outcome:
-    # Of those before it, which failed and were tried again, the verdict is not the Job's.
-    verdicts = [pod.verdict for pod in pods if pod.succeeded and pod.verdict]
-    # Where the pod is gone, and the verdict with it, there is nothing to read: it runs again.
-    return _outcome(verdicts[0], name) if verdicts else Outcome(Stage.LOST)
 
 
 def _to_try_again(check: Check, job: str) -> Check:
@@ -169,8 +171,11 @@ def _outcome(verdict: Verdict, name: str) -> Outcome:
 
 
 def _failure(job: Job) -> str:
-    problems = [_verdict_message(pod) or pod.problem for pod in job.pods if pod.problem]
-    return f"Job {job.live.name} failed: {problems[-1] if problems else job.failure}; delete the Job to try again"
+    problems = [_verdict_message(pod) or _words(pod) for pod in job.pods if pod.problem]
+    held = sorted({name for pod in job.pods for name in pod.held_by})
+    hold = f"; container {', '.join(held)} runs on, so that the Job does not try again by itself" if held else ""
+    why = problems[-1] if problems else job.failure
+    return f"Job {job.live.name} failed: {why}{hold}; delete the Job to try again"
 
 
 def _verdict_message(pod: TaskPod) -> str:

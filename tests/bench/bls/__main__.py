@@ -4,13 +4,13 @@ Every figure stands beside the ideal: the same requests in virtual time, without
 schedule. Needs the Python environment of `make venv`, and Go.
 """
 
-import dataclasses
 import itertools
 import os
 import shlex
 import statistics
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +18,11 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.bls import report, simulate
+from bench.bls import report, simulate, stub
 from bench.bls.client import Load
-from bench.bls.in_flight import Costs, Pair
-from bench.bls.measure import Bench, Profile, Setup, serve
+from bench.bls.in_flight import NO_LIMITS, Costs, Pair, StepLimits
+from bench.bls.measure import ROLES, Bench, Profile, Setup, serve
+from bench.bls.prompts import Kind
 from bench.bls.report import Run
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -32,7 +33,7 @@ Seconds = Annotated[float, typer.Option(help="Length of a run's measured window.
 WarmUp = Annotated[float, typer.Option(help="Seconds of load before the window.")]
 Repeats = Annotated[int, typer.Option(help="Runs behind each median.")]
 DeviceOption = Annotated[str, typer.Option(help="separate or shared: do the engines' steps exclude each other?")]
-DraftLen = Annotated[int, typer.Option(help="num_draft_tokens of the requests; 0: the target alone.")]
+DraftLen = Annotated[int, typer.Option(help="num_draft_tokens of the requests; 0: the target alone; -1: not sent.")]
 Acceptance = Annotated[float, typer.Option(help="Probability that a draft token is accepted, at each position.")]
 PerToken = Annotated[
     bool, typer.Option(help="A verification costs v1 for each of the k + 1 tokens, not each sequence.")
@@ -44,6 +45,15 @@ Collected = Annotated[
 Batch = Annotated[
     int | None, typer.Option(help="Rows that an engine takes into a step, and a call: its max_batch_size.", min=1)
 ]
+Tokens = Annotated[
+    int | None, typer.Option(help="Tokens that an engine takes into a step: its max_num_tokens.", min=1)
+]
+Chunked = Annotated[
+    list[str], typer.Option(help="draft or target: the engine's contexts may enter in pieces; several times.")
+]
+Prompt = Annotated[int, typer.Option(help="Tokens of a prompt, about; 0: 64 to 128.")]
+Sampled = Annotated[bool, typer.Option("--sampled", help="Requests are sampled: see also --parameter mix_seed=true.")]
+Mixed = Annotated[bool, typer.Option("--mixed", help="Every other request sends one more optional tensor.")]
 Rounds = Annotated[bool, typer.Option("--rounds/--no-rounds", help="The server makes whole rounds by itself.")]
 Write = Annotated[Path | None, typer.Option(help="The document whose section this command writes.")]
 Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token costs: draft, target.")]
@@ -53,6 +63,8 @@ LOADS, ADAPTIVE_LOADS = [1, 4, 16, 32, 64], [1, 8, 32, 64]
 ACCEPTANCES, FIXED = [0.3, 0.6, 0.8, 0.95], [0, 1, 2, 4, 6, 8]
 PHASES = [0.8, 0.8, 0.1, 0.1, 0.8, 0.8, 0.8]
 NO_PARAMETERS: list[str] = []
+ADAPTIVE = (0, 1, 2, 3, 4, 6, 8)
+"""Draft lengths of which the best one is the ideal where the service chooses."""
 
 
 @app.command()
@@ -68,6 +80,11 @@ def point(
     parameter: Parameter = NO_PARAMETERS,
     collected: Collected = False,
     batch: Batch = None,
+    max_num_tokens: Tokens = None,
+    chunked: Chunked = NO_PARAMETERS,
+    prompt: Prompt = 0,
+    sampled: Sampled = False,
+    mixed: Mixed = False,
     rounds: Rounds = True,
     seed: Annotated[int, typer.Option(help="Other seeds send other prompts.")] = 1,
     profile: Annotated[
@@ -75,13 +92,15 @@ def point(
     ] = None,
 ) -> None:
     """One load, once, with everything that was measured."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, batch)
-    load = Load(streams, seconds, warm_up, seed, draft_len=None if draft_len < 0 else draft_len)
+    limits = _limits(batch, max_num_tokens, chunked)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, limits)
+    k, kind = None if draft_len < 0 else draft_len, Kind(length=prompt)
+    load = Load(streams, seconds, warm_up, seed, draft_len=k, kind=kind, sampled=sampled, mixed=mixed)
     console.print("starting Triton")
     with serve(setup) as bench:
         console.print(f"measuring for {warm_up + seconds:g} s")
         measured = bench.run(load, Profile(profile, seconds) if profile else None)
-    console.print(dataclasses.asdict(measured))
+    console.print(asdict(measured))
     work = report.workload(load, setup.acceptance)
     for outcome in (
         *simulate.schedules(setup.pair, work, draft_len if draft_len > 0 else 4),
@@ -105,7 +124,7 @@ def stages(
     write: Write = None,
 ) -> None:
     """Where the BLS's CPU time goes: by stage, at each load, from the clocks of its threads."""
-    setup = dataclasses.replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), model="clocked_bls")
+    setup = replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), model="clocked_bls")
     with serve(setup) as bench, Progress(console=console) as progress:
         loads = [Load(count, seconds, warm_up, 1, draft_len=draft_len) for count in streams]
         points = [bench.run(load) for load in progress.track(loads, description="measuring")]
@@ -129,20 +148,32 @@ def table(
     parameter: Parameter = NO_PARAMETERS,
     collected: Collected = False,
     batch: Batch = None,
+    max_num_tokens: Tokens = None,
+    chunked: Chunked = NO_PARAMETERS,
+    prompt: Prompt = 0,
+    sampled: Sampled = False,
+    mixed: Mixed = False,
     rounds: Rounds = True,
     write: Write = None,
 ) -> None:
-    """Loads from one stream to many, with speculation and without, beside the ideal."""
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, batch)
+    """Loads from one stream to many: with speculation, without, and the target called directly, beside the ideal."""
+    limits = _limits(batch, max_num_tokens, chunked)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, limits)
+    k, kind = None if draft_len < 0 else draft_len, Kind(length=prompt)
+    [target] = [stub.behind(name) if collected else name for name, role in ROLES.items() if role == "target"]
+    others = ("", target)
     rows, wrong = [], 0
     console.print("starting Triton")
     with serve(setup) as bench:
         for count in streams:
-            loads = [Load(count, seconds, warm_up, seed, draft_len=draft_len) for seed in range(1, repeats + 1)]
-            pairs = [(load, dataclasses.replace(load, draft_len=0)) for load in loads]
-            runs = list(_runs(bench, setup, [load for pair in pairs for load in pair], f"{count} streams"))
+            first = Load(count, seconds, warm_up, draft_len=k, kind=kind, sampled=sampled, mixed=mixed)
+            loads = [replace(first, seed=seed) for seed in range(1, repeats + 1)]
+            turns = [
+                each for load in loads for each in (load, *(replace(load, draft_len=0, engine=e) for e in others))
+            ]
+            runs = list(_runs(bench, setup, turns, f"{count} streams"))
             wrong += sum(run.point.result.wrong for run in runs)
-            rows.append(report.row(setup.pair, runs[0::2], runs[1::2]))
+            rows.append(report.row(setup.pair, runs[0::3], runs[1::3], runs[2::3]))
             console.print(report.markdown(report.HEADER, rows[-1:]))
     _publish(write, _title("Speed", setup, device), _about(setup) + report.markdown(report.HEADER, rows))
     _warn(wrong)
@@ -162,7 +193,7 @@ def floor(
 ) -> None:
     """The BLS beside the least that a Python model could do on this server (bare_bls), in turns."""
     setup = _setup(device, False, PREFILL, (acceptance,), [], collected)
-    bare = dataclasses.replace(setup, model="bare_bls")
+    bare = replace(setup, model="bare_bls")
     rows, wrong = [], 0
     console.print("starting Triton, twice")
     with serve(setup) as own, serve(bare) as least:
@@ -196,7 +227,7 @@ def direct(
     with serve(setup) as bench:
         for count in streams:
             loads = [Load(count, seconds, warm_up, seed, draft_len=0) for seed in range(1, repeats + 1)]
-            pairs = [(load, dataclasses.replace(load, direct=True)) for load in loads]
+            pairs = [(load, replace(load, engine="tensorrt_llm_engine", streaming=True)) for load in loads]
             runs = list(
                 _runs(bench, setup, [load for pair in pairs for load in pair], f"{count} streams", ideal=False)
             )
@@ -230,21 +261,22 @@ def adaptive(
     take turns, and of each one's runs the median counts.
     """
     rows, alphas = [], tuple(acceptance)
+    limits = _limits(batch, None, [])
     fresh, standing = (
-        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected, batch=batch)
+        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected, limits=limits)
         for v in ("true", "false")
     )
     console.print("starting Triton")
     with serve(standing) as bench:
         for group, count in itertools.product(range(len(alphas)), streams):
-            first = Load(count, seconds, warm_up, group=group, groups=len(alphas))
-            loads = [dataclasses.replace(first, seed=seed) for seed in range(repeats)]
+            first = Load(count, seconds, warm_up, kind=Kind(group, len(alphas)))
+            loads = [replace(first, seed=seed) for seed in range(repeats)]
             name = f"acceptance {alphas[group]:g}, {count} streams, draft length"
             speeds: dict[int | None, list[float]] = {k: [] for k in (*fixed, None)}
             with serve(fresh) as own:
                 # In turns: what else goes on on the machine changes within minutes.
                 for load, (k, measured) in itertools.product(loads, speeds.items()):
-                    given = load if k is None else dataclasses.replace(load, draft_len=k)
+                    given = load if k is None else replace(load, draft_len=k)
                     where = (own, fresh) if k is None else (bench, standing)
                     measured.append(_speed(*where, given, f"{name} {'adaptive' if k is None else k}"))
             medians = {k: statistics.median(each) for k, each in speeds.items()}
@@ -269,7 +301,7 @@ def phases(
     console.print("starting Triton")
     with serve(setup) as bench:
         for seed, alpha in enumerate(acceptance):
-            load = Load(streams, seconds, 0.0, seed, group=alphas.index(alpha), groups=len(alphas))
+            load = Load(streams, seconds, 0.0, seed, kind=Kind(alphas.index(alpha), len(alphas)))
             speed = _speed(bench, setup, load, f"acceptance {alpha:g}")
             console.print(f"acceptance {alpha:<5g} {speed:6.0f} tokens/s")
 
@@ -286,7 +318,8 @@ def _runs(bench: Bench, setup: Setup, loads: list[Load], name: str, ideal: bool 
         for load in progress.track(loads, description=name):
             measured = bench.run(load)
             work = report.workload(load, setup.acceptance)
-            best = simulate.ideal(setup.pair, work, load.draft_len or 0) if ideal else simulate.Outcome("", 0, 0, 0)
+            lengths = ADAPTIVE if load.draft_len is None else [load.draft_len]
+            best = simulate.ideal(setup.pair, work, lengths) if ideal else simulate.Outcome("", 0, 0, 0)
             yield Run(load, measured, best)
 
 
@@ -298,7 +331,7 @@ def _setup(
     parameters: list[str],
     collected: bool = False,
     rounds: bool = True,
-    batch: int | None = None,
+    limits: tuple[StepLimits, StepLimits] = (NO_LIMITS, NO_LIMITS),
 ) -> Setup:
     if device not in ("separate", "shared"):
         raise typer.BadParameter(f"--device {device}: write separate or shared")
@@ -306,16 +339,25 @@ def _setup(
         Costs(2.0, per_prefill_token=prefill[0]),
         Costs(12.0, per_prefill_token=prefill[1]),
         shared=device == "shared",
-        batch=batch,
+        draft_limits=limits[0],
+        target_limits=limits[1],
     )
     options = [text.split("=", 1) for text in parameters]
     if any(len(each) != 2 for each in options):
         raise typer.BadParameter("--parameter: write key=value")
     # Where nothing is said the stub takes many rows in a call.
-    standard = {"max_engine_rows": str(batch or 64), "separate_devices": str(device == "separate").lower()}
+    standard = {"max_engine_rows": str(limits[1].rows or 64), "separate_devices": str(device == "separate").lower()}
     given = standard | dict(options)
     costs = pair.verification_per_token() if per_token else pair
     return Setup(costs, alphas, parameters=tuple(given.items()), collected=collected, rounds=rounds)
+
+
+def _limits(batch: int | None, tokens: int | None, chunked: list[str]) -> tuple[StepLimits, StepLimits]:
+    """The draft engine's, and the target's."""
+    if not set(chunked) <= {"draft", "target"}:
+        raise typer.BadParameter(f"--chunked {' '.join(chunked)}: write draft or target")
+    draft, target = (StepLimits(batch, tokens, role in chunked) for role in ("draft", "target"))
+    return draft, target
 
 
 def _title(what: str, setup: Setup, device: str) -> str:
@@ -328,8 +370,9 @@ def _about(setup: Setup) -> str:
     return (
         f"`{command}` on {cores} cores, which carry Triton, the BLS, both stub engines and the client.\n\n"
         f"A step of the draft takes {_costs(setup.pair.draft)}; of the target {_costs(setup.pair.target)}.\n"
-        "Greedy requests of 64 to 128 tokens of prompt and 128 of output, in a closed loop; every output was\n"
-        "compared with the target's. Speeds are tokens/s. µs are a process's CPU time for each step of a sequence;\n"
+        "Requests of 128 tokens of output in a closed loop; every output was compared with the target's.\n"
+        "Speeds are tokens/s; *engine alone*: the target called directly, one call a request.\n"
+        "µs are a process's CPU time for each step of a sequence;\n"
         "BLS MB is its largest resident set; TTFT (mean) stands beside prefill and one round of the cost model.\n\n"
     )
 

@@ -5,7 +5,6 @@ they came; here the requests are made, and the responses read when the window is
 """
 
 import base64
-import functools
 import itertools
 import json
 import os
@@ -23,9 +22,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from bench.bls import prompts, tokens
-from bench.bls.prompts import Prompt
-from tandem_serving.requests.tokenizer import Tokenizer
-from triton.bls_client import PAIR
+from bench.bls.prompts import ANY, Kind, Prompt
 
 SOURCE = Path(__file__).with_name("load")
 CHEAP = {"GOMAXPROCS": "1", "GOGC": "off"}  # no idle thread that spins, no collector
@@ -38,9 +35,11 @@ class LoadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Load:
-    """What to send: `draft_len` None leaves num_draft_tokens out; `group` of `groups`: see prompts.make.
+    """What to send: `draft_len` None leaves num_draft_tokens out; `kind`: which prompts.
 
-    `direct`: to the target's engine, as streaming calls of its own tensors.
+    `sampled`: with temperature and top_k; `mixed`: every other request sends one more optional tensor. `engine`: a
+    model to call instead of the BLS, with the prompt's tokens; it answers a request once, or step by step where the
+    load is `streaming`.
     """
 
     streams: int
@@ -49,9 +48,11 @@ class Load:
     seed: int = 1
     max_tokens: int = 128
     draft_len: int | None = None
-    group: int = 0
-    groups: int = 1
-    direct: bool = False
+    kind: Kind = ANY
+    sampled: bool = False
+    mixed: bool = False
+    engine: str = ""
+    streaming: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def build(folder: Path) -> Path:
 def choose(load: Load) -> list[Prompt]:
     """The prompts of a load, in the order in which they are sent."""
     count = int(load.streams + PROMPTS_A_SECOND * (load.warm_up + load.seconds))
-    return prompts.make(load.seed, count, load.group, load.groups)
+    return prompts.make(load.seed, count, load.kind)
 
 
 def lengths(load: Load) -> list[int]:
@@ -95,10 +96,9 @@ def run(program: Path, url: str, load: Load, at_window: Callable[[], None]) -> R
     """Play a load; `at_window` is called when the window begins and when it ends. Raises LoadError."""
     chosen = choose(load)
     wanted = list(itertools.islice(itertools.chain(lengths(load), itertools.repeat(load.max_tokens)), len(chosen)))
-    pairs = zip(chosen, wanted, strict=True)
-    messages = [_engine_call(*pair) if load.direct else _completion(*pair, load.draft_len) for pair in pairs]
+    messages = [_request(load, number, *pair) for number, pair in enumerate(zip(chosen, wanted, strict=True))]
     record = play(program, Plan(url, load.streams, load.warm_up, load.seconds, messages), at_window)
-    return _result(record, list(zip(chosen, wanted, strict=True)))
+    return _result(record, list(zip(chosen, wanted, strict=True)), streamed=load.streaming or not load.engine)
 
 
 @dataclass(frozen=True)
@@ -163,48 +163,40 @@ def completion(text: str, max_tokens: int, **more: int | float) -> list[Tensor]:
     return [(name, datatype, [1, 1], raw) for name, datatype, raw in values]
 
 
-def _completion(prompt: Prompt, max_tokens: int, draft_len: int | None) -> bytes:
-    """A serialised request for one greedy streamed completion."""
-    more = {} if draft_len is None else {"num_draft_tokens": draft_len}
+def _request(load: Load, number: int, prompt: Prompt, max_tokens: int) -> bytes:
+    """A serialised request for one completion: streamed by the BLS, or of an engine."""
+    if load.engine:
+        lengths = [("input_lengths", prompt.length), ("request_output_len", max_tokens)]
+        ids: Tensor = ("input_ids", "INT32", [1, prompt.length], prompt.ids.tobytes())
+        counts: list[Tensor] = [(name, "INT32", [1, 1], struct.pack("<i", n)) for name, n in lengths]
+        streaming: list[Tensor] = [("streaming", "BOOL", [1, 1], b"\1")] if load.streaming else []
+        return message(load.engine, [ids, *counts, *streaming])
+    more: dict[str, int | float] = {} if load.draft_len is None else {"num_draft_tokens": load.draft_len}
+    more |= {"temperature": 0.8, "top_k": 50} if load.sampled else {}
+    more |= {"presence_penalty": 0.1} if load.mixed and number % 2 else {}
     return message("speculative_bls", completion(prompt.text, max_tokens, **more))
 
 
-@functools.cache
-def _tokenizer() -> Tokenizer:
-    return Tokenizer(PAIR / "target")
-
-
-def _engine_call(prompt: Prompt, max_tokens: int) -> bytes:
-    """A serialised streaming call of the decoupled engine behind `tensorrt_llm`."""
-    one, ids = [1, 1], np.array(_tokenizer().encode(prompt.text), np.int32)
-    return message(
-        "tensorrt_llm_engine",
-        [
-            ("input_ids", "INT32", [1, len(ids)], ids.tobytes()),
-            ("input_lengths", "INT32", one, len(ids).to_bytes(4, "little")),
-            ("request_output_len", "INT32", one, max_tokens.to_bytes(4, "little")),
-            ("streaming", "BOOL", one, b"\1"),
-        ],
-    )
-
-
-def _result(record: dict[str, Any], sent: list[tuple[Prompt, int]]) -> Result:
+def _result(record: dict[str, Any], sent: list[tuple[Prompt, int]], streamed: bool) -> Result:
     begin, end = record["begin"], record["end"]
-    tokens_seen = chunks = wrong = 0
+    tokens_seen, chunks, wrong = 0.0, 0, 0
     waits = []
     for answer in record["answers"]:
         got: list[int] = []
         for chunk in answer["chunks"] or []:
             ids = token_ids(base64.b64decode(chunk["raw"]))
             got += ids
-            if ids and begin <= chunk["at"] < end:
-                chunks += 1
-                tokens_seen += len(ids)
+            chunks += bool(ids) and begin <= chunk["at"] < end
+            if streamed:
+                tokens_seen += len(ids) * (begin <= chunk["at"] < end)
+            else:  # they were made one after the other, and came together
+                inside = min(end, chunk["at"]) - max(begin, answer["sent"])
+                tokens_seen += len(ids) * max(0.0, inside) / (chunk["at"] - answer["sent"])
         wrong += got != _expected(*sent[answer["index"]])
         if begin <= answer["sent"] < end:
             waits.append(answer["chunks"][0]["at"] - answer["sent"])
     mean, median = (statistics.fmean(waits), statistics.median(waits)) if waits else (0.0, 0.0)
-    return Result(end - begin, tokens_seen, chunks, len(waits), wrong, mean, median, record["cpu"])
+    return Result(end - begin, round(tokens_seen), chunks, len(waits), wrong, mean, median, record["cpu"])
 
 
 def token_ids(raw: bytes) -> list[int]:

@@ -17,7 +17,7 @@ import psutil
 
 from bench.bls import client, stub
 from bench.bls.client import Load, Result
-from bench.bls.in_flight import Costs, Pair
+from bench.bls.in_flight import Costs, Pair, StepLimits
 from bench.bls.stub import Meter, Stub
 from triton import bls_client
 from triton.harness import Options, TritonServer
@@ -25,6 +25,7 @@ from triton.harness import Options, TritonServer
 _COUNTERS = ("nv_inference_request_success", "nv_inference_count")
 HERE = Path(__file__).parent
 CLOCKS = "clocks.json"
+MAX_SEQ_LEN = 1 << 17
 ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 
 
@@ -164,31 +165,46 @@ def serve(setup: Setup) -> Iterator[Bench]:
 
 def _options(setup: Setup) -> Options:
     """The Python backend's threads as the operator counts them for engines of that batch size."""
-    return Options(env={}, thread_pool_size=2 * max(64, setup.pair.batch or 0) + 32)
+    return Options(env={}, thread_pool_size=2 * max(64, setup.pair.target_limits.rows or 0) + 32)
 
 
 def repository(folder: Path, setup: Setup) -> Path:
     """A model repository in `folder`/models: the real BLS, or the bare one, with stub engines."""
     models = folder / "models"
     models.mkdir()
-    engines = {"collects": setup.collected, "rounds": setup.rounds, "max_batch_size": max(64, setup.pair.batch or 0)}
+    batch = max(64, setup.pair.target_limits.rows or 0)
+    engines = {"collects": setup.collected, "rounds": setup.rounds, "max_batch_size": batch}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
-    set_parameters(models / "speculative_bls_loop/config.pbtxt", dict(setup.parameters))
+    folders = {f"{role}_model_path": str(_engine_folder(folder, role, setup)) for role in ROLES.values()}
+    set_parameters(models / "speculative_bls/config.pbtxt", folders | dict(setup.parameters))
     if setup.model:
-        version = models / "speculative_bls_loop/1"  # a link
+        version = models / "speculative_bls/1"  # a link
         version.unlink()
         version.symlink_to(HERE / setup.model)
     if setup.model == "clocked_bls":
-        set_parameters(models / "speculative_bls_loop/config.pbtxt", {"clocks": str(folder / CLOCKS)})
+        set_parameters(models / "speculative_bls/config.pbtxt", {"clocks": str(folder / CLOCKS)})
     device = folder / "device" if setup.pair.shared else None
     library = stub.build()
     for name, role in ROLES.items():
         costs: Costs = getattr(setup.pair, role)
-        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, setup.collected, setup.pair.batch)
+        limits: StepLimits = getattr(setup.pair, f"{role}_limits")
+        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, setup.collected, limits)
         stub.install(models, stub.behind(name) if setup.collected else name, made, library)
         if setup.collected:
             stub.collect(models, name)
     return models
+
+
+def _engine_folder(folder: Path, role: str, setup: Setup) -> Path:
+    """An engine's folder, with what the BLS reads of it: how it was built."""
+    limits: StepLimits = getattr(setup.pair, f"{role}_limits")
+    vocabulary = json.loads((bls_client.PAIR / role / "config.json").read_text())["vocab_size"]
+    built = {"max_seq_len": MAX_SEQ_LEN, "max_num_tokens": limits.tokens}
+    engine = folder / f"{role}_engine"
+    engine.mkdir()
+    config = {"build_config": built, "pretrained_config": {"vocab_size": vocabulary}}
+    (engine / "config.json").write_text(json.dumps(config))
+    return engine
 
 
 def _meter(folder: Path, role: str) -> Path:
@@ -207,7 +223,7 @@ def set_parameters(config: Path, values: dict[str, str]) -> None:
 def _bls(server: TritonServer) -> psutil.Process:
     """The process of the BLS, a child of the server's."""
     for child in psutil.Process(server.pid).children(recursive=True):
-        if any(word.endswith("speculative_bls_loop/1/model.py") for word in child.cmdline()):
+        if any(word.endswith("speculative_bls/1/model.py") for word in child.cmdline()):
             return child
     raise client.LoadError("the server has no process of the BLS: see its log")
 

@@ -34,9 +34,9 @@ def workload(load: Load, alphas: Sequence[float]) -> Workload:
 def first_round(pair: Pair, load: Load, schedule: str) -> float:
     """Seconds from a request to its first tokens in the cost model: prefill and one round with its cohort."""
     rows = load.streams if schedule == "lock-step" else -(-load.streams // 2)
-    rows = min(rows, pair.batch or rows)
     chosen = client.choose(load)
     prompt = statistics.fmean(prompt.length for prompt in chosen) - 1
+    rows = min(rows, pair.target_limits.fit(int(prompt)))
     prefill = prompt * (pair.draft.per_prefill_token + pair.target.per_prefill_token) * 1e-3
     k = load.draft_len or 0
     return prefill + k * pair.draft.step(rows) + pair.target.step(rows, rows * k)
@@ -49,6 +49,8 @@ HEADER = (
     "measured",
     "of ideal",
     "target only",
+    "engine alone",
+    "of engine alone",
     "speed-up",
     "TTFT ms",
     "of first round",
@@ -60,9 +62,10 @@ HEADER = (
 )
 
 
-def row(pair: Pair, runs: Sequence[Run], alone: Sequence[Run]) -> list[str]:
-    """One load's line: medians over its runs with speculation and without."""
+def row(pair: Pair, runs: Sequence[Run], alone: Sequence[Run], engine: Sequence[Run]) -> list[str]:
+    """One load's line: medians over its runs with speculation, without, and of the target called directly."""
     speed, base = _median(r.point.speed for r in runs), _median(r.point.speed for r in alone)
+    direct = _median(r.point.speed for r in engine)
     schedule = max(runs, key=lambda r: r.ideal.speed).ideal.schedule
     rounds = [r.point.result.ttft_mean / first_round(pair, r.load, r.ideal.schedule) for r in runs]
     return [
@@ -72,6 +75,8 @@ def row(pair: Pair, runs: Sequence[Run], alone: Sequence[Run]) -> list[str]:
         f"{speed:.0f}",
         f"{_median(r.point.speed / r.ideal.speed for r in runs):.2f}",
         f"{base:.0f} ({_median(r.point.speed / r.ideal.speed for r in alone):.2f} of ideal)",
+        f"{direct:.0f}",
+        f"{_median(own.point.speed / its.point.speed for own, its in zip(runs, engine, strict=True)):.2f}",
         f"{speed / base:.2f}",
         f"{_median(r.point.result.ttft_mean for r in runs) * 1e3:.1f}",
         f"{_median(rounds):.2f}",

@@ -6,14 +6,13 @@ rounds together: the draft's call for all of them, then the target's verificatio
 
 import heapq
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bench.bls import tokens
-from bench.bls.in_flight import Call, Costs, InFlight, Pair, PrefixCache, rows_at
+from bench.bls.in_flight import Costs, Pair, PrefixCache, Row, StepLimits, choose, step_seconds
 
 
 @dataclass(frozen=True)
@@ -74,50 +73,50 @@ class Device:
         return self.free
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class SimCall(Call):
-    """A call with what to do after each of its steps (given how many were done) and at its end."""
+@dataclass(eq=False)
+class Call:
+    """An engine call, and what to do after each step that made a token for one of its rows; `ended`: for all of them,
+    all that were to come."""
 
-    on_step: Callable[[int], None]
+    rows: list[Row]
+    on_step: Callable[[bool], None]
 
 
 class Engine:
-    """An engine in virtual time. `exclusive`: it takes one call at a time, to its end; else calls of `batch` rows."""
+    """An engine in virtual time. `exclusive`: it takes one call at a time, to its end."""
 
-    def __init__(self, clock: Clock, device: Device, costs: Costs, exclusive: bool, batch: int | None) -> None:
+    def __init__(self, clock: Clock, device: Device, costs: Costs, exclusive: bool, limits: StepLimits) -> None:
         self.cache = PrefixCache()
-        self._clock, self._device, self._exclusive, self._batch = clock, device, exclusive, batch
-        self._in_flight: InFlight[SimCall] = InFlight(costs)
-        self._waiting: deque[SimCall] = deque()
+        self._clock, self._device, self._costs, self._limits = clock, device, costs, limits
+        self._exclusive = exclusive
+        self._calls: list[Call] = []
+        self._rows: list[Row] = []
         self._busy = False
 
-    def submit(self, call: SimCall) -> None:
+    def submit(self, call: Call) -> None:
         """Queue a call."""
-        self._waiting.append(call)
+        self._calls.append(call)
         self._wake()
 
     def _wake(self) -> None:
-        if not self._busy and (self._waiting or self._in_flight.active):
+        if not self._busy and self._calls:
             self._busy = True
             self._clock.at(self._clock.now, 1, self._begin)
 
     def _begin(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0]):
-            self._in_flight.admit(self._waiting.popleft())
-        end = self._device.reserve(self._clock.now, self._in_flight.begin())
+        calls = self._calls[:1] if self._exclusive else self._calls
+        self._rows = [row for call in calls for row in call.rows if not row.done]
+        choose(self._rows, self._limits, self.cache)
+        end = self._device.reserve(self._clock.now, step_seconds(self._rows, self._costs))
         self._clock.at(end, 0, self._end)
-
-    def _has_room(self, call: SimCall) -> bool:
-        active = self._in_flight.active
-        if not active:
-            return True
-        rows = sum(each.rows[each.steps] for each in active) + call.rows[0]
-        return not self._exclusive and (self._batch is None or rows <= self._batch)
 
     def _end(self) -> None:
         self._busy = False
-        for call in self._in_flight.end():
-            call.on_step(call.steps)
+        made = {id(row) for row in self._rows if row.end_step()}
+        calls = [call for call in self._calls if any(id(row) in made for row in call.rows)]
+        self._calls = [call for call in self._calls if not all(row.done for row in call.rows)]
+        for call in calls:
+            call.on_step(all(row.done for row in call.rows))
         self._wake()
 
 
@@ -204,28 +203,23 @@ class Group:
         if not drafting:
             self._verify()
             return
-        rows = rows_at(k for _, k in drafting)
-        missing = sum(self._draft.cache.missing(stream.key, stream.length) for stream, _ in drafting)
-        self._draft.submit(SimCall(rows=rows, prefill=missing, on_step=self._drafted(drafting, len(rows))))
+        rows = [Row(stream.key, stream.length, k) for stream, k in drafting]
+        self._draft.submit(Call(rows, lambda ended: self._drafted(drafting) if ended else None))
 
-    def _drafted(self, drafting: list[tuple[Stream, int]], steps: int) -> Callable[[int], None]:
-        def on_step(step: int) -> None:
-            if step == steps:
-                for stream, k in drafting:
-                    self._draft.cache.store(stream.key, stream.length + min(stream.lead(k), k - 1))
-                self._verify()
-
-        return on_step
+    def _drafted(self, drafting: list[tuple[Stream, int]]) -> None:
+        for stream, k in drafting:
+            self._draft.cache.store(stream.key, stream.length + min(stream.lead(k), k - 1))
+        self._verify()
 
     def _verify(self) -> None:
-        missing = sum(self._target.cache.missing(stream.key, stream.length) for stream in self._streams)
-        rows, drafted = [len(self._streams)], sum(self._lengths)
-        self._target.submit(SimCall(rows=rows, prefill=missing, draft_tokens=drafted, on_step=self._verified))
+        pairs = zip(self._streams, self._lengths, strict=True)
+        rows = [Row(stream.key, stream.length, draft_tokens=max(0, k)) for stream, k in pairs]
+        self._target.submit(Call(rows, lambda ended: self._verified(rows) if ended else None))
 
-    def _verified(self, _: int) -> None:
+    def _verified(self, rows: list[Row]) -> None:
         self._figures.round(self._begun)
-        for stream, k in zip(self._streams, self._lengths, strict=True):
-            accepted = stream.lead(k)
+        for stream, row in zip(self._streams, rows, strict=True):
+            accepted = stream.lead(row.draft_tokens)
             self._target.cache.store(stream.key, stream.length + accepted)
             stream.gain(accepted + 1, self._clock.now)
         self._round()
@@ -233,15 +227,13 @@ class Group:
     def _alone(self) -> None:
         """The target alone: one call a request."""
         (stream,) = self._streams
-        missing = self._target.cache.missing(stream.key, stream.length)
-        count = stream.remaining
 
-        def on_step(step: int) -> None:
+        def on_step(ended: bool) -> None:
             stream.gain(1, self._clock.now)
-            if step == count:
+            if ended:
                 self._alone()
 
-        self._target.submit(SimCall(rows=[1] * count, prefill=missing, on_step=on_step))
+        self._target.submit(Call([Row(stream.key, stream.length, stream.remaining)], on_step))
 
 
 @dataclass(frozen=True)
@@ -261,8 +253,8 @@ def run(pair: Pair, load: Workload, k: int, groups: int, exclusive: bool = False
     jobs = itertools.cycle(load.jobs)
     streams = [Stream(jobs, first, load.alphas, figures) for first in load.first]
     device = Device()
-    draft = Engine(clock, device, pair.draft, exclusive, pair.batch)
-    target = Engine(clock, device if pair.shared else Device(), pair.target, exclusive, pair.batch)
+    draft = Engine(clock, device, pair.draft, exclusive, pair.draft_limits)
+    target = Engine(clock, device if pair.shared else Device(), pair.target, exclusive, pair.target_limits)
     for i in range(groups):
         Group(streams[i::groups], k, clock, figures).connect(draft, target)
     clock.run(load.window.warm_up + load.window.seconds)
@@ -270,9 +262,10 @@ def run(pair: Pair, load: Workload, k: int, groups: int, exclusive: bool = False
 
 
 def schedules(pair: Pair, load: Workload, k: int) -> list[Outcome]:
-    """Every schedule that differs at this load, with draft length k, of as few cohorts as the batch lets be."""
+    """Every schedule that differs at this load, with draft length k, of as few cohorts as steps let be."""
     streams = len(load.first)
-    least = -(-streams // (pair.batch or streams))  # a cohort fits into a step
+    longest = max(job.length + job.max_tokens for job in (*load.first, *load.jobs))
+    least = -(-streams // min(pair.draft_limits.fit(longest), pair.target_limits.fit(longest + k)))
     variants = [("lock-step", 1, False)] if least == 1 else []
     if streams > 1:
         name = "two cohorts" if least <= 2 else f"{least} cohorts"
@@ -287,11 +280,10 @@ def target_only(pair: Pair, load: Workload) -> Outcome:
     return Outcome("target only", made.speed, made.ttft, made.round_time)
 
 
-def ideal(pair: Pair, load: Workload, k: int) -> Outcome:
-    """The best schedule with draft length k; 0: the target alone."""
-    if k == 0:
-        return target_only(pair, load)
-    return max(schedules(pair, load, k), key=lambda outcome: outcome.speed)
+def ideal(pair: Pair, load: Workload, lengths: Iterable[int]) -> Outcome:
+    """The best schedule with one of these draft lengths; 0: the target alone."""
+    outcomes = [each for k in lengths for each in (schedules(pair, load, k) if k else [target_only(pair, load)])]
+    return max(outcomes, key=lambda outcome: outcome.speed)
 
 
 def _mean(values: list[float]) -> float:

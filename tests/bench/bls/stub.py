@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jinja2
 
-from bench.bls.in_flight import Costs
+from bench.bls.in_flight import NO_LIMITS, Costs, StepLimits
 from triton import backends
 
 SOURCE = Path(__file__).with_name("stub_engine")
@@ -21,8 +21,7 @@ class Stub:
     """An engine: its role ("draft", or "target"), costs, and acceptance (several: sequences differ, by their key).
 
     `device`: a file that engines name alike which share a device. `meter`: the file for `Meter`. `decoupled`: each
-    row comes in a response of its own, as from TensorRT-LLM's backend where it is decoupled. `batch`: rows that share
-    a step (max_batch_size of an engine); None: all.
+    row comes in a response of its own, as from TensorRT-LLM's backend where it is decoupled.
     """
 
     role: str
@@ -31,7 +30,7 @@ class Stub:
     meter: Path
     device: Path | None = None
     decoupled: bool = False
-    batch: int | None = None
+    limits: StepLimits = NO_LIMITS
 
 
 class Meter:
@@ -69,11 +68,12 @@ def install(models: Path, name: str, stub: Stub, library: Path) -> None:
     }
     if stub.decoupled:
         settings["decoupled"] = "1"
-    if stub.batch is not None:
-        settings["batch"] = stub.batch
+    limits = stub.limits
+    settings |= {"batch": limits.rows, "max_num_tokens": limits.tokens, "chunked_context": int(limits.chunked)}
     if stub.device:
         settings["device"] = stub.device
-    (version / "stub.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    given = {key: value for key, value in settings.items() if value is not None}
+    (version / "stub.conf").write_text("".join(f"{key} {value}\n" for key, value in given.items()))
 
 
 def behind(name: str) -> str:

@@ -5,18 +5,20 @@ from dataclasses import dataclass, field
 from typing import Generic, Self
 
 from tandem_serving.errors import ServingError
-from tandem_serving.requests.active import BatchSender, P
+from tandem_serving.requests.active import P
 
 
 @dataclass
 class Answer(Generic[P]):
-    """What a client was sent. `gone`: the client has left; `broken`: sending fails; `lost`: an error too."""
+    """What a client was sent. `gone`: the client has left; `broken`: sending fails; `lost`: an error too.
+    `asked`: how often whether it has left."""
 
     chunks: list[P] = field(default_factory=list)
     error: ServingError | None = None
     gone: bool = False
     broken: bool = False
     lost: bool = False
+    asked: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     def send(self, chunk: P, last: bool) -> None:
@@ -27,14 +29,6 @@ class Answer(Generic[P]):
         self.chunks.append(chunk)
         if last:
             self.over.set()
-
-    def batch_sender(self, chunk: P) -> BatchSender[P] | None:
-        """Nothing: this client does not come by the front."""
-        return None
-
-    def close(self) -> None:
-        """The end, after the last chunk came with those of others."""
-        raise AssertionError("no chunk of this client came with those of others")
 
     def fail(self, error: ServingError) -> None:
         """The end, with an error."""
@@ -47,6 +41,7 @@ class Answer(Generic[P]):
     def cancelled(self) -> bool:
         """Whether the client has left."""
         assert not self.over.is_set(), "Triton has freed the request: asking crashes the server"
+        self.asked += 1
         return self.gone
 
     def wait(self) -> Self:

@@ -1,9 +1,9 @@
 """A server in closed loop, simulated round by round: closed-form engine times, seeded acceptance and noise.
 
-As on the real server, rounds take longer than their calls: by `gap` a row in lock-step, and two cohorts wait for
-each other when a draft takes as long as a verification. Calls take their `way` through the server, unless they wait
-in the queue of an engine that is busy with the other cohort. The target alone runs in calls of several tokens, beside
-which a trial drafts; a trial of it begins with short ones.
+As on the real server, rounds take longer than their calls: by `gap` a row in lock-step, and two micro-batches wait
+for each other when a draft takes as long as a verification. Calls take their `way` through the server, unless they
+wait in the queue of an engine that is busy with the other micro-batch. The target alone makes a token a step, beside
+which a few sequences may draft.
 
 Throughput counts expected tokens and times without noise, so that only the choices differ from run to run.
 """
@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Literal
 
-from tandem_serving.bls.calls import LONGEST_SPAN, TAKEN_IN
 from tandem_serving.bls.draft_length import draft_ahead
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
-from tandem_serving.bls.draft_length.call_costs import WAY_ROWS, Costs
-from tandem_serving.bls.draft_length.goodput import Devices, DraftLengthChoice, GoodputDraftLength
-from tandem_serving.bls.draft_length.trials import ALONE_CALLS, TRIAL_ROWS
-from tandem_serving.bls.in_flight import LONG_ENOUGH
+from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 
 MAXIMUM = 8
+WAY_ROWS = 13  # rows that make a call's way through the server twice as long
 MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured
 
 
@@ -31,13 +28,13 @@ class Engines:
 
     `gap`: seconds a row between the calls of a round; `way`: seconds of a call without rows; `overlap`: share of what
     is thought of two cohorts that they take; `short`: seconds a row that a draft of one token takes longer than its
-    tokens tell, one of k a k-th of that; `together`: seconds a row that calls of the target alone take longer where
-    all begin in the same moment, as the first ones do after a round; `uneven`: relative deviation of what rounds of
-    engines side by side take; `regroup`, `retime`: rounds that they lose with other cohorts, with another length.
+    tokens tell, one of k a k-th of that; `together`: seconds a row that the first token of the target alone takes
+    longer, where all begin in the same moment; `uneven`: relative deviation of what rounds of engines side by side
+    take; `regroup`, `retime`: rounds that are lost with another number of micro-batches, with another length.
     """
 
     position: float = 0.0
-    devices: Devices = "separate"
+    devices: Literal["separate", "shared"] = "separate"
     gap: float = 0.005e-3
     way: float = 0.0
     overlap: float = 1.0
@@ -56,14 +53,10 @@ class Engines:
         """Seconds of a verification."""
         return 12e-3 + 0.05e-3 * rows + self.position * rows * (k + 1) + self._way(rows, queued)
 
-    def alone(self, rows: float, length: int = LONGEST_SPAN) -> float:
-        """A call of several tokens, which waits for the step in flight."""
-        return (length + TAKEN_IN) * self.target(rows, 0, queued=True) + self._way(1)
-
     def period(self, rows: float, k: int, micro_batches: int) -> float:
         """Seconds of a round; of a token with the target alone."""
         if k == 0:
-            return self.alone(rows) / LONGEST_SPAN
+            return self.target(rows, 0, queued=True)
         if micro_batches == 1:
             return self.draft(rows, k) + self.target(rows, k) + rows * self.gap
         halves = self.draft(rows / 2, k, queued=True), self.target(rows / 2, k, queued=True)
@@ -116,46 +109,28 @@ def fixed(engines: Engines, acceptances: list[float], k: int) -> float:
 
 
 @dataclass
-class User:
-    """A stream of sequences of 64..512 tokens, one after the other, of the same acceptance."""
-
-    acceptance: float
-    estimate: AcceptanceEstimate
-    left: float = 0.0
-
-
-@dataclass
 class Server:
-    """The policy under test in front of `engines`; the times that it sees have noise of 5% and stalls.
-
-    `astray`: rounds after a trial of the target alone in which two cohorts are three, and take half as long again.
-    """
+    """The policy under test in front of `engines`; the times that it sees have noise of 5% and stalls."""
 
     engines: Engines
     acceptances: list[float]
     seed: int = 0
     minimum: int = 0
-    astray: int = 0
+    maximum: int = MAXIMUM
     lengths: list[int] = field(default_factory=list)
-    alone: int = 0
     now: float = 0.0
-    left_astray: int = 0
-    span: int = 0
-    calls: int = 0
+    clock: float = 0.0
     order: tuple[int, int] = (0, 0)
-    late: float = 0.0
-    made: int | None = None
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.costs = Costs()
-        self.policy = GoodputDraftLength(self.minimum, MAXIMUM, self.costs, self.engines.devices)
-        self.users = [
-            User(a, AcceptanceEstimate(MAXIMUM, self.policy.server), self._life()) for a in self.acceptances
-        ]
+        separate = self.engines.devices == "separate"
+        self.policy = AdaptiveDraftLength(self.minimum, self.maximum, separate, clock=lambda: self.clock)
+        for user in range(len(self.acceptances)):
+            self.policy.enter(user, self.maximum)
 
     def run(self, rounds: int) -> float:
-        """Tokens a second over so many rounds."""
+        """Tokens a second over so many rounds, or tokens of the target alone."""
         begin, made = self.now, 0.0
         for _ in range(rounds):
             made += self._round()
@@ -163,122 +138,77 @@ class Server:
 
     def become(self, acceptance: float) -> None:
         """Change the acceptance of all sequences."""
-        for user in self.users:
-            user.acceptance = acceptance
+        self.acceptances = [acceptance] * len(self.acceptances)
 
-    def _life(self) -> float:
-        return self.rng.uniform(64, 512)
+    def join(self, rows: int) -> None:
+        """So many more come."""
+        for _ in range(rows):
+            self.policy.enter(len(self.acceptances), self.maximum)
+            self.acceptances.append(self.acceptances[0])
 
-    def _noisy(self, seconds: float) -> float:
-        return seconds * max(0.3, self.rng.gauss(1, 0.05)) * (5 if self.rng.random() < 0.003 else 1)
+    def leave(self, rows: int) -> None:
+        """So many go on."""
+        for user in range(rows, len(self.acceptances)):
+            self.policy.leave(user)
+        del self.acceptances[rows:]
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+        self.clock += seconds * max(0.3, self.rng.gauss(1, 0.05)) * (5 if self.rng.random() < 0.003 else 1)
 
     def _round(self) -> float:
-        rows = len(self.users)
-        choice = self.policy.choose(self.now, rows, [user.estimate for user in self.users], self.made)
-        if self.policy.off:
-            return self._alone(choice)
-        k = choice.k
-        apart = [user for user in self.users if self.policy.alone(self.now, user.estimate, rows)]
-        together = [user for user in self.users if user not in apart] if apart else self.users
-        if not together:
-            k = 0
+        lengths = [self.policy.length() for _ in self.acceptances]
+        alone = sum(not k for k in lengths)
+        micro_batches = self.policy.micro_batches(len(lengths))
+        k = max(lengths)
         self.lengths.append(k)
-        self.made = k
-        self.alone += len(apart)
-        step = self.engines.target(rows, 0, queued=True)
-        self.span = 0 if k else max(1, 2 * self.span)
-        self.calls = 0 if k else self.calls + 1
-        period = self._speculate(together, len(apart), k) if k else self._call(self.span)
-        if self.span >= LONG_ENOUGH:
-            self._tell(self.span, period)
-        self.left_astray = max(0, self.left_astray - 1) if k else self.astray
-        if k and self.left_astray and self.policy.micro_batches(len(together), k) == 2:
-            period *= 1.5
-        if k and self.engines.devices == "separate":
+        before, self.order = self.order, (micro_batches, 0 if alone else k)
+        if alone:
+            return self._alone(alone, k, began=before[1] > 0)
+        period = self._period(micro_batches, k)
+        if self.engines.devices == "separate":
             period *= max(0.5, self.rng.gauss(1, self.engines.uneven))
-            period += self._changed(self.policy.micro_batches(len(together), k), k) * period
-        made = sum(self._advance(user, k, max(1, self.span)) for user in together)
-        made += sum(self._advance(user, 0, period / step) for user in apart)
-        self.now += period
-        return made
+        lost = self.engines.regroup * (before[0] != micro_batches) or self.engines.retime * (before[1] != k)
+        self._pass(period * (1 + lost))
+        self._drafted(self.acceptances, k)
+        return sum(tokens(a, k) for a in self.acceptances)
 
-    def _changed(self, micro_batches: int, k: int) -> float:
-        """Rounds that are lost in this one, the second since cohorts or lengths changed."""
-        lost, (before, length) = self.late, self.order
-        self.order = micro_batches, k
-        self.late = self.engines.regroup * (before != micro_batches) or self.engines.retime * (length != k)
-        return lost
-
-    def _alone(self, choice: DraftLengthChoice) -> float:
-        """A call of the target for each user, after a round some short ones; `choice.turns` of them draft first, if
-        it says so: a few."""
-        rows = len(self.users)
-        assert not choice.k or choice.rounds <= min(TRIAL_ROWS, (rows + 1) // 2)
-        call, spans = 0.0, [LONGEST_SPAN] if self.calls else [1, 2, 4, 8]
-        for span in spans:
-            self.calls += 1
-            call += self._call(span)
-        self._tell(spans[-1], self._call(spans[-1]))
-        trial = self.rng.sample(self.users, choice.rounds if choice.k else 0)
-        self.lengths.append(choice.k)
-        self.made = 0
+    def _alone(self, alone: int, k: int, began: bool) -> float:
+        """A token each, but for the few that draft `k`: they wait for the step in flight, and on a shared device the
+        others for their draft."""
+        rows, scouts = len(self.acceptances), len(self.acceptances) - alone
+        step = self.engines.target(rows, 0, queued=True) + began * self.engines.together * rows
+        draft = self.engines.draft(scouts, k) if scouts else 0.0
+        late = 0.5 * (rows > 1) + draft / step
+        if self.engines.devices == "shared":
+            step += draft
+        self._pass(step)
         made = 0.0
-        for user in self.users:
-            left = float(sum(spans))
-            if user in trial:  # the verification waits for the step in flight, of others
-                made += self._advance(user, choice.k)
-                left -= (1.5 if rows > 1 else 1.0) + self.engines.draft(len(trial), choice.k) * sum(spans) / call
-            made += self._advance(user, 0, left)
-        self.now += call
-        return made
+        if scouts:
+            drafting = self.rng.sample(self.acceptances, scouts)
+            self._drafted(drafting, k)
+            made = sum(tokens(a, k) for a in drafting) - late * scouts
+        self.policy.rounds_ended(alone, 0)
+        return alone + made
 
-    def _call(self, span: int) -> float:
-        """Each user's call of the target alone: how many since a round is known."""
-        rows = len(self.users)
-        return self.engines.alone(rows, span) + (self.calls <= ALONE_CALLS) * self.engines.together * rows
-
-    def _tell(self, span: int, seconds: float) -> None:
-        """What such calls took."""
-        for _ in self.users:
-            rows, together = len(self.users), self.calls <= ALONE_CALLS
-            self.costs.observe_alone(rows, span + TAKEN_IN, self._noisy(seconds), together)
-
-    def _speculate(self, together: list[User], apart: int, k: int) -> float:
-        """The cohort's round; those apart make steps of the target meanwhile, merged with its verifications."""
-        micro_batches = self.policy.micro_batches(len(together), k)
-        rows = len(together) / micro_batches
-        drafts_queue = micro_batches == 2 and self.engines.draft(rows, k) > self.engines.target(rows, k)
-        verifications_queue = micro_batches == 2 and not drafts_queue
-        draft = self.engines.draft(rows, k, drafts_queue)
-        more = self.engines.target(apart, 0, queued=True) - self.engines.target(0, 0, queued=True)
-        target = self.engines.target(rows, k, verifications_queue) + more
-        for _ in range(micro_batches):
-            size = len(together) // micro_batches
-            self.costs.observe_draft(size, k, self._noisy(draft), queued=drafts_queue)
-            self.costs.observe_target(size, k, self._noisy(target), queued=verifications_queue)
-        if len(together) == 1 and self.engines.devices == "separate":
-            period = self.engines.ahead_alone(together[0].acceptance, k)
-        elif micro_batches == 1 and self._draft_ahead(len(together), k):
-            period = self.engines.ahead([user.acceptance for user in together], k)
-        else:
-            period = self.engines.period(len(together), k, micro_batches)
-        return period + more
+    def _period(self, micro_batches: int, k: int) -> float:
+        rows = len(self.acceptances)
+        if rows == 1 and self.engines.devices == "separate":
+            return self.engines.ahead_alone(self.acceptances[0], k)
+        if micro_batches == 1 and self._draft_ahead(rows, k):
+            return self.engines.ahead(self.acceptances, k)
+        return self.engines.period(rows, k, micro_batches)
 
     def _draft_ahead(self, rows: int, k: int) -> bool:
-        """As the runner decides, see rounds.py."""
-        hit_rate = self.policy.server.ahead_hit_rate(k)
-        times = self.costs.draft(rows, k), self.costs.draft(rows, k + 1), self.costs.target(rows, k)
+        """As the scheduler decides, see rounds.py."""
+        hit_rate = self.policy.acceptance.ahead_hit_rate(k)
+        times = self.engines.draft(rows, k), self.engines.draft(rows, k + 1), self.engines.target(rows, k)
         return self.engines.devices == "separate" and draft_ahead.pays(rows, hit_rate, *times)
 
-    def _advance(self, user: User, k: int, steps: float = 1.0) -> float:
-        """Expected tokens of a user's round, or of `steps` without a draft; a finished sequence is replaced."""
-        expected = tokens(user.acceptance, k) * steps
-        if k:
+    def _drafted(self, acceptances: list[float], k: int) -> None:
+        self.policy.rounds_ended(len(acceptances), k)
+        for acceptance in acceptances:
             accepted = 0
-            while accepted < k and self.rng.random() < user.acceptance:
+            while accepted < k and self.rng.random() < acceptance:
                 accepted += 1
-            user.estimate.observe(k, accepted)
-        user.left -= expected
-        if user.left <= 0:
-            user.estimate, user.left = AcceptanceEstimate(MAXIMUM, self.policy.server), self._life()
-        return expected
+            self.policy.acceptance.observe(k, accepted)

@@ -68,6 +68,7 @@ ROWS = [
         "spec.containers[0].volumeMounts[0]: there is no volume ['a']",
     ),
     ("spec: {containers: [{name: triton, resources: {limits: 3}}]}", "resources.limits must be a mapping"),
+    ("spec: {initContainers: [{name: tandem, resources: {limits: 3}}]}", "initContainers[0].resources.limits must"),
     ("metadata: {labels: {serving.tandem.dev/service: other}}", "'serving.tandem.dev/service' is not for users"),
     ("metadata: {labels: {app.kubernetes.io/name: other}}", "metadata.labels: 'app.kubernetes.io/name'"),
     ("metadata: {labels: {pod-template-hash: x}}", "'pod-template-hash' is not for users: choose another key"),
@@ -77,6 +78,26 @@ ROWS = [
         "is not for users",
     ),
 ]
+
+
+JOBS = [
+    ("labels: {serving.tandem.dev/service: other}", "jobs.labels: 'serving.tandem.dev/service' is not for users"),
+    ("annotations: {app.kubernetes.io/x: y}", "jobs.annotations: 'app.kubernetes.io/x' is not for users"),
+    ("env: [{name: HOME, value: /root}]", "jobs.env[0]: HOME is set by Tandem: remove it"),
+    ("env: [{value: a}]", "jobs.env[0] has no name: write one"),
+    ("env: [{name: A, $patch: delete}]", "jobs.env[0].$patch is a directive"),
+    ("resources: {limits: 3}", "jobs.resources.limits must be a mapping"),
+    ("resources: {limits: {nvidia.com/gpu: 1}}", "jobs.resources.limits: nvidia.com/gpu follows from"),
+    ("buildResources: {claims: []}", "jobs.buildResources.claims: write placement.resourceClaims instead"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), JOBS, ids=[row[0] for row in JOBS])
+def test_what_jobs_may_not_have(text: str, message: str) -> None:
+    spec = parse(QUICKSTART, jobs=yaml.safe_load(text)).spec
+    found = next((found for rule in RULES if (found := rule(spec, PROFILE))), None)
+    assert found
+    assert (found.reason, found.message[: len(message)]) == ("PodTemplateRefused", message)
 
 
 def refusal(text: str) -> Refusal | None:

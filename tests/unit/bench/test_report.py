@@ -7,7 +7,7 @@ import pytest
 
 from bench.bls import report
 from bench.bls.client import Load, Result
-from bench.bls.in_flight import Costs, Pair
+from bench.bls.in_flight import Costs, Pair, StepLimits
 from bench.bls.measure import Point
 from bench.bls.report import Run
 from bench.bls.simulate import Outcome
@@ -28,7 +28,8 @@ def test_row_is_of_medians() -> None:
         for tokens, ideal, load in zip((2000, 4000, 3000), (2000, 2500, 2000), loads, strict=True)
     ]
     alone = [run(1000, 1000, load, ttft=0.01) for load in loads]
-    cells = dict(zip(report.HEADER, report.row(PAIR, runs, alone), strict=True))
+    engine = [run(2000, 1000, load) for load in loads]
+    cells = dict(zip(report.HEADER, report.row(PAIR, runs, alone, engine), strict=True))
     assert cells == {
         "streams": "16",
         "ideal": "2000",
@@ -36,6 +37,8 @@ def test_row_is_of_medians() -> None:
         "measured": "1500",
         "of ideal": "0.75",
         "target only": "500 (0.50 of ideal)",
+        "engine alone": "1000",
+        "of engine alone": "1.50",
         "speed-up": "3.00",
         "TTFT ms": "30.0",
         "of first round": "1.25",  # 4 x 2.8 + 12.8 ms
@@ -87,7 +90,7 @@ def test_first_round_counts_half_the_streams_in_two_cohorts() -> None:
 
 
 def test_first_round_has_no_more_rows_than_the_engines_batch() -> None:
-    pair = replace(PAIR, batch=8)
+    pair = replace(PAIR, target_limits=StepLimits(rows=8))
     assert report.first_round(pair, Load(32, draft_len=4), "4 cohorts") == pytest.approx((4 * 2.4 + 12.4) * 1e-3)
 
 

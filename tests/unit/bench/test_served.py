@@ -112,16 +112,15 @@ def test_tables_compare_with_the_target_alone() -> None:
 def test_each_way_has_a_bls_of_its_own_over_the_same_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from triton import backends
 
-    for name in ("collector", "rounds", "front"):
+    for name in ("collector", "rounds"):
         monkeypatch.setattr(backends, name, lambda name=name: Path(f"/nowhere/libtriton_{name}.so"))
     engines = Engines({role: PAIR / role for role in ROLES}, {"backend": "torch", "max_num_sequences": "80"})
     models = build(tmp_path, engines, WAYS)
     for way in WAYS:
-        front, loop = ((models / f"bls_{way}{part}/config.pbtxt").read_text() for part in ("", "_loop"))
-        assert f'name: "bls_{way}"' in front
-        assert f'"bls_{way}_clients"' in loop
-        assert ("tensorrt_llm_rounds" in loop) == (way in ("fixed", "adaptive"))
-        assert '"tensorrt_llm_draft"' in loop
+        bls = (models / f"bls_{way}/config.pbtxt").read_text()
+        assert f'name: "bls_{way}"' in bls
+        assert ("tensorrt_llm_rounds" in bls) == (way in ("fixed", "adaptive"))
+        assert '"tensorrt_llm_draft"' in bls
     config = (models / "tensorrt_llm/config.pbtxt").read_text()
     assert config.count('key: "max_num_sequences"') == 1
     assert '"80"' in config

@@ -4,7 +4,8 @@ import pytest
 
 from bench.bls import prompts, report, simulate
 from bench.bls.client import Load
-from bench.bls.in_flight import Costs, Pair
+from bench.bls.in_flight import Costs, Pair, StepLimits
+from bench.bls.prompts import Kind
 from bench.bls.simulate import Job, Window, Workload
 
 FREE_PROMPTS = Pair(Costs(2.0), Costs(12.0))
@@ -55,13 +56,15 @@ BATCH = [
 def test_a_step_takes_as_many_rows_as_the_engines_batch(
     streams: int, shared: bool, speed: float, schedules: list[str], why: str
 ) -> None:
-    made = simulate.schedules(Pair(Costs(2.0), Costs(12.0), shared, batch=16), workload(streams, 1.0, 125), K)
+    pair = Pair(Costs(2.0), Costs(12.0), shared, *(2 * [StepLimits(rows=16)]))
+    made = simulate.schedules(pair, workload(streams, 1.0, 125), K)
     assert max(each.speed for each in made) == pytest.approx(speed, rel=0.02), why
     assert [each.schedule for each in made] == schedules
 
 
 def test_the_target_alone_takes_no_more_than_its_batch() -> None:
-    outcome = simulate.target_only(Pair(Costs(2.0), Costs(12.0), batch=16), workload(64, 0.8))
+    pair = Pair(Costs(2.0), Costs(12.0), target_limits=StepLimits(rows=16))
+    outcome = simulate.target_only(pair, workload(64, 0.8))
     assert outcome.speed == pytest.approx(16 / 12.8e-3, rel=0.01)
 
 
@@ -96,10 +99,10 @@ PUBLISHED = [(1, 166), (4, 613), (16, 2099), (32, 3937)]
 @pytest.mark.parametrize(("streams", "speed"), PUBLISHED)
 def test_ideal_agrees_with_published_figures(streams: int, speed: int) -> None:
     work = report.workload(Load(streams, seconds=20.0), (0.8,))
-    best = simulate.ideal(Pair(), work, K)
+    best = simulate.ideal(Pair(), work, [K])
     assert best.speed == pytest.approx(speed, rel=0.03)
     assert best.schedule == ("two cohorts" if streams == 32 else "lock-step")
 
 
 def test_prompts_of_a_group_are_its_own() -> None:
-    assert {prompt.key % 4 for prompt in prompts.make(3, 20, 2, 4)} == {2}
+    assert {prompt.key % 4 for prompt in prompts.make(3, 20, Kind(2, 4))} == {2}

@@ -51,8 +51,8 @@ def test_the_service_leads_to_the_pods(helm: Helm) -> None:
     assert only(made, "Service")["spec"]["selector"].items() <= template["metadata"]["labels"].items()
     ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
     arguments = template["spec"]["containers"][0]["args"]
-    assert f"--bind=0.0.0.0:{ports['http']}" in arguments
-    assert f"--secure-bind=0.0.0.0:{ports['https']}" in arguments
+    assert f"--bind=:{ports['http']}" in arguments
+    assert f"--secure-bind=:{ports['https']}" in arguments
 
 
 def test_pod_security_restricted(helm: Helm) -> None:

@@ -14,10 +14,12 @@ from tandem.api.profile import Profile
 from tandem.cli.chart import generated
 from tandem.http.credentials import Credentials
 from tandem.settings import (
+    JobSettings,
     KedaPrometheus,
     KedaSettings,
     LeaseSettings,
     MetricsServerSettings,
+    PullSecret,
     Settings,
     load_settings,
     shipped_profiles,
@@ -62,6 +64,9 @@ REFUSED: list[tuple[str, Values, str, str]] = [
     ("no level", {"logLevel": "loud"}, "/logLevel", "'debug', 'info', 'warning', 'error'"),
     ("no renewal", {"lease": {"renewSeconds": 0}}, "/lease/renewSeconds", "exclusiveMinimum: got 0, want 0"),
     ("a lease too short", {"lease": {"durationSeconds": 1}}, "/durationSeconds", "minimum: got 1, want 2"),
+    ("no such users", {"userIds": "Mine"}, "/userIds", "one of 'Auto', 'Fixed', 'Platform'"),
+    ("a name for a Secret", {"jobs": {"imagePullSecrets": ["r"]}}, "/jobs/imagePullSecrets/0", "want object"),
+    ("a typing error of Jobs", {"jobs": {"labls": {}}}, "/jobs", "'labls' not allowed"),
     ("yes is not true", {"crds": {"install": "yes"}}, "/crds/install", "got string, want boolean"),
     ("a number as label", {"podLabels": {"a": 1}}, "/podLabels/a", "got number, want string"),
     (
@@ -170,6 +175,7 @@ def changed(helm: Helm, values: Values, folder: Path) -> dict[str, Any]:
 
 KEYS = {"username": "username", "password": "password", "cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
 TENANT = {"X-Scope-OrgID": "team-a"}
+LIMITS = {"cpu": "2"}
 READER: Values = {"secretName": "reader", "parameters": KEYS}
 ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
     ("nothing set: the operator's own defaults, all of them", {}, {}),
@@ -252,6 +258,27 @@ ROUND_TRIPS: list[tuple[str, Values, dict[str, Any]]] = [
         {"keda": {"prometheusUrl": "http://p:9090", "prometheus": {"headers": TENANT}}},
         {"keda": KedaSettings(prometheus_url="http://p:9090", prometheus=KedaPrometheus(headers=TENANT))},
     ),
+    (
+        "what Jobs have",
+        {
+            "jobs": {
+                "env": [{"name": "HTTPS_PROXY", "value": "p"}],
+                "caConfigMap": "ca",
+                "resources": {"limits": LIMITS},
+            }
+        },
+        {
+            "jobs": JobSettings(
+                env=[{"name": "HTTPS_PROXY", "value": "p"}], ca_config_map="ca", resources={"limits": LIMITS}
+            )
+        },
+    ),
+    (
+        "pull secrets of all pods",
+        {"jobs": {"imagePullSecrets": [{"name": "r"}]}},
+        {"jobs": JobSettings(image_pull_secrets=[PullSecret(name="r")])},
+    ),
+    ("OpenShift", {"userIds": "Platform"}, {"user_ids": "Platform"}),
     ("none is not unset", {"revisionHistoryLimit": 0}, {"revision_history_limit": 0}),
     (
         "lease",
@@ -277,6 +304,35 @@ def test_profiles_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> No
     assert shipped is not None
     assert profiles["reference"] == shipped.model_copy(update={"image": "r.example/ref:1"})
     assert profiles["mine"] == Profile.model_validate({**mine, **extras})
+
+
+OPENSHIFT = "security.openshift.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("user_ids", "apis", "fixed", "reason"),
+    [
+        ("Auto", [], True, "no image of ours names a user that the kubelet takes for no root by itself"),
+        ("Auto", [OPENSHIFT], False, "restricted-v2 refuses users outside the namespace's range"),
+        ("Fixed", [OPENSHIFT], True, "the administrator may grant another constraint"),
+        ("Platform", [], False, "without a look at the cluster"),
+    ],
+)
+def test_who_chooses_the_users(helm: Helm, user_ids: str, apis: list[str], fixed: bool, reason: str) -> None:
+    arguments = [word for api in apis for word in ("--api-versions", api)]
+    done = helm.run("template", "tandem", str(CHART), *arguments, values={"userIds": user_ids})
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each]
+    pods = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"]
+    assert len(pods) == 2
+    for pod in pods:
+        found = pod["securityContext"]
+        assert found["runAsNonRoot"]
+        assert found["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert {"runAsUser", "runAsGroup", "fsGroup"} & found.keys() == (
+            {"runAsUser", "runAsGroup", "fsGroup"} if fixed else set()
+        ), reason
+    settings = only(objects, "ConfigMap", "tandem-operator-settings")["data"]["settings.yaml"]
+    assert yaml.safe_load(settings).get("userIds", "Fixed") == ("Fixed" if fixed else "Platform"), reason
 
 
 def test_the_chart_knows_the_names_of_the_shipped_profiles(helm: Helm) -> None:
@@ -317,6 +373,10 @@ NOT_OFFERED = {
 }
 
 
+OWN_WORDS = {"userIds": ["Auto"]}
+"""Words that the chart has beside those of the setting, which it writes instead."""
+
+
 @pytest.mark.parametrize(
     ("model", "schema"),
     [
@@ -336,7 +396,10 @@ def test_every_setting_is_a_value_with_the_operators_bounds(model: Any, schema: 
             continue
         assert name in schema, f"{name} is a setting: run `make generate`"
         for bound in ("minimum", "exclusiveMinimum", "maximum", "minLength", "uniqueItems", "enum"):
-            assert bound not in field or schema[name].get(bound) == field[bound], f"{name}: {bound}"
+            wanted = field.get(bound)
+            if bound == "enum" and wanted:
+                wanted = [*OWN_WORDS.get(name, []), *wanted]
+            assert bound not in field or schema[name].get(bound) == wanted, f"{name}: {bound}"
         written = model is Profile or re.search(rf"\b{name}\b", HELPERS)
         assert written, f"{name} is a setting: write it in `tandem.settings` of templates/_helpers.tpl"
 

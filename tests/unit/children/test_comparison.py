@@ -25,7 +25,9 @@ metadata:
             .: {}
             f:name: {}
             f:image: {}
-            f:env: {'k:{"name":"A"}': {.: {}, f:name: {}, f:value: {}}}
+            f:env:
+              'k:{"name":"A"}': {.: {}, f:name: {}, f:value: {}}
+              'k:{"name":"B"}': {.: {}, f:name: {}, f:valueFrom: {f:fieldRef: {}}}
             f:ports: {'k:{"containerPort":80,"protocol":"TCP"}': {.: {}, f:containerPort: {}}}
             f:resources: {f:limits: {f:cpu: {}, f:memory: {}}}
         f:finalizers: {'v:"x"': {}}
@@ -47,7 +49,9 @@ spec:
   - name: triton
     image: t
     terminationMessagePath: /dev/termination-log
-    env: [{name: A, value: "1"}]
+    env:
+    - {name: A, value: "1"}
+    - {name: B, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIP}}}
     ports: [{containerPort: 80, protocol: TCP}]
     resources: {limits: {cpu: "2", memory: 1Gi}}
 status: {url: u, other: 1}
@@ -64,7 +68,7 @@ spec:
   containers:
   - name: triton
     image: t
-    env: [{name: A, value: "1"}]
+    env: [{name: A, value: "1"}, {name: B, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
     ports: [{containerPort: 80}]
     resources: {limits: {cpu: 2, memory: 1024Mi}}
 """)
@@ -103,6 +107,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         (changed("metadata.labels", {"ours": "1", "new": "1"}), False, "a new label"),
         (changed("metadata.labels", {}), False, "a label is no longer wanted"),
         (changed("spec.selector", {"matchLabels": {"a": "c"}}), False, "inside an atomic map"),
+        (changed("spec.containers.0.env.1.valueFrom.fieldRef.fieldPath", "spec.nodeName"), False, "another field"),
+        (changed("spec.containers.0.env.1.valueFrom.fieldRef.apiVersion", "v2"), False, "no default"),
         (changed("spec.containers.0.image", "u"), False, "inside a keyed list item"),
         (changed("spec.containers.0.command", []), False, "a new field in a keyed list item"),
         (changed("spec.containers", []), False, "an item of ours is no longer wanted"),

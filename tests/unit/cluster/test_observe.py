@@ -95,3 +95,39 @@ async def test_the_claim_of_a_service_that_does_not_is_not_asked_for(settings: S
     observed = await seen(api, settings)
     assert (observed.claim, observed.claim_name) == (None, "")
     assert ("get", "PersistentVolumeClaim") not in api.requests
+
+
+PVC = {"target": {"model": {"uri": "pvc://models/target"}}, "draft": {"model": {"uri": "pvc://models/draft"}}}
+
+
+@pytest.mark.parametrize(("replicas", "asked"), [(1, False), (2, True)])
+async def test_claims_of_models_are_asked_for_where_pods_may_be_on_several_nodes(
+    replicas: int, asked: bool, settings: Settings
+) -> None:
+    models = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "models"},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
+    }
+    api = FakeApi([service(**PVC, replicas=replicas), models])
+    observed = await seen(api, settings)
+    assert observed.source_claims == ({"models": ("ReadWriteOnce",)} if asked else {})
+    assert api.requests.count(("get", "PersistentVolumeClaim")) == asked
+
+
+async def test_what_a_pod_waits_for_is_its_problem(settings: Settings) -> None:
+    """Read from Events once it has waited; and the service is looked at again, since no event ends it."""
+    container = {"name": names.CONTAINER, "state": {"waiting": {"reason": "ContainerCreating"}}}
+    conditions = [{"type": "PodScheduled", "status": "True"}]
+    pod = child(
+        "Pod", "p", uid="pod", creationTimestamp="2026-01-01T00:00:00Z", labels={names.LABEL_COMPONENT: "server"}
+    )
+    pod["status"] = {"phase": "Pending", "conditions": conditions, "containerStatuses": [container]}
+    event = {"kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"uid": "pod"}, "type": "Warning"}
+    observed = await seen(
+        FakeApi([SERVICE, pod, {**event, "reason": "FailedMount", "message": "no such claim"}]), settings
+    )
+    assert observed.waits
+    (server,) = observed.servers
+    assert server.problem
+    assert (server.problem.reason, "no such claim" in server.problem.message) == ("VolumeNotMounted", True)

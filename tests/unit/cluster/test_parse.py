@@ -98,6 +98,41 @@ def test_the_verdict_is_that_of_our_container() -> None:
     assert seen.pods[0].verdict is None
 
 
+PROXY = {"name": "a-proxy", "state": {"running": {}}}
+PROXY_FAILED = {"name": "a-proxy", "state": {"terminated": {"exitCode": 1}}}
+SIDECARS: list[tuple[str, str, int | None, dict[str, Any], tuple[bool, tuple[str, ...], bool]]] = [
+    # phase, exit code of ours, the other container; did it succeed, what holds it, is there a verdict
+    ("it runs on", "Running", 0, PROXY, (True, ("a-proxy",), True)),
+    ("it runs on, and ours failed", "Running", 1, PROXY, (False, ("a-proxy",), True)),
+    ("it failed, and with it the pod", "Failed", 0, PROXY_FAILED, (True, (), True)),
+    ("ours works", "Running", None, PROXY, (False, (), False)),
+]
+
+
+@pytest.mark.parametrize(("reason", "phase", "code", "other", "wanted"), SIDECARS, ids=[row[0] for row in SIDECARS])
+def test_what_a_pod_of_a_task_did_is_what_our_container_did(
+    reason: str, phase: str, code: int | None, other: dict[str, Any], wanted: tuple[bool, tuple[str, ...], bool]
+) -> None:
+    job = {"kind": "Job", "metadata": {"name": "j", "uid": "u"}}
+    pod = job_pod(job, GOOD, phase)
+    state = {"running": {}} if code is None else {"terminated": {"exitCode": code, "message": GOOD}}
+    pod["status"]["containerStatuses"] = [other, {"name": names.CONTAINER, "state": state}]
+    (seen,) = observed_of(job, pod).jobs[0].pods
+    assert (seen.succeeded, seen.held_by, seen.verdict is not None) == wanted, reason
+
+
+def test_a_folder_is_missed_by_our_container_alone() -> None:
+    gone = f"/cache/models/{'a' * 32} is gone from the cache volume"
+    state = {"terminated": {"exitCode": 1, "message": gone, "finishedAt": FIRST}}
+    missed = [
+        observed_of(
+            {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"name": name, "state": state}]}}
+        ).gone
+        for name in ("proxy", names.CONTAINER)
+    ]
+    assert [bool(each) for each in missed] == [False, True]
+
+
 WORKLOADS = [
     ("Deployment", 1, True),
     ("Deployment", 0, False),

@@ -12,7 +12,8 @@ from tandem.api import KIND
 from tandem.api.types import SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cluster.events import FailureEvents
-from tandem.cluster.pods import pod_problem, termination_message
+from tandem.cluster.pods import termination_message
+from tandem.cluster.problems import pod_problem
 from tandem.conditions.engine_health import Failure, engine_health, failures
 from tandem.errors import AlreadyExists, Refused, Transient
 from tandem.rollout.termination import MOST_MESSAGE, EngineFailure, engine_failure
@@ -195,15 +196,20 @@ def test_a_verdict_is_read_from_our_container(ours: str) -> None:
 
 
 def test_what_keeps_a_pod_from_running_is_our_container_s_word_first() -> None:
-    told = pod_problem(pod({"state": {"terminated": {"exitCode": 1, "message": "no model"}}}, "p", PROXY_ENDED))
+    told = words(pod({"state": {"terminated": {"exitCode": 1, "message": "no model"}}}, "p", PROXY_ENDED))
     assert told == "pod p, container triton: exit code 1: no model"
-    assert pod_problem(pod(HEALTHY, "p", PROXY_ENDED)) == "pod p, container istio-proxy: exit code 3: no pilot"
+    assert words(pod(HEALTHY, "p", PROXY_ENDED)) == "pod p, container istio-proxy: exit code 3: no pilot"
+
+
+def words(pod: Object) -> str:
+    problem = pod_problem(pod)
+    return problem.message if problem else ""
 
 
 def test_a_failed_engine_is_told_in_words() -> None:
     where = "pod p, container triton"
-    assert pod_problem(pod(WAITING)) == f"{where}: CrashLoopBackOff: engine tensorrt_llm failed: {CUDA}"
-    assert pod_problem(pod(TERMINATED)) == f"{where}: exit code 1: engine tensorrt_llm failed: {CUDA}"
+    assert words(pod(WAITING)) == f"{where}: CrashLoopBackOff: engine tensorrt_llm failed: {CUDA}"
+    assert words(pod(TERMINATED)) == f"{where}: exit code 1: engine tensorrt_llm failed: {CUDA}"
 
 
 # --- Events and the metric --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from support.world import observed_of
 from tandem import names
 from tandem.api.conditions import ConditionStatus
 from tandem.api.types import SpeculativeInferenceService
-from tandem.cluster.pods import pod_problem
+from tandem.cluster.problems import pod_problem
 from tandem.conditions.ready import ServerCounts, status
 from tandem.conditions.situation import Situation
 from tandem.errors import Refused
@@ -88,15 +88,17 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled", "message": "line 7\n"}
 )
 def test_what_keeps_a_pod_from_running_is_said(seen: dict[str, Any], problem: str | None) -> None:
     found = ServerCounts.of(observed_of(seen), "r1").problem
-    assert (found or "").endswith(problem or "")
+    message = found.message if found else ""
+    assert message.endswith(problem or "")
     assert bool(found) == bool(problem)
-    assert len(found or "") < MOST_CHARACTERS
+    assert len(message) < MOST_CHARACTERS
 
 
 def test_what_ended_a_job_s_container_is_said() -> None:
     container = {"name": "t", "state": {"terminated": KILLED}}
     told = pod_problem(pod(phase="Failed", containerStatuses=[container]))
-    assert told == "pod p, container t: exit code 137: OOMKilled: line 7"
+    assert told
+    assert told.message == "pod p, container t: exit code 137: OOMKilled: line 7"
 
 
 QUOTA = 'pods "quickstart-server-5d-" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=4'
@@ -128,7 +130,7 @@ def test_why_pods_are_not_made_is_said(
         "status": {"conditions": [told]},
     }
     found = ServerCounts.of(observed_of(deployment, *pods), "r1").problem
-    assert (found or "").endswith(problem or "")
+    assert (found.message if found else "").endswith(problem or "")
     assert bool(found) == bool(problem)
     observed = observed_of(*pods)
     decision = decide(service, settings, observed)

@@ -109,7 +109,7 @@ def test_engines_are_tensorrt_llms_which_stream_and_clients_get_one_response(
         assert [name.replace("_collector", "_engine") for name in collectors] == engines
         assert all("decoupled_model_name" not in configs[name].parameters for name in collectors), "by their names"
         assert [name for name, config in configs.items() if config.backend == "streams"] == [f"{engines[0]}_streams"]
-        loop = configs["speculative_bls_loop"]
+        loop = configs["speculative_bls"]
         assert loop.parameters["max_engine_rows"].string_value == (str(loop.max_batch_size) if rows else "1")
 
 
@@ -117,7 +117,7 @@ def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
     """They are megabytes; a handle of fast logits is not."""
     fast, slow = DATA / "input" / "bls" / "guide-fast-logits.yaml", tmp_path / "slow.yaml"
     slow.write_text(fast.read_text("utf-8").replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
-    rows = [parsed(rendered(path), "speculative_bls_loop").parameters["max_engine_rows"] for path in (fast, slow)]
+    rows = [parsed(rendered(path), "speculative_bls").parameters["max_engine_rows"] for path in (fast, slow)]
     assert int(rows[0].string_value) > 1
     assert rows[1].string_value == "1"
 
@@ -135,11 +135,10 @@ def test_all_that_is_rendered_belongs_together() -> None:
     engines = CLIENT_MODELS.values()
     assert set(named.values()) <= set(models)
     assert {(name, value) for (name, _), value in named.items()} >= {
-        *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls_loop", name)),
-        *(("speculative_bls_loop", f"{name}_collector") for name in engines),
-        ("speculative_bls_loop", "tensorrt_llm_engine_streams"),
-        ("speculative_bls_loop", "speculative_bls_clients"),
-        *(("tensorrt_llm_bls", name) for name in ("speculative_bls", "speculative_bls_loop")),
+        *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls", name)),
+        *(("speculative_bls", f"{name}_collector") for name in engines),
+        ("speculative_bls", "tensorrt_llm_engine_streams"),
+        ("tensorrt_llm_bls", "speculative_bls"),
     }
 
 

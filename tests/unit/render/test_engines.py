@@ -11,7 +11,7 @@ from tandem.accept import engines as rules
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import Lookahead
-from tandem.render.v1.engines import Build, builds, engine_folders, lookahead_max_draft_len
+from tandem.render.v1.engines import Build, builds, engine_folders, lookahead_max_draft_len, step_tokens
 from tandem.render.v1.sources import folders
 
 FETCHED = {Role.TARGET: "/cache/models/t", Role.DRAFT: "/cache/models/d"}
@@ -123,6 +123,32 @@ COMMANDS: list[tuple[str, dict[str, Any], Role, str]] = [
 @pytest.mark.parametrize(("changes", "role", "text"), [row[1:] for row in COMMANDS], ids=[row[0] for row in COMMANDS])
 def test_commands(changes: dict[str, Any], role: Role, text: str) -> None:
     assert commands(made(**changes)[role]) == text
+
+
+H100: dict[str, Any] = {"placement__gpu": {"product": ["NVIDIA-H100-80GB-HBM3"]}}
+A10: dict[str, Any] = {"placement__gpu": {"product": ["NVIDIA-A10"]}}
+SLICE: dict[str, Any] = {"placement__gpu": {**H100["placement__gpu"], "resourceName": "nvidia.com/mig-1g.10gb"}}
+# what the resource says, of the target's build too, tokens of a step, why; 16 sequences
+STEPS: list[tuple[dict[str, Any], dict[str, Any], int, str]] = [
+    (H100, {"maxSeqLen": 1000}, 16_000, "all texts fit, with their draft tokens"),
+    (H100, {"maxSeqLen": 400}, 8192, "no less than trtllm-build's own: prompts come too"),
+    (H100, {"maxSeqLen": 4096}, 32_768, "a tenth of 80 GiB at 256 KiB a token"),
+    (A10, {"maxSeqLen": 4096}, 9830, "of 24 GiB"),
+    (A10, {"maxSeqLen": 16_384}, 16_384, "a text fits as a whole in any case"),
+    (SLICE, {"maxSeqLen": 1000}, 8192, "the memory of a slice is not known"),
+    ({"placement__gpu": {"memoryGiB": 40}}, {"maxSeqLen": 4096}, 16_384, "it is, where it is given"),
+    ({}, {"maxSeqLen": 1000}, 8192, "nor that of any GPU"),
+    (H100, {}, 8192, "how long texts are is not known"),
+    (H100, {"maxSeqLen": 1000, "maxBatchSize": 32}, 32_000, "the engine's own batch"),
+    (H100, {"maxSeqLen": 4096, "maxNumTokens": 2048}, 2048, "what the resource says"),
+    ({**ALONE, **H100}, {"maxSeqLen": 1000}, 8192, "without a draft a text comes once"),
+]
+
+
+@pytest.mark.parametrize(("changes", "build", "tokens", "why"), STEPS)
+def test_tokens_of_a_step(changes: dict[str, Any], build: dict[str, Any], tokens: int, why: str) -> None:
+    changes = {**changes, "target__engine": {"build": build}} if build else changes
+    assert step_tokens(parse(PAIR, **changes).spec, Role.TARGET) == tokens, why
 
 
 def test_medusa_has_its_own_script_and_the_others_the_architectures() -> None:
@@ -249,3 +275,27 @@ def test_engines_for_several_gpus_are_warned_of(products: list[str], count: str)
     spec = parse(PAIR, placement__gpu={"product": products}).spec
     texts = [text for warn in rules.WARNINGS if (text := warn(spec, PROFILE))]
     assert [count in text for text in texts] == ([True] if count else [])
+
+
+NARROW: list[tuple[dict[str, Any], str]] = [
+    (
+        target(maxSeqLen=2000, maxNumTokens=8192),
+        "target.engine.build.maxNumTokens is 8192: a step takes 4 of 16 texts of maxSeqLen (2000), and 16 of 512"
+        " tokens; write 32000, or leave it out",
+    ),
+    (target(maxSeqLen=2000, maxNumTokens=32_000), ""),
+    (target(maxSeqLen=2000), ""),
+    (target(maxNumTokens=8192), ""),
+    ({**ALONE, **target(maxSeqLen=2000, maxNumTokens=8192)}, ""),
+    ({"target__engine": {"prebuilt": {"uri": "pvc://engines/llama"}}}, ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    NARROW,
+    ids=["too few", "enough", "chosen by Tandem", "no length", "without a draft", "brought along"],
+)
+def test_steps_that_do_not_take_all_rounds_are_warned_of(changes: dict[str, Any], text: str) -> None:
+    spec = parse(PAIR, **{**H100, **changes}).spec
+    assert list(filter(None, (warn(spec, PROFILE) for warn in rules.WARNINGS))) == ([text] if text else [])

@@ -8,8 +8,11 @@ from support.gpu_services import ALONE, CPU, FAST, PAIR, PROFILE, sizes
 from support.services import parse
 from tandem.accept import gpus as rules
 from tandem.api.roles import Role
+from tandem.render import PodDefaults
 from tandem.render.v1.gpu_products import least_memory_gib
 from tandem.render.v1.gpus import GpuPlan, Launch, gpu_plan
+from tandem.render.v1.inputs import Inputs
+from tandem.render.v1.stack import Stack, preflight_checks
 
 T, D = Role.TARGET, Role.DRAFT
 SEPARATE: dict[str, Any] = {"placement__strategy": "Separate"}
@@ -200,6 +203,26 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         " (Ampere) or newer: name a newer product",
     ),
     (
+        "GpuTooOld",
+        {"placement__gpu": {"product": ["Tesla-T4-SHARED"]}},
+        "placement.gpu.product Tesla-T4-SHARED has compute capability 7.5, and TensorRT-LLM's speculative decoding"
+        " needs 8.0 (Ampere) or newer: name a newer product",
+    ),
+    (
+        "GpuSharedNotParallel",
+        {**ALONE, "placement__gpu": {"product": ["NVIDIA-L4-SHARED"]}, "target__tensorParallelSize": 2},
+        "target (tensorParallelSize 2 x pipelineParallelSize 1) needs 2 GPUs, and NVIDIA-L4-SHARED is a GPU that pods"
+        " share (time-slicing, MPS), so that two may be one: write tensorParallelSize: 1, pipelineParallelSize: 1 and"
+        " placement.strategy: Shared, or take whole GPUs",
+    ),
+    (
+        "GpuSharedNotParallel",
+        {"placement__gpu": {"resourceName": "nvidia.com/gpu.shared"}, **SEPARATE},
+        "target (tensorParallelSize 1 x pipelineParallelSize 1) and draft (tensorParallelSize 1, Separate) needs 2"
+        " GPUs, and nvidia.com/gpu.shared is a GPU that pods share (time-slicing, MPS), so that two may be one: write"
+        " tensorParallelSize: 1, pipelineParallelSize: 1 and placement.strategy: Shared, or take whole GPUs",
+    ),
+    (
         "BlockReuseNeeded",
         {"target__kvCache": {"enableBlockReuse": False}},
         "target.kvCache.enableBlockReuse is false, and each step of the BLS is a request with the whole text so far,"
@@ -232,7 +255,31 @@ def test_what_can_be_is_not_refused(changes: dict[str, Any]) -> None:
         (["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB"], 40, "a pod may land on the smaller"),
         (["NVIDIA-L4", "NVIDIA-OF-2030"], None, "one of them is not known"),
         ([], None, "any GPU"),
+        (["NVIDIA-L4-SHARED"], 24, "pods share the whole GPU's, so it has no more"),
+        (["NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"], 5, "MIG strategy single: the slice's"),
+        (["NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.me"], 10, "a slice with media engines"),
+        (["NVIDIA-A100-SXM4-80GB-MIG-3g.40gb-SHARED", "NVIDIA-L4"], 24, "both suffixes"),
+        (["NVIDIA-OF-2030-MIG-1g.5gb"], None, "not known"),
     ],
 )
 def test_memory_of_products(products: list[str], memory: float | None, reason: str) -> None:
     assert least_memory_gib(products) == memory, reason
+
+
+@pytest.mark.parametrize(
+    ("gpu", "pods", "memory", "reason"),
+    [
+        ({"resourceName": "nvidia.com/mig-3g.40gb", "product": ["NVIDIA-H100-80GB-HBM3"]}, True, 40, "the slice's"),
+        ({"product": ["NVIDIA-L4-SHARED"]}, True, 24, "known by its whole GPU"),
+        ({"product": ["NVIDIA-L4-SHARED"], "memoryGiB": 12}, True, 12, "the user knows better"),
+        ({"product": ["NVIDIA-L4-SHARED"]}, False, None, "a revision from before keeps its bytes"),
+        ({"resourceName": "nvidia.com/mig-3g.40gb"}, False, None, "likewise"),
+    ],
+)
+def test_the_memory_that_the_preflight_reckons_with(
+    gpu: dict[str, Any], pods: bool, memory: float | None, reason: str
+) -> None:
+    spec = parse(PAIR, **ALONE, placement__gpu=gpu).spec
+    inputs = Inputs(spec, PROFILE, "serving:1", {}, PodDefaults() if pods else None)
+    found = preflight_checks(inputs, Stack({}, {}, {})).get("gpu", {}).get("memory_gib")
+    assert found == memory, reason

@@ -59,7 +59,7 @@ def test_the_same_length_in_both_engines_in_the_loop_and_in_the_preflight(
     settings: Settings, build: dict[str, int], length: int
 ) -> None:
     revision = rendered(settings, **TORCH, **({"target__engine": {"build": build}} if build else {}))
-    for model in ("tensorrt_llm_engine", "tensorrt_llm_draft_engine", "speculative_bls_loop"):
+    for model in ("tensorrt_llm_engine", "tensorrt_llm_draft_engine", "speculative_bls"):
         assert parameters(revision, model)["max_seq_len"] == str(length), model
     assert plan(revision)["preflight"]["engine_check"]["max_seq_len"] == length
 

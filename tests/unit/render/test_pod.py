@@ -1,11 +1,13 @@
 """Pods by placement, model source and pod template: what each row adds to the base, as YAML."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
 from support.pods import PROFILE, ROWS, rendered
+from tandem.render import PodDefaults
 from tandem.render.v1.pod import preflight_pod, server_pod, template_metadata, worker_pod
 
 CPU = PROFILE.model_copy(update={"gpus": False})
@@ -78,7 +80,7 @@ def test_the_preflight_runs_on_the_same_nodes_without_devices() -> None:
     assert not {"resourceClaims", "topologySpreadConstraints"} & preflight.keys()
     (container,) = preflight["containers"]
     assert container["resources"] == PROFILE.resources
-    assert [variable["name"] for variable in container["env"]] == ["HOME"], "additions are for the servers"
+    assert [variable["name"] for variable in container["env"]] == ["HOME"], "`children.job_pod` adds the rest"
 
 
 def test_one_pod_has_no_workers() -> None:
@@ -105,3 +107,46 @@ def test_labels_and_annotations_of_the_user() -> None:
     metadata = "podTemplate: {metadata: {labels: {team: a}, annotations: {note: b}}}"
     assert template_metadata(rendered(metadata)) == {"labels": {"team": "a"}, "annotations": {"note": "b"}}
     assert template_metadata(rendered("{}")) == {"labels": {}, "annotations": {}}
+
+
+DEFAULTS = PodDefaults(init_resources={"limits": {"cpu": "1"}}, image_pull_secrets=("registry",))
+
+
+@pytest.mark.parametrize(
+    ("spec", "requests", "reason"),
+    [
+        ("target: {tensorParallelSize: 2}", {"cpu": "4", "memory": "8Gi"}, "the profile has CPUs, each GPU 4 GiB"),
+        (
+            "podTemplate: {spec: {containers: [{name: triton, resources: {limits: {memory: 2Gi}}}]}}",
+            {"cpu": "4"},
+            "a limit is a request, which ours might exceed",
+        ),
+        (
+            "podTemplate: {spec: {containers: [{name: triton, resources: {requests: {memory: 1Gi, cpu: 3}}}]}}",
+            {"cpu": 3, "memory": "1Gi"},
+            "the user's",
+        ),
+    ],
+)
+def test_a_server_has_requests_by_default(spec: str, requests: dict[str, Any], reason: str) -> None:
+    profile = PROFILE.model_copy(update={"resources": {"requests": {"cpu": "4"}}})
+    (container,) = server_pod(replace(rendered(spec, profile), pods=DEFAULTS))["containers"]
+    assert container["resources"]["requests"] == requests, reason
+    (before,) = server_pod(rendered("{}", profile))["containers"]
+    assert before["resources"]["requests"] == {"cpu": "4"}, "a revision that is older keeps its bytes"
+
+
+def test_what_the_administrator_gives_to_all_pods() -> None:
+    inputs = replace(rendered("podTemplate: {spec: {imagePullSecrets: [{name: mine}]}}"), pods=DEFAULTS)
+    for pod in (server_pod(inputs), preflight_pod(inputs)):
+        assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mine"}]
+        assert pod["initContainers"][0]["resources"] == {"limits": {"cpu": "1"}}
+        assert {"runAsUser", "runAsGroup", "fsGroup"} <= pod["securityContext"].keys()
+
+
+def test_the_platform_chooses_the_users() -> None:
+    """OpenShift's restricted-v2 refuses users and groups outside the namespace's range."""
+    inputs = replace(rendered("{}"), pods=PodDefaults(user_ids="Platform"))
+    for pod in (server_pod(inputs), preflight_pod(inputs)):
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["securityContext"].keys()
+        assert pod["securityContext"]["runAsNonRoot"]

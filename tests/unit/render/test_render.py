@@ -19,10 +19,34 @@ from tandem.cli.manifests import ManifestError, accepted_all, read_text
 from tandem.cli.render import Dumper, render_manifests
 from tandem.render import LATEST, RENDERERS, Record, inputs_hash, render, v1
 from tandem.render.rendered import Rendered
-from tandem.render.v1.bls import FRONTS
 from tandem.settings import Settings
 
 INPUTS = sorted((DATA / "input").glob("*.yaml"))
+
+
+OWN_INIT = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}}
+
+
+@pytest.mark.parametrize("name", [path.stem for path in INPUTS])
+def test_services_from_before_pods_had_defaults_keep_their_revisions(name: str) -> None:
+    """A record without them renders as ever: what they brought is the address, requests, and a limit of the init
+    container."""
+    text = (DATA / "output" / name / "revision" / "record.json").read_text(encoding="utf-8")
+    record = Record.model_validate_json(text)
+    assert record.pods is not None
+    newer, older = render(record), render(record.model_copy(update={"pods": None}))
+    assert render(Record.model_validate_json(older.files["record.json"])) == older
+    files = [{key: text for key, text in each.files.items() if key != "record.json"} for each in (newer, older)]
+    assert files[0] == files[1]
+    (container,) = newer.pod["containers"]
+    resources = {**container["resources"], "requests": record.profile.resources.get("requests")}
+    before = {
+        **container,
+        "env": [variable for variable in container["env"] if variable["name"] != "TANDEM_POD_IP"],
+        "resources": {side: amounts for side, amounts in resources.items() if amounts},
+    }
+    init = [{**each, "resources": OWN_INIT} for each in newer.pod["initContainers"]]
+    assert older.pod == {**newer.pod, "containers": [before], "initContainers": init}
 
 
 def render_text(text: str, settings: Settings) -> str:
@@ -44,10 +68,10 @@ def test_configs_parse_as_tritons_own_protobuf(path: Path, settings: Settings) -
         config = model_config_pb2.ModelConfig()
         text_format.Parse(configmap["data"][model["config"]], config)
         assert config.name == name
-        batches = not name.startswith("tensorrt_llm") and name != "speculative_bls_clients"  # LLMAPI: without
+        batches = not name.startswith("tensorrt_llm")  # LLMAPI: without
         assert config.max_batch_size > 0 or not batches
         ours = [each for each in ("rounds", "streams", "collector") if name.endswith(f"_{each}")]
-        backend = "front" if name in FRONTS else ours[0] if ours else "python"
+        backend = ours[0] if ours else "python"
         assert (config.backend, config.platform) == (("", "ensemble") if name == "ensemble" else (backend, ""))
 
 
@@ -60,7 +84,7 @@ def record(service: SpeculativeInferenceService, settings: Settings) -> Record:
 def test_processors_are_no_devices_of_their_own_for_each_engine(settings: Settings) -> None:
     """Engines that draft and verify at once on the same processors take turns there."""
     made = render(record(parse(QUICKSTART, placement__strategy="Separate"), settings))
-    (config,) = [text for name, text in made.files.items() if name.startswith("speculative_bls_loop.")]
+    (config,) = [text for name, text in made.files.items() if name.startswith("speculative_bls.")]
     (line,) = [line for line in config.splitlines() if "separate_devices" in line]
     assert 'string_value: "false"' in line
 
@@ -75,7 +99,7 @@ def test_a_revision_read_back_from_its_record_is_the_same_revision(settings: Set
 def test_the_share_of_probes_reaches_the_bls(share: float, written: str | None, settings: Settings) -> None:
     service = parse(QUICKSTART, speculation__adaptive__probeShare=share)
     config = model_config_pb2.ModelConfig()
-    text_format.Parse(render(record(service, settings)).files["speculative_bls_loop.config.pbtxt"], config)
+    text_format.Parse(render(record(service, settings)).files["speculative_bls.config.pbtxt"], config)
     found = config.parameters["probe_share"].string_value if "probe_share" in config.parameters else None
     assert found == written
 
@@ -106,7 +130,7 @@ def test_the_time_in_line_reaches_the_models(
 ) -> None:
     service = parse(QUICKSTART, **{f"serving__{name}": value for name, value in serving.items()})
     files = render(record(service, settings)).files
-    for model, expected in (("speculative_bls_loop", bls), ("tensorrt_llm_bls", unary)):
+    for model, expected in (("speculative_bls", bls), ("tensorrt_llm_bls", unary)):
         config = text_format.Parse(files[f"{model}.config.pbtxt"], model_config_pb2.ModelConfig())
         found = {name: config.parameters[name].string_value for name in LINE if name in config.parameters}
         assert found == expected, reason
@@ -128,7 +152,7 @@ def test_as_many_sequences_run_as_the_engines_take(
     made = record(service, settings)
     made = made.model_copy(update={"profile": made.profile.model_copy(update={"gpus": gpus})})
     config = model_config_pb2.ModelConfig()
-    text_format.Parse(render(made).files["speculative_bls_loop.config.pbtxt"], config)
+    text_format.Parse(render(made).files["speculative_bls.config.pbtxt"], config)
     assert config.parameters["max_running_sequences"].string_value == str(places), reason
     assert config.parameters["separate_devices"].string_value == str(strategy == "Separate" and gpus).lower()
 
@@ -179,7 +203,7 @@ def test_every_model_that_makes_tokens_is_told_the_tokenizer(settings: Settings)
             config = text_format.Parse(text, model_config_pb2.ModelConfig())
             if "tokenizer_dir" in config.parameters:
                 told[config.name] = config.parameters["tokenizer_dir"].string_value
-    assert told == dict.fromkeys(("preprocessing", "postprocessing", "speculative_bls_loop"), "/tokenizer")
+    assert told == dict.fromkeys(("preprocessing", "postprocessing", "speculative_bls"), "/tokenizer")
     assert json.loads(revision.files["launch.json"])["preflight"]["target"] == {
         "path": "/opt/reference/pair/target",
         "tokenizer": "/tokenizer",

@@ -1,12 +1,14 @@
 """What should exist of a service, by what was observed; `test_plan` tells the stories."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from support.groups import GROUPS
 from support.services import QUICKSTART, parse
 from support.world import GOOD, World, bring_up
+from tandem import names
 from tandem.api.types import SpeculativeInferenceService
 from tandem.children.desired import Desired
 from tandem.children.metadata import identity
@@ -111,3 +113,51 @@ def test_a_check_that_refuses_holds_back_the_servers(
     assert decision.desired.workload is None
     assert decision.desired.results, "the verdict is kept"
     assert replace(decision, steps=()).passed
+
+
+ENDED = {"name": "triton", "state": {"terminated": {"exitCode": 1}}}
+PULLING: dict[str, Any] = {
+    "phase": "Pending",
+    "containerStatuses": [{"name": "triton", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+}
+REFUSED = [{"type": "ReplicaFailure", "status": "True", "message": "unable to validate against any security context"}]
+NEVER: list[tuple[str, list[dict[str, Any]], list[dict[str, str]], bool]] = [
+    ("a quota or OpenShift's constraints refuse its pods", [], REFUSED, True),
+    ("its image cannot be pulled", [PULLING], [], True),
+    ("the kubelet refused it", [{"phase": "Failed", "reason": "UnexpectedAdmissionError"}], [], True),
+    ("one loads", [PULLING, {"phase": "Running"}], [], False),
+    ("one ran, and fails", [{"phase": "Failed", "containerStatuses": [ENDED]}], [], False),
+    ("there are none, as of one that is scaled to zero", [], [], False),
+]
+
+
+@pytest.mark.parametrize(("reason", "states", "conditions", "heals"), NEVER, ids=[row[0] for row in NEVER])
+def test_todays_settings_hold_for_a_revision_of_which_no_pod_ever_ran(
+    reason: str, states: list[dict[str, Any]], conditions: list[dict[str, str]], heals: bool, settings: Settings
+) -> None:
+    """Without an edit of the service. What serves, or loads, is not rolled."""
+    world, service = World(settings), parse(QUICKSTART)
+    before = bring_up(world, service).revision
+    assert before
+    labels = world.pods[0]["metadata"]["labels"]
+    world.settings = settings.model_copy(update={"user_ids": "Platform"})
+    assert world.step(service)[0].revision == before
+    deployment = world.objects["Deployment", names.server(service.name)]
+    deployment["status"] = {"conditions": conditions, "observedGeneration": 1}
+    pods = [{"name": f"p{number}", "labels": labels} for number in range(len(states))]
+    world.pods = [
+        {"kind": "Pod", "metadata": meta, "status": state} for meta, state in zip(pods, states, strict=True)
+    ]
+    decision, done = world.step(service)
+    assert decision.revision
+    assert (decision.revision.digest != before.digest) is heals, reason
+    assert ("~Deployment" in done) is heals, reason
+    pod = world.objects["Deployment", names.server(service.name)]["spec"]["template"]["spec"]
+    assert ("runAsUser" not in pod["securityContext"]) is heals
+    for made in world.pods:
+        made["metadata"]["labels"] = world.objects["Deployment", names.server(service.name)]["spec"]["template"][
+            "metadata"
+        ]["labels"]
+    again, _ = world.step(service)
+    assert again.revision == decision.revision, "it stays with it, though the one before passed, too"
+    assert world.step(service)[1] == []

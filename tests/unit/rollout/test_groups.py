@@ -189,7 +189,8 @@ def test_status_counts_groups_and_shows_what_keeps_a_worker_from_running() -> No
     observed = observed_of(leader("a"), leader("b", ready=False), worker)
     rollout = ServerCounts.of(observed, "0123456789")
     assert (rollout.replicas, rollout.ready) == (2, 1)
-    assert rollout.problem == "pod w, container triton: ImagePullBackOff: no such image"
+    assert rollout.problem
+    assert rollout.problem.message == "pod w, container triton: ImagePullBackOff: no such image"
     shown = status(Situation(service, Decision(), observed, "now"))
     assert shown["selector"] == "serving.tandem.dev/service=deepseek,serving.tandem.dev/component=server"
 

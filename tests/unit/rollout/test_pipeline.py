@@ -169,8 +169,8 @@ def tasks(service: SpeculativeInferenceService, settings: Settings) -> list[str]
         fetched=dict.fromkeys((Role.TARGET, Role.DRAFT), "/cache/models/" + "a" * 32),
     )
     revision = render(record)
-    fetches, builds = fetch_tasks(service, settings, Observed()), build_tasks(service, revision)
-    made = [*fetches.values(), *builds.values(), preflight_task(service, record.profile, revision)]
+    fetches, builds = fetch_tasks(service, settings, Observed()), build_tasks(service, settings, revision)
+    made = [*fetches.values(), *builds.values(), preflight_task(service, settings, record.profile, revision)]
     return [task.name for task in made]
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tandem import names
-from tandem.api.conditions import ConditionType
+from tandem.api.conditions import ConditionType, ServingReason
 from tandem.children import Task
-from tandem.rollout.observed import Claim, Job, Live, Observed, Result, TaskPod
+from tandem.rollout.observed import Claim, Job, Live, Observed, Problem, Result, TaskPod
 from tandem.rollout.tasks import Outcome, Stage, Step, observe_task
 from tandem.rollout.verdict import Verdict, parse_verdict
 
@@ -30,7 +30,9 @@ def result(said: Verdict, created: str = "2026-01-02T00:00:00Z", refill: bool = 
 
 JOB = Job(Live("Job", TASK.name, "2026-01-01T00:00:01Z"), pod_digest=TASK.pod_digest, claim="claim-1")
 DONE = TaskPod("p", started=True, succeeded=True, verdict=verdict())
-KILLED = TaskPod("q", problem="pod q, container fetch: exit code 137: OOMKilled")
+OOM = "pod q, container fetch: exit code 137: OOMKilled"
+KILLED = TaskPod("q", problem=Problem(ServingReason.CONTAINER_FAILS, OOM))
+QUOTA = Problem(ServingReason.POD_NOT_MADE, f"Job {TASK.name} gets no pod: exceeded quota: cpu")
 INTERRUPTED = replace(KILLED, verdict=verdict("Unknown", "Interrupted"))
 ELSEWHERE = replace(TASK, pod={"nodeSelector": {"pool": "a"}})
 
@@ -40,6 +42,20 @@ ROWS: list[tuple[str, Observed, Stage, str]] = [
     ("a result", Observed(results=[result(verdict())]), Stage.DONE, ""),
     ("a result that is none", Observed(results=[result(parse_verdict("Killed"))]), Stage.BROKEN, "no verdict that"),
     ("a Job without a pod", Observed(jobs=[JOB]), Stage.RUNNING, "next; if it gets no pod"),
+    ("its pod is refused", Observed(jobs=[replace(JOB, problem=QUOTA)]), Stage.RUNNING, "exceeded quota: cpu"),
+    (
+        "it is done, and a sidecar runs on",
+        Observed(jobs=[replace(JOB, pods=[replace(DONE, held_by=("istio-proxy",))])]),
+        Stage.DONE,
+        "",
+    ),
+    ("it is done, and a sidecar failed", Observed(jobs=[replace(JOB, failed=True, pods=[DONE])]), Stage.DONE, ""),
+    (
+        "it failed, and a sidecar runs on: no pod is tried again",
+        Observed(jobs=[replace(JOB, pods=[replace(KILLED, started=True, held_by=("istio-proxy",))])]),
+        Stage.BROKEN,
+        "OOMKilled; container istio-proxy runs on, so that the Job does not try again by itself; delete the Job",
+    ),
     ("its pod works", Observed(jobs=[replace(JOB, pods=[TaskPod("p", started=True)])]), Stage.RUNNING, "downloads"),
     ("its pod cannot", Observed(jobs=[replace(JOB, pods=[KILLED])]), Stage.RUNNING, "OOMKilled"),
     ("its pod says why", Observed(jobs=[replace(JOB, pods=[INTERRUPTED])]), Stage.RUNNING, "7 bytes; trying again"),

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,3 +96,16 @@ def test_no_tokenizer_says_so(model_folder: ModelFolder) -> None:
 @pytest.mark.parametrize(("bound", "length"), [(0, 512), (128, 128), (4096, 512)])
 def test_a_bound_shortens_sequences(bound: int, length: int) -> None:
     assert ModelLimits(512, 300).at_most(bound) == ModelLimits(length, 300)
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens", "reason"),
+    [
+        ({"build_config": {"max_num_tokens": 8192}}, 8192, "an engine"),
+        ({"build_config": {"max_num_tokens": None}}, None, "an engine that does not say"),
+        ({"max_position_embeddings": 2048}, None, "a checkpoint"),
+    ],
+)
+def test_tokens_of_a_step(config: dict[str, Any], tokens: int | None, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert checkpoint.max_num_tokens(tmp_path) == tokens, reason

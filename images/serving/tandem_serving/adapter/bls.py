@@ -14,6 +14,7 @@ from tandem_serving.bls.rounds import RoundLimits
 from tandem_serving.bls.schedule import Route
 from tandem_serving.bls.service import BlsOptions, BlsService
 from tandem_serving.bls.settings import BlsSettings
+from tandem_serving.bls.step_limits import UNLIMITED
 from tandem_serving.engine import metrics_page
 from tandem_serving.engine.watch import WatchHooks
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -69,4 +70,6 @@ def _round_limits(config: BlsSettings, whole_rounds: bool) -> RoundLimits:
         ahead=config.separate_devices,
         queue_timeout=config.queue_timeout,
         whole_rounds=config.max_draft_len if whole_rounds else 0,
+        target_tokens=checkpoint.max_num_tokens(config.target_path) or UNLIMITED,
+        draft_tokens=(checkpoint.max_num_tokens(config.draft_path) if config.draft_path else None) or UNLIMITED,
     )

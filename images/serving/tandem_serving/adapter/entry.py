@@ -9,9 +9,6 @@ from typing import Any
 from tandem_serving.requests.request_parameters import KnownParameters
 from tandem_serving.requests.tensors import Array
 
-INTERNAL = ("ticket", "stop")
-"""Inputs that are no part of what a client asks for."""
-
 
 def parameters(args: Mapping[str, str]) -> dict[str, str]:
     """The string parameters of the model configuration that Triton passes to `initialize`."""
@@ -22,7 +19,7 @@ def parameters(args: Mapping[str, str]) -> dict[str, str]:
 def known_parameters(args: Mapping[str, str], repeated: Mapping[str, Collection[str]]) -> KnownParameters:
     """What clients of a model may send as parameters, by its configuration as Triton passes it to `initialize`."""
     inputs = [each["name"] for each in json.loads(args["model_config"])["input"]]
-    return KnownParameters([name for name in inputs if name not in INTERNAL], repeated)
+    return KnownParameters([name for name in inputs if name != "stop"], repeated)
 
 
 def tensors_of(triton_request: Any) -> dict[str, Array]:

@@ -14,12 +14,10 @@ from tandem_serving.adapter import merge
 from tandem_serving.adapter.triton_errors import triton_error
 from tandem_serving.adapter.watchdog import Watchdog
 from tandem_serving.errors import ServingError, faults_as_errors
-from tandem_serving.requests.active import BatchSender, P, Responder, ResponseChunk
+from tandem_serving.requests.active import P, Responder, ResponseChunk
 from tandem_serving.requests.request_parameters import ONE_RESPONSE, KnownParameters
 from tandem_serving.requests.tensors import Array
 
-TICKET = "ticket"
-"""The input by which a front names its client."""
 _triton = Watchdog()
 MadeP = TypeVar("MadeP", bound=ResponseChunk, covariant=True)
 
@@ -43,7 +41,6 @@ def dispatch(
     try:
         with faults_as_errors("a request could not be taken"):
             tensors = {tensor.name(): tensor.as_numpy() for tensor in triton_request.inputs()}
-            tensors.pop(TICKET, None)
             known.check(responder.parameters, tensors)
             if "stop" in tensors and tensors["stop"].any():
                 service.cancel(triton_request.request_id())
@@ -84,10 +81,6 @@ class TritonResponder(ABC, Generic[P]):
             self._collect(self.arrays(chunk), last)
         else:
             self._send(pb_utils.InferenceResponse(self.tensors(chunk)), last)
-
-    def batch_sender(self, chunk: P) -> BatchSender[P] | None:
-        """What sends a chunk with those of other requests: only where a front takes that apart."""
-        return None
 
     def fail(self, error: ServingError) -> None:
         """Send an error as the last response."""

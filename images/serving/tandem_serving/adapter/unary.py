@@ -72,7 +72,6 @@ class Unary:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._model = parameters["decoupled_model_name"]
-        self._streams = parameters.get("streaming_model_name") or self._model
         self._batches = int(json.loads(args["model_config"]).get("max_batch_size", 0)) > 0
         self._prefix = f"unary-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
@@ -178,7 +177,7 @@ class Unary:
 
     def _no_stream(self) -> str:
         """Why a request that asks for a stream is refused."""
-        return f"this model answers once: to stream, call {self._streams} with the same tensors"
+        return f"this model answers once: to stream, call {self._model} with the same tensors"
 
     @contextmanager
     def _calls_of(self, request: Any, inputs: list[Any]) -> Iterator[dict[str, list[Any]]]:

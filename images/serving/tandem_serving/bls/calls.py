@@ -14,8 +14,6 @@ Role = Literal["draft", "target"]
 
 # Tokens of the target's calls where it runs alone and its engine cannot stream, at most.
 LONGEST_SPAN = 16
-# Steps that go by, on average, until the engine takes a call in.
-TAKEN_IN = 0.5
 
 
 class Call(NamedTuple):

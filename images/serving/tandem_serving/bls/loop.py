@@ -246,14 +246,6 @@ class SequenceLoop:
         return max(0, self._length(self._remaining))
 
     @property
-    def calls_alone(self) -> tuple[int, int]:
-        """Its tokens so far, and about how many calls the target alone makes of as many; (0, 0): always one."""
-        if self._sequence.one_call:
-            return 0, 0
-        tokens = self._end - self._start
-        return tokens, 1 if self._sequence.streams else 4 + tokens // LONGEST_SPAN
-
-    @property
     def _remaining(self) -> int:
         return len(self._ids) - self._end
 

@@ -30,6 +30,7 @@ from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
+from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
 from tandem_serving.bls.streams import Streams
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
@@ -41,7 +42,8 @@ log = logging.getLogger("tandem.rounds")
 class RoundLimits:
     """`running` sequences at once, `waiting` more in the queue; `max_rows` of an engine call; seconds of a draft
     call; `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in the
-    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none."""
+    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none;
+    `target_tokens` and `draft_tokens`: see step_limits."""
 
     running: int
     waiting: int
@@ -50,6 +52,8 @@ class RoundLimits:
     ahead: bool = False
     queue_timeout: float = math.inf
     whole_rounds: int = 0
+    target_tokens: int = UNLIMITED
+    draft_tokens: int = UNLIMITED
 
 
 class Rounds:
@@ -76,11 +80,12 @@ class Rounds:
         self._depart = depart
         self._clock = clock
         self._draft_ahead = DraftAhead(limits.ahead)
+        step_limits = StepLimits(limits.max_rows, limits.draft_tokens, limits.target_tokens)
         self._schedule: Schedule[BlsSequence] = Schedule(
-            limits.max_rows, self._overlap, self._hold, self._in_rounds, clock
+            step_limits, self._overlap, self._hold, self._in_rounds, clock
         )
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._in_flight = InFlightBatches(policy, self._draft_ahead, limits.max_rows > 1, limits.draft_timeout)
+        self._in_flight = InFlightBatches(self._draft_ahead, limits.draft_timeout)
         self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
@@ -114,9 +119,6 @@ class Rounds:
 
     def leave(self, sequence: BlsSequence) -> None:
         """A sequence is over and delivered: another one may run."""
-        if sequence.stopped and not sequence.retired:
-            with self._measuring:
-                self._measure_end(sequence)
         self._let_go(sequence)
         for in_flight in self.streams.of(sequence) if sequence.stopped else []:
             self._stop_stream(in_flight)
@@ -129,7 +131,7 @@ class Rounds:
         sequences = [*self._queue.running, *self._queue.waiting]
         for sequence in sequences:
             with self._measuring:
-                self._policy.leave(sequence.acceptance)
+                self._policy.leave(sequence)
         return [*(sequence.request for sequence in sequences), *(request for request, _ in self.failed)]
 
     @contextmanager
@@ -155,7 +157,7 @@ class Rounds:
             self._schedule.enter(sequence.key)
             with self._ends_alone(sequence):
                 if sequence.draft_length:
-                    self._policy.enter(sequence.acceptance, sequence.draft_length)
+                    self._policy.enter(sequence, sequence.draft_length)
                 self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
 
     def _let_go(self, sequence: BlsSequence) -> None:
@@ -167,7 +169,7 @@ class Rounds:
         if sequence in self._queue.running and not sequence.retired:
             sequence.retired = True
             self._schedule.leave(sequence.key)
-            self._policy.leave(sequence.acceptance)
+            self._policy.leave(sequence)
 
     # --- calls go out -----------------------------------------------------------------------------
     def start(self) -> list[Batch[BlsSequence]]:
@@ -188,7 +190,9 @@ class Rounds:
         return bool(self._limits.whole_rounds) and isinstance(key, BatchKey) and key.whole_rounds
 
     def _drafts_ahead(self, sequences: int) -> bool:
-        return self._draft_ahead.worth(sequences, self._policy.server) and self._policy.micro_batches(sequences) == 1
+        return (
+            self._draft_ahead.worth(sequences, self._policy.acceptance) and self._policy.micro_batches(sequences) == 1
+        )
 
     def _hold(self, key: Hashable) -> bool:
         """Whether a verification waits for drafts: until `held` at most."""
@@ -198,7 +202,7 @@ class Rounds:
 
     def sent(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call began."""
-        in_flight = self._in_flight.begin(batch, started, len(self._queue.running))
+        in_flight = self._in_flight.begin(batch, started)
         self.streams.begin(in_flight)
         return in_flight
 
@@ -220,7 +224,7 @@ class Rounds:
             return 0
         if sequence.reproducible:
             return sequence.draft_length
-        return min(sequence.draft_length, self._policy.length(sequence.acceptance))
+        return min(sequence.draft_length, self._policy.length())
 
     def _ask(self, sequence: BlsSequence, call: Call) -> None:
         # One token of the target fits into a verification of others, if there are; several are a call of their own.
@@ -253,9 +257,11 @@ class Rounds:
     def answered(self, in_flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
+        drafted = _drafted(in_flight, outputs)
         if verifies:
+            gained = len(outputs) if drafted else _new_tokens(in_flight, outputs)
             with self._measuring:
-                self._policy.rounds_ended(in_flight.gained(outputs), in_flight.drafted(outputs))
+                self._policy.rounds_ended(gained, drafted)
         for index, output in outputs:
             in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
@@ -263,14 +269,13 @@ class Rounds:
                 if verifies:
                     row.sequence.verified(in_flight.batch.by_itself)
                 with self._ends_alone(row.sequence):
-                    self._answer(row, output)
+                    self._answer(row, output, drafted)
 
-    def streamed(self, parts: Iterable[Part], now: float) -> None:
+    def streamed(self, parts: Iterable[Part]) -> None:
         """Take parts of streams into their sequences; those that are to draft again leave their streams."""
         for in_flight, sequence, part in self.streams.wanted(parts):
             with self._measuring:
                 self._policy.rounds_ended(len(part.ids), 0)
-                self._in_flight.streamed(in_flight, len(part.ids), len(self._queue.running), now)
             goes_on = False
             with self._ends_alone(sequence):
                 goes_on = self._goes_on(sequence, part)
@@ -297,7 +302,7 @@ class Rounds:
         if not in_flight.given_up:
             self.stops.append(self._give_up(in_flight))
 
-    def _answer(self, row: Row[BlsSequence], output: Output) -> None:
+    def _answer(self, row: Row[BlsSequence], output: Output, drafted: int) -> None:
         sequence = row.sequence
         if not sequence.alive:
             return
@@ -311,15 +316,15 @@ class Rounds:
                 self._ask(sequence, sequence.loop.drafted(output))
                 return
             sequence.loop.drafted(Output(output.drafted))  # what that asks for is answered already
-        self._gained(sequence, sequence.loop.verified(output))
+        self._gained(sequence, sequence.loop.verified(output), drafted)
         if not sequence.over:
             self._begin(sequence)
 
-    def _gained(self, sequence: BlsSequence, step: NewTokens) -> None:
+    def _gained(self, sequence: BlsSequence, step: NewTokens, drafted: int = 0) -> None:
         """Have a sequence's new tokens delivered; it makes no more calls where they are its last."""
         self.outgoing.append((sequence, self._departing(sequence, sequence.take(step))))
         with self._measuring:
-            self._measure(sequence, step)
+            self._policy.acceptance.observe(drafted, step.accepted)
         if sequence.over:
             self._retire(sequence)
             # It counts as running until its text is sent: clients that cannot be served as fast as the engines
@@ -337,21 +342,12 @@ class Rounds:
 
         return made
 
-    def _measure(self, sequence: BlsSequence, step: NewTokens) -> None:
-        if step.drafted:
-            sequence.acceptance.observe(step.drafted, step.accepted)
-        if sequence.over:
-            self._measure_end(sequence)
-
-    def _measure_end(self, sequence: BlsSequence) -> None:
-        self._policy.ended(*sequence.loop.calls_alone)
-
     def call_ended(self, in_flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
         self._out.discard(in_flight.batch)
         self.streams.end(in_flight)
         with self._measuring:
-            self._in_flight.end(in_flight, len(self._queue.running), now)
+            self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
             self._schedule.verified_in_server(in_flight.server_round)
         if not in_flight.given_up:
@@ -419,6 +415,20 @@ class Rounds:
         sequence.count_draft_failure()
         if for_good:
             sequence.draft_length = 0
-            self._policy.leave(sequence.acceptance)
+            self._policy.leave(sequence)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(sequence, sequence.loop.begin(0) if for_good else sequence.loop.next_token())
+
+
+def _drafted(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
+    """Draft tokens of each row of a call of the target, as it was made: none is 0."""
+    server_round = outputs[0][1].server_round if outputs else None
+    return server_round.draft_length if server_round else len(in_flight.batch.rows[0].call.draft_ids)
+
+
+def _new_tokens(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
+    """Tokens by the target alone; of a stream, which has all of them again, those that came in none of its parts."""
+    tokens = sum(len(output.ids) for _, output in outputs)
+    if in_flight.batch.via != "stream":
+        return tokens
+    return tokens - in_flight.batch.rows[0].sequence.loop.streamed if in_flight.left else 0

@@ -40,6 +40,8 @@ LEAST_BEHIND = 16
 # A shared batch brings the tokens of all its sequences at once, and they are delivered while the next two are under
 # way: with only one waiting, 64 sequences on engines that share a device would wait for deliveries at every round.
 BATCHES_BEHIND = 3
+DELIVERIES = 2
+"""Threads that make texts and send them."""
 # Before streams are read again, where that failed: what they have brought comes with their ends at the latest.
 UNREAD_SECONDS = 0.1
 
@@ -93,8 +95,7 @@ class Runner:
         batched = limits.max_rows > 1
         behind = max(LEAST_BEHIND, limits.running * (BATCHES_BEHIND if batched else 1))
         deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
-        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, batched=batched, most_behind=behind)
-        self._measuring = Survived("draft lengths could not be chosen", metrics.fault)
+        self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, DELIVERIES, batched, behind)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         self._closed, self._streaming = threading.Event(), threading.Event()
         # For each sequence that runs a call and one ahead; and for calls that were given up, which keep theirs:
@@ -192,10 +193,6 @@ class Runner:
                 ready = self._start()
             self._submit(ready)
 
-    def _think(self) -> None:
-        with self._lock, self._measuring:
-            self._policy.think()
-
     # --- on the engine threads --------------------------------------------------------------------
     def _submit(self, batches: Iterable[Batch[BlsSequence]]) -> None:
         for batch in batches:
@@ -267,7 +264,7 @@ class Runner:
         """Under the lock: without it, another thread could run a sequence's next round and put that step first."""
         outgoing, self._rounds.outgoing = self._rounds.outgoing, []
         first, then = by_urgency(outgoing)
-        self._delivery.put_batch(first, urgent=True)
+        self._delivery.put_batch(first, first=True)
         self._delivery.put_batch(then)
 
     def _settle(self, in_flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:
@@ -277,9 +274,7 @@ class Runner:
             del self._answers[in_flight]
             self._rounds.call_ended(in_flight, error, time.monotonic())
             ready, held = self._start(), self._rounds.held
-        following = self._share_out(ready, held)
-        self._delivery.put(self, self._think)
-        return following
+        return self._share_out(ready, held)
 
     def _share_out(self, ready: list[Batch[BlsSequence]], held: float) -> Batch[BlsSequence] | None:
         """Give batches to other threads, but for one: with that this one goes on, unless something is `held`."""
@@ -325,13 +320,12 @@ class Runner:
 
     def _take_parts(self, parts: list[Part]) -> None:
         with self._lock:
-            self._rounds.streamed(parts, time.monotonic())
+            self._rounds.streamed(parts)
             self._deliver()
             ready = self._start()
             if not self._rounds.streams:
                 self._streaming.clear()
         self._submit(ready)
-        self._delivery.put(self, self._think)
 
     def _stop(self, calls: Iterable[EngineResponses]) -> None:
         for call in calls:

@@ -14,7 +14,6 @@ from weakref import WeakValueDictionary
 from tandem_serving import metrics as m
 from tandem_serving.bls.calls import NewTokens, Role
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.loop import SequenceLoop
 from tandem_serving.errors import FAILED, EngineError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
@@ -91,7 +90,6 @@ class BlsSequence:
     loop: SequenceLoop
     writer: BlsWriter
     engine_inputs: Mapping[Role, EngineInputs]
-    acceptance: AcceptanceEstimate
     metrics: m.Metrics
     draft_length: int
     probe: bool = False

@@ -77,9 +77,8 @@ class BlsService:
         self._parser = parser
         self._tokenizer = tokenizer
         self._bind = bind
-        self._policy = policy
         self._options = options
-        self._closed, self._due = threading.Event(), threading.Event()
+        self._closed = threading.Event()
         probes = (m.PROBES,) if options.probe_share else ()
         self.metrics = m.Metrics(m.ALWAYS + (m.SPECULATION + probes if options.draft_limit else ()))
         self._active: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
@@ -124,9 +123,7 @@ class BlsService:
         over, late, reporting = (
             Survived(f"{what} failed", self.metrics.fault) for what in ("requests that end", "late calls", "metrics")
         )
-        while not self._closed.is_set():
-            self._due.wait(WATCH_SECONDS)
-            self._due.clear()
+        while not self._closed.wait(WATCH_SECONDS):
             now = time.monotonic()
             with over:
                 if self._active.watch(now):
@@ -138,15 +135,10 @@ class BlsService:
                 with reporting:
                     self._report(sink)
 
-    def wake(self) -> None:
-        """Watch now: a client is gone."""
-        self._due.set()
-
     def close(self) -> None:
         """End all requests and threads."""
         self.engine.close()
         self._closed.set()
-        self._due.set()
         self._active.fail_all(CancelledError("the server is shutting down: send the request again"))
         self._runner.close()
 
@@ -173,7 +165,6 @@ class BlsService:
             loop=SequenceLoop(self._loop_params(request, prompt, streams)),
             writer=BlsWriter(prompt, self._text(prompt), request.stream),
             engine_inputs=bound,
-            acceptance=self._policy.estimate(),
             metrics=self.metrics,
             draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
             probe=probe,

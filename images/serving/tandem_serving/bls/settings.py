@@ -24,7 +24,7 @@ class BlsSettings:
     `running` and `waiting` bound the sequences of one instance, `max_rows` those of one engine call (1: each
     sequence's calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
     `acceptance_threshold`: see request.AcceptanceMethod, `fast_logits`: see abilities. `probe_share`: see
-    service.BlsOptions. `clients_model` reports which of the front's clients have left. `canary_seconds`: see
+    service.BlsOptions. `canary_seconds`: see
     engine.health.IDLE.
     """
 
@@ -53,7 +53,6 @@ class BlsSettings:
     acceptance_threshold: float | None
     fast_logits: bool
     probe_share: float
-    clients_model: str
     canary_seconds: float
 
 
@@ -87,7 +86,6 @@ def read(parameters: Mapping[str, str]) -> BlsSettings:
         acceptance_threshold=_threshold(parameters),
         fast_logits=flag(parameters, "fast_logits"),
         probe_share=number(parameters, "probe_share", float, "0", 0),
-        clients_model=parameters.get("clients_model_name", ""),
         canary_seconds=canary_seconds(parameters),
     )
 

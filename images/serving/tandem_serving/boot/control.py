@@ -26,8 +26,10 @@ KEY_FILE, SCRIPT = ".control-key", ".tritonserver"
 """Files in the model repository, of which Triton reads folders alone: the key, and what starts the server with it."""
 
 
-def restrict(command: Sequence[str], models: Path) -> list[str]:
+def restrict(command: Sequence[str], models: Path, more: Sequence[str] = ()) -> list[str]:
     """Make a key, write it where `kubectl exec` reads it and no other user does; the command that asks for it.
+
+    `more`: further options of the server that opens ports.
 
     Below mpirun a script adds it to the first rank's server, the only one that opens ports: mpirun's arguments go to
     all pods of a group, and trtllm-llmapi-launch writes them to the log.
@@ -35,7 +37,7 @@ def restrict(command: Sequence[str], models: Path) -> list[str]:
     key = secrets.token_hex(32)
     _write(models / KEY_FILE, key, 0o600)
     group = f"{','.join(CONTROL)}:{HEADER}={key}"
-    options = [f"--http-restricted-api={group}", f"--grpc-restricted-protocol={group}"]
+    options = [*more, f"--http-restricted-api={group}", f"--grpc-restricted-protocol={group}"]
     if not ranks.is_launcher(command[0]):
         return [*command, *options]
     place = next(index for index, word in enumerate(command) if Path(word).name == ranks.SERVER)

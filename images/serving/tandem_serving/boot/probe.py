@@ -6,6 +6,7 @@ import http.client
 import json
 from pathlib import Path
 
+from tandem_serving.addresses import loopback
 from tandem_serving.engine.health import CANARY_PROMPT
 
 # The models that answer one response, by mode.
@@ -30,7 +31,7 @@ def unary_model(repository: Path) -> str:
 def generate(port: int, model: str, seconds: float) -> str:
     """Generate two tokens over HTTP; returns their text. Raises ProbeError."""
     body = json.dumps({"text_input": CANARY_PROMPT, **(BLS if model == UNARY[0] else LLM_API)})
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+    connection = http.client.HTTPConnection(loopback(), port, timeout=seconds)
     try:
         connection.request("POST", f"/v2/models/{model}/generate", body, {"Content-Type": "application/json"})
         response = connection.getresponse()

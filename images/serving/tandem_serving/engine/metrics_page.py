@@ -7,6 +7,8 @@ import os
 import urllib.request
 from http.client import HTTPException
 
+from tandem_serving.addresses import loopback
+
 PORT = "TANDEM_METRICS_PORT"
 """The variable by which the entry point gives models the port of the page."""
 FAMILY, LABEL = "nv_trt_llm_general_metrics{", 'general_type="iteration_counter"'
@@ -17,7 +19,8 @@ _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def page(port: int, seconds: float) -> str:
     """The metrics page of the server on this port. Raises OSError and HTTPException."""
-    with _DIRECTLY.open(f"http://127.0.0.1:{port}/metrics", timeout=seconds) as reply:
+    host = f"[{loopback()}]" if ":" in loopback() else loopback()
+    with _DIRECTLY.open(f"http://{host}:{port}/metrics", timeout=seconds) as reply:
         text: bytes = reply.read()
     return text.decode(errors="replace")
 

@@ -29,9 +29,9 @@ def check_engines(plan: Mapping[str, Any]) -> CheckResult:
         return CheckResult(READY, "False", reason, str(error))
     except KvCacheError as error:
         return CheckResult(READY, "False", "MemoryTooSmall", str(error))
-    return CheckResult(
-        READY, "True", "EnginesFit", f"engines for {' and '.join(plan['engines'])} are as asked for{fits}"
-    )
+    text = f"engines for {' and '.join(plan['engines'])} are as asked for{fits}"
+    warnings = [f"; {warning}" for role, wanted in plan["engines"].items() if (warning := _narrow(role, wanted))]
+    return CheckResult(READY, "True", "EnginesFit", "".join([text, *warnings]))
 
 
 def _version() -> str:
@@ -88,6 +88,23 @@ def _built_otherwise(wanted: Mapping[str, Any], built: Mapping[str, Any]) -> tup
             " with --gather_generation_logits, or write TokenMatch",
         )
     return None
+
+
+def _narrow(role: str, wanted: Mapping[str, Any]) -> str:
+    """What a step cannot take of a full batch, in words; empty where it takes all, or where texts come once.
+
+    Each round brings the whole text, and TensorRT-LLM counts all of it (docs/engines.md, "Tokens of a step").
+    """
+    folder, rows = Path(wanted["path"]), int(wanted["max_batch_size"])
+    tokens = checkpoint.max_num_tokens(folder)
+    longest = checkpoint.read_limits(folder).max_sequence_len + int(wanted["max_draft_len"])
+    if not wanted.get("whole_texts") or not tokens or tokens >= rows * longest:
+        return ""
+    return (
+        f"warning: a step of the {role} takes {max(1, tokens // longest)} of {rows} texts of {longest} tokens, and"
+        f" {rows} of {tokens // rows}: where texts are longer, build with max_num_tokens >= {rows} * their length"
+        f" ({rows * longest} for the longest), or lower serving.maxBatchSize"
+    )
 
 
 def _memory(plan: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ GPU to itself, a matter of luck where a second one is still to come. So both get
 the speculative BLS is in both engines, as long in one as in the other: all get the same number T, the largest for
 which on each GPU
 
-    T * (bytes of a token, of all its engines) <= USABLE * (memory - weights - WORKSPACE of each engine)
+    T * (bytes of a token, of all its engines) <= USABLE * (memory - weights - workspace of each engine)
 
 An engine whose size the user gave keeps it, and what it takes is no longer there for the others.
 """
@@ -26,6 +26,9 @@ USABLE = 0.9
 """Share of the remaining memory that becomes KV cache: TensorRT-LLM's own default."""
 WORKSPACE = 2 * GIB
 """An estimate of what an engine takes besides its weights: activations, CUDA context, NCCL's buffers."""
+WORKSPACE_TOKENS = 8192
+"""Tokens of a step that are in it, trtllm-build's own `max_num_tokens`: activations grow with these (TensorRT-LLM's
+docs/source/reference/memory.md)."""
 BLOCK_TOKENS = 64
 """Sizes are multiples of this: no engine has larger blocks."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "INT8": 1, "FP8": 1}
@@ -43,6 +46,7 @@ class EngineMemory:
     weights: int
     token: int
     max_seq_len: int
+    workspace: int = WORKSPACE
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,18 @@ def read_engine(folder: Path) -> EngineMemory:
     """Sizes from an engine's config.json and files. Raises CheckpointError."""
     config = checkpoint.read_json(folder / "config.json")
     limits = checkpoint.read_limits(folder)
+    build = config.get("build_config") or {}
     try:
         token = _token_bytes(config["pretrained_config"])
+        more = max(0, (build.get("max_num_tokens") or 0) - WORKSPACE_TOKENS)
+        workspace = WORKSPACE + (more and more * _activation_bytes(config["pretrained_config"]))
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise CheckpointError(f"{folder}/config.json says no shapes ({error!r}): build the engine again") from None
     ranks = [path.stat().st_size for path in folder.glob("rank*.engine")]
     if not ranks:
         raise CheckpointError(f"{folder} has no rank*.engine: build the engine again")
-    drafted = (config.get("build_config") or {}).get("max_draft_len") or 0
-    return EngineMemory(weights=max(ranks), token=token, max_seq_len=limits.max_sequence_len + drafted)
+    longest = limits.max_sequence_len + (build.get("max_draft_len") or 0)
+    return EngineMemory(weights=max(ranks), token=token, max_seq_len=longest, workspace=workspace)
 
 
 def _token_bytes(config: Mapping[str, Any]) -> int:
@@ -78,6 +85,16 @@ def _token_bytes(config: Mapping[str, Any]) -> int:
     size = config.get("head_size") or config["hidden_size"] // config["num_attention_heads"]
     quantized = (config.get("quantization") or {}).get("kv_cache_quant_algo")
     return int(2 * layers * heads * size * _BYTES[quantized or config["dtype"]])
+
+
+def _activation_bytes(config: Mapping[str, Any]) -> int:
+    """Bytes that one token of a step takes on each GPU, about: what one layer holds, since the next one reuses it
+    (memory.md). Two bytes for each of 8 hidden sizes (residuals, norms, queries, keys, values) and 3 intermediate
+    ones, which are split."""
+    hidden = config["hidden_size"]
+    intermediate = config.get("intermediate_size") or 4 * hidden
+    tensor = (config.get("mapping") or {}).get("tp_size", 1)
+    return int(2 * (8 * hidden + 3 * -(-intermediate // tensor)))
 
 
 def budgets(shares: Mapping[str, Share], memory: Sequence[int]) -> dict[str, int]:
@@ -106,7 +123,7 @@ def _tokens(device: int, shares: Mapping[str, Share], memory: Sequence[int]) -> 
             f"the engines are placed on GPU {device}, and the pod has {len(memory)}: check its resources"
         )
     here = [share for share in shares.values() if device in share.devices]
-    free = memory[device] - sum(share.engine.weights + WORKSPACE for share in here)
+    free = memory[device] - sum(share.engine.weights + share.engine.workspace for share in here)
     given = sum((share.max_tokens or 0) * share.engine.token for share in here)
     wanted = sum(share.engine.token for share in here if share.max_tokens is None)
     return int((USABLE * free - given) // wanted) if wanted else 1 << 31

@@ -8,14 +8,13 @@ of type GRPC_CALL_ERROR_TOO_MANY_OPERATIONS".
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tandem_serving.errors import FAILED, CancelledError, EngineError, RequestTimeoutError, ServingError, Survived
 
@@ -32,21 +31,14 @@ class ResponseChunk(Protocol):
 
 
 LINGER_SECONDS = 1.0
+# A question whether a client is gone costs some 30 us, in the server too. Requests are asked about at each look, but
+# of those that came after so many, which mostly wait to run, a tenth in turn.
+ALWAYS_ASKED = 128
+TURNS = 10
+_UNASKED = Survived("it is not known whether a client is gone")
 
 P = TypeVar("P", bound=ResponseChunk)
 SentP = TypeVar("SentP", bound=ResponseChunk, contravariant=True)
-
-
-class UnpackedError(Exception):
-    """Chunks cannot be packed: one of them is malformed, and nothing was sent."""
-
-
-class BatchSender(Protocol[SentP]):
-    """Sends chunks of many requests by way of one of them."""
-
-    def send_batch(self, batch: Sequence[tuple[Any, SentP, bool]]) -> None:
-        """Of each chunk the responder that it goes to, and whether it is the last. Raises UnpackedError."""
-        ...
 
 
 class Responder(Protocol[SentP]):
@@ -54,14 +46,6 @@ class Responder(Protocol[SentP]):
 
     def send(self, chunk: SentP, last: bool) -> None:
         """Send a chunk; the `last` ends the request."""
-        ...
-
-    def batch_sender(self, chunk: SentP) -> BatchSender[SentP] | None:
-        """What sends a chunk with those of other requests, and theirs as well; None: it goes by itself."""
-        ...
-
-    def close(self) -> None:
-        """End the request, whose last chunk was sent."""
         ...
 
     def fail(self, error: ServingError) -> None:
@@ -86,62 +70,64 @@ class ActiveRequest(Generic[P]):
     begun: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _finished: int = 0
+    _answered: bool = False
+    _lingers: bool = False
+    _lingers_until: float = 0.0
 
     def send(self, chunk: P) -> None:
         """Send a chunk, unless the request is over. The last one of its last prompt ends it."""
         with self._lock:
-            last = self._counted(chunk)
-            if last is None:
+            if self.over:
+                return
+            self._finished += bool(chunk.finish_reason)
+            last = self._finished == self.prompts
+            if last and self._left():
                 return
             self.responder.send(chunk, last)
+            self._answered = True
             self.over = last  # not before: of a response that cannot be made or sent, `fail` still informs the client
-
-    def admit(self, chunk: P) -> bool | None:
-        """Count a chunk that is about to be sent with others': whether it is the last, or None, which is not sent."""
-        with self._lock:
-            return self._counted(chunk)
-
-    def send_batch(self, chunk: P, batch: Sequence[tuple[Responder[P], P, bool]]) -> bool:
-        """Send its chunk and those of others by way of this request, unless it is over; whether they were sent."""
-        with self._lock:
-            batch_sender = None if self.over else self.responder.batch_sender(chunk)
-            if batch_sender is not None:
-                batch_sender.send_batch(batch)
-            return batch_sender is not None
-
-    def close(self) -> None:
-        """End the request, whose last chunk was sent with others', unless it is over."""
-        with self._lock:
-            if not self.over:
-                self.responder.close()
-                self.over = True
-
-    def _counted(self, chunk: P) -> bool | None:
-        if self.over:
-            return None
-        self._finished += bool(chunk.finish_reason)
-        last = self._finished == self.prompts
-        if last and self.responder.cancelled():
-            return None  # it lingers, see above
-        return last
 
     def fail(self, error: ServingError) -> None:
         """End the request with an error, unless it is over."""
         with self._lock:
-            if not self.over:
-                self.over = True
-                _send_error(self.responder, error)
+            if self.over:
+                return
+            with _UNASKED:
+                if self._answered and self._left():
+                    return
+            self.over = True
+            _send_error(self.responder, error)
 
     def abandoned(self) -> bool:
         """Whether the client is gone, which was not known: the request is over now, but for its last response.
 
+        It is not known while a response is being sent, which may take as long as Triton likes.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return not self.over and self._left()
+        finally:
+            self._lock.release()
+
+    def settle(self, now: float) -> bool:
+        """Of a request that is over: whether its last response is sent. One that lingers is sent when that is due."""
+        if not self._lingers:
+            return True
+        self._lingers_until = self._lingers_until or now + LINGER_SECONDS
+        if now < self._lingers_until:
+            return False
+        _send_error(self.responder, CancelledError("the client cancelled the request"))
+        return True
+
+    def _left(self) -> bool:
+        """Whether the client is gone: the request is over then, and its last response lingers.
+
         Triton is never asked once a request is over: it has freed it then.
         """
-        with self._lock:
-            if self.over or not self.responder.cancelled():
-                return False
-            self.over = True
-            return True
+        self._lingers = self.responder.cancelled()
+        self.over = self._lingers  # after that: `settle` is without the lock
+        return self.over
 
 
 class AddressedChunk(NamedTuple, Generic[P]):
@@ -151,60 +137,15 @@ class AddressedChunk(NamedTuple, Generic[P]):
     chunk: P
 
 
-def send(addressed_chunks: Iterable[AddressedChunk[P]], count: Callable[[], object] = lambda: None) -> None:
-    """Send chunks to their requests' clients, in order; those that pack, together.
-
-    Of one request by one thread at a time. What cannot be sent is those requests' error; `count` is called then.
-    """
-    batch: list[AddressedChunk[P]] = []
-    for addressed in addressed_chunks:
-        packs = False
-        with _failing([addressed.request], count):
-            packs = addressed.request.responder.batch_sender(addressed.chunk) is not None
-        if packs:
-            batch.append(addressed)
-        else:
-            _send_batch(batch, count)  # an earlier chunk of the same request may be in it
-            batch = []
-            with _failing([addressed.request], count):
-                addressed.request.send(addressed.chunk)
-    _send_batch(batch, count)
-
-
-def _send_batch(addressed_chunks: Sequence[AddressedChunk[P]], count: Callable[[], object]) -> None:
-    counted: list[tuple[ActiveRequest[P], P, bool]] = []
-    for request, chunk in addressed_chunks:
-        with _failing([request], count):
-            if (last := request.admit(chunk)) is not None:
-                counted.append((request, chunk, last))
-    batch = [(request.responder, chunk, last) for request, chunk, last in counted]
+def send(addressed: AddressedChunk[P], count: Callable[[], object] = lambda: None) -> None:
+    """Send a chunk to its request's client. Where that fails, the request ends with an error; `count` is called."""
+    request, chunk = addressed
     try:
-        with _failing([request for request, _, _ in counted], count, but=UnpackedError):
-            any(request.send_batch(chunk, batch) for request, chunk, _ in counted)  # the first one that is still open
-    except UnpackedError:
-        for (request, chunk, _), each in zip(counted, batch, strict=True):
-            with _failing([request], count):
-                request.send_batch(chunk, [each])
-    for request, _, last in counted:
-        if last:
-            with _failing([request], count):
-                request.close()
-
-
-@contextmanager
-def _failing(
-    requests: Sequence[ActiveRequest[P]], count: Callable[[], object], but: type[Exception] | tuple[()] = ()
-) -> Iterator[None]:
-    """What breaks off in here is these requests' error, `but` for what goes on to the caller."""
-    try:
-        yield
-    except but:
-        raise
+        request.send(chunk)
     except Exception:  # of tensors or Triton's sender, whatever it is: others are sent theirs
         log.exception("a response could not be sent")
         count()
-        for request in requests:
-            request.fail(EngineError(FAILED))
+        request.fail(EngineError(FAILED))
 
 
 def _send_error(responder: Responder[P], error: ServingError) -> None:
@@ -222,7 +163,7 @@ class ActiveRequests(Generic[P]):
         """`timeout` in seconds, for each request as a whole. `count`: called where a client cannot be asked about."""
         self._timeout = timeout
         self._requests: dict[int, ActiveRequest[P]] = {}
-        self._abandoned: deque[tuple[float, ActiveRequest[P]]] = deque()
+        self._looks = itertools.count()
         self._unasked = Survived("it is not known whether a client is gone", count)
 
     def make(self, prompts: int, request_id: str, responder: Responder[P]) -> ActiveRequest[P]:
@@ -246,19 +187,21 @@ class ActiveRequests(Generic[P]):
 
     def watch(self, now: float) -> bool:
         """End requests whose time is over or whose client is gone; whether there were any. Forget what is over."""
-        ended = [self._watch_request(request, now) for request in list(self._requests.values())]
-        while self._abandoned and now - self._abandoned[0][0] >= LINGER_SECONDS:
-            _send_error(self._abandoned.popleft()[1].responder, CancelledError("the client cancelled the request"))
+        look = next(self._looks)
+        ended = [
+            self._watch_request(request, now, place < ALWAYS_ASKED or (place + look) % TURNS == 0)
+            for place, request in enumerate(list(self._requests.values()))
+        ]
         return any(ended)
 
-    def _watch_request(self, request: ActiveRequest[P], now: float) -> bool:
+    def _watch_request(self, request: ActiveRequest[P], now: float, ask: bool) -> bool:
         if request.over:
-            self._requests.pop(id(request), None)
+            if request.settle(now):
+                self._requests.pop(id(request), None)
             return False
         if now > request.deadline:
             request.fail(RequestTimeoutError(f"the request took longer than {self._timeout:g} s and was ended"))
-        else:
+        elif ask:
             with self._unasked:
-                if request.abandoned():
-                    self._abandoned.append((now, request))
+                request.abandoned()
         return request.over

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from tandem_serving.threads import start as start_thread
 
@@ -21,18 +21,22 @@ log = logging.getLogger("tandem.delivery")
 Make = Callable[[], Sequence[T] | None]
 
 
-class _Batch(NamedTuple, Generic[T]):
-    makes: list[Make[T]]
-    urgent: bool
+class _Queue(Generic[T]):
+    """What waits for one thread: batches, None at the end; and batches of first steps, which go before all others."""
+
+    def __init__(self) -> None:
+        self.batches: SimpleQueue[list[Make[T]] | None] = SimpleQueue()
+        self.first: SimpleQueue[list[Make[T]]] = SimpleQueue()
 
 
 class Delivery(Generic[T]):
     """Steps of one sequence are delivered in order, of different ones side by side.
 
-    What a batch brings is made, then sent together: a response costs more than all of the texts in it, and between
-    two the processors do the server's work, and have to fetch ours again.
+    What a batch brings is made, then sent: between two responses the processors do the server's work, and have to
+    fetch ours again. Sending waits for the server, without the interpreter's lock: several threads overlap that, and
+    a client whose response the server does not take holds up those of its thread alone.
 
-    Where `batched`, it makes way, unless for what is urgent: no work begins while a `hurry` lasts, since the
+    Where `batched`, it makes way, but for first steps: no work begins while a `hurry` lasts, since the
     interpreter runs one thread at a time and engines that wait for their next call cost every sequence. Nor in the
     first `GRACE` seconds after it: the call is then on its way through the server, on the same processors. Without,
     each sequence makes its own calls, and one of them is always in a hurry.
@@ -44,14 +48,14 @@ class Delivery(Generic[T]):
 
     def __init__(
         self,
-        send: Callable[[list[T]], None] = lambda made: None,
+        send: Callable[[T], None] = lambda made: None,
         threads: int = 1,
         batched: bool = True,
         most_behind: float = math.inf,
     ) -> None:
-        """`send` sends what is made of a batch. More `threads` send more often, each a part."""
+        """`send` sends each of what is made. `threads`: each delivers its part of the sequences."""
         self._send = send
-        self._queues: list[SimpleQueue[_Batch[T] | None]] = [SimpleQueue() for _ in range(threads)]
+        self._queues: list[_Queue[T]] = [_Queue() for _ in range(threads)]
         self._batched = batched
         self._most_behind = most_behind
         self._behind = 0  # steps that wait
@@ -69,15 +73,18 @@ class Delivery(Generic[T]):
         """Do something after all earlier steps of a sequence."""
         self.put_batch([(sequence, action)])
 
-    def put_batch(self, steps: Iterable[tuple[Hashable, Make[T]]], urgent: bool = False) -> None:
-        """Deliver steps of sequences, each after all earlier ones of its sequence; `urgent`: without making way."""
+    def put_batch(self, steps: Iterable[tuple[Hashable, Make[T]]], first: bool = False) -> None:
+        """Deliver steps of sequences, each after all earlier ones of its sequence; `first`: there are none."""
         parts: dict[int, list[Make[T]]] = {}
         for sequence, make in steps:
             parts.setdefault(id(sequence) // 64 % len(self._queues), []).append(make)
         with self._caught_up:
             self._behind += sum(map(len, parts.values()))
         for number, makes in parts.items():
-            self._queues[number].put(_Batch(makes, urgent))
+            queue = self._queues[number]
+            if first:
+                queue.first.put(makes)
+            queue.batches.put([] if first else makes)  # in any case: the thread waits for it
 
     def hurry(self, begins: bool) -> None:
         """A hurry begins or ends; several may overlap."""
@@ -109,7 +116,7 @@ class Delivery(Generic[T]):
     def close(self) -> None:
         """Do what waits, then end the threads."""
         for queue in self._queues:
-            queue.put(None)
+            queue.batches.put(None)
         for thread in self._threads:
             thread.join()
 
@@ -120,28 +127,30 @@ class Delivery(Generic[T]):
             time.sleep(rest)
             self._free.wait()
 
-    def _work(self, queue: SimpleQueue[_Batch[T] | None]) -> None:
-        while (batch := self._next(queue)) is not None:
-            made = [each for make in batch.makes for each in self._do(make, batch.urgent) or ()]
-            if made:
-                self._do(partial(self._send, made), batch.urgent)
-            with self._caught_up:
-                self._behind -= len(batch.makes)
-                if self._behind <= self._most_behind:
-                    self._caught_up.notify_all()
+    def _work(self, queue: _Queue[T]) -> None:
+        while (makes := queue.batches.get()) is not None:
+            self._deliver_first(queue)
+            made = [each for make in makes for each in self._do(make) or ()]
+            self._give_way()  # once: who ends is to ask again in time for the next verification
+            for each in made:
+                self._do(partial(self._send, each), urgent=True)
+                self._deliver_first(queue)
+            self._delivered(len(makes))
 
-    def _next(self, queue: SimpleQueue[_Batch[T] | None]) -> _Batch[T] | None:
-        """The next that waits. Where sequences make their own calls, all that are: else each step goes by itself."""
-        batch = queue.get()
-        while batch and not self._batched and not queue.empty():
-            more = queue.get()
-            if more is None:
-                queue.put(None)
-                break
-            batch.makes.extend(more.makes)
-        return batch
+    def _deliver_first(self, queue: _Queue[T]) -> None:
+        while not queue.first.empty():
+            makes = queue.first.get()
+            for made in [each for make in makes for each in self._do(make, urgent=True) or ()]:
+                self._do(partial(self._send, made), urgent=True)
+            self._delivered(len(makes))
 
-    def _do(self, part: Callable[[], R], urgent: bool) -> R | None:
+    def _delivered(self, steps: int) -> None:
+        with self._caught_up:
+            self._behind -= steps
+            if self._behind <= self._most_behind:
+                self._caught_up.notify_all()
+
+    def _do(self, part: Callable[[], R], urgent: bool = False) -> R | None:
         if not urgent:
             self._give_way()
         try:

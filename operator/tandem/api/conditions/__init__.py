@@ -20,6 +20,7 @@ from tandem.api.conditions.tasks import TaskReason
 __all__ = [
     "AS_SPECIFIED",
     "REASONS",
+    "STAGES",
     "ConditionStatus",
     "ConditionType",
     "EventReason",
@@ -33,3 +34,10 @@ __all__ = [
 
 REASONS: tuple[Reason, ...] = (*SpecReason, *TaskReason, *ServingReason, *EventReason)
 """All of them. A word is there once."""
+STAGES: tuple[Reason, ...] = (
+    TaskReason.FETCH_RUNNING,
+    TaskReason.BUILD_RUNNING,
+    TaskReason.PREFLIGHT_RUNNING,
+    ServingReason.ROLLING_OUT,
+)
+"""Reasons of `Reconciling` while a service gets on: each is an Event when it begins."""

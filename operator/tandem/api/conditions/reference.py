@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tandem.api.conditions import AS_SPECIFIED, REASONS, ConditionStatus, ConditionType, EventReason
+from tandem.api.conditions import AS_SPECIFIED, REASONS, STAGES, ConditionStatus, ConditionType, EventReason
 
 HEAD = """# Conditions
 
@@ -18,7 +18,8 @@ report a reason that is not here.
 EVENTS = """## Events
 
 The service's Events (`kubectl describe sis NAME`) have the reason and the message of a condition. One is written when
-`Ready` changes, and a Warning when `Stalled` has another reason or when one of these becomes False: {warned}. None is
+`Ready` changes, when a stage of a start begins ({stages}), and a Warning when `Stalled` has another reason or
+when one of these becomes False: {warned}. None is
 written for {exempt}, which the specification asks for.
 
 Events alone have these reasons:
@@ -35,8 +36,12 @@ def conditions_reference() -> str:
         parts += [f"## {kind}\n", table]
     warned = ", ".join(f"`{each}`" for each in ConditionType if each.warns)
     exempt = " and ".join(f"`{each}`" for each in AS_SPECIFIED)
+    stages = ", ".join(f"`{each}`" for each in STAGES)
     events = [f"| `{each}` | {each.meaning} | {each.action} |" for each in EventReason]
-    parts += [EVENTS.format(warned=warned, exempt=exempt), _table("reason | meaning | what to do", events)]
+    parts += [
+        EVENTS.format(warned=warned, exempt=exempt, stages=stages),
+        _table("reason | meaning | what to do", events),
+    ]
     return "\n".join(parts)
 
 

@@ -81,6 +81,12 @@ class ConditionType(StrEnum):
         "only while it is False",
         True,
     )
+    PODS_HEALTHY = (
+        "PodsHealthy",
+        "Nothing keeps a pod of the servers or of a Job from running.",
+        "only while it is False",
+        True,
+    )
     ENGINE_HEALTHY = (
         "EngineHealthy",
         "No engine failed in the last ten minutes.",
@@ -121,6 +127,7 @@ def on(status: ConditionStatus, *types: ConditionType) -> tuple[Shown, ...]:
 _READY, _STALLED, _AVAILABLE = ConditionType.READY, ConditionType.STALLED, ConditionType.AVAILABLE
 _SCALING, _METRICS = ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE
 _ACTIVE, _BENEFICIAL = ConditionType.SPECULATION_ACTIVE, ConditionType.SPECULATION_BENEFICIAL
+_PODS = ConditionType.PODS_HEALTHY
 _INSTALL = "The operator looks again by itself."
 
 
@@ -164,6 +171,55 @@ class ServingReason(Reason):
         "RolledBack",
         "The new revision did not answer in time, and the one before serves again (`rollout.strategy: Replace`).",
         "Change the specification: the same revision is not tried again.",
+    )
+    # Pods
+    POD_FAILED = (
+        on("False", _PODS),
+        "PodFailed",
+        "The kubelet or the cluster ended a pod, or did not let it begin, such as Evicted, UnexpectedAdmissionError.",
+        "See the message, the node that it names, and the node's device plugin.",
+    )
+    POD_UNSCHEDULABLE = (
+        on("False", _PODS),
+        "PodUnschedulable",
+        "The scheduler finds no node for a pod.",
+        "Compare `placement` and requests with the nodes; or wait for the cluster's autoscaler.",
+    )
+    CLAIM_PENDING = (
+        on("False", _PODS),
+        "ClaimPending",
+        "A pod waits for a PersistentVolumeClaim that has no volume.",
+        "Choose a storage class that has the access mode (`storage.cache`), or see the claim's Events.",
+    )
+    VOLUME_NOT_MOUNTED = (
+        on("False", _PODS),
+        "VolumeNotMounted",
+        "A volume cannot be attached or mounted: it is used on another node, or what it names does not exist.",
+        "A volume for pods of several nodes needs access mode ReadWriteMany; else see what the message names.",
+    )
+    POD_NOT_STARTED = (
+        on("False", _PODS),
+        "PodNotStarted",
+        "The kubelet cannot set up a pod: its network, its devices.",
+        "See the message, and the node.",
+    )
+    POD_NOT_MADE = (
+        on("False", _PODS),
+        "PodNotMade",
+        "A quota, an admission webhook or security constraints let no pod be made.",
+        "Set what the message asks for, with `podTemplate`, `jobs` or the Helm value `jobs`.",
+    )
+    CONTAINER_FAILS = (
+        on("False", _PODS),
+        "ContainerFails",
+        "A container of a pod does not start, or ended with an error.",
+        "See the message, and `kubectl logs`.",
+    )
+    POD_NOT_READY = (
+        on("False", _PODS),
+        "PodNotReady",
+        "Triton answers, and the pod gets no requests: another container of it, or a readiness gate, is not ready.",
+        "See the container or the gate that the message names.",
     )
     # Refusals of the API server
     APPLY_REFUSED = (

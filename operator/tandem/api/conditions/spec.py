@@ -96,6 +96,12 @@ class SpecReason(Reason):
         "`placement.strategy: Separate` needs two devices, and a process can use one MIG slice.",
         "Write `placement.strategy: Shared`, or take whole GPUs.",
     )
+    GPU_SHARED_NOT_PARALLEL = (
+        _REFUSED,
+        "GpuSharedNotParallel",
+        "The models need several GPUs, and the product or resource is a GPU that pods share.",
+        "Write parallel sizes of 1 and `placement.strategy: Shared`, or take whole GPUs.",
+    )
     GPU_TOO_OLD = (
         _REFUSED,
         "GpuTooOld",
@@ -252,6 +258,6 @@ class SpecReason(Reason):
     CACHE_NOT_SHAREABLE = (
         _REFUSED,
         "CacheNotShareable",
-        "There may be several replicas, and pods of one node alone can mount the cache's claim.",
-        "Write `replicas: 1`, or a claim with access mode ReadWriteMany.",
+        "Pods may be on several nodes, and pods of one node alone can mount the cache's claim.",
+        "Write `replicas: 1` and parallel sizes that one node holds, or a claim with access mode ReadWriteMany.",
     )

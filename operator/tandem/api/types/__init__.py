@@ -20,7 +20,7 @@ from tandem.api.types.model import (
     Source,
     Target,
 )
-from tandem.api.types.placement import Gpu, Placement, PodTemplate, ResourceClaim, Toleration
+from tandem.api.types.placement import Gpu, JobTemplate, Placement, PodTemplate, ResourceClaim, Toleration, UserIds
 from tandem.api.types.rollout import Rollout
 from tandem.api.types.service import (
     Access,
@@ -72,6 +72,7 @@ __all__ = [
     "Engine",
     "EngineBuild",
     "Gpu",
+    "JobTemplate",
     "KvCache",
     "LabelKey",
     "LabelValue",
@@ -105,6 +106,7 @@ __all__ = [
     "Storage",
     "Target",
     "Toleration",
+    "UserIds",
     "UserProvided",
     "seconds",
 ]

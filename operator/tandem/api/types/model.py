@@ -131,7 +131,8 @@ class EngineBuild(Model):
     max_num_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Tokens in one batch, and the longest prompt and output together: each step brings the whole text so far.
 
-    Absent: 8192 as trtllm-build has it, or maxSeqLen where that is more."""
+    Absent: 8192 as trtllm-build has it, or maxSeqLen where that is more; with a draft as many as maxBatchSize texts
+    of maxSeqLen have, within a tenth of the GPU's memory."""
     extra_args: Annotated[dict[str, Annotated[str, StringConstraints(max_length=255)]], Field(max_length=32)] = Field(
         default_factory=dict
     )

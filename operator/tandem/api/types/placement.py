@@ -6,6 +6,11 @@ from pydantic import Field, StringConstraints
 
 from tandem.api.types.base import LabelKey, LabelValue, Model, Name, Passthrough, Rule
 
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=32)]
+UserIds = Literal["Fixed", "Platform"]
+"""Who chooses the users and groups that pods run as: Tandem, or the platform."""
+Annotations = Annotated[dict[LabelKey, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=32)]
+
 
 class Toleration(Model):
     """A taint that the pods tolerate, as in a PodSpec."""
@@ -98,14 +103,21 @@ class ContainerTemplate(Model):
     """As in a Container."""
 
 
+class InitContainerTemplate(Model):
+    """Additions to the init container `tandem`, which copies Tandem's files into the pod."""
+
+    name: Literal["tandem"]
+    """Always tandem."""
+    resources: Passthrough | None = None
+    """As in a Container."""
+
+
 class TemplateMetadata(Model):
     """Labels and annotations of the pods."""
 
-    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
     """Further labels; they never enter a selector."""
-    annotations: Annotated[
-        dict[LabelKey, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=32)
-    ] = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
     """Annotations."""
 
 
@@ -113,10 +125,13 @@ class TemplateSpec(Model):
     """Fields of a PodSpec that may be added to."""
 
     containers: Annotated[list[ContainerTemplate], Field(max_length=1)] = Field(default_factory=list)
-    """Additions to the container triton."""
+    """Additions to the container triton. Jobs have its variables and mounts too, and engine builds its resources."""
+    init_containers: Annotated[list[InitContainerTemplate], Field(max_length=1)] | None = None
+    """Additions to the init container tandem."""
     volumes: Annotated[list[Passthrough], Field(max_length=32)] | None = None
     """Volumes of the kinds configMap, secret, persistentVolumeClaim, emptyDir, ephemeral, projected,
-    downwardAPI, csi and image; no host paths."""
+    downwardAPI, csi and image; no host paths. Jobs have those that are no storage (persistentVolumeClaim, ephemeral
+    and image are), such as certificates."""
     image_pull_secrets: Annotated[list[Passthrough], Field(max_length=8)] | None = None
     """As in a PodSpec."""
 
@@ -125,6 +140,28 @@ class PodTemplate(Model):
     """What the user adds to the server pods: merged as the API server merges a strategic patch."""
 
     metadata: TemplateMetadata | None = None
-    """Labels and annotations."""
+    """Labels and annotations, of the pods of Jobs too."""
     spec: TemplateSpec | None = None
     """Fields of a PodSpec."""
+
+
+class JobTemplate(Model):
+    """What the pods of Jobs (downloads, engine builds, checks) have beside what they need."""
+
+    labels: Labels = Field(default_factory=dict)
+    """Further labels of the pods."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Annotations of the pods, such as sidecar.istio.io/inject: "false"."""
+    env: Annotated[list[Passthrough], Field(max_length=64)] = Field(default_factory=list)
+    """Variables as in a Container, such as HTTPS_PROXY."""
+    env_from: Annotated[list[Passthrough], Field(max_length=16)] = Field(default_factory=list)
+    """Sources of variables as in a Container. A model's own secretName comes after them, and wins."""
+    ca_config_map: Name | None = None
+    """ConfigMap of the service's namespace with all certificate authorities to trust, in PEM: public ones too, where
+    those are asked. SSL_CERT_FILE and its like name the file."""
+    ca_key: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")] = "ca.crt"
+    """Key of `caConfigMap`."""
+    resources: Passthrough | None = None
+    """Requests and limits as in a Container, of all Jobs and their init containers."""
+    build_resources: Passthrough | None = None
+    """The same of engine builds, over `resources`; they have those of podTemplate's container too."""

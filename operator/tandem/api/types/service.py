@@ -9,7 +9,7 @@ from tandem.api.decoding import DecodingType, DraftKind, Mode, listed
 from tandem.api.types.autoscaling import Autoscaling
 from tandem.api.types.base import Model, Name, Passthrough, Rule
 from tandem.api.types.model import Draft, Target
-from tandem.api.types.placement import Placement, PodTemplate
+from tandem.api.types.placement import JobTemplate, Placement, PodTemplate
 from tandem.api.types.rollout import Rollout
 from tandem.api.types.speculation import Speculation, has_type
 from tandem.api.types.status import ServiceStatus
@@ -202,6 +202,9 @@ class ServiceSpec(Model):
     """How a new revision takes the place of the one that serves."""
     pod_template: PodTemplate | None = None
     """What you add to the server pods."""
+    jobs: JobTemplate | None = None
+    """What you add to the pods of Jobs, over podTemplate and the administrator's defaults (the Helm value `jobs`). It
+    rolls nothing out."""
 
 
 class SpeculativeInferenceService(Model):

@@ -21,8 +21,7 @@ from tandem.render.v1.volumes import TANDEM
 CLIENT_MODELS = {Role.TARGET: "tensorrt_llm", Role.DRAFT: "tensorrt_llm_draft"}
 """What clients that run the loop themselves call."""
 CODELESS = ("ensemble",)  # Triton runs it by its configuration alone
-FRONTS = ("speculative_bls", "speculative_bls_clients")
-MODELS = ("preprocessing", "postprocessing", "ensemble", *FRONTS, "speculative_bls_loop", "tensorrt_llm_bls")
+MODELS = ("preprocessing", "postprocessing", "ensemble", "speculative_bls", "tensorrt_llm_bls")
 
 
 def bls(inputs: Inputs) -> Stack:
@@ -48,7 +47,6 @@ def engine_model(role: Role) -> str:
 def _sources(inputs: Inputs) -> dict[str, str]:
     """All models, with the folders of those that are Python code; "": Triton or its backend has the code."""
     sources = {name: "" if name in CODELESS else f"{TANDEM}/models/{name}" for name in MODELS}
-    sources |= dict.fromkeys(FRONTS, f"{TANDEM}/models/front")
     engine = "" if needs_engines(inputs.spec, inputs.profile) else inputs.profile.engine_source
     for role in (Role.TARGET, Role.DRAFT) if inputs.spec.draft else (Role.TARGET,):
         name = CLIENT_MODELS[role]
@@ -125,5 +123,6 @@ def _engine_check(inputs: Inputs, role: Role, engine: EngineVariables) -> dict[s
         "max_batch_size": spec.serving.max_batch_size,
         "max_draft_len": max_draft_len(spec) if role is Role.TARGET else 0,
         **({"use_paged_context_fmha": True} if spec.draft and engine.block_reuse else {}),
+        **({"whole_texts": True} if spec.draft else {}),
         **({"gather_generation_logits": True} if by_logits and role is Role.DRAFT else {}),
     }

@@ -13,7 +13,7 @@ from tandem.api.profile import Profile
 from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import Draft, EngineBuild, Lookahead, Medusa, ServiceSpec, Speculation, Target
 from tandem.digest import digest
-from tandem.render.v1.gpus import model_ranks
+from tandem.render.v1.gpus import memory_gib, model_ranks
 from tandem.render.v1.sources import CACHE
 
 MEDUSA_SCRIPT = "/app/examples/medusa/convert_checkpoint.py"
@@ -29,6 +29,11 @@ DECIDED_FLAGS = frozenset(
 """Flags of trtllm-build that the resource decides: refused in `extraArgs`."""
 DEFAULT_NUM_TOKENS = 8192
 """trtllm-build's own `max_num_tokens`."""
+ACTIVATION_SHARE, ACTIVATION_KIB = 0.1, 256
+"""Of a GPU's memory so much for an engine's activations, which take about so much for each token of a step: two
+bytes for each of 8 hidden sizes and 3 intermediate ones, these over tensorParallelSize, are 148 KiB for Llama 3.1 8B,
+170 for 70B on four GPUs, 295 for 405B on eight. An estimate; activations are linear in the tokens by TensorRT-LLM's
+docs/source/reference/memory.md."""
 SPECULATIVE_DECODING_MODES = {
     DecodingType.DRAFT_TARGET: "draft_tokens_external",
     DecodingType.MEDUSA: "medusa",
@@ -90,6 +95,33 @@ def max_draft_len(spec: ServiceSpec) -> int:
     if speculation.medusa:
         return len(speculation.medusa.choices)
     return speculation.max_draft_len if spec.draft else 0
+
+
+def step_tokens(spec: ServiceSpec, role: Role) -> int:
+    """Tokens of a step (`max_num_tokens`) that the engine is built for.
+
+    A text has to fit as a whole. With a draft each round brings the whole text as a new request, and TensorRT-LLM
+    counts all of it: so as many are wanted as a full batch of the longest texts has, within the GPU's memory.
+    """
+    options = build_options(spec, role)
+    if options.max_num_tokens:
+        return options.max_num_tokens
+    longest, most = options.max_seq_len or 0, DEFAULT_NUM_TOKENS
+    if spec.draft and (memory := memory_gib(spec)):
+        bound = int(memory * ACTIVATION_SHARE * (1 << 20) / ACTIVATION_KIB)
+        most = max(most, min(longest * engine_batch(spec, role), bound))
+    return max(most, longest)
+
+
+def build_options(spec: ServiceSpec, role: Role) -> EngineBuild:
+    """What the resource says of the engine's build."""
+    engine = _model(spec, role).engine
+    return (engine and engine.build) or EngineBuild()
+
+
+def engine_batch(spec: ServiceSpec, role: Role) -> int:
+    """Sequences that the engine is built for."""
+    return build_options(spec, role).max_batch_size or spec.serving.max_batch_size
 
 
 def decoding_parameters(speculation: Speculation) -> dict[str, str]:
@@ -173,16 +205,13 @@ def _medusa(spec: ServiceSpec, folder: str) -> list[str]:
 
 
 def _trtllm_build(spec: ServiceSpec, role: Role) -> list[str]:
-    engine = _model(spec, role).engine
-    options = (engine and engine.build) or EngineBuild()
+    options, tokens = build_options(spec, role), step_tokens(spec, role)
     longest = options.max_input_len or (options.max_seq_len and options.max_seq_len - 1)
-    # Each step of the BLS brings the whole text so far, in one piece: it has to fit into a batch.
-    whole = options.max_seq_len if (options.max_seq_len or 0) > DEFAULT_NUM_TOKENS else None
     sizes = {
-        "max_batch_size": options.max_batch_size or spec.serving.max_batch_size,
+        "max_batch_size": engine_batch(spec, role),
         "max_input_len": longest,
         "max_seq_len": options.max_seq_len,
-        "max_num_tokens": options.max_num_tokens or whole,
+        "max_num_tokens": tokens if options.max_num_tokens or tokens != DEFAULT_NUM_TOKENS else None,
         "max_beam_width": 1,
     }
     extra = {"gemm_plugin": "auto", **options.extra_args}

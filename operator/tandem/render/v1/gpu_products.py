@@ -4,8 +4,9 @@ Memory is the product's nominal one in GiB; compute capability: https://develope
 that is not here is taken as it is: nothing is known, so nothing is refused.
 """
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MIN_COMPUTE_CAPABILITY = (8, 0)
 """Ampere: what TensorRT-LLM's speculative decoding needs (support matrix of its guides)."""
@@ -50,7 +51,29 @@ PRODUCTS = {
 }
 
 
-def least_memory_gib(products: Sequence[str]) -> float | None:
-    """Memory of the smallest of the products; None when one is not known, or there are none."""
-    known = [PRODUCTS[product].memory_gib for product in products if product in PRODUCTS]
+SHARED = "-SHARED"
+"""End of the label of a GPU that several pods have at a time: time-slicing, MPS."""
+SLICE = re.compile(r"-MIG-\d+g\.(\d+)gb")
+"""In the label of a node whose GPUs are all cut alike (MIG strategy `single`), with the slice's memory in GB.
+https://github.com/NVIDIA/k8s-device-plugin, gpu-feature-discovery."""
+
+
+def product(label: str) -> Product | None:
+    """What is known of the GPU, or slice of one, by a node's label."""
+    whole, slice_of = label.removesuffix(SHARED), SLICE.search(label)
+    found = PRODUCTS.get(whole[: slice_of.start()] if slice_of else whole)
+    return replace(found, memory_gib=float(slice_of[1])) if found and slice_of else found
+
+
+def least_memory_gib(products: Sequence[str], by_suffix: bool = True) -> float | None:
+    """Memory of the smallest of the products; None when one is not known, or there are none. `by_suffix`: whether
+    labels are known by their whole GPU too."""
+    found = [product(label) if by_suffix else PRODUCTS.get(label) for label in products]
+    known = [each.memory_gib for each in found if each]
     return min(known) if known and len(known) == len(products) else None
+
+
+def slice_memory_gib(resource_name: str) -> float | None:
+    """Memory of a MIG slice by its resource, such as nvidia.com/mig-3g.40gb."""
+    found = re.search(r"/mig-\d+g\.(\d+)gb", resource_name)
+    return float(found[1]) if found else None

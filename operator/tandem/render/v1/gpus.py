@@ -20,6 +20,7 @@ from tandem.api.decoding import Mode
 from tandem.api.profile import Profile
 from tandem.api.roles import Role, drafts_by_heads
 from tandem.api.types import ServiceSpec
+from tandem.render.v1.gpu_products import least_memory_gib, slice_memory_gib
 
 
 class Launch(StrEnum):
@@ -73,6 +74,16 @@ def fast_logits(spec: ServiceSpec) -> bool:
 def is_mig(resource_name: str) -> bool:
     """Whether the resource is a slice of a GPU (NVIDIA device plugin's mixed strategy: nvidia.com/mig-3g.40gb)."""
     return resource_name.partition("/")[2].startswith("mig-")
+
+
+def memory_gib(spec: ServiceSpec, by_suffix: bool = True) -> float | None:
+    """Memory of a GPU, or of its slice; None: not known. `by_suffix`: see `least_memory_gib`."""
+    gpu = spec.placement.gpu
+    if gpu.memory_gib:
+        return gpu.memory_gib
+    if is_mig(gpu.resource_name):  # the product is the whole GPU's
+        return slice_memory_gib(gpu.resource_name) if by_suffix else None
+    return least_memory_gib(gpu.product, by_suffix)
 
 
 def model_ranks(spec: ServiceSpec) -> dict[Role, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
 from tandem.api.types import ServiceSpec
+from tandem.render.record import PodDefaults
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Inputs:
     serving_image: str
     folders: Mapping[Role, str]
     """Folder of each model in the containers."""
+    pods: PodDefaults | None = None
+    """What the administrator gave to all pods; None: bytes as before there was that."""
 
     @property
     def image(self) -> str:

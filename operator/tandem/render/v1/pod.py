@@ -13,12 +13,21 @@ from tandem.render.v1 import placement
 from tandem.render.v1.gpus import gpu_plan
 from tandem.render.v1.inputs import Inputs
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
-from tandem.render.v1.security import CONTAINER_SECURITY, POD_SECURITY
+from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
 from tandem.render.v1.strategic_merge import merge
 from tandem.render.v1.volumes import MODELS, REVISION, SSH, TANDEM, TMP, mounts, volumes
 
 # Not `ports.SERVER`, which may grow.
 PORTS = {"http": ports.HTTP, "grpc": ports.GRPC, "metrics": ports.METRICS}
+CPUS_PER_GPU, GIB_PER_GPU = 1, 4
+"""What a server asks for unless somebody writes it: little enough for the smallest machines with a GPU, such as
+4 CPUs and 16 GiB beside a T4."""
+INIT_RESOURCES: dict[str, Any] = {
+    "requests": {"cpu": "10m", "memory": "32Mi"},
+    "limits": {"memory": "128Mi"},
+}
+POD_IP = {"name": "TANDEM_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
+"""By which the entry point knows the family of addresses to listen at; see `tandem_serving.addresses`."""
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 
 
@@ -31,6 +40,8 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
         **probes([*ENTRYPOINT, "probe"]),
         **lifecycle(),
     }
+    if inputs.pods:
+        container["env"] = [*container["env"], POD_IP]
     return _serving(inputs, container, grace_seconds(inputs))
 
 
@@ -89,21 +100,31 @@ def _serving(inputs: Inputs, container: dict[str, Any], grace: int) -> dict[str,
         "containers": [container],
     }
     template = inputs.spec.pod_template
-    if template is None or template.spec is None:
-        return pod
-    patch = template.spec.model_dump(by_alias=True, exclude_none=True)
-    merged: dict[str, Any] = merge({"spec": pod}, {"spec": patch})["spec"]
-    return merged
+    if template and template.spec:
+        patch = template.spec.model_dump(by_alias=True, exclude_none=True)
+        pod = merge({"spec": pod}, {"spec": patch})["spec"]
+    return _with_requests(inputs, pod) if inputs.pods else pod
+
+
+def _with_requests(inputs: Inputs, pod: dict[str, Any]) -> dict[str, Any]:
+    """`pod` with requests of the serving container for what nobody wrote any of."""
+    (container,) = pod["containers"]
+    resources = container.get("resources", {})
+    written = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    devices = max(1, gpu_plan(inputs.spec, inputs.profile).gpus_per_pod)
+    asked = {"cpu": str(devices * CPUS_PER_GPU), "memory": f"{devices * GIB_PER_GPU}Gi"}
+    missing = {name: amount for name, amount in asked.items() if name not in written}
+    resources = {**resources, "requests": {**missing, **(resources.get("requests") or {})}}
+    return {**pod, "containers": [{**container, "resources": resources}]}
 
 
 def _pod(inputs: Inputs) -> dict[str, Any]:
     """What all pods have in common. Pull secrets of the podTemplate too: the images are the same."""
-    template = inputs.spec.pod_template
-    secrets = template.spec.image_pull_secrets if template and template.spec else None
+    secrets = _pull_secrets(inputs)
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": POD_SECURITY,
+        "securityContext": pod_security(inputs.pods.user_ids if inputs.pods else "Fixed"),
         **placement.scheduling(inputs),
         **({"imagePullSecrets": secrets} if secrets else {}),
         "initContainers": [
@@ -112,15 +133,20 @@ def _pod(inputs: Inputs) -> dict[str, Any]:
                 "image": inputs.serving_image,
                 "command": ["cp", "-R", f"{TANDEM}/.", "/target/"],
                 "securityContext": CONTAINER_SECURITY,
-                "resources": {
-                    "requests": {"cpu": "10m", "memory": "32Mi"},
-                    "limits": {"memory": "128Mi"},
-                },
+                "resources": inputs.pods.init_resources if inputs.pods else INIT_RESOURCES,
                 "volumeMounts": [{"name": "tandem", "mountPath": "/target"}],
             }
         ],
         "volumes": volumes(inputs.spec, inputs.profile),
     }
+
+
+def _pull_secrets(inputs: Inputs) -> list[dict[str, Any]]:
+    """The administrator's, then the podTemplate's."""
+    template = inputs.spec.pod_template
+    own = (template.spec.image_pull_secrets if template and template.spec else None) or []
+    shared = [{"name": name} for name in (inputs.pods.image_pull_secrets if inputs.pods else ())]
+    return [*(each for each in shared if each not in own), *own]
 
 
 def _container(inputs: Inputs, verb: str, *args: str, cache_writable: bool = False) -> dict[str, Any]:

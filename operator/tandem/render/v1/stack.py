@@ -6,8 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem.api.roles import TOKENIZERS, Role
-from tandem.render.v1.gpu_products import least_memory_gib
-from tandem.render.v1.gpus import gpu_plan, is_mig
+from tandem.render.v1.gpus import gpu_plan, memory_gib
 from tandem.render.v1.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -39,10 +38,8 @@ class Stack:
 
 def preflight_checks(inputs: Inputs, stack: Stack) -> dict[str, Any]:
     """What the preflight checks: the stack's part, and the GPUs' memory where it is known."""
-    gpu, plan = inputs.spec.placement.gpu, gpu_plan(inputs.spec, inputs.profile)
-    memory = gpu.memory_gib or least_memory_gib(gpu.product)
-    if is_mig(gpu.resource_name) and not gpu.memory_gib:
-        memory = None  # the product is the whole GPU's
+    by_suffix = inputs.pods is not None  # revisions from before keep their bytes
+    plan, memory = gpu_plan(inputs.spec, inputs.profile), memory_gib(inputs.spec, by_suffix)
     if not plan.gpus or not memory:
         return dict(stack.checks)
     devices = plan.devices or {role: tuple(range(count)) for role, count in plan.ranks.items()}

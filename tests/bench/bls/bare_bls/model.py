@@ -2,10 +2,11 @@
 
 It takes the place of the speculative BLS in the benchmark and knows nothing but the benchmark's requests: greedy,
 one prompt, streamed, every prompt's draft as long as the first one's. One thread runs all sequences in lock-step: a
-round is one call, which the server makes by itself, and one response, which the front takes apart, with texts that
-are not theirs. No queue, stop words, texts, counters, cancelling or faults; a failure ends it.
+round is one call, which the server makes by itself, and a response to each client, with a text that is not its own.
+No queue, stop words, texts, counters, cancelling or faults; a failure ends it.
 """
 
+import itertools
 import json
 import queue
 import sys
@@ -17,24 +18,23 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from tandem_serving.adapter import packing
+from tandem_serving.adapter.bls_response import BlsResponder
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.requests.tokenizer import Tokenizer
 
 OUTPUTS = ["output_ids", "sequence_length", "round_draft_ids", "round_draft_lengths"]
-FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request: its tokens so far, how many there will be, and where they go: by whom, to which of the front's."""
+    """A request: its number, its tokens so far, how many there will be, and where they go."""
 
+    number: int
     ids: list[int]
     end: int
     draft_len: int
-    sender: Any
-    ticket: int
+    responder: BlsResponder
 
     @property
     def left(self) -> int:
@@ -51,6 +51,7 @@ class TritonPythonModel:
         parameters = json.loads(args["model_config"])["parameters"]
         self._tokenizer = Tokenizer(Path(parameters["tokenizer_dir"]["string_value"]))
         self._rounds = parameters["tensorrt_llm_rounds_name"]["string_value"]
+        self._numbers = itertools.count()
         self._arrivals: queue.SimpleQueue[Sequence | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="rounds", daemon=True)
         self._thread.start()
@@ -60,8 +61,8 @@ class TritonPythonModel:
         for request in requests:
             ids = self._tokenizer.encode(_input(request, "text_input").decode())
             end = len(ids) + int(_input(request, "max_tokens"))
-            draft_len, ticket = (int(_input(request, name)) for name in ("num_draft_tokens", "ticket"))
-            self._arrivals.put(Sequence(ids, end, draft_len, request.get_response_sender(), ticket))
+            draft_len = int(_input(request, "num_draft_tokens"))
+            self._arrivals.put(Sequence(next(self._numbers), ids, end, draft_len, BlsResponder(request)))
 
     def finalize(self) -> None:
         """End the thread."""
@@ -89,7 +90,7 @@ class TritonPythonModel:
         inputs = {
             "input_ids": ids,
             "input_lengths": lengths,
-            "round_sequence": _column([sequence.ticket for sequence in sequences], np.int64),
+            "round_sequence": _column([sequence.number for sequence in sequences], np.int64),
             "round_draft_length": _column([min(sequences[0].draft_len, each) for each in most]),
             "round_most": _column(most),
         }
@@ -107,18 +108,11 @@ class TritonPythonModel:
 
 
 def _send(sequences: list[Sequence], answers: list[list[int]]) -> None:
-    """A wave, by way of the first one's request; then the requests that are over end."""
-    wave = []
     for sequence, tokens in zip(sequences, answers, strict=True):
         sequence.ids += tokens
         finish = "" if sequence.left else FINISH_LENGTH
-        wave.append((sequence.ticket, BlsChunk(0, "text of a step", tokens, finish_reason=finish), not sequence.left))
-    packed = packing.pack(wave)
-    tensors = [pb_utils.Tensor("wave", packed.numbers), pb_utils.Tensor("wave_text", packed.text)]
-    sequences[0].sender.send(pb_utils.InferenceResponse(tensors))
-    for sequence in sequences:
-        if not sequence.left:
-            sequence.sender.send(flags=FINAL)
+        chunk = BlsChunk(0, "text of a step", tokens, finish_reason=finish)
+        sequence.responder.send(chunk, last=not sequence.left)
 
 
 def _column(values: list[int], dtype: Any = np.int32) -> Any:

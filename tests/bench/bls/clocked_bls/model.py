@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-OURS = Path(__file__).resolve().parents[4] / "images/serving/models/speculative_bls_loop/1/model.py"
+OURS = Path(__file__).resolve().parents[4] / "images/serving/models/speculative_bls/1/model.py"
 WRITE_SECONDS = 0.1
 EXECUTE = "new requests"
 # As entry points are named, in tandem_serving.
@@ -24,7 +24,6 @@ STAGES = {
         "bls.service:BlsService._sequence",
         "bls.request:BlsParser.parse",
         "bls.runner:Runner.add",
-        "adapter.front:Front.responder",
     ],
     "an engine call's tensors": ["bls.runner:Runner._call"],
     "an engine call's way: Triton's stub, waking up": ["adapter.engine:EngineModel.execute"],
@@ -37,15 +36,12 @@ STAGES = {
         "bls.rounds:Rounds.start",
         "bls.rounds:Rounds.sent",
     ],
-    "the draft length": ["bls.runner:Runner._think"],
+    "the draft length": ["bls.draft_length.policy:AdaptiveDraftLength.rounds_ended"],
     "texts": ["bls.chunks:BlsWriter.write"],
     "counters": ["bls.sequence:BlsSequence._make", "bls.sequence:BlsSequence._count"],
-    "packing and sending a batch": [
-        "adapter.front:FrontResponder.send_batch",
-        "adapter.responder:TritonResponder._send",
-    ],
+    "sending": ["adapter.responder:TritonResponder.send"],
     "places of those that are over": ["bls.runner:Runner._depart"],
-    "who has left": ["adapter.front:Front._look"],
+    "who has left": ["adapter.responder:TritonResponder.cancelled"],
     "deadlines": ["bls.runner:Runner.watch", "requests.active:ActiveRequests.watch"],
     "metrics": ["bls.service:BlsService._report"],
 }

@@ -47,32 +47,70 @@ struct Matrix {
   const int32_t* operator[](int64_t row) const { return data + row * columns; }
 };
 
+// What an engine takes into a step: rows (its max_batch_size) and tokens (its max_num_tokens). `chunked`: contexts may
+// enter in pieces (enable_chunked_context).
+struct StepLimits {
+  int64_t rows = int64_t{1} << 60, tokens = int64_t{1} << 60;
+  bool chunked = false;
+};
+
 // A row of a call: the tokens that it is answered, after so many steps (a verification after one).
 struct Row {
   uint64_t key;
-  int64_t length, held;  // of the prompt; tokens that are cached when the call is over
+  int64_t length, held;  // of the context; tokens that are cached when the call is over
   std::vector<int32_t> ids;
-  int64_t draft_tokens = 0, prefill = 0, step = 0, steps = 0;
-  bool entered = false;  // it has a place in the engine's batch
+  int64_t draft_tokens = 0, step = 0, steps = 0;
+  int64_t position = 0, chunk = 0;  // tokens of the context that are computed or reused; those of the next step
+  bool runs = false;                // it is in the next step
 
-  bool Runs() const { return entered && step < steps; }
+  bool Done() const { return step == steps; }
+  bool Generates() const { return position == length && !Done(); }
+  bool Ends() const { return runs && chunk > 0 && position + chunk == length; }  // its context ends in this step
+
+  // Drop draft tokens that cannot be in the step.
+  void Keep(int64_t drafts) {
+    if (drafts >= draft_tokens) return;
+    draft_tokens = drafts;
+    ids.resize(std::min<size_t>(ids.size(), drafts + 1));
+    held = length + ids.size() - 1;
+  }
+
+  // Compute so many tokens of the context in the next step. What is reused is known only now: the piece moves behind
+  // it, and ends with a block (llmRequest.h, setPrepopulatedPromptLen).
+  void Enter(int64_t reused, int64_t tokens) {
+    if (position == 0) {
+      position = reused;
+      int64_t end = position + tokens;
+      if (position > 0 && end < length) tokens = end / kBlock * kBlock - position;
+    }
+    chunk = std::min(tokens, length - position);
+    runs = true;
+  }
+
+  void EndStep() {
+    if (!runs) return;
+    position += chunk;
+    chunk = 0;
+    step += position == length;
+  }
 };
 
 struct Call {
   std::vector<Row> rows;
 
   bool Done() const {
-    return std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.step == row.steps; });
+    return std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.Done(); });
   }
 };
 
 // How many tokens of each sequence the engine holds, in full blocks; the least recently used go.
 class PrefixCache {
  public:
-  int64_t Missing(const Row& row) const {
+  // Tokens of a context that need not be computed; the last always is.
+  int64_t Reused(const Row& row) const {
     auto found = at_.find(row.key);
     int64_t held = found == at_.end() ? 0 : found->second->second;
-    return row.length - 1 - std::min(held, row.length - 1) / kBlock * kBlock;
+    return std::min(held, row.length - 1) / kBlock * kBlock;
   }
 
   void Store(const Row& row) {
@@ -140,19 +178,67 @@ class Model {
   std::vector<double> alphas_;
 };
 
-// Seconds of the step that these calls take together.
-template <class Calls>
-double StepSeconds(const Costs& costs, const Calls& calls) {
+// Tokens that each context gets of a step that has room for so many. Where not all fit, draft tokens are dropped that do
+// not fit into the last block of their context, or into the step (fitDraftTokens).
+inline std::vector<int64_t> Chunks(const std::vector<Row*>& contexts, int64_t room, int64_t longest) {
+  std::vector<int64_t> chunks;
+  int64_t all = 0;
+  bool fit = true;
+  for (const Row* row : contexts) {
+    chunks.push_back(row->length - row->position);
+    int64_t whole = chunks.back() + row->draft_tokens;
+    all += whole;
+    fit = fit && whole <= longest;
+  }
+  if (fit && all <= room) return chunks;
+  for (int64_t& chunk : chunks) {
+    if (chunk > room) chunk = room / kBlock * kBlock;
+    room -= chunk;
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    Row& row = *contexts[i];
+    if (chunks[i] != row.length - row.position || row.draft_tokens == 0) continue;
+    int64_t block = (kBlock - chunks[i] % kBlock) % kBlock, space = std::min({block, longest - chunks[i], room});
+    room -= space;
+    row.Keep(space);
+  }
+  return chunks;
+}
+
+// Decide which of these rows, in the order in which they came, are in the next step: as TensorRT-LLM does
+// (capacityScheduler.cpp, GUARANTEED_NO_EVICT, then microBatchScheduler.cpp, read on 2026-11-26). Those that generate
+// are, a token each; then contexts, until the first that does not fit. All of a context counts, draft tokens too, also
+// what is reused.
+inline void Choose(const std::vector<Row*>& rows, const StepLimits& limits, const PrefixCache& cache) {
+  int64_t room = limits.rows, tokens = limits.tokens;
+  std::vector<Row*> contexts;
+  for (Row* row : rows) {
+    row->runs = row->Generates();
+    room -= row->runs;
+    tokens -= row->runs;
+    if (row->position < row->length) contexts.push_back(row);
+  }
+  if (int64_t(contexts.size()) > room) contexts.resize(std::max<int64_t>(0, room));
+  if (limits.chunked) {
+    auto chunks = Chunks(contexts, tokens, limits.tokens);
+    for (size_t i = 0; i < contexts.size(); ++i)
+      if (chunks[i] > 0) contexts[i]->Enter(cache.Reused(*contexts[i]), chunks[i]);
+    return;
+  }
+  for (Row* row : contexts) {
+    if ((tokens -= row->length + row->draft_tokens) < 0) break;
+    row->Enter(cache.Reused(*row), row->length);
+  }
+}
+
+// Seconds of the step.
+inline double StepSeconds(const Costs& costs, const std::vector<Row*>& rows) {
   int64_t sequences = 0, draft_tokens = 0, prefill = 0;
-  for (const auto& each : calls) {
-    for (const Row& row : each->call.rows) {
-      if (!row.Runs()) continue;
-      ++sequences;
-      if (row.step == 0) {
-        draft_tokens += row.draft_tokens;
-        prefill += row.prefill;
-      }
-    }
+  for (const Row* row : rows) {
+    if (!row->runs) continue;
+    ++sequences;
+    prefill += row->chunk - row->Ends();  // the last token of a context is the step's own
+    if (row->Ends()) draft_tokens += row->draft_tokens;
   }
   double milliseconds = costs.fixed + costs.per_sequence * sequences;
   return (milliseconds + costs.per_draft_token * draft_tokens + costs.per_prefill_token * prefill) * 1e-3;

@@ -5,8 +5,8 @@
 // It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls with the
 // same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`;
 // there a request of one row with `streaming` gets its tokens step by step.
-// The prompt is never repeated. Sampling parameters are taken and mean nothing. `batch` rows share a step, in the
-// order in which they came; the others wait, as in an engine of that max_batch_size.
+// The prompt is never repeated. Sampling parameters are taken and mean nothing. `batch` rows and `max_num_tokens` tokens
+// share a step, the others wait, as in an engine that was built so; `chunked_context 1`: as where that is enabled.
 //
 // One thread runs the steps. They begin and end at the cost model's times to the microsecond: a step begins when the
 // one before it ended, or when its first request came, not when a processor had time for it.
@@ -75,7 +75,7 @@ struct Work {
 struct Settings {
   std::string role, device, meter;
   bool decoupled = false;
-  int64_t batch = std::numeric_limits<int64_t>::max();
+  StepLimits limits;
   std::vector<double> acceptance;
   Costs costs;
 
@@ -89,7 +89,9 @@ struct Settings {
       if (name == "role") words >> role;
       if (name == "device") words >> device;
       if (name == "decoupled") words >> decoupled;
-      if (name == "batch") words >> batch;
+      if (name == "batch") words >> limits.rows;
+      if (name == "max_num_tokens") words >> limits.tokens;
+      if (name == "chunked_context") words >> limits.chunked;
       if (name == "meter") words >> meter;
       if (name == "fixed") words >> costs.fixed;
       if (name == "per_sequence") words >> costs.per_sequence;
@@ -97,7 +99,7 @@ struct Settings {
       if (name == "per_prefill_token") words >> costs.per_prefill_token;
       for (double each; name == "acceptance" && words >> each;) acceptance.push_back(each);
     }
-    if (role.empty() || meter.empty() || acceptance.empty() || costs.fixed <= 0 || batch < 1)
+    if (role.empty() || meter.empty() || acceptance.empty() || costs.fixed <= 0 || limits.rows < 1 || limits.tokens < 1)
       throw std::runtime_error(path + ": role, meter, acceptance and fixed have to be given, and batch be 1 or more");
   }
 };
@@ -257,7 +259,7 @@ class Engine {
         costs_(settings.costs),
         device_(settings.device),
         decoupled_(settings.decoupled),
-        batch_(settings.batch),
+        limits_(settings.limits),
         meter_(settings.meter),
         thread_([this] { Serve(); }) {}
 
@@ -287,6 +289,9 @@ class Engine {
       auto lengths = inputs.Get("input_lengths"), output_lens = inputs.Get("request_output_len");
       auto ids = inputs.Get("input_ids"), drafted = inputs.Get("draft_input_ids");
       request->call = model_.Answer(ids, lengths.data, output_lens.data, drafted);
+      for (const Row& row : request->call.rows)
+        if (!limits_.chunked && row.length + row.draft_tokens > limits_.tokens)
+          throw std::invalid_argument("a context of the call has more than max_num_tokens tokens");
     } catch (const std::invalid_argument& error) {
       request->Answer(error.what());
       return;
@@ -306,15 +311,13 @@ class Engine {
     NameThread();
     prctl(PR_SET_TIMERSLACK, 1);
     for (double end = 0; Admit(end);) {
-      double seconds = StepSeconds(costs_, active_);
+      double seconds = StepSeconds(costs_, rows_);
       end = device_.Reserve(begin_, seconds);
       SleepUntil(end);
       meter_.value->seconds += seconds;
       meter_.value->steps += 1;
-      for (auto& request : active_) {
-        for (Row& row : request->call.rows) row.step += row.Runs();
-        request->call.Done() ? request->Answer() : request->Stream();
-      }
+      for (Row* row : rows_) row->EndStep();
+      for (auto& request : active_) request->call.Done() ? request->Answer() : request->Stream();
       Leave();
     }
   }
@@ -334,23 +337,12 @@ class Engine {
     active_.insert(active_.end(), std::make_move_iterator(waiting_.begin()), std::make_move_iterator(late));
     waiting_.erase(waiting_.begin(), late);
     lock.unlock();
-    Enter();
-    return true;
-  }
-
-  // Give the places that are free in the batch to the rows that came first.
-  void Enter() {
-    int64_t room = batch_;
+    rows_.clear();
     for (auto& request : active_)
-      for (const Row& row : request->call.rows) room -= row.Runs();
-    for (auto& request : active_) {
-      for (Row& row : request->call.rows) {
-        if (row.entered || room == 0) continue;
-        row.entered = true;
-        row.prefill = cache_.Missing(row);
-        --room;
-      }
-    }
+      for (Row& row : request->call.rows)
+        if (!row.Done()) rows_.push_back(&row);
+    Choose(rows_, limits_, cache_);
+    return true;
   }
 
   // Forget the calls that are done, and end those that were asked to stop.
@@ -384,10 +376,11 @@ class Engine {
   const Costs costs_;
   Device device_;
   const bool decoupled_;
-  const int64_t batch_;
+  const StepLimits limits_;
   Mapped<Work> meter_;
   PrefixCache cache_;
   Requests active_;
+  std::vector<Row*> rows_;  // of these, that are not done
   double begin_ = 0;
   std::mutex mutex_;  // of what follows
   std::condition_variable came_;

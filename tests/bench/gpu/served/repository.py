@@ -8,7 +8,6 @@ from typing import Any
 
 from bench.bls.measure import set_parameters
 from bench.gpu.served.ways import LONGEST, WAYS
-from tandem.render.v1.bls import FRONTS
 from triton.repository import assemble, variables
 
 ROWS = 64  # that engines take into a pass, and a call
@@ -38,7 +37,7 @@ def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
         set_parameters(models / name / "config.pbtxt", {**engines.parameters, "meter": str(folder / f"{role}.meter")})
     for way in ways:
         changes = {**common, "max_engine_rows": ROWS, **WAYS[way]}
-        made = assemble(folder / way, [*FRONTS, f"{_BLS}_loop"], variables(*pair, **changes))
+        made = assemble(folder / way, [_BLS], variables(*pair, **changes))
         for model in sorted(made.iterdir()):
             config = model / "config.pbtxt"
             config.write_text(config.read_text().replace(_BLS, f"bls_{way}"))

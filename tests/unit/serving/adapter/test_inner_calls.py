@@ -10,7 +10,7 @@ from tandem_serving.adapter.inner_calls import ServerEndsError, ServerState, exe
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.errors import EngineError
 
-REFUSED = "Model speculative_bls_clients - Error when running inference: Server not ready"
+REFUSED = "Model tensorrt_llm - Error when running inference: Server not ready"
 """As 24.10 words it."""
 
 

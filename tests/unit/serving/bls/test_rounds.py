@@ -39,7 +39,8 @@ class Table:
         self.now = 100.0
         self.policy = Steady(K, separate_devices=True)
         for _ in range(40):
-            self.policy.server.observe(K, K)  # much comes true
+            self.policy.acceptance.observe(K, K)  # much comes true
+        self.policy.acceptance.update(half_life=1000)
         limits = RoundLimits(running=8, waiting=0, max_rows=8, draft_timeout=1.0, ahead=ahead)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda sequence: None, clock=lambda: self.now)
         for role, length, seconds in (("draft", K, DRAFT), ("draft", K + 1, AHEAD), ("target", K + 1, VERIFICATION)):
@@ -54,7 +55,7 @@ class Table:
         active: ActiveRequest[BlsChunk] = ActiveRequest(1, name, Answer(), deadline=self.now + 60)
         loop = SequenceLoop(LoopParams(np.arange(5 + number, dtype=np.int32), 40))
         writer: Any = NoText()
-        made = BlsSequence(active, loop, writer, NO_TENSORS, self.policy.estimate(), m.Metrics(), draft_length=K)
+        made = BlsSequence(active, loop, writer, NO_TENSORS, m.Metrics(), draft_length=K)
         self.names[made] = name
         return made
 
@@ -230,16 +231,16 @@ def test_a_new_prompt_waits_for_others_only_while_they_speculate(
 
 
 MADE = [
-    # what the server tells of a verification, the draft tokens in it, and whose they are
-    (None, K, "both engines were called, one after the other"),
-    (ServerRound(0.0, VERIFICATION, 1, 1, 1), 1, "drafted ahead, when one was asked for"),
-    (ServerRound(0.0, 0.0, 1, 2), 0, "a new prompt's, which joined a verification"),
+    # what the server reports of a verification, its rounds (without a draft: tokens), the draft tokens in it, why
+    (None, 1, K, "both engines were called, one after the other"),
+    (ServerRound(0.0, VERIFICATION, 1, 1, 1), 1, 1, "drafted ahead, when one was asked for"),
+    (ServerRound(0.0, 0.0, 1, 2), 3, 0, "a new prompt's, which joined a verification"),
 ]
 
 
-@pytest.mark.parametrize(("server_round", "length", "reason"), MADE, ids=[reason for *_, reason in MADE])
+@pytest.mark.parametrize(("server_round", "rounds", "length", "reason"), MADE, ids=[reason for *_, reason in MADE])
 def test_the_policy_is_told_of_the_draft_as_it_was_made(
-    monkeypatch: pytest.MonkeyPatch, server_round: ServerRound | None, length: int, reason: str
+    monkeypatch: pytest.MonkeyPatch, server_round: ServerRound | None, rounds: int, length: int, reason: str
 ) -> None:
     table, told = Table(a=right, b=wrong), list[tuple[int, int]]()
     table.to_the_first_verification()
@@ -247,4 +248,4 @@ def test_the_policy_is_told_of_the_draft_as_it_was_made(
     in_flight = table.in_flight["target a"]
     outputs = [(row, output._replace(server_round=server_round)) for row, output in table.outputs(in_flight)]
     table.rounds.answered(in_flight, outputs, table.now)
-    assert told == [(1, length)], reason
+    assert told == [(rounds, length)], reason

@@ -32,6 +32,7 @@ from tandem_serving.bls.request import BlsPrompt
 from tandem_serving.bls.rounds import RoundLimits, Rounds
 from tandem_serving.bls.schedule import Batch
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs, MakeChunks
+from tandem_serving.bls.step_limits import UNLIMITED
 from tandem_serving.errors import EngineError, QueueTimeoutError
 from tandem_serving.requests.active import ActiveRequest, send
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
@@ -64,10 +65,18 @@ def expected(prompt: list[int], most: int, stop: str) -> list[int]:
 class Play:
     """`REQUESTS` requests, played to their ends. `places`, `rows`, `beside`: of the service; `right`: how often a
     token of the draft is; `faults`: share of the calls that fail, and of the drafts that hang or come late;
-    `whole`: the server makes whole rounds."""
+    `whole`: the server makes whole rounds; `tokens`: of a step of the target, or of the draft, which takes more."""
 
     def __init__(
-        self, seed: int, places: int, rows: int, beside: bool, right: float, faults: float, whole: bool
+        self,
+        seed: int,
+        places: int,
+        rows: int,
+        beside: bool,
+        right: float,
+        faults: float,
+        whole: bool,
+        tokens: int = UNLIMITED,
     ) -> None:
         self.rng = random.Random(seed)
         self.now, self.right, self.faults, self.rows = 100.0, right, faults, rows
@@ -77,7 +86,9 @@ class Play:
         ]
         self.policy = policies[seed % 4 == 3]
         patience = 0.03 if seed % 2 else math.inf
-        limits = RoundLimits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0)
+        step = tokens, 2 * tokens
+        limits = RoundLimits(places, REQUESTS * 8, rows, DRAFT_TIMEOUT, beside, patience, K if whole else 0, *step)
+        self.steps = 0
         self.rounds = Rounds(self.policy, limits, m.Metrics(), self.depart, clock=lambda: self.now)
         self.asked: dict[BlsSequence, list[int]] = {}  # with what it is to say
         self.events: list[tuple[float, int, Callable[[], object]]] = []
@@ -137,7 +148,6 @@ class Play:
             loop,
             writer,
             engine_inputs,
-            self.policy.estimate(),
             m.Metrics(),
             draft_length=k,
             reproducible=alike,
@@ -233,7 +243,6 @@ class Play:
             self.failed.add(id(batch.rows[0].sequence.request))
         self.rounds.call_ended(in_flight, FAILED, self.now)
         self.drive()
-        self.policy.think()
 
     def let_go(self) -> None:
         """What was drafted ahead is there, and nobody asked for it."""
@@ -270,7 +279,8 @@ class Play:
             self.at(self.now + 0.001, partial(self.deliver, make))
 
     def deliver(self, make: MakeChunks) -> None:
-        send(make() or ())
+        for made in make() or ():
+            send(made)
 
     def output(self, sequence: BlsSequence, call: Any) -> Output:
         if call.role == "target":
@@ -287,11 +297,13 @@ class Play:
     def check_calls(self) -> None:
         """Each sequence that runs waits for one call, which is queued or in flight."""
         schedule = self.rounds._schedule
+        assert len(schedule._steps) <= 2
+        self.steps = max([self.steps, *schedule._steps])
         awaited = [f for f in self.rounds._in_flight._in_flight if not f.given_up]
         rows = [row for in_flight in awaited for row in in_flight.awaited()]
         for cohort in schedule._groups.values():
             rows += [row for waiting in cohort.waiting.values() for row in waiting]
-            assert min(cohort.in_flight.values()) >= 0, "a lane was freed twice"
+            assert not any(batch.released for batches in cohort.in_flight.values() for batch in batches)
         calls = Counter(row.sequence for row in rows)
         alive = [sequence for sequence in self.rounds._queue.running if sequence.alive]
         assert all(calls[sequence] == 1 for sequence in alive), "a call was lost, or made twice"
@@ -300,6 +312,7 @@ class Play:
         """All requests are over, each as it should be; how they ended."""
         assert self.rounds.load() == (0, 0)
         assert not self.rounds._schedule._groups
+        assert not self.rounds._schedule._steps
         assert not self.rounds._in_flight._in_flight
         for sequence, ids in self.asked.items():
             answer: Any = sequence.request.responder
@@ -353,3 +366,21 @@ def test_each_request_ends_once_and_as_it_should(
     assert joined or not whole or "none" not in orders, "nothing joined a round"
     assert ends >= {"answered", "left", "QueueTimeoutError"}
     assert ("EngineError" in ends) is (faults > 0)
+
+
+@pytest.mark.parametrize("faults", [0.0, 0.03])
+@pytest.mark.parametrize(
+    ("beside", "whole", "rows", "tokens"), [(True, True, 64, 60), (False, True, 64, 60), (True, False, 3, 40)]
+)
+def test_so_it_is_where_steps_do_not_take_all_texts(
+    beside: bool, whole: bool, rows: int, tokens: int, faults: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    ends, steps = set[str](), 0
+    for seed in range(4):
+        play = Play(seed, 12, rows, beside, 0.8, faults, whole, tokens)
+        play.run()
+        ends.update(play.check_end())
+        steps += play.steps
+    assert ends >= {"answered", "left", "QueueTimeoutError"}
+    assert steps > 100, "steps were planned"

@@ -116,7 +116,7 @@ def test_how_many_steps_in_line_hold_up_engine_calls(rows: int, rounds: int, wai
         taken.wait(30)
 
     for _ in range(rounds):
-        delivery.put_batch([(object(), send) for _ in range(64)], urgent=True)
+        delivery.put_batch([(object(), send) for _ in range(64)], first=True)
 
     def make_a_call() -> None:
         delivery.hurry(True)

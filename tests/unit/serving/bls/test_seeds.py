@@ -13,7 +13,6 @@ import pytest
 from support.serving.bls import STREAM, Answer, MockCall, MockEngines, MockModel, Start, ask, tensors
 from support.serving.steady import Steady
 from tandem_serving.bls.calls import Call, Output
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
 from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence
@@ -121,8 +120,8 @@ def test_a_seed_s_samples_share_calls_with_others(start: Start) -> None:
 class Shorter(Steady):
     """Half as long drafts for those who leave the length to the policy."""
 
-    def length(self, estimate: AcceptanceEstimate) -> int:
-        return super().length(estimate) // 2
+    def length(self) -> int:
+        return super().length() // 2
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,9 @@ def test_steps_stay_in_order_whatever_thread_is_held_up(start: Start, monkeypatc
     """A busy machine may hold up the thread that took a step while others run its sequence's next round."""
     put, rng = Delivery.put_batch, random.Random(1)
 
-    def late(delivery: Delivery[Any], steps: Any, urgent: bool = False) -> None:
+    def late(delivery: Delivery[Any], steps: Any, first: bool = False) -> None:
         time.sleep(rng.random() * 0.01)
-        put(delivery, steps, urgent)
+        put(delivery, steps, first)
 
     prompts = [f"def f{i}(" for i in range(12)]
     service = start(MockEngines(), running=12)

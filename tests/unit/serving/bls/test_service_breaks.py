@@ -12,6 +12,8 @@ from support.serving.bls import STREAM, Answer, MockCall, MockEngines, Sink, Sta
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
 from tandem_serving.bls.chunks import BlsWriter
+from tandem_serving.bls.draft_length.acceptance import Acceptance
+from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.in_flight import InFlightBatch, InFlightBatches
 from tandem_serving.bls.loop import SequenceLoop
@@ -157,20 +159,27 @@ def test_a_fault_of_the_rust_tokenizer_is_an_error_like_any_other(
 
 
 # --- what is only measured --------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["rounds_ended", "timed", "timed_alone", "ended", "think"])
+MEASURED = [(AdaptiveDraftLength, "rounds_ended"), (Acceptance, "observe"), (DraftAhead, "timed")]
+
+
+@pytest.mark.parametrize(("where", "name"), MEASURED)
 def test_what_is_only_measured_costs_no_request(
-    start: Start, monkeypatch: pytest.MonkeyPatch, sink: Sink, name: str, caplog: pytest.LogCaptureFixture
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    sink: Sink,
+    where: type,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ValueError("a fault")
 
-    monkeypatch.setattr(AdaptiveDraftLength, name, broken)
+    monkeypatch.setattr(where, name, broken)
     service = start(MockEngines(), policy=AdaptiveDraftLength(1, 4, separate_devices=False))
     answers = [ask(service, tensors(f"def f{i}(", max_tokens=LENGTH)) for i in range(4)]
     assert [answer.wait().error for answer in answers] == [None] * 4
-    if name != "timed_alone":  # seldom
-        assert faults(service, sink).keys() == {"none"}
-        assert "a fault" in caplog.text
+    assert faults(service, sink).keys() == {"none"}
+    assert "a fault" in caplog.text
 
 
 # --- faults of what all sequences share -------------------------------------------------------------

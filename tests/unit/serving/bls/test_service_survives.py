@@ -14,7 +14,6 @@ from tandem_serving import metrics as m
 from tandem_serving.bls import in_flight
 from tandem_serving.bls.calls import NewTokens, Output
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.request import BlsPrompt
 from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence
@@ -216,7 +215,7 @@ def test_a_sequence_is_counted_once_however_late_its_steps_are_delivered(tokeniz
     metrics, active_requests = m.Metrics(), ActiveRequests[BlsChunk](60)
     loop: Any = None
     active, writer = active_requests.make(1, "", Answer()), BlsWriter(prompt, text, stream=True)
-    sequence = BlsSequence(active, loop, writer, {}, AcceptanceEstimate(4), metrics, draft_length=4)
+    sequence = BlsSequence(active, loop, writer, {}, metrics, draft_length=4)
     makes = [
         sequence.take(NewTokens(ids[:2].tolist())),
         sequence.take(NewTokens(ids[:3].tolist(), finish="length")),

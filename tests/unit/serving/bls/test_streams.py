@@ -22,7 +22,6 @@ from support.serving.bls import (
 )
 from support.serving.steady import Steady
 from tandem_serving.bls.calls import NewTokens, Part
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
 from tandem_serving.bls.loop import SequenceLoop
 from tandem_serving.bls.sequence import EngineInputs
 from tandem_serving.errors import EngineError
@@ -117,7 +116,7 @@ class Changing(Steady):
     def off(self) -> bool:  # type: ignore[override]
         return not self.k
 
-    def length(self, estimate: AcceptanceEstimate) -> int:
+    def length(self) -> int:
         return self.k
 
     def rounds_ended(self, rows: int, length: int) -> None:

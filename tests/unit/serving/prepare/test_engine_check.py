@@ -100,6 +100,29 @@ def test_an_engine_whose_logits_are_asked_for(
     assert check_engines(plan).reason == reason
 
 
+NARROW = (
+    "; warning: a step of the target takes 2 of 16 texts of 4090 tokens, and 16 of 512: where texts are longer, build"
+    " with max_num_tokens >= 16 * their length (65440 for the longest), or lower serving.maxBatchSize"
+)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "whole_texts", "warning"),
+    [(8192, True, NARROW), (65440, True, ""), (8192, False, ""), (None, True, "")],
+    ids=["too few", "enough", "texts come once", "says nothing of it"],
+)
+def test_an_engine_whose_steps_do_not_take_all_rounds(
+    plan: dict[str, Any], tokens: int | None, whole_texts: bool, warning: str
+) -> None:
+    """Texts of 4096 tokens less 10 of the engine's own, and 4 draft tokens."""
+    engine = plan["engines"]["target"] | ({"whole_texts": True} if whole_texts else {})
+    config = {**BUILT, "build_config": {**BUILT["build_config"], "max_num_tokens": tokens}}
+    engine_folder(Path(engine["path"]), config, *[35 * GIB] * 4)
+    check = check_engines({"engines": {"target": engine}, "tensorrt_llm": "1.2.1"})
+    assert (check.status, check.reason) == ("True", "EnginesFit")
+    assert check.message == f"engines for target are as asked for{warning}"
+
+
 def test_an_engine_of_another_version(plan: dict[str, Any]) -> None:
     check = check_engines({**plan, "tensorrt_llm": "1.2.0"})
     assert check.reason == "EngineVersionDiffers"

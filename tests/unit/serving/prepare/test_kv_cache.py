@@ -40,6 +40,22 @@ def test_draft_tokens_are_in_the_longest_sequence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("tokens", "change", "workspace", "reason"),
+    [
+        (8192, {}, 2 * GIB, "trtllm-build's own"),
+        (4096, {}, 2 * GIB, "nor less"),
+        (8193, {}, 2 * GIB + 2 * (8 * 8192 + 3 * 8192), "a token more; the intermediate size is four hidden ones"),
+        (8193, {"intermediate_size": 28672}, 2 * GIB + 2 * (8 * 8192 + 3 * 7168), "split over four GPUs"),
+    ],
+)
+def test_activations_grow_with_the_tokens_of_a_step(
+    tokens: int, change: dict[str, Any], workspace: int, reason: str, tmp_path: Path
+) -> None:
+    config = {**changed(**change), "build_config": {"max_seq_len": 4096, "max_num_tokens": tokens}}
+    assert read_engine(engine_folder(tmp_path / "engine", config, GIB)).workspace == workspace, reason
+
+
+@pytest.mark.parametrize(
     ("config", "ranks", "message"),
     [
         (CONFIG, (), r"no rank\*.engine: build the engine again"),

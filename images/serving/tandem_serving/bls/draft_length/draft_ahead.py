@@ -10,7 +10,7 @@ costs new prompts some time, since a target that is always busy is rarely free w
 from __future__ import annotations
 
 from tandem_serving.bls.calls import Role
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
+from tandem_serving.bls.draft_length.acceptance import Acceptance
 
 # How often all of a round must come true: at least, and more for each sequence that runs. Measured by tests/bench,
 # 2 to 8 streams: at 0.2 and 0.04 it neither gains nor loses, at these it gains 7% and more.
@@ -70,7 +70,7 @@ class DraftAhead:
         if role == "target" and length > 1:
             self._k, self._verification = length - 1, self._seconds[kind]
 
-    def worth(self, sequences: int, acceptance: AcceptanceEstimate) -> bool:
+    def worth(self, sequences: int, acceptance: Acceptance) -> bool:
         """Whether so many sequences should draft ahead, with the draft length that they had of late."""
         if sequences == 1:  # no other sequence waits for what is drafted in vain
             return self._possible

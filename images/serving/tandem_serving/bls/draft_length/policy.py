@@ -1,32 +1,71 @@
-"""The policy of speculation: how many tokens to draft, and how many batches are in flight.
+"""How many tokens to draft, and how many batches are in flight: the choice with the most tokens a second. Pure.
 
-The runner asks and reports under its lock, so policies need none. What it reports is noted only, while engines wait
-for their next calls; a policy makes up its mind when they work.
+A round with k draft tokens yields tau(k) tokens a sequence, see `acceptance`. What it takes is measured at each load:
+the period in which each running sequence makes a round, with all that happens meanwhile. Their quotient is the
+goodput (Liu et al., 2024, "Optimizing Speculative Decoding for Serving Large Language Models Using Goodput",
+arXiv:2406.14066); for k = 0, the target alone, a round is a token. All choices share the noise of acceptance; that of
+periods is small.
+
+What may be better than the present choice is tried for some rounds, for a bounded share of the time: optimism in the
+face of uncertainty (Lai, Robbins, 1985, "Asymptotically Efficient Adaptive Allocation Rules"). The choice changes
+when what staying has lost adds up to what the change costs. While the target runs alone, a few sequences draft a
+token now and then, which shows the acceptance; after a pause, twice as long each time that it was in vain, all draft
+some rounds.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections import Counter
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from statistics import linear_regression
+from typing import NamedTuple, Protocol
 
-from tandem_serving.bls.calls import Role
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
-from tandem_serving.bls.draft_length.call_costs import Costs
-from tandem_serving.bls.draft_length.goodput import Devices, GoodputDraftLength
-from tandem_serving.bls.draft_length.trials import ALONE_CALLS
+from tandem_serving.bls.draft_length.acceptance import Acceptance
 
-# Rounds of one length, as a share of all, from which on all count as of that length.
-ALIKE = 0.8
+FIRST_LENGTH = 4
+# Rounds of each sequence, or tokens of the target alone, in a window, after which the choice is made anew; those of a
+# trial; and those after a change that are not measured: sequences that come one by one wait for each other. A fresh
+# server makes so many rounds in all first.
+WINDOW, WINDOW_ALONE = 4, 16
+TRIAL, TRIAL_ALONE = 6, 12
+SETTLE, SETTLE_ALONE, SETTLE_BACK, SETTLE_FRESH = 2, 3, 8, 64
+# Share of the time that trials may take, and the rounds' time that there is at first, and is saved up at most.
+TRIAL_SHARE, FREE_ROUNDS = 0.02, 48
+# Draft tokens by which a trial differs from the present choice, at most.
+NEAR = 2
+# Relative deviation of a round's time; of a period predicted from two lengths or more, or from less; of one measured
+# long ago. Other micro-batches may differ by more until some are measured. The target alone is tried at each load: it
+# may be many times as fast, where calls wait for a processor.
+NOISE, PREDICTED, GUESSED, OLD = 0.12, 0.1, 0.2, 0.5
+UNTRIED_ALONE, UNTRIED_BATCHES = math.inf, 0.5
+# Seconds after which measurements count half; rounds that the mean is over. A window that is longer than the known
+# period by more than PAUSE counts as longer by that, since the machine may have paused, until a second one follows
+# that is SURE times as long, or a third one. The first window of all, where it is longer than predicted by more than
+# GUESSED, counts as UNLIKELY rounds.
+AGE, MEMORY, PAUSE, SURE, UNLIKELY = 10.0, 16.0, 0.1, 2.0, 1.0
+# Share of a target's step that a draft token takes until it is measured, and at most.
+DRAFT_STEP, DEAREST_STEP = 1 / 6, 1 / 2
+# Rounds' worth that a change costs: of the length; of micro-batches besides; from or to the target alone, for each
+# sequence besides. A gain below MIN_GAIN is none.
+RELENGTH, REGROUP, RESTART, MIN_GAIN = 0.2, 1.5, 1 / 16, 0.015
+# While the target runs alone: windows from one draft of a few sequences to the next, so many or a quarter at most;
+# seconds until all draft. Speculation came back in vain when it ends within VAIN rounds.
+SCOUT_WINDOWS, SCOUTS = 2, 8
+RETRY_SECONDS, VAIN, MOST_VAIN = 20.0, 100, 5
+# Rounds after which an observed acceptance counts half: at least, and for each sequence. While the target runs alone:
+# fewer, for each that drafts, and what was known before counts as so many.
+HALF_LIFE, HALF_LIFE_EACH = 128, 16
+HALF_LIFE_ALONE, HALF_LIFE_SCOUT, KNOWN_ALONE = 8, 3, 8
 
 
 class DraftLengthPolicy(Protocol):
-    """Chooses draft lengths for all sequences of a service."""
+    """Chooses draft lengths for all sequences of a service. The scheduler asks and reports under its lock."""
 
     @property
-    def server(self) -> AcceptanceEstimate:
-        """What is known of all sequences."""
+    def acceptance(self) -> Acceptance:
+        """Of all sequences; the scheduler observes each round there."""
         ...
 
     @property
@@ -34,38 +73,22 @@ class DraftLengthPolicy(Protocol):
         """Whether the target runs alone, but for trials."""
         ...
 
-    @property
-    def alone(self) -> bool:
-        """Whether it does so now, or in a trial of that."""
+    def enter(self, sequence: Hashable, most: int) -> None:
+        """A sequence that speculates starts to run, and drafts `most` tokens a round at most."""
         ...
 
-    @property
-    def together(self) -> bool:
-        """Whether all sequences begin their next calls of the target alone in the same moment."""
-        ...
-
-    def estimate(self) -> AcceptanceEstimate:
-        """What will be known of a new sequence."""
-        ...
-
-    def enter(self, estimate: AcceptanceEstimate, most: int) -> None:
-        """A sequence that speculates starts to run, and drafts so many tokens at most."""
-        ...
-
-    def leave(self, estimate: AcceptanceEstimate) -> None:
+    def leave(self, sequence: Hashable) -> None:
         """It is over, or speculates no longer."""
         ...
 
     def rounds_ended(self, rows: int, length: int) -> None:
-        """A call of the target is over, with `length` draft tokens each: `rows` sequences are about to begin their
-        next rounds."""
+        """So many rounds of `length` draft tokens ended; or the target alone, `length` 0, made so many tokens.
+
+        Reported before their sequences ask for their next `length`.
+        """
         ...
 
-    def think(self) -> None:
-        """Learn from what was reported."""
-        ...
-
-    def length(self, estimate: AcceptanceEstimate) -> int:
+    def length(self) -> int:
         """Tokens to draft in a sequence's next round; 0: the target alone."""
         ...
 
@@ -73,38 +96,102 @@ class DraftLengthPolicy(Protocol):
         """In flight: 1, all sequences in lock-step, or 2."""
         ...
 
-    def timed(
-        self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
-    ) -> None:
-        """An engine call for `rows` sequences (on average, over its steps) took so long: `length` draft tokens each.
 
-        Where each sequence makes its own calls, `rows` are all that run. `prompt`: tokens of the prompts that were
-        new to the engine.
-        """
-        ...
+class Choice(NamedTuple):
+    """`k` draft tokens, in so many micro-batches."""
 
-    def timed_alone(self, rows: float, steps: float, seconds: float, together: bool) -> None:
-        """A call of so many steps of the target alone took so long while `rows` sequences ran, on average.
+    k: int
+    micro_batches: int = 1
 
-        `together`: as when it began.
-        """
-        ...
 
-    def step(self, rows: int) -> float:
-        """Seconds of a step of the target alone, of a long call, while `rows` sequences run; 0: not known."""
-        ...
+ALONE = Choice(0)
 
-    def ended(self, tokens: int, calls: int) -> None:
-        """A sequence of so many tokens is over; the target alone makes so many calls of them."""
-        ...
+
+class Period(NamedTuple):
+    """Seconds of a round, of a token where the target runs alone: the mean of so many `rounds` of each sequence, the
+    last of them `at` (seconds). No rounds: taken over from another load. So many windows in a row were `longer`."""
+
+    seconds: float
+    rounds: float = 0.0
+    at: float = 0.0
+    longer: int = 0
+
+    def counts(self, now: float) -> float:
+        """Rounds, the older they are the fewer."""
+        return self.rounds * math.exp2(-max(0.0, now - self.at) / AGE)
+
+    def deviation(self, now: float) -> float:
+        """Of the seconds, relative to them."""
+        return min(OLD, NOISE / math.sqrt(max(self.counts(now), 1e-3)))
+
+
+@dataclass
+class Load:
+    """What is known of a load: periods; `credit`, seconds that trials may take; `vain`, how many times in a row
+    speculation came back in vain, and when all `retry`."""
+
+    periods: dict[Choice, Period] = field(default_factory=dict)
+    credit: float = 0.0
+    vain: int = 0
+    retry: float = 0.0
+
+    def measured(self, choice: Choice) -> bool:
+        """Whether rounds by this choice were, at this load."""
+        return choice in self.periods and self.periods[choice].rounds > UNLIKELY
+
+    def observe(self, choice: Choice, seconds: float, rounds: float, now: float) -> None:
+        """So many rounds by this choice took `seconds` each."""
+        most = FREE_ROUNDS * seconds
+        if any(period.rounds for period in self.periods.values()):
+            known = self.periods.get(choice) or self.predict(choice, now)._replace(rounds=0.0)
+            self.credit = max(self.credit, min(self.credit + TRIAL_SHARE * rounds * seconds, most))
+        else:  # periods of another load are wrong by as much for all choices
+            known = self.periods.get(choice, Period(seconds))
+            self.credit, ratio = most, seconds / known.seconds
+            self.periods = {other: Period(ratio * period.seconds) for other, period in self.periods.items()}
+            known = Period(seconds)
+        before, longer = known.counts(now), 0
+        if self.measured(choice) and seconds > known.seconds * (1 + PAUSE):
+            if known.longer * seconds >= SURE * known.seconds:
+                before = 0.0
+            else:
+                seconds, longer = known.seconds * (1 + PAUSE), known.longer + 1
+        elif not known.rounds and seconds > known.seconds * (1 + GUESSED):
+            seconds, rounds = known.seconds, UNLIKELY
+        mean = known.seconds + rounds / (before + rounds) * (seconds - known.seconds)
+        self.periods[choice] = Period(mean, min(before + rounds, MEMORY), now, longer)
+
+    def predict(self, choice: Choice, now: float) -> Period:
+        """What is known of it, or follows from other lengths: with as many micro-batches, if there are any."""
+        if choice in self.periods:
+            return self.periods[choice]
+        points = self._by_length(choice.micro_batches)
+        deviation = PREDICTED if len(points) > 1 else GUESSED
+        points = points or self._by_length(3 - choice.micro_batches)
+        nearest = min(points, key=lambda k: (abs(k - choice.k), points[k]))
+        slope = points[nearest] / (nearest + 1 / DRAFT_STEP)
+        if len(points) > 1:
+            fitted = linear_regression(list(points), list(points.values())).slope
+            slope = min(max(0.0, fitted), points[nearest] / (nearest + 1 / DEAREST_STEP))
+        return Period(points[nearest] + slope * (choice.k - nearest), (NOISE / deviation) ** 2, now)
+
+    def deviation(self, choice: Choice, now: float) -> float:
+        """Of its period, relative to what is known or predicted."""
+        alike = [other for other in self.periods if other.k and other.micro_batches == choice.micro_batches]
+        if any(map(self.measured, alike if choice.k else [ALONE])):
+            return self.predict(choice, now).deviation(now)
+        return UNTRIED_BATCHES if choice.k else UNTRIED_ALONE
+
+    def _by_length(self, micro_batches: int) -> dict[int, float]:
+        found = self.periods.items()
+        return {choice.k: period.seconds for choice, period in found if choice.micro_batches == micro_batches}
 
 
 class AdaptiveDraftLength:
-    """The length with the most tokens a second, see goodput.py; chosen anew when all made their rounds.
+    """One choice for all sequences, of lengths between `minimum` and `maximum`; 0 is one unless `minimum` >= 1.
 
-    What is chosen holds from one call of the target on: the sequences of a batch draft as many tokens. Of a `minimum`
-    that is the `maximum` only the number of micro-batches is chosen. `batched`: sequences share engine calls;
-    otherwise each makes its own.
+    Of a `minimum` that is the `maximum` only the number of micro-batches is chosen: it can be two where engines have
+    `separate_devices`, and sequences share engine calls (`batched`). `clock` in seconds.
     """
 
     def __init__(
@@ -115,99 +202,180 @@ class AdaptiveDraftLength:
         batched: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._maximum = maximum
+        self.acceptance = Acceptance(maximum)
+        self._minimum, self._maximum = minimum, maximum
+        self._most_batches = 2 if separate_devices and batched else 1
         self._clock = clock
-        self._costs = Costs(batched)
-        devices: Devices = "separate" if separate_devices else "shared"
-        self._lengths = GoodputDraftLength(minimum, maximum, self._costs, devices, batched)
-        self._running: dict[AcceptanceEstimate, int] = {}  # with the most tokens that they draft
-        self._left = 0
-        self._alone_rounds = 0  # since all began to let the target run alone
-        self._made: Counter[int] = Counter()  # rounds since the latest choice, by the draft tokens that they had
-        self._observations: list[Callable[[], None]] = []
-        self._k = self._lengths.explain().k
-
-    @property
-    def server(self) -> AcceptanceEstimate:
-        """What the lengths are chosen by."""
-        return self._lengths.server
+        self._running: dict[Hashable, int] = {}  # with the most tokens that they draft
+        self._loads: dict[int, Load] = {}  # by the logarithm of the sequences that run
+        self._plan = Choice(min(max(minimum, FIRST_LENGTH), maximum))
+        self._lost, self._kept = 0.0, math.inf  # rounds' worth that staying with it has lost; its rounds
+        self._scouts, self._windows_alone = 0, 0
+        self._begin(self._plan, 0, measured=False)
 
     @property
     def off(self) -> bool:
         """Whether the target runs alone, but for trials."""
-        return self._lengths.off
+        return not self._plan.k
 
-    @property
-    def alone(self) -> bool:
-        """Whether it does so now, or in a trial of that."""
-        return self.off or not self._k
+    def enter(self, sequence: Hashable, most: int) -> None:
+        """A sequence that speculates starts to run, and drafts `most` tokens a round at most."""
+        idle = not self._running
+        self._running[sequence] = most
+        if idle:
+            self._begin(self._used, SETTLE, measured=False)
 
-    @property
-    def together(self) -> bool:
-        """The first calls of all, after rounds; not those of a few, while others draft."""
-        return self.alone and self._alone_rounds < (ALONE_CALLS - 1) * len(self._running)
+    def leave(self, sequence: Hashable) -> None:
+        """It is over, or speculates no longer."""
+        self._running.pop(sequence, None)
 
-    def estimate(self) -> AcceptanceEstimate:
-        """A sequence's own acceptance, which starts as the server's."""
-        return AcceptanceEstimate(self._maximum, self.server)
-
-    def enter(self, estimate: AcceptanceEstimate, most: int) -> None:
-        """A sequence that speculates starts to run, and drafts so many tokens at most."""
-        self._running[estimate] = most
-
-    def leave(self, estimate: AcceptanceEstimate) -> None:
-        """It is over."""
-        self._running.pop(estimate, None)
-
-    def rounds_ended(self, rows: int, length: int) -> None:
-        """Another length may be chosen when as many rounds ended as sequences run."""
-        self._left -= rows
-        self._alone_rounds += rows
-        self._made[length] += rows
-
-    def think(self) -> None:
-        """Learn what calls cost, and choose if it is time."""
-        observations, self._observations = self._observations, []
-        for learn in observations:
-            learn()
-        if self._left <= 0:
-            made, self._made = self._made, Counter()
-            [(length, most)] = made.most_common(1) or [(0, 0)]
-            alike = length if most >= ALIKE * made.total() else None
-            if self._running:
-                self._lengths.limit(max(self._running.values()))
-            choice = self._lengths.choose(self._clock(), max(1, len(self._running)), self._running, alike)
-            alone, self._k = self.alone, choice.k
-            if self.alone and not alone:
-                self._alone_rounds = -len(self._running)  # they are still in rounds, which end first
-            self._left = max(1, self._left + choice.rounds)
-
-    def length(self, estimate: AcceptanceEstimate) -> int:
-        """The length of all, or 0 for a sequence that is better off alone."""
-        return 0 if self._lengths.alone(self._clock(), estimate, len(self._running)) else self._k
+    def length(self) -> int:
+        """The same for all, but for a few that draft while the target runs alone."""
+        if self._scouts and not self._used.k:
+            self._scouts -= 1
+            return 1
+        return self._used.k
 
     def micro_batches(self, sequences: int) -> int:
-        """By the time that a round would take."""
-        return self._lengths.micro_batches(sequences, self._k)
+        """As chosen, where there are several sequences."""
+        return self._used.micro_batches if sequences > 1 else 1
 
-    def timed(
-        self, role: Role, rows: float, length: int, seconds: float, prompt: int = 0, queued: bool = False
-    ) -> None:
-        """Learn what calls cost; those of a trial while off run along with the target's own and show little."""
-        if self._lengths.off:
+    def rounds_ended(self, rows: int, length: int) -> None:
+        """Another choice may be made when all have made some rounds."""
+        self._ended += rows
+        self._alike += rows * ((length > 0) == (self._used.k > 0))
+        self._tokens += rows * self.acceptance.yields[min(length, self._maximum)]
+        rounds = self._rounds
+        if not self._load.periods:  # a fresh server: what it accepts decides how rounds go, too
+            rounds = max(rounds, min(SETTLE_BACK, SETTLE_FRESH / self._rows))
+        if self._ended >= rounds * self._rows:
+            self._end_window()
+
+    # --- windows: some rounds by one choice -------------------------------------------------------
+    @property
+    def _rows(self) -> int:
+        return max(1, len(self._running))
+
+    def _begin(self, choice: Choice, rounds: float, measured: bool) -> None:
+        self._used, self._measured = choice, measured
+        self._load, self._rounds = self._load_of(self._rows), rounds
+        self._since, self._ended, self._alike, self._tokens = self._clock(), 0, 0, 0.0
+
+    def _end_window(self) -> None:
+        used, alone = self._used, not self._used.k
+        if not self._measured:
+            self.acceptance.update(self._half_life())
+            trial, window = (TRIAL_ALONE, WINDOW_ALONE) if alone else (TRIAL, WINDOW)
+            self._begin(used, window if used == self._plan else trial, measured=True)
             return
-        learn = self._costs.observe_draft if role == "draft" else self._costs.observe_target
-        self._observations.append(lambda: learn(rows, length, seconds, prompt, queued))
+        now, load = self._clock(), self._load_of(self._rows)
+        rounds = self._tokens / self.acceptance.yields[used.k] / self._rows
+        if load is self._load and 2 * self._alike >= self._ended:  # most went by this choice, at this load
+            load.observe(used, min(max((now - self._since) / rounds, 1e-6), 1e6), rounds, now)
+        self.acceptance.update(self._half_life())
+        self._kept += rounds if used == self._plan else 0.0
+        choice = self._next(load, rounds, now)
+        if choice == used:
+            self._begin(used, WINDOW_ALONE if alone else WINDOW, measured=True)
+        else:
+            settle = SETTLE_ALONE if not choice.k else SETTLE_BACK if alone else SETTLE
+            self._begin(choice, settle, measured=False)
 
-    def timed_alone(self, rows: float, steps: float, seconds: float, together: bool) -> None:
-        """Learn what the target takes by itself."""
-        self._observations.append(lambda: self._costs.observe_alone(rows, steps, seconds, together))
+    def _half_life(self) -> float:
+        return (
+            HALF_LIFE_ALONE + HALF_LIFE_SCOUT * self._few if self.off else max(HALF_LIFE, HALF_LIFE_EACH * self._rows)
+        )
 
-    def step(self, rows: int) -> float:
-        """By the calls that the target makes by itself, or by verifications."""
-        return self._costs.step(rows)
+    def _load_of(self, rows: int) -> Load:
+        """A new load is taken for one like the nearest that is known."""
+        number = round(math.log2(rows))
+        if number not in self._loads:
+            known = [other for other, load in self._loads.items() if load.periods]
+            nearest = min(known, key=lambda other: abs(other - number), default=None)
+            periods = {} if nearest is None else self._loads[nearest].periods
+            self._loads[number] = Load({choice: Period(period.seconds) for choice, period in periods.items()})
+        return self._loads[number]
 
-    def ended(self, tokens: int, calls: int) -> None:
-        """Learn how many calls the target alone makes, whether it does or not: texts may become short or long."""
-        self._observations.append(lambda: self._costs.observe_calls(tokens, calls))
-        self._observations.append(lambda: self._lengths.ended(tokens))
+    # --- choices ----------------------------------------------------------------------------------
+    def _choices(self) -> list[Choice]:
+        """No request drafts more than it asks for."""
+        most = min(self._maximum, max(self._running.values(), default=self._maximum))
+        lengths = range(min(self._minimum, most), most + 1)
+        batches = range(1, 1 + (self._most_batches if self._rows > 1 else 1))
+        return [Choice(k, number) for k in lengths for number in (batches if k else (1,))]
+
+    def _next(self, load: Load, rounds: float, now: float) -> Choice:
+        """What is used from now on: the plan, which may change, or a trial."""
+        choices = self._choices()
+        if self._plan not in choices:
+            self._plan, self._lost = min(choices, key=lambda choice: abs(choice.k - self._plan.k)), 0.0
+        if not load.measured(self._plan):
+            return self._plan
+        goodput = {choice: self.acceptance.yields[choice.k] / load.predict(choice, now).seconds for choice in choices}
+        best = max(filter(load.measured, choices), key=goodput.__getitem__)
+        gain = goodput[best] / goodput[self._plan] - 1
+        self._lost = self._lost + gain * rounds if gain > MIN_GAIN else 0.0
+        if self._lost < self._cost(best):
+            return self._trial(load, goodput, now) or self._plan
+        self._change(best, load, now)
+        load.credit += (SETTLE + TRIAL) * load.periods[best].seconds  # what was tried has paid: once more
+        return best
+
+    def _cost(self, choice: Choice) -> float:
+        """Rounds' worth that a change from the plan costs."""
+        if self.off or not choice.k:
+            return RELENGTH + RESTART * self._rows
+        return RELENGTH + REGROUP * (choice.micro_batches != self._plan.micro_batches)
+
+    def _change(self, choice: Choice, load: Load, now: float) -> None:
+        if not choice.k:
+            self._pause(load, load.vain + 1 if self._kept < VAIN else 0, now)
+            self.acceptance.update(math.inf, most=KNOWN_ALONE)
+        if self.off or not choice.k:
+            self._kept = 0.0
+        self._plan, self._lost = choice, 0.0
+
+    def _pause(self, load: Load, vain: int, now: float) -> None:
+        load.vain = min(vain, MOST_VAIN)
+        load.retry = now + RETRY_SECONDS * 2**load.vain
+
+    # --- trials -----------------------------------------------------------------------------------
+    def _trial(self, load: Load, goodput: dict[Choice, float], now: float) -> Choice | None:
+        """What may be better than the plan, and can be afforded."""
+        hopes = {
+            choice: speed * (1 + load.deviation(choice, now))
+            for choice, speed in goodput.items()
+            if self._is_near(choice, load)
+        }
+        if not hopes:
+            return None
+        best = max(hopes, key=hopes.__getitem__)
+        if self.off:
+            self._windows_alone += 1
+            self._scouts = self._few if self._windows_alone % SCOUT_WINDOWS == 0 else 0
+            if now >= load.retry:
+                self._pause(load, load.vain + 1, now)
+                return max(hopes, key=goodput.__getitem__)
+        rounds = SETTLE + TRIAL if best.k else SETTLE_ALONE + TRIAL_ALONE
+        seconds = (rounds + RESTART * self._rows * (self.off or not best.k)) * load.predict(best, now).seconds
+        if hopes[best] <= goodput[self._plan] or load.credit < seconds:
+            return None
+        load.credit -= seconds
+        return best
+
+    def _is_near(self, choice: Choice, load: Load) -> bool:
+        """Whether it is tried: what was, and a length near that; of other micro-batches one as long as the plan's, or
+        longer where two hide it."""
+        if choice == self._plan or not choice.k:
+            return choice != self._plan
+        more = choice.micro_batches - self._plan.micro_batches
+        if more:
+            return load.measured(choice) or (choice.k - self._plan.k) * more in (0, NEAR)
+        return any(
+            abs(choice.k - other.k) <= NEAR and other.micro_batches == choice.micro_batches for other in load.periods
+        )
+
+    @property
+    def _few(self) -> int:
+        """Sequences that draft while the target runs alone."""
+        return min(SCOUTS, (self._rows + 3) // 4)

@@ -2,18 +2,19 @@
 
 import pytest
 
-from tandem_serving.bls.draft_length.acceptance import AcceptanceEstimate
+from tandem_serving.bls.draft_length.acceptance import Acceptance
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 
 
-def seen(rate: float, depth: int = 8) -> AcceptanceEstimate:
+def seen(rate: float, depth: int = 8) -> Acceptance:
     """What is known after many rounds in which each token was accepted at this rate."""
-    server = AcceptanceEstimate(depth)
+    server = Acceptance(depth)
     for i in range(1000):
         accepted = 0
         while accepted < 4 and (i * 7919 + accepted * 104729) % 1000 < rate * 1000:
             accepted += 1
         server.observe(4, accepted)
+    server.update(half_life=1000)
     return server
 
 

@@ -1,7 +1,4 @@
-"""Triton entry of the speculative BLS: decoupled, streams and batches, tensors of `tensorrt_llm_bls`.
-
-Clients know it by the front (`images/serving/front`), which passes their requests on.
-"""
+"""Triton entry of the speculative BLS: decoupled, streams and batches, tensors of `tensorrt_llm_bls`."""
 
 import logging
 import sys
@@ -11,7 +8,7 @@ from typing import Any
 from tandem_serving import threads
 from tandem_serving.adapter import entry
 from tandem_serving.adapter.bls import build_service
-from tandem_serving.adapter.front import Front
+from tandem_serving.adapter.bls_response import BlsResponder
 from tandem_serving.adapter.metrics_sink import TritonSink
 from tandem_serving.adapter.responder import dispatch
 from tandem_serving.bls import settings
@@ -30,24 +27,18 @@ class TritonPythonModel:
             # each sequence makes its own calls, many threads would take it from each other.
             sys.setswitchinterval(0.0002)
         self._service, self._engines = build_service(config)
-        self._front = Front(config.clients_model)
         self._known = entry.known_parameters(args, REPEATED)
-        self._threads = [
-            threads.start("watch", partial(self._service.watch, TritonSink())),
-            threads.start("clients", partial(self._front.watch, self._service.wake)),
-        ]
+        self._watching = threads.start("watch", partial(self._service.watch, TritonSink()))
 
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses are sent by the service's threads."""
         for request in requests:
-            dispatch(self._service, request, self._front.responder(request), self._known)
+            dispatch(self._service, request, BlsResponder(request), self._known)
 
     def finalize(self) -> None:
         """End all requests and threads: none of them may call Triton once this returns."""
         with threads.ending():
-            self._front.close()
             self._service.close()
             for engine in self._engines:
                 engine.close()
-            for thread in self._threads:
-                thread.join()
+            self._watching.join()

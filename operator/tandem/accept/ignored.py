@@ -1,0 +1,73 @@
+"""Fields that have no effect where they are written: served without them, and said so."""
+
+from collections.abc import Iterator
+
+from tandem.accept.rule import Warn
+from tandem.api.profile import Profile
+from tandem.api.roles import downloads, references
+from tandem.api.types import Adaptive, Gpu, Mode, ServiceSpec
+
+TRUST = "trust_remote_code"
+
+
+def _trust_remote_code(spec: ServiceSpec, profile: Profile) -> str | None:
+    """The fetcher takes no code along: nothing in the cluster runs what a model brings."""
+    field = next(_trusting(spec), "")
+    fetched = downloads(spec)
+    found = next((source.uri for role, source in references(spec).items() if role in fetched), "")
+    if not field or not found:
+        return None
+    return (
+        f"{field}: downloads bring no code along, so {found} loads only where it needs none of its own; bring a model"
+        f" with its code as pvc://, oci:// or file://, or remove {TRUST}"
+    )
+
+
+def _trusting(spec: ServiceSpec) -> Iterator[str]:
+    extra = spec.runtime.extra_llm_args
+    if extra.get(TRUST):
+        yield f"runtime.extraLlmArgs.{TRUST}"
+    nested = extra.get("speculative_config")
+    if isinstance(nested, dict) and nested.get(TRUST):
+        yield f"runtime.extraLlmArgs.speculative_config.{TRUST}"
+    if spec.speculation.custom and spec.speculation.custom.args.get(TRUST):
+        yield f"speculation.custom.args.{TRUST}"
+    for role, model in {"target": spec.target, "draft": spec.draft}.items():
+        build = model.engine.build if model and model.engine else None
+        if build and TRUST in build.extra_args:
+            yield f"{role}.engine.build.extraArgs.{TRUST}"
+
+
+def _oldest(spec: ServiceSpec, profile: Profile) -> str | None:
+    details = spec.speculation.n_gram
+    if details is None or details.is_keep_all or not details.is_use_oldest:
+        return None
+    return (
+        "speculation.nGram.isUseOldest has no effect with isKeepAll: false, which keeps one continuation of an"
+        " n-gram: write isKeepAll: true, or isUseOldest: false"
+    )
+
+
+def _adaptive(spec: ServiceSpec, profile: Profile) -> str | None:
+    if spec.runtime.mode is Mode.BLS or spec.speculation.adaptive == Adaptive():
+        return None
+    return (
+        "speculation.adaptive is for mode BLS, and has no effect in mode LLMAPI: remove it, or write"
+        " speculation.draftLenSchedule"
+    )
+
+
+def _devices(spec: ServiceSpec, profile: Profile) -> str | None:
+    gpu, claims = spec.placement.gpu, spec.placement.resource_claims
+    if not profile.gpus and (gpu != Gpu() or claims):
+        field = "placement.gpu" if gpu != Gpu() else "placement.resourceClaims"
+        return f"{field} has no effect: profile {profile.name!r} runs on CPUs; remove it, or write another profile"
+    if claims and gpu.resource_name != Gpu().resource_name:
+        return (
+            f"placement.gpu.resourceName {gpu.resource_name} has no effect beside placement.resourceClaims, which"
+            " give the devices: remove one of them"
+        )
+    return None
+
+
+WARNINGS: tuple[Warn, ...] = (_trust_remote_code, _oldest, _adaptive, _devices)

@@ -1,0 +1,23 @@
+"""The condition `PodsHealthy`: what keeps a pod of the servers or of a Job from running. Pure."""
+
+from tandem.api.conditions import ConditionType
+from tandem.conditions.finding import Finding
+from tandem.rollout.decide import Decision
+from tandem.rollout.observed import Observed, Problem
+from tandem.rollout.tasks import Stage
+
+
+def pods_healthy(servers: Problem | None, decision: Decision, observed: Observed) -> list[Finding]:
+    """The condition, of the Job that is next on the way, or else of the servers; none while nothing is wrong."""
+    tasks = [step.task.name for step in decision.steps if step.outcome.stage is Stage.RUNNING]
+    problems = [_of_job(observed, name) for name in tasks]
+    problem = next((each for each in (*problems, servers) if each), None)
+    return [Finding(ConditionType.PODS_HEALTHY, "False", problem.reason, problem.message)] if problem else []
+
+
+def _of_job(observed: Observed, name: str) -> Problem | None:
+    """Why it gets no pod, or what is wrong with the last one; those before it failed and were tried again."""
+    job = observed.job(name)
+    if job is None:
+        return None
+    return job.problem or (job.pods[-1].problem if job.pods else None)

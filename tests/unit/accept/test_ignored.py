@@ -1,0 +1,129 @@
+"""Settings that cannot be honoured as they are written: each is refused, or served with a warning that says so."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.services import QUICKSTART, parse
+from tandem.accept import Accepted, accept
+from tandem.accept.storage import several
+from tandem.rollout.decide import decide
+from tandem.rollout.observed import Claim, Observed
+from tandem.settings import Settings
+
+LLMAPI = """
+apiVersion: serving.tandem.dev/v1alpha1
+kind: SpeculativeInferenceService
+metadata: {name: llama, namespace: default, uid: uid-1, generation: 1}
+spec:
+  runtime: {mode: LLMAPI, profile: trtllm-26.07}
+  target: {model: {uri: hf://org/target}}
+  speculation: {decodingType: None}
+"""
+TRUST = {"runtime__extraLlmArgs": {"trust_remote_code": True}}
+NO_CODE = "downloads bring no code along, so hf://org/target loads only where it needs none of its own"
+RWO = {"storage": {"cache": {"accessModes": ["ReadWriteOnce"]}}}
+N_GRAM = {"decodingType": "NGram"}
+
+# What is written, and what the warning has; empty: there is none of these.
+ROWS: list[tuple[dict[str, Any], str]] = [
+    (TRUST, f"runtime.extraLlmArgs.trust_remote_code: {NO_CODE}"),
+    ({"runtime__extraLlmArgs": {"trust_remote_code": False}}, ""),
+    ({**TRUST, "target__model__uri": "s3://bucket/target"}, "so s3://bucket/target loads only where"),
+    ({**TRUST, "target__model__uri": "pvc://models/target"}, ""),
+    ({**TRUST, "target__model__uri": "oci://models:1"}, ""),
+    (
+        {"speculation": {"decodingType": "Custom", "custom": {"type": "PARD", "args": {"trust_remote_code": True}}}},
+        f"speculation.custom.args.trust_remote_code: {NO_CODE}",
+    ),
+    ({"speculation": {**N_GRAM, "nGram": {"isKeepAll": False}}}, "speculation.nGram.isUseOldest has no effect"),
+    ({"speculation": {**N_GRAM, "nGram": {"isKeepAll": False, "isUseOldest": False}}}, ""),
+    ({"speculation": {**N_GRAM, "nGram": {"isUseOldest": True}}}, ""),
+    (
+        {"speculation": {"decodingType": "None", "adaptive": {"minDraftLen": 2}}},
+        "speculation.adaptive is for mode BLS, and has no effect in mode LLMAPI",
+    ),
+    ({"speculation": {"decodingType": "None", "adaptive": {"minDraftLen": 0}}}, ""),
+    (
+        {
+            "placement": {
+                "gpu": {"resourceName": "own/gpu"},
+                "resourceClaims": [{"name": "g", "resourceClaimName": "g"}],
+            }
+        },
+        "placement.gpu.resourceName own/gpu has no effect beside placement.resourceClaims",
+    ),
+    ({**RWO, "replicas": 2}, "there may be 2 replicas, and the claim tandem-cache has access mode ReadWriteOnce"),
+    ({**RWO, "autoscaling": {"maxReplicas": 3}}, "there may be 3 replicas, and the claim tandem-cache"),
+    (
+        {**RWO, "target__tensorParallelSize": 16},
+        "a replica is on 2 nodes, and the claim tandem-cache has access mode",
+    ),
+    (RWO, "storage.cache.accessModes ReadWriteOnce ties servers and Jobs to one node"),
+    ({**RWO, "placement": {"nodeSelector": {"kubernetes.io/hostname": "a"}}}, ""),
+    ({**RWO, "target__model__uri": "file:///models/target"}, ""),
+    ({"storage": {"cache": {"claimName": "c", "size": "1Ti"}}}, "storage.cache.size is of a claim that is made"),
+    (
+        {"storage": {"cache": {"claimName": "c", "size": "1Ti", "accessModes": ["ReadWriteOnce"]}}},
+        "storage.cache.size and storage.cache.accessModes are of a claim that is made",
+    ),
+    ({"storage": {"cache": {"claimName": "c"}}}, ""),
+]
+WORDS = (
+    "trust_remote_code",
+    "isUseOldest",
+    "adaptive",
+    "placement.gpu",
+    "access mode",
+    "accessModes",
+    "storage.cache",
+)
+
+
+@pytest.mark.parametrize(("changes", "warning"), ROWS)
+def test_warned_of(changes: dict[str, Any], warning: str, settings: Settings) -> None:
+    accepted = accept(parse(LLMAPI, **changes).spec, settings)
+    assert isinstance(accepted, Accepted)
+    found = [text for text in accepted.warnings if any(word in text for word in WORDS)]
+    assert len(found) == bool(warning), found
+    assert not warning or warning in found[0]
+
+
+def test_what_gpus_have_means_nothing_on_cpus(settings: Settings) -> None:
+    accepted = accept(parse(QUICKSTART, placement={"gpu": {"product": ["NVIDIA-L4"]}}).spec, settings)
+    assert isinstance(accepted, Accepted)
+    assert any(text.startswith("placement.gpu has no effect: profile 'reference'") for text in accepted.warnings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "modes", "refused"),
+    [
+        ({}, ("ReadWriteOnce",), False),
+        ({"replicas": 2}, ("ReadWriteOnce",), True),
+        ({"replicas": 2}, ("ReadWriteOncePod",), True),
+        ({"replicas": 2, **RWO}, ("ReadWriteMany",), False),
+        ({"target__tensorParallelSize": 16}, ("ReadWriteOnce",), True),
+    ],
+    ids=["one replica", "several", "of one pod", "the claim that is there counts", "several nodes"],
+)
+def test_the_claim_that_is_there_decides(
+    changes: dict[str, Any], modes: tuple[str, ...], refused: bool, settings: Settings
+) -> None:
+    observed = Observed(claim=Claim("c", access_modes=modes, made_by_us=True))
+    decision = decide(parse(LLMAPI, **changes), settings, observed)
+    assert (decision.refusal is not None and decision.refusal.reason == "CacheNotShareable") is refused
+
+
+@pytest.mark.parametrize(
+    ("replicas", "modes", "warned"),
+    [(1, ("ReadWriteOnce",), False), (2, ("ReadWriteOnce",), True), (2, ("ReadOnlyMany",), False), (2, (), False)],
+)
+def test_a_claim_with_a_model(replicas: int, modes: tuple[str, ...], warned: bool, settings: Settings) -> None:
+    service = parse(LLMAPI, target__model__uri="pvc://models/target", replicas=replicas)
+    observed = replace(Observed(), source_claims={"models": modes})
+    text = f"there may be {replicas} replicas, and the claim of pvc://models has access mode ReadWriteOnce"
+    assert any(text in each for each in decide(service, settings, observed).warnings) is warned
+    profile = settings.profile("trtllm-26.07")
+    assert profile
+    assert bool(several(service.spec, profile)) is (replicas > 1), "else its claims are not asked for"
