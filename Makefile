@@ -83,7 +83,7 @@ check: venv ## lint and unit side by side: what every change needs (3 minutes on
 .PHONY: triton
 triton: venv ## The Triton models on a real Triton server (CPU)
 	@# Not within a test, whose time is limited: the compiler makes C++'s own library first, in a minute.
-	@$(PY) -c 'from triton import backends; backends.collector(); backends.rounds()'
+	@$(PY) -c 'from triton import backends; backends.collector(); backends.rounds(); backends.streams()'
 	$(PY) -m pytest tests/triton -n 4 --dist loadgroup --skip-unchanged
 
 .PHONY: fetcher

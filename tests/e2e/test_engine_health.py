@@ -62,7 +62,8 @@ class Pair:
 
     def fault(self, pod: str, word: str) -> float:
         """Have the target's engine in that pod fail; the moment from which on it does."""
-        command = f"mkdir -p {ASKED} && echo {word} > {ASKED}/tensorrt_llm"
+        engine = "tensorrt_llm_engine" if self.mode == "BLS" else "tensorrt_llm"
+        command = f"mkdir -p {ASKED} && echo {word} > {ASKED}/{engine}"
         self.site.run("exec", pod, "-c", "triton", "--", "sh", "-c", command)
         return time.monotonic()
 

@@ -40,6 +40,11 @@ def rounds() -> Path:
     return compiled(COLLECTOR / "rounds.cpp")
 
 
+def streams() -> Path:
+    """The library of the serving image's backend `streams`."""
+    return compiled(COLLECTOR / "streams.cpp")
+
+
 def _digest(source: Path) -> str:
     files = sorted(path for folder in {COLLECTOR, source.parent} for path in folder.iterdir() if path.is_file())
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]

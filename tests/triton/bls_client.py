@@ -14,7 +14,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from triton.harness import REPOSITORY_ROOT
-from triton.repository import CLIENT_MODELS, COLLECTORS, assemble, variables
+from triton.repository import CLIENT_MODELS, COLLECTORS, STREAMS, assemble, variables
 
 PAIR = REPOSITORY_ROOT / "images/reference/pair"
 STAND_IN = Path(__file__).with_name("stand_in_engine")
@@ -37,6 +37,7 @@ def repository(folder: Path, engine: str, **changes: Any) -> Path:
     engines = [f"{name}_engine" for name in ENGINES] if collects else ENGINES
     before = [*CLIENT_MODELS, *COLLECTORS] if collects and engine in ("reference", "stand-in") else []
     before += [f"{engines[0]}_rounds"] if values.rounds else []
+    before += STREAMS if collects else []
     assemble(folder, SERVING + before + ([*engines, "ensemble"] if engine == "reference" else []), values)
     if engine == "stand-in":
         template = jinja2.Template((STAND_IN / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)

@@ -16,7 +16,14 @@ ENGINES = REPOSITORY_ROOT / "images/reference/models"
 SERVING = REPOSITORY_ROOT / "images/serving/models"
 CLIENT_MODELS = ("tensorrt_llm", "tensorrt_llm_draft")
 COLLECTORS = tuple(f"{name}_collector" for name in CLIENT_MODELS)
+STREAMS = ("tensorrt_llm_engine_streams",)
 ROUNDS = ("tensorrt_llm_rounds", "tensorrt_llm_engine_rounds")
+LIBRARIES = {
+    **dict.fromkeys(COLLECTORS, backends.collector),
+    **dict.fromkeys(ROUNDS, backends.rounds),
+    **dict.fromkeys(STREAMS, backends.streams),
+}
+"""What makes the libraries of the models in C++."""
 SOURCES = dict.fromkeys(CLIENT_MODELS, ENGINES / "tensorrt_llm")
 COLLECTED = {
     **dict.fromkeys(CLIENT_MODELS, SERVING / "engine_unary"),
@@ -70,8 +77,8 @@ def assemble(folder: Path, models: Iterable[str], values: BlsVariables) -> Path:
         (destination / "config.pbtxt").write_text(config(model, values))
         if model in CODELESS:
             (destination / "1").mkdir()
-        elif model in (*COLLECTORS, *ROUNDS):
-            library = backends.collector() if model in COLLECTORS else backends.rounds()
+        elif model in LIBRARIES:
+            library = LIBRARIES[model]()
             (destination / "1").mkdir()
             (destination / "1" / library.name).symlink_to(library)
         else:

@@ -24,6 +24,7 @@ ENGINE = Path(__file__).with_name("tensorrt_engine")
 BACKENDS: dict[str, Callable[[], Path]] = {
     "engine_collector": backends.collector,
     "engine_rounds": backends.rounds,
+    "engine_streams": backends.streams,
 }
 SERVICE = """
 apiVersion: serving.tandem.dev/v1alpha1

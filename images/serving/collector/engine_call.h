@@ -51,7 +51,7 @@ class Answer {
 
   std::deque<Response> responses;
 
- private:
+  // The row of one response; empty: it has no outputs. Raises Failure: the response's error, or what is wrong with it.
   static Row Read(TRITONSERVER_InferenceResponse* response) {
     Row row;
     for (const OutputTensor& each : TensorsOf(response)) {
@@ -68,17 +68,23 @@ class EngineCall {
  public:
   // Called once, when the last response came and the engine has let go of the inputs, in whichever thread that was.
   using Done = std::function<void(Answer)>;
+  // Called for each response when it comes, one after the other.
+  using Each = std::function<void(Response)>;
 
-  // Make a call. Raises Failure where it cannot be made: `done` is not called then.
+  // Make a call. What `each` takes is not in the answer. Raises Failure where it cannot be made: `done` is not called
+  // then.
   static void Start(
       const Caller& caller, const std::string& engine, const std::string& id, const std::vector<Input>& inputs,
-      const std::vector<std::string>& outputs, Done done) {
+      const std::vector<std::string>& outputs, Done done, Each each = nullptr) {
     TRITONSERVER_InferenceRequest* request = nullptr;
-    auto call = std::unique_ptr<EngineCall>(new EngineCall(std::move(done)));
+    auto call = std::unique_ptr<EngineCall>(new EngineCall(std::move(done), std::move(each)));
     try {
       Check(TRITONSERVER_InferenceRequestNew(&request, caller.server, engine.c_str(), -1));
       Check(TRITONSERVER_InferenceRequestSetId(request, id.c_str()));
       for (const Input& input : inputs) Give(request, input);
+      // TensorRT-LLM does not look at it, and answers each row by itself.
+      if (!inputs.empty() && inputs[0].shape.at(0) > 1)
+        Check(TRITONSERVER_InferenceRequestSetBoolParameter(request, "one_response", true));
       for (const auto& name : outputs) Check(TRITONSERVER_InferenceRequestAddRequestedOutput(request, name.c_str()));
       Check(TRITONSERVER_InferenceRequestSetReleaseCallback(request, Released, call.get()));
       Check(TRITONSERVER_InferenceRequestSetResponseCallback(
@@ -92,7 +98,7 @@ class EngineCall {
   }
 
  private:
-  explicit EngineCall(Done done) : done_(std::move(done)) {}
+  EngineCall(Done done, Each each) : done_(std::move(done)), each_(std::move(each)) {}
 
   static void Released(TRITONSERVER_InferenceRequest* request, uint32_t, void* user) {
     TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestDelete(request));
@@ -101,7 +107,9 @@ class EngineCall {
 
   static void Responded(TRITONSERVER_InferenceResponse* response, uint32_t flags, void* user) {
     auto* call = static_cast<EngineCall*>(user);
-    if (response) {
+    if (response && call->each_) {
+      call->each_(Response(response));
+    } else if (response) {
       std::lock_guard lock(call->mutex_);
       call->answer_.responses.emplace_back(response);
     }
@@ -116,6 +124,7 @@ class EngineCall {
   }
 
   Done done_;
+  Each each_;
   std::mutex mutex_;  // of the answer
   Answer answer_;
   std::atomic<int> open_{2};

@@ -51,9 +51,10 @@ class Profile(StrictWire):
     """Python module in the image that says which checkpoints the engine runs, and what they take of a GPU's memory
     (`check` and `memory` of reference_engine.torch_backend.checkpoints); the preflight asks it. Empty: none."""
     engine_calls: Literal["Single", "Together", "Collected"] = "Single"
-    """BLS: how the engines take the sequences that run at once. Single: each in calls of its own, which in-flight
-    batching merges. Together: many in a call, answered in one response. Collected: many in a call, each answered by
-    itself, as TensorRT-LLM's backend does where it is decoupled; a model of Tandem's makes one response of them."""
+    """BLS: how the engines, which are decoupled, take the sequences that run at once. Single: each in calls of its
+    own, which in-flight batching merges. Together: many in a call, answered in one response where its parameter
+    `one_response` is true. Collected: many in a call, each answered by itself, as TensorRT-LLM's backend does; a
+    model of Tandem's makes one response of them."""
     llm_args: Dialect = Dialect.NONE
     """LLMAPI: dialect of tensorrt_llm.LLM's arguments, by the first release that speaks it."""
     llm_package: str = "tensorrt_llm"

@@ -58,6 +58,7 @@ Rounds = Annotated[bool, typer.Option("--rounds/--no-rounds", help="The server m
 Write = Annotated[Path | None, typer.Option(help="The document whose section this command writes.")]
 Prefill = Annotated[tuple[float, float], typer.Option(help="ms a prefilled token costs: draft, target.")]
 PREFILL = (0.0007, 0.0035)
+ALONE_LOADS = [1, 16, 64]
 LOADS, ADAPTIVE_LOADS = [1, 4, 16, 32, 64], [1, 8, 32, 64]
 ACCEPTANCES, FIXED = [0.3, 0.6, 0.8, 0.95], [0, 1, 2, 4, 6, 8]
 PHASES = [0.8, 0.8, 0.1, 0.1, 0.8, 0.8, 0.8]
@@ -207,6 +208,34 @@ def floor(
             console.print(report.markdown(report.FLOOR_HEADER, rows[-1:]))
     title = _title("The least that a model in Python costs", setup, device)
     _publish(write, title, _about(setup) + report.markdown(report.FLOOR_HEADER, rows))
+    _warn(wrong)
+
+
+@app.command()
+def direct(
+    streams: Streams = ALONE_LOADS,
+    seconds: Seconds = 6.0,
+    warm_up: WarmUp = 3.0,
+    repeats: Repeats = 3,
+    prefill: Prefill = PREFILL,
+    write: Write = None,
+) -> None:
+    """The target alone through the BLS beside its engine, called directly by the same clients, in turns."""
+    setup = _setup("separate", False, prefill, (0.8,), [], collected=True)
+    rows, wrong = [], 0
+    console.print("starting Triton")
+    with serve(setup) as bench:
+        for count in streams:
+            loads = [Load(count, seconds, warm_up, seed, draft_len=0) for seed in range(1, repeats + 1)]
+            pairs = [(load, replace(load, engine="tensorrt_llm_engine", streaming=True)) for load in loads]
+            runs = list(
+                _runs(bench, setup, [load for pair in pairs for load in pair], f"{count} streams", ideal=False)
+            )
+            wrong += sum(run.point.result.wrong for run in runs)
+            rows.append(report.direct_row(runs[0::2], runs[1::2]))
+            console.print(report.markdown(report.DIRECT_HEADER, rows[-1:]))
+    title = _title("The target alone", setup, "separate")
+    _publish(write, title, _about(setup) + report.markdown(report.DIRECT_HEADER, rows))
     _warn(wrong)
 
 

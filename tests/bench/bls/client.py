@@ -38,7 +38,8 @@ class Load:
     """What to send: `draft_len` None leaves num_draft_tokens out; `kind`: which prompts.
 
     `sampled`: with temperature and top_k; `mixed`: every other request sends one more optional tensor. `engine`: a
-    model to call instead of the BLS, with the prompt's tokens; it answers a request once.
+    model to call instead of the BLS, with the prompt's tokens; it answers a request once, or step by step where the
+    load is `streaming`.
     """
 
     streams: int
@@ -51,6 +52,7 @@ class Load:
     sampled: bool = False
     mixed: bool = False
     engine: str = ""
+    streaming: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def run(program: Path, url: str, load: Load, at_window: Callable[[], None]) -> R
     wanted = list(itertools.islice(itertools.chain(lengths(load), itertools.repeat(load.max_tokens)), len(chosen)))
     messages = [_request(load, number, *pair) for number, pair in enumerate(zip(chosen, wanted, strict=True))]
     record = play(program, Plan(url, load.streams, load.warm_up, load.seconds, messages), at_window)
-    return _result(record, list(zip(chosen, wanted, strict=True)), streamed=not load.engine)
+    return _result(record, list(zip(chosen, wanted, strict=True)), streamed=load.streaming or not load.engine)
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,13 @@ def completion(text: str, max_tokens: int, **more: int | float) -> list[Tensor]:
 
 
 def _request(load: Load, number: int, prompt: Prompt, max_tokens: int) -> bytes:
-    """A serialised request for one completion: streamed by the BLS, or in one answer of an engine."""
+    """A serialised request for one completion: streamed by the BLS, or of an engine."""
     if load.engine:
         lengths = [("input_lengths", prompt.length), ("request_output_len", max_tokens)]
         ids: Tensor = ("input_ids", "INT32", [1, prompt.length], prompt.ids.tobytes())
-        return message(load.engine, [ids, *((name, "INT32", [1, 1], struct.pack("<i", n)) for name, n in lengths)])
+        counts: list[Tensor] = [(name, "INT32", [1, 1], struct.pack("<i", n)) for name, n in lengths]
+        streaming: list[Tensor] = [("streaming", "BOOL", [1, 1], b"\1")] if load.streaming else []
+        return message(load.engine, [ids, *counts, *streaming])
     more: dict[str, int | float] = {} if load.draft_len is None else {"num_draft_tokens": load.draft_len}
     more |= {"temperature": 0.8, "top_k": 50} if load.sampled else {}
     more |= {"presence_penalty": 0.1} if load.mixed and number % 2 else {}

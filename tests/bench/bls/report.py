@@ -123,6 +123,24 @@ def floor_row(runs: Sequence[Run], bare: Sequence[Run]) -> list[str]:
     ]
 
 
+DIRECT_HEADER = ("streams", "engine", "BLS", "of engine", "engine TTFT ms", "BLS TTFT ms", "BLS µs", "server µs")
+
+
+def direct_row(runs: Sequence[Run], direct: Sequence[Run]) -> list[str]:
+    """One load's line: medians of the target alone beside those of its engine; of the pairs' ratios, too."""
+    ratios = [own.point.speed / engine.point.speed for own, engine in zip(runs, direct, strict=True)]
+    return [
+        str(runs[0].load.streams),
+        *(f"{_median(r.point.speed for r in of):.0f}" for of in (direct, runs)),
+        f"{_median(ratios):.3f}",
+        *(f"{_median(r.point.result.ttft_mean for r in of) * 1e3:.1f}" for of in (direct, runs)),
+        *(
+            f"{1e6 * _median(r.point.cpu[name] / r.point.result.tokens for r in runs):.0f}"
+            for name in ("bls", "server")
+        ),
+    ]
+
+
 def stage_rows(points: Sequence[Point]) -> list[list[str]]:
     """A row a stage: µs of CPU a step and sequence, and of each of its calls, at each load; last the rest."""
     stages = [stage for stage in points[0].stages if any(point.stages[stage][1] for point in points)]

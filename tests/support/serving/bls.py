@@ -1,6 +1,8 @@
 """Services with mock engines on real threads, no Triton: what their tests share. Fixtures are in conftest.py."""
 
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,11 +12,12 @@ import numpy as np
 from support.serving.answer import Answer as AnyAnswer
 from support.serving.mock_engine import MockEngine, Model, counting, wrong_every
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Output, Role
+from tandem_serving.bls.calls import Output, Part, Role
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.bls.service import BlsService
+from tandem_serving.errors import EngineError
 from tandem_serving.requests.tensors import Array
 
 
@@ -62,15 +65,69 @@ class MockCall:
         self.stopped.set()
 
 
+@dataclass
+class MockStreams:
+    """The target for calls whose tokens are read while they run; `before` runs at each token, with their number so
+    far."""
+
+    model: Model
+    before: Callable[["MockStream", int], object] = lambda call, tokens: None
+    calls: list["MockStream"] = field(default_factory=list)
+    parts: "queue.SimpleQueue[Part]" = field(default_factory=queue.SimpleQueue)
+    broken: bool = False
+
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> "MockStream":
+        """A call, which is kept."""
+        [row] = rows
+        self.calls.append(MockStream(self, row))
+        return self.calls[-1]
+
+    def read(self) -> list[Part]:
+        """What came, one part at a time."""
+        if self.broken:
+            raise EngineError("streams engine: broken")
+        try:
+            return [self.parts.get(timeout=0.02)]
+        except queue.Empty:
+            return []
+
+
+@dataclass
+class MockStream:
+    """A streaming call, answered by the mock engine."""
+
+    engine: MockStreams
+    row: Row[BlsSequence]
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+        tokens = MockEngine(self.engine.model, end_ids=()).run(self.row.call).ids
+        for i, token in enumerate(tokens):
+            self.engine.before(self, i)
+            if self.stopped.is_set():
+                tokens = tokens[:i]
+                break
+            self.engine.parts.put(Part(self.row.stream, i, [token]))
+            while not (self.engine.parts.empty() or self.engine.broken):
+                time.sleep(0.001)
+        yield [(0, Output(tokens))]
+
+    def stop(self) -> None:
+        """End the call."""
+        self.stopped.set()
+
+
 class MockEngines:
-    """Both engines; `before` runs at each call."""
+    """Both engines; `before` runs at each call. The target can stream where there are `streams`."""
 
     def __init__(
         self,
         target_model: Model = counting,
         draft_model: Model = OFTEN_RIGHT,
         before: Callable[[str, MockCall], object] = lambda role, call: None,
+        streams: bool = False,
     ) -> None:
+        self.streams = MockStreams(target_model) if streams else None
         self.target = MockModel("target", target_model, before)
         self.draft = MockModel("draft", draft_model, before)
 

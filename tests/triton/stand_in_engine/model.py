@@ -13,7 +13,8 @@ The draft refuses the last two.
 It takes no time, unless the environment has STAND_IN_STEP_SECONDS: what a step of the target takes, and four of the
 draft's.
 
-Decoupled, it answers each row of a call by itself, as TensorRT-LLM's backend. What fills a row up is left out where
+Decoupled, it streams where it is asked to, and answers each row of a call by itself, as TensorRT-LLM's backend.
+What fills a row up is left out where
 there are several, and there alone, as there (`splitBatchInputsTensors` in utils.cc). A row that fails fails the call,
 as where TensorRT-LLM refuses it before it runs: up to Triton 25.03 a caller in the server never gets the other
 responses of a call, where one is an error (docs/triton-backend.md), so that one row's error cannot be tried on 24.10.
@@ -36,6 +37,8 @@ COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS, BOTH_HANG = range(1006, 1011)
 AHEAD_HANGS, VERIFICATION_HANGS, COUNT_HUNG, LET_GO, COUNT_AHEAD = range(1011, 1016)
 DRAFT_REPEATS, TARGET_REPEATS = 1041, 1042
 """The engine ignores exclude_input_in_output."""
+STREAM_BREAKS = 1043
+"""A stream fails after some tokens."""
 HANG_SECONDS = 60.0
 SURE_SECONDS = 0.25
 """A call that has hung for so long is counted: by then whoever is to wait for it does."""
@@ -131,14 +134,22 @@ class TritonPythonModel:
             self._wait(call_id, self._step * _steps(tensors))
         if len(tensors["input_ids"]) == 1:
             tensors["input_lengths"] = np.full((1, 1), tensors["input_ids"].shape[1], np.int32)
+        streams = self._decoupled and tensors.get("streaming", np.zeros(1)).any()
         rows = [
-            self._row(call_id, {name: value[i : i + 1].reshape(-1) for name, value in tensors.items()})
+            self._row(
+                call_id,
+                {name: value[i : i + 1].reshape(-1) for name, value in tensors.items()},
+                sender if streams else None,
+            )
             for i in range(len(tensors["input_ids"]))
         ]
         with self._lock:
             self._active.discard(call_id)
             self._calls -= 1
             self._ended = time.monotonic()
+        if streams:
+            _fail(sender) if STREAM_BREAKS in seeds else sender.send(flags=FINAL)
+            return
         wanted = tensors.get("return_generation_logits", np.zeros(1)).any()
         logits = _handles(tensors) if wanted else None
         if not self._decoupled:
@@ -170,7 +181,8 @@ class TritonPythonModel:
         while call_id in self._active and (left := end - time.monotonic()) > 0:
             time.sleep(min(0.002, left))
 
-    def _row(self, call_id: str, tensors: dict[str, Any]) -> list[int]:
+    def _row(self, call_id: str, tensors: dict[str, Any], sender: Any) -> list[int]:
+        """A row's tokens; where there is a `sender`, each in a response."""
         seed = int(tensors.get("seed", [0])[0])
         slow = seed == SLOW_TOKENS and not self._draft
         repeats = seed == (DRAFT_REPEATS if self._draft else TARGET_REPEATS)
@@ -182,6 +194,10 @@ class TritonPythonModel:
             if slow:
                 time.sleep(SLOW_SECONDS)
             tokens.append(token)
+            if sender:
+                sender.send(_response([[token]]))
+            if sender and seed == STREAM_BREAKS and len(tokens) == 3:
+                break
         return tokens if tensors.get("exclude_input_in_output", [False])[0] and not repeats else prompt + tokens
 
     def _tokens(self, ids: list[int], tensors: dict[str, Any]) -> Any:

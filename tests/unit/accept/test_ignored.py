@@ -34,7 +34,12 @@ ROWS: list[tuple[dict[str, Any], str]] = [
     ({**TRUST, "target__model__uri": "pvc://models/target"}, ""),
     ({**TRUST, "target__model__uri": "oci://models:1"}, ""),
     (
-        {"speculation": {"decodingType": "Custom", "custom": {"type": "OurOwn", "args": {"trust_remote_code": True}}}},
+        {
+            "speculation": {
+                "decodingType": "Custom",
+                "custom": {"type": "OurOwn", "args": {"trust_remote_code": True}},
+            }
+        },
         f"speculation.custom.args.trust_remote_code: {NO_CODE}",
     ),
     ({"speculation": {**N_GRAM, "nGram": {"isKeepAll": False}}}, "speculation.nGram.isUseOldest has no effect"),

@@ -78,24 +78,17 @@ def test_golden_of_an_engines_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "without_draft", "engines"),
+    ("calls", "without_draft", "rows"),
     [
-        pytest.param("Single", False, {"tensorrt_llm": False, "tensorrt_llm_draft": False}, id="answered once"),
-        pytest.param(
-            "Collected",
-            False,
-            {"tensorrt_llm_engine": True, "tensorrt_llm_draft_engine": True},
-            id="each row by itself",
-        ),
-        pytest.param(
-            "Collected", True, {"tensorrt_llm": False}, id="without a draft each has calls of its own anyway"
-        ),
+        pytest.param("Single", False, False, id="a call has one row"),
+        pytest.param("Collected", False, True, id="each row is answered by itself"),
+        pytest.param("Collected", True, False, id="without a draft each has calls of its own anyway"),
     ],
 )
-def test_engines_are_tensorrt_llms_and_clients_get_one_response(
-    calls: str, without_draft: bool, engines: dict[str, bool]
+def test_engines_are_tensorrt_llms_which_stream_and_clients_get_one_response(
+    calls: str, without_draft: bool, rows: bool
 ) -> None:
-    """`engines`: names, and whether they are decoupled."""
+    """`rows`: whether sequences share calls."""
     profile = TENSORRT.model_copy(update={"engine_calls": calls})
     paths = [path for path in INPUTS if ("draft" not in yaml.safe_load(path.read_text())["spec"]) == without_draft]
     assert paths
@@ -104,28 +97,29 @@ def test_engines_are_tensorrt_llms_and_clients_get_one_response(
         models = json.loads(revision.files["launch.json"])["models"]
         configs = {name: parsed(revision, name) for name in models}
         found = {name: config for name, config in configs.items() if config.backend == "tensorrtllm"}
-        assert {name: config.model_transaction_policy.decoupled for name, config in found.items()} == engines
+        engines = ["tensorrt_llm_engine"] if without_draft else ["tensorrt_llm_engine", "tensorrt_llm_draft_engine"]
+        assert sorted(found) == sorted(engines)
+        assert all(config.model_transaction_policy.decoupled for config in found.values())
         for name, config in found.items():
             assert config.name == name
             assert "source" not in models[name], "the backend has the code"
         for name in ("tensorrt_llm", "tensorrt_llm_draft"):
             assert name not in configs or not configs[name].model_transaction_policy.decoupled
-        decoupled = [name for name, is_decoupled in engines.items() if is_decoupled]
         collectors = [name for name, config in configs.items() if config.backend == "collector"]
-        assert [name.replace("_collector", "_engine") for name in collectors] == decoupled
+        assert [name.replace("_collector", "_engine") for name in collectors] == engines
         assert all("decoupled_model_name" not in configs[name].parameters for name in collectors), "by their names"
+        assert [name for name, config in configs.items() if config.backend == "streams"] == [f"{engines[0]}_streams"]
         loop = configs["speculative_bls"]
-        assert loop.parameters["max_engine_rows"].string_value == (str(loop.max_batch_size) if decoupled else "1")
+        assert loop.parameters["max_engine_rows"].string_value == (str(loop.max_batch_size) if rows else "1")
 
 
 def test_logits_that_are_compared_are_not_collected(tmp_path: Path) -> None:
     """They are megabytes; a handle of fast logits is not."""
     fast, slow = DATA / "input" / "bls" / "guide-fast-logits.yaml", tmp_path / "slow.yaml"
-    assert "tensorrt_llm_collector.config.pbtxt" in rendered(fast).files
     slow.write_text(fast.read_text("utf-8").replace("fastLogits: true", "fastLogits: false"), encoding="utf-8")
-    revision = rendered(slow)
-    assert "tensorrt_llm_collector.config.pbtxt" not in revision.files
-    assert parsed(revision, "speculative_bls").parameters["max_engine_rows"].string_value == "1"
+    rows = [parsed(rendered(path), "speculative_bls").parameters["max_engine_rows"] for path in (fast, slow)]
+    assert int(rows[0].string_value) > 1
+    assert rows[1].string_value == "1"
 
 
 def test_all_that_is_rendered_belongs_together() -> None:
@@ -136,13 +130,14 @@ def test_all_that_is_rendered_belongs_together() -> None:
         (name, key): value.string_value
         for name in models
         for key, value in parsed(revision, name).parameters.items()
-        if key.endswith(("model_name", "collector_name"))
+        if key.endswith(("model_name", "collector_name", "streams_name"))
     }
     engines = CLIENT_MODELS.values()
     assert set(named.values()) <= set(models)
     assert {(name, value) for (name, _), value in named.items()} >= {
         *((caller, f"{name}_engine") for name in engines for caller in ("speculative_bls", name)),
         *(("speculative_bls", f"{name}_collector") for name in engines),
+        ("speculative_bls", "tensorrt_llm_engine_streams"),
         ("tensorrt_llm_bls", "speculative_bls"),
     }
 

@@ -43,7 +43,7 @@ def test_where_the_engines_run_and_how_much_they_keep(
 ) -> None:
     """Side by side one half drafts while the other is verified: engines keep the texts of both, and an eighth."""
     revision = rendered(settings, **TORCH, placement__strategy=strategy, serving__maxBatchSize=4)
-    for model, gpu in (("tensorrt_llm", None), ("tensorrt_llm_draft", draft_gpu)):
+    for model, gpu in (("tensorrt_llm_engine", None), ("tensorrt_llm_draft_engine", draft_gpu)):
         found = parameters(revision, model)
         assert found["backend"] == "torch"
         assert found["max_num_sequences"] == sequences
@@ -59,7 +59,7 @@ def test_the_same_length_in_both_engines_in_the_loop_and_in_the_preflight(
     settings: Settings, build: dict[str, int], length: int
 ) -> None:
     revision = rendered(settings, **TORCH, **({"target__engine": {"build": build}} if build else {}))
-    for model in ("tensorrt_llm", "tensorrt_llm_draft", "speculative_bls"):
+    for model in ("tensorrt_llm_engine", "tensorrt_llm_draft_engine", "speculative_bls"):
         assert parameters(revision, model)["max_seq_len"] == str(length), model
     assert plan(revision)["preflight"]["engine_check"]["max_seq_len"] == length
 

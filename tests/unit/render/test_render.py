@@ -70,7 +70,8 @@ def test_configs_parse_as_tritons_own_protobuf(path: Path, settings: Settings) -
         assert config.name == name
         batches = not name.startswith("tensorrt_llm")  # LLMAPI: without
         assert config.max_batch_size > 0 or not batches
-        backend = "rounds" if name.endswith("_rounds") else "python"
+        ours = [each for each in ("rounds", "streams", "collector") if name.endswith(f"_{each}")]
+        backend = ours[0] if ours else "python"
         assert (config.backend, config.platform) == (("", "ensemble") if name == "ensemble" else (backend, ""))
 
 

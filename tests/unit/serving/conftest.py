@@ -55,10 +55,13 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
     def make(engines: MockEngines, **options: Any) -> BlsService:
         parser = BlsParser(tokenizer, RequestLimits(128, 4, 300))
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
+        bind = options.pop("bind", lambda prompt, request: NO_TENSORS)
         chosen = options.pop("policy", Steady(4, separate_devices=True))
         settings = BlsOptions(**{"request_timeout": 50, "limits": rounds.RoundLimits(**limits), **options})
         both: dict[Route, BlsEngine] = {"target": engines.target, "draft": engines.draft}
-        services.append(BlsService(parser, tokenizer, both, lambda prompt, request: NO_TENSORS, chosen, settings))
+        if engines.streams:
+            both["stream"] = engines.streams
+        services.append(BlsService(parser, tokenizer, both, bind, chosen, settings))
         threading.Thread(target=services[-1].watch, args=(sink,), daemon=True).start()
         return services[-1]
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from tandem_serving import checkpoint
 from tandem_serving.adapter.canary import Canary
-from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, engine_inputs
+from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, StreamModel, engine_inputs
 from tandem_serving.bls import abilities
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
@@ -32,6 +32,8 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     # A round in the server hands all that is drafted to the target.
     drafting = _drafting(config, whole_rounds=rows <= limits.vocab_size) if draft_limits else {}
     engines: dict[Route, EngineModel] = {"target": target, **drafting}
+    if config.streams_model:
+        engines["stream"] = StreamModel(config.streams_model, target)
     padded = rows != limits.vocab_size
     request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)

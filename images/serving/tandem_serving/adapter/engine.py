@@ -7,7 +7,7 @@ id and `stop` set, which every version of Triton can send.
 Each call gets one response. An engine that is not decoupled gives it by itself, and clients can call it too. One
 that is decoupled answers each row by itself: a call of one row goes to it, a call of several to the model that
 collects its rows (`images/serving/collector`). Whole rounds, and what joins them, go to one that makes them in the
-server.
+server, calls whose tokens are read while they run to one that keeps what the engine streams.
 
 A call holds a row for each sequence: `input_ids` int32[B, n], filled up to the longest (`input_lengths` says
 where a row ends), `draft_input_ids` int32[B, k], the rest int32/float32[B, 1]; so does the response:
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import uuid
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter import inner_calls
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error
-from tandem_serving.bls.calls import FloatArray, Output, Role, ServerRound
+from tandem_serving.bls.calls import FloatArray, Output, Part, Role, ServerRound
 from tandem_serving.bls.request import BlsPrompt, BlsRequest
 from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs
@@ -39,6 +40,7 @@ from tandem_serving.requests.tensors import Array
 _TOKENS = ("output_ids", "sequence_length")
 _GROUP = ("round_group", "round_members")
 _ROUND = ("round_draft_ids", "round_draft_lengths", "round_draft_ns", "round_target_ns", *_GROUP)
+_PARTS = ("stream_number", "stream_start", "stream_length")
 _LOG_PROBS, _LOGITS = "output_log_probs", "generation_logits"
 PERF_METRICS = (
     *(f"{when}_time_ns" for when in ("arrival", "first_scheduled", "first_token", "last_token")),
@@ -166,6 +168,45 @@ class JoinModel(EngineModel):
 
     more = _GROUP
     spare = None  # made-up draft tokens may come true
+
+
+class StreamModel(EngineModel):
+    """Calls of the `target` whose tokens are read while it generates them: a `StreamEngine` of the runner."""
+
+    WAIT_MS = 500
+
+    def __init__(self, name: str, target: EngineModel) -> None:
+        super().__init__(name, "target")
+        self._target = target
+        self._caller = np.array([[random.getrandbits(63)]], np.int64)
+        arrays = {"stream_caller": self._caller, "stream_wait_ms": np.array([[self.WAIT_MS]], np.int32)}
+        self._read = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
+
+    def tensors(self, rows: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
+        """With what the server needs to keep its tokens."""
+        return {
+            **_tensors(rows),
+            "streaming": np.ones((1, 1), np.bool_),
+            "stream_caller": self._caller,
+            "stream_number": np.array([[rows[0].stream]], np.int64),
+        }
+
+    def read(self) -> list[Part]:
+        """What came of all calls since the last read; waits for it, for WAIT_MS at most. Raises EngineError."""
+        request_id = f"{self._prefix}-{next(self._numbers)}"
+        [response] = self.execute(request_id, self._read, ("output_ids", *_PARTS))
+        found = {tensor.name(): tensor.as_numpy().reshape(-1).tolist() for tensor in response.output_tensors()}
+        if not found:
+            return []
+        ids = iter(found["output_ids"])
+        return [
+            Part(stream, start, list(itertools.islice(ids, count)))
+            for stream, start, count in zip(*(found[name] for name in _PARTS), strict=True)
+        ]
+
+    def stop(self, request_id: str) -> None:
+        """Ask the engine itself to end a call; returns at once."""
+        self._target.stop(request_id)
 
 
 class TritonResponses:

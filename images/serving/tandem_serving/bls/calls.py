@@ -12,7 +12,7 @@ IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 Role = Literal["draft", "target"]
 
-# Tokens of the target's calls when it runs alone, at most.
+# Tokens of the target's calls where it runs alone and its engine cannot stream, at most.
 LONGEST_SPAN = 16
 
 
@@ -32,6 +32,14 @@ class Call(NamedTuple):
     min_tokens: int = 0
     seed: int | None = None
     first: bool = False
+
+
+class Part(NamedTuple):
+    """Tokens of a streaming call that goes on: `start` came before them. Its Output has all of them again."""
+
+    stream: int
+    start: int
+    ids: list[int]
 
 
 class ServerRound(NamedTuple):

@@ -17,10 +17,9 @@ End of sequence, as TensorRT-LLM reports it: end_id is not part of the output, s
 returns accepted draft tokens only, without one of the target's own, has reached it. Engines that do
 return end_id are understood too.
 
-Without a draft the target runs in calls of 1, 2, 4, 8, 16, 16, ... tokens: long enough to cost little, short
-enough to be cancelled, and for a stream no longer than `burst` seconds, so that its text flows. (One streaming
-call would be fewer, but with more than one response to a call Triton's Python backend can deadlock its whole
-process up to 26.06: its iterator waits for the interpreter's lock while it holds its own.)
+Without a draft the target makes all tokens that are left in one streaming call: `part` takes what came while it goes
+on, `verified` its answer, which has all of them again. Whoever wants a draft meanwhile gives the call up. Where the
+engine cannot stream, calls are of 1, 2, 4, 8, 16, 16, ... tokens, so that text flows.
 
 Penalties and bad words: TensorRT-LLM counts the whole sequence, prompt included, and a later round's
 prompt is exactly the earlier sequence, so they mean the same on each round as in one long call.
@@ -31,7 +30,6 @@ distribution that it is judged by.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +49,6 @@ FINISH_LENGTH = "length"
 FINISH_END_ID = "end_id"
 FINISH_STOP = "stop"
 
-# What `burst` leaves at least of the tokens of a call of the target alone.
-SHORTEST_LIMIT = 2
-
 _MASK64 = (1 << 64) - 1
 
 
@@ -67,7 +62,7 @@ class LoopParams:
     absolute position get the client's seed as it is. `use_draft_logits`: verify by logits. `one_call`: the
     target alone in a single call, for what an engine keeps track of from a request's first token (a guide).
     `vocabulary`: ids below it both engines have; a draft stops before another, and a text with one is not drafted on.
-    `burst`: seconds that the target's calls may take when it runs alone. `redrawn`: where the engine refuses a draft
+    `streams`: tokens of the target's calls can be read while they run. `redrawn`: where the engine refuses a draft
     token it draws once more, the refused token among the others (TensorRT-LLM, where it samples by match), so that
     made-up tokens would come out more often than the target has them.
     """
@@ -83,7 +78,7 @@ class LoopParams:
     vocabulary: int = 1 << 31
     use_draft_logits: bool = False
     one_call: bool = False
-    burst: float = math.inf
+    streams: bool = False
     redrawn: bool = False
 
 
@@ -108,6 +103,7 @@ class SequenceLoop:
 
     def __init__(self, sequence: LoopParams) -> None:
         self.finish = ""
+        self.streamed = 0  # tokens of the target's call that were taken while it goes on
         self._sequence = sequence
         self._start = len(sequence.prompt)
         self._ids = np.empty(self._start + sequence.max_tokens, np.int32)
@@ -116,7 +112,6 @@ class SequenceLoop:
         self._proposal: list[int] = []
         self._span = 1
         self._wanted = 0
-        self.longest_span = LONGEST_SPAN
         self._seen: set[Role] = set()
         self._ahead: Call | None = None
         self._awaited = 0
@@ -141,6 +136,11 @@ class SequenceLoop:
         # One round without a draft among others must not be a long one, nor all calls short after one with.
         self._span = max(1, self._span // 4)
         return self._call("draft", k)
+
+    def next_token(self) -> Call:
+        """The next token by the target alone, where drafts are to follow: after a prompt, or a draft that failed."""
+        self._ahead, self._awaited, self._ready = None, 0, []
+        return self._alone() if self._sequence.one_call else self._call("target", 1)
 
     def drafted(self, output: Output) -> Call:
         """Take the draft's answer: the verification (by the target alone if the draft expects the end)."""
@@ -182,14 +182,30 @@ class SequenceLoop:
         self._keep_ahead(output.ids, int(self._ids[self._end - 1]))
         return self.begin(awaited)
 
-    def verified(self, output: Output, seconds: float = 0.0) -> NewTokens:
-        """Take the target's answer, which took so long: what the sequence has gained."""
+    def reads(self, call: Call) -> bool:
+        """Whether the tokens of `call` are to be read while it runs."""
+        return self._sequence.streams and call.role == "target" and not call.draft_ids and call.output_len > 1
+
+    def part(self, start: int, ids: list[int]) -> NewTokens | None:
+        """Take tokens of a streaming call that goes on, after `start` of it: what the sequence has gained.
+
+        None where some before them are not known: the call's answer has all.
+        """
+        if start != self.streamed:
+            return None
+        self.streamed += len(ids)
+        ids = ids[: self._remaining]
+        cut = self._end_at(ids)
+        self._append(ids[:cut])
+        if cut < len(ids):
+            self.finish = FINISH_END_ID
+        return NewTokens(ids[:cut], finish=self.finish)
+
+    def verified(self, output: Output) -> NewTokens:
+        """Take the target's answer: what the sequence has gained."""
         proposal, self._proposal = self._proposal, []
         drafted, self._drafted_ahead = self._drafted_ahead, []
-        if output.ids and not proposal and seconds > 0:
-            fitting = len(output.ids) * self._sequence.burst / seconds
-            self.longest_span = int(min(max(fitting, SHORTEST_LIMIT), LONGEST_SPAN))
-        ids = output.ids[: self._remaining]
+        ids = output.ids[self.streamed :][: self._remaining]
         cut = self._end_at(ids)
         accepted = common_prefix(ids[:cut], proposal)
         self._append(ids[:cut])
@@ -245,8 +261,9 @@ class SequenceLoop:
         return self._sequence.draft_limit - self._end
 
     def _alone(self) -> Call:
-        span = self._remaining if self._sequence.one_call else min(self._span, self.longest_span)
-        self._span = min(2 * self._span, LONGEST_SPAN)
+        if self._sequence.one_call or self._sequence.streams:
+            return self._call("target", self._remaining)
+        span, self._span = self._span, min(2 * self._span, LONGEST_SPAN)
         return self._call("target", min(span, self._remaining))
 
     def _call(
@@ -260,7 +277,7 @@ class SequenceLoop:
             # should be as alike as can be.
             seed = mix(mix(seed, -1) if independent else seed, self._end)
         if role == "target":
-            self._wanted = output_len
+            self._wanted, self.streamed = output_len, 0
         first = role not in self._seen
         self._seen.add(role)
         return Call(
@@ -278,7 +295,7 @@ class SequenceLoop:
         """Whether the target stopped before it had to: at the end of the text."""
         if drafted:
             return accepted == length and length <= drafted
-        return length < self._wanted
+        return self.streamed + length < self._wanted
 
     def _shared(self, ids: list[int]) -> list[int]:
         """Tokens before the first that one of the engines does not have."""

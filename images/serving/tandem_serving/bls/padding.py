@@ -5,13 +5,15 @@ Shorter drafts are padded with made-up tokens, which the target refuses like any
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from tandem_serving.bls.calls import Call
 from tandem_serving.bls.schedule import Batch, Row
 from tandem_serving.bls.sequence import BlsSequence
 
 
 def fit(batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
-    """The batch with all drafts as long as its longest; rows that cannot be padded follow in batches of their own."""
+    """The batch with all drafts as long as its longest; rows that cannot be padded follow, a batch a length."""
     if batch.role == "draft" or len(batch.rows) == 1:
         return [batch]
     longest = max(len(row.call.draft_ids) for row in batch.rows)
@@ -25,7 +27,10 @@ def fit(batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         else:
             together.append(Row(row.sequence, call, row.key))
     batch.rows = together
-    return [batch, *_alone(batch, apart)]
+    lengths: dict[int, list[Row[BlsSequence]]] = defaultdict(list)
+    for row in apart:
+        lengths[len(row.call.draft_ids)].append(row)
+    return [batch, *(Batch(batch.role, rows, shared=False) for rows in lengths.values())]
 
 
 def fit_to(batch: Batch[BlsSequence], longest: int) -> list[Batch[BlsSequence]]:
@@ -36,12 +41,8 @@ def fit_to(batch: Batch[BlsSequence], longest: int) -> list[Batch[BlsSequence]]:
     apart: list[Row[BlsSequence]] = []
     for row in batch.rows:
         (fitting if row.sequence.loop.takes(row.call, longest) else apart).append(row)
-    alone = _alone(batch, apart)
+    alone = [Batch(batch.role, [row], shared=False) for row in apart]
     if not fitting:
         return alone
     batch.rows = fitting
     return [batch, *alone]
-
-
-def _alone(batch: Batch[BlsSequence], rows: list[Row[BlsSequence]]) -> list[Batch[BlsSequence]]:
-    return [Batch(batch.role, [row], shared=False) for row in rows]

@@ -237,6 +237,8 @@ class BlsParser:
                 continue
             if not scalar.valid(value):
                 raise RequestError(f"{name} is {value}: it must {scalar.must}")
+            if value == scalar.default:
+                continue  # so that requests with it and without it can share engine calls
             tensors[scalar.tensor] = np.array([[value]], scalar.dtype)
         if inputs.scalar("temperature", i) == 0:
             # TensorRT-LLM makes it top_p 1 at temperature 1, from all tokens, unless top_k is there to become 1

@@ -1,8 +1,9 @@
 """Which sequences run, and what each engine call's answer leads to. No threads: the runner has the lock.
 
 Engine calls go out as batches (`start`), are in flight (`sent`), and come back with answers (`answered`) or without
-(`call_ended`, `late`); what sequences gained waits in `outgoing` for its delivery, and the errors of requests in
-`failed`: nothing is sent from here, since who holds the runner's lock must not wait for a client.
+(`call_ended`, `late`). Of one that streams, parts come before (`streamed`). What sequences gained waits in `outgoing`
+for its delivery, the errors of requests in `failed`, streams to end in `stops`: nothing is sent from here, since who
+holds the runner's lock must not wait for a client.
 
 An answer is taken once, whatever comes of it: a fault then ends that sequence's request alone. One that
 leaves these methods leaves all sequences in an unknown state: `abandon` them. What is only measured ends none.
@@ -13,26 +14,28 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tandem_serving import metrics as m
-from tandem_serving.bls import padding
-from tandem_serving.bls.calls import Call, Output
+from tandem_serving.bls import padding, streams
+from tandem_serving.bls.calls import Call, NewTokens, Output, Part
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
+from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.queue import SequenceQueue
 from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
 from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
 from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
+from tandem_serving.bls.streams import Streams
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 
 log = logging.getLogger("tandem.rounds")
-_BROKE_OFF = "a sequence broke off"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Rounds:
     ) -> None:
         self.outgoing: list[tuple[BlsSequence, MakeChunks]] = []
         self.failed: list[tuple[ActiveRequest[BlsChunk], ServingError]] = []
+        self.stops: list[InFlightBatch] = []
+        self.streams = Streams()
         self._policy = policy
         self._limits = limits
         self._depart = depart
@@ -115,6 +120,8 @@ class Rounds:
     def leave(self, sequence: BlsSequence) -> None:
         """A sequence is over and delivered: another one may run."""
         self._let_go(sequence)
+        for in_flight in self.streams.of(sequence) if sequence.stopped else []:
+            self._stop_stream(in_flight)
         self._fill()
 
     def abandon(self) -> list[ActiveRequest[BlsChunk]]:
@@ -127,10 +134,15 @@ class Rounds:
                 self._policy.leave(sequence)
         return [*(sequence.request for sequence in sequences), *(request for request, _ in self.failed)]
 
-    def _break_off(self, sequence: BlsSequence) -> None:
-        """End a request for a fault that is being handled."""
-        self._metrics.fault(m.ENDED_REQUEST)
-        self._fail(sequence, EngineError(FAILED))
+    @contextmanager
+    def _ends_alone(self, sequence: BlsSequence) -> Iterator[None]:
+        """What breaks off in here, whatever it is, ends this sequence's request alone."""
+        try:
+            yield
+        except Exception:
+            log.exception("a sequence broke off")
+            self._metrics.fault(m.ENDED_REQUEST)
+            self._fail(sequence, EngineError(FAILED))
 
     def _fail(self, sequence: BlsSequence, error: ServingError) -> None:
         """End a sequence and its request; its other sequences end when the request is over."""
@@ -143,13 +155,10 @@ class Rounds:
             return  # who begins now might find no thread: see Runner
         for sequence in self._queue.start_waiting():
             self._schedule.enter(sequence.key)
-            try:
+            with self._ends_alone(sequence):
                 if sequence.draft_length:
                     self._policy.enter(sequence, sequence.draft_length)
                 self._begin(sequence, first=not sequence.reproducible)  # no first token waits for a draft
-            except Exception:  # whatever it is, it is this sequence's
-                log.exception(_BROKE_OFF)
-                self._break_off(sequence)
 
     def _let_go(self, sequence: BlsSequence) -> None:
         self._retire(sequence)
@@ -193,11 +202,15 @@ class Rounds:
 
     def sent(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call began."""
-        return self._in_flight.begin(batch, started)
+        in_flight = self._in_flight.begin(batch, started)
+        self.streams.begin(in_flight)
+        return in_flight
 
     def _begin(self, sequence: BlsSequence, first: bool = False) -> None:
         """A sequence's next round."""
-        if first:
+        if first and sequence.draft_length and not self._policy.off:
+            self._ask(sequence, sequence.loop.next_token())
+        elif first:
             self._ask(sequence, sequence.loop.begin(0))
         elif not sequence.loop.waits(k := self._length(sequence)):
             self._ask(sequence, sequence.loop.begin(k))
@@ -218,7 +231,8 @@ class Rounds:
         alone = call.role == "target" and not call.draft_ids
         joins = call.output_len == 1 and sequence.draft_length and not self._policy.off
         own = sequence.isolated or (alone and not joins) or not self._in_flight.shares(call.role)
-        self._schedule.ask(Row(sequence, call, sequence.key, own))
+        stream = streams.number() if sequence.loop.reads(call) else 0
+        self._schedule.ask(Row(sequence, call, sequence.key, own, stream=stream))
         if call.role == "draft" or own or sequence.reproducible:
             return
         if self._drafts_ahead(len(self._queue.running)):
@@ -228,7 +242,8 @@ class Rounds:
 
     def _fit(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """Pad the shorter drafts of a batch: what cannot be padded goes by itself."""
-        batches = padding.fit_to(batch, self._limits.whole_rounds) if batch.via != "engine" else padding.fit(batch)
+        in_server = batch.via in ("round", "join")
+        batches = padding.fit_to(batch, self._limits.whole_rounds) if in_server else padding.fit(batch)
         if batch not in batches:
             self._schedule.finish(batch)
         return batches
@@ -244,7 +259,7 @@ class Rounds:
         verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
         drafted = _drafted(in_flight, outputs)
         if verifies:
-            gained = len(outputs) if drafted else sum(len(output.ids) for _, output in outputs)
+            gained = len(outputs) if drafted else _new_tokens(in_flight, outputs)
             with self._measuring:
                 self._policy.rounds_ended(gained, drafted)
         for index, output in outputs:
@@ -253,13 +268,41 @@ class Rounds:
             if row := in_flight.left.pop(index, None):
                 if verifies:
                     row.sequence.verified(in_flight.batch.by_itself)
-                try:
-                    self._answer(row, output, now - in_flight.started, drafted)
-                except Exception:  # whatever it is, it is this sequence's, which may have gone on already
-                    log.exception(_BROKE_OFF)
-                    self._break_off(row.sequence)
+                with self._ends_alone(row.sequence):
+                    self._answer(row, output, drafted)
 
-    def _answer(self, row: Row[BlsSequence], output: Output, seconds: float, drafted: int) -> None:
+    def streamed(self, parts: Iterable[Part]) -> None:
+        """Take parts of streams into their sequences; those that are to draft again leave their streams."""
+        for in_flight, sequence, part in self.streams.wanted(parts):
+            with self._measuring:
+                self._policy.rounds_ended(len(part.ids), 0)
+            goes_on = False
+            with self._ends_alone(sequence):
+                goes_on = self._goes_on(sequence, part)
+            if not goes_on:
+                self._stop_stream(in_flight)
+
+    def _goes_on(self, sequence: BlsSequence, part: Part) -> bool:
+        """Take a part of a sequence's stream; whether its next tokens come from there, too."""
+        step = sequence.loop.part(part.start, part.ids)
+        if step is None:
+            return True
+        self._gained(sequence, step)
+        if sequence.over:
+            return sequence.loop.finish == FINISH_LENGTH  # the engine ends it by itself
+        k = min(sequence.loop.longest_draft, self._length(sequence)) if sequence.loop.longest_draft else 0
+        if k:
+            self._ask(sequence, sequence.loop.begin(k))
+        return not k
+
+    def _stop_stream(self, in_flight: InFlightBatch) -> None:
+        """Nobody waits for a stream any longer: its sequence has ended, or goes on by other calls."""
+        self.streams.end(in_flight)
+        in_flight.left = {}
+        if not in_flight.given_up:
+            self.stops.append(self._give_up(in_flight))
+
+    def _answer(self, row: Row[BlsSequence], output: Output, drafted: int) -> None:
         sequence = row.sequence
         if not sequence.alive:
             return
@@ -273,7 +316,12 @@ class Rounds:
                 self._ask(sequence, sequence.loop.drafted(output))
                 return
             sequence.loop.drafted(Output(output.drafted))  # what that asks for is answered already
-        step = sequence.loop.verified(output, seconds)
+        self._gained(sequence, sequence.loop.verified(output), drafted)
+        if not sequence.over:
+            self._begin(sequence)
+
+    def _gained(self, sequence: BlsSequence, step: NewTokens, drafted: int = 0) -> None:
+        """Have a sequence's new tokens delivered; it makes no more calls where they are its last."""
         self.outgoing.append((sequence, self._departing(sequence, sequence.take(step))))
         with self._measuring:
             self._policy.acceptance.observe(drafted, step.accepted)
@@ -282,8 +330,6 @@ class Rounds:
             # It counts as running until its text is sent: clients that cannot be served as fast as the engines
             # work then hold up new sequences, not memory.
             self.outgoing.append((sequence, lambda: self._depart(sequence)))
-        else:
-            self._begin(sequence)
 
     def _departing(self, sequence: BlsSequence, make: MakeChunks) -> MakeChunks:
         """The chunks; a stop word among them lets the sequence go."""
@@ -299,6 +345,7 @@ class Rounds:
     def call_ended(self, in_flight: InFlightBatch, error: ServingError, now: float) -> None:
         """An engine call is over; its rows without an answer failed with `error`."""
         self._out.discard(in_flight.batch)
+        self.streams.end(in_flight)
         with self._measuring:
             self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
@@ -349,11 +396,8 @@ class Rounds:
             log.warning("a call for %d sequences failed, each goes by itself now: %s", len(rows), error)
         for row in rows:
             if row.sequence.alive:
-                try:
+                with self._ends_alone(row.sequence):
                     self._fail_row(in_flight, row, together, error)
-                except Exception:  # whatever it is, it is this sequence's
-                    log.exception(_BROKE_OFF)
-                    self._break_off(row.sequence)
 
     def _fail_row(self, in_flight: InFlightBatch, row: Row[BlsSequence], together: bool, error: ServingError) -> None:
         sequence, batch = row.sequence, in_flight.batch
@@ -373,10 +417,18 @@ class Rounds:
             sequence.draft_length = 0
             self._policy.leave(sequence)
             log.warning("a sequence goes on with the target alone: %s", error)
-        self._ask(sequence, sequence.loop.begin(0))
+        self._ask(sequence, sequence.loop.begin(0) if for_good else sequence.loop.next_token())
 
 
 def _drafted(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
     """Draft tokens of each row of a call of the target, as it was made: none is 0."""
     server_round = outputs[0][1].server_round if outputs else None
     return server_round.draft_length if server_round else len(in_flight.batch.rows[0].call.draft_ids)
+
+
+def _new_tokens(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
+    """Tokens by the target alone; of a stream, which has all of them again, those that came in none of its parts."""
+    tokens = sum(len(output.ids) for _, output in outputs)
+    if in_flight.batch.via != "stream":
+        return tokens
+    return tokens - in_flight.batch.rows[0].sequence.loop.streamed if in_flight.left else 0

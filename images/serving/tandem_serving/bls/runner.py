@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Output, Role
+from tandem_serving.bls.calls import Output, Part, Role
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
@@ -30,6 +30,7 @@ from tandem_serving.bls.sequence import BlsSequence, MakeChunks
 from tandem_serving.errors import COUNTED, FAILED, EngineError, QueueFullError, ServingError, Survived
 from tandem_serving.requests.active import AddressedChunk, send
 from tandem_serving.requests.delivery import Delivery
+from tandem_serving.threads import start as start_thread
 
 log = logging.getLogger("tandem.runner")
 
@@ -41,6 +42,8 @@ LEAST_BEHIND = 16
 BATCHES_BEHIND = 3
 DELIVERIES = 2
 """Threads that make texts and send them."""
+# Before streams are read again, where that failed: what they have brought comes with their ends at the latest.
+UNREAD_SECONDS = 0.1
 
 Outputs = list[tuple[int, Output]]
 Step = tuple[BlsSequence, MakeChunks]
@@ -66,9 +69,18 @@ class BlsEngine(Protocol):
         ...
 
 
+@runtime_checkable
+class StreamEngine(BlsEngine, Protocol):
+    """The target engine for calls whose tokens are read while they run."""
+
+    def read(self) -> list[Part]:
+        """What came of all such calls since the last read; waits for it, for a second at most. Raises EngineError."""
+        ...
+
+
 class Runner:
     """Thread-safe. `metrics` gets what is not of one request. `engines` by role; where the server makes whole rounds,
-    by "round" what makes them, by "join" what lets calls join them."""
+    by "round" what makes them, by "join" what lets calls join them; by "stream" a StreamEngine."""
 
     def __init__(
         self, engines: Mapping[Route, BlsEngine], policy: DraftLengthPolicy, limits: RoundLimits, metrics: m.Metrics
@@ -85,9 +97,14 @@ class Runner:
         deliver = partial(send, count=partial(metrics.fault, m.ENDED_REQUEST))
         self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, DELIVERIES, batched, behind)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
+        self._closed, self._streaming = threading.Event(), threading.Event()
         # For each sequence that runs a call and one ahead; and for calls that were given up, which keep theirs:
         # no sequence begins while those are more than one for each that may run, and MOST_LOST.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
+        engine = engines.get("stream")
+        self._reader = (
+            start_thread("streams", partial(self._read, engine)) if isinstance(engine, StreamEngine) else None
+        )
 
     def add(self, sequences: list[BlsSequence]) -> None:
         """Run sequences when there is room, all or none. Raises QueueFullError."""
@@ -126,6 +143,10 @@ class Runner:
     def close(self) -> None:
         """End the threads. The sequences' requests are over already."""
         self.settle_ended()
+        self._closed.set()
+        self._streaming.set()
+        if self._reader:
+            self._reader.join()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._delivery.close()
 
@@ -134,6 +155,8 @@ class Runner:
         for request, error in self._rounds.failed:
             self._threads.submit(request.fail, error)
         self._rounds.failed.clear()
+        self._stop(self._answers[in_flight] for in_flight in self._rounds.stops)
+        self._rounds.stops.clear()
         return self._rounds.start()
 
     # --- faults that are no single sequence's -----------------------------------------------------
@@ -196,6 +219,8 @@ class Runner:
                 return None
             in_flight = self._rounds.sent(batch, started)
             self._answers[in_flight] = answers
+            if self._rounds.streams:
+                self._streaming.set()
         responses = iter(answers)
         while not isinstance(found := self._wait_for(batch.role, responses), ServingError):
             self._take(in_flight, found)
@@ -233,11 +258,14 @@ class Runner:
             if in_flight.batch.void:
                 return
             self._rounds.answered(in_flight, outputs, now)
-            outgoing, self._rounds.outgoing = self._rounds.outgoing, []
-            first, then = by_urgency(outgoing)
-            # Under the lock: without it, another thread could run a sequence's next round and put that step first.
-            self._delivery.put_batch(first, first=True)
-            self._delivery.put_batch(then)
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Under the lock: without it, another thread could run a sequence's next round and put that step first."""
+        outgoing, self._rounds.outgoing = self._rounds.outgoing, []
+        first, then = by_urgency(outgoing)
+        self._delivery.put_batch(first, first=True)
+        self._delivery.put_batch(then)
 
     def _settle(self, in_flight: InFlightBatch, error: ServingError) -> Batch[BlsSequence] | None:
         with self._lock:
@@ -269,6 +297,35 @@ class Runner:
                 ready, held = self._start(), self._rounds.held
             following = self._share_out(ready, held)
         return following
+
+    # --- on the thread that reads streams ---------------------------------------------------------
+    def _read(self, engine: StreamEngine) -> None:
+        """Take what streams bring, as long as any is under way."""
+        reading = Survived("streams could not be read", self._metrics.fault)
+        self._delivery.hurry(True)
+        while not self._closed.is_set():
+            self._delivery.keep_up()
+            self._delivery.hurry(False)
+            self._streaming.wait()
+            parts: list[Part] | None = None
+            with reading, suppress(EngineError):
+                parts = engine.read()
+            self._delivery.hurry(True)
+            if parts is None:
+                self._closed.wait(UNREAD_SECONDS)
+                continue
+            with reading, self._together():
+                self._take_parts(parts)
+        self._delivery.hurry(False)
+
+    def _take_parts(self, parts: list[Part]) -> None:
+        with self._lock:
+            self._rounds.streamed(parts)
+            self._deliver()
+            ready = self._start()
+            if not self._rounds.streams:
+                self._streaming.clear()
+        self._submit(ready)
 
     def _stop(self, calls: Iterable[EngineResponses]) -> None:
         for call in calls:

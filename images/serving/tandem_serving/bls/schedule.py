@@ -41,14 +41,14 @@ TOGETHER = 0.01
 
 S = TypeVar("S")
 Overlap = Literal["none", "draft-ahead", "micro-batches"]
-Via = Literal["engine", "round", "join"]
-Route = Literal["draft", "target", "round", "join"]
+Via = Literal["engine", "round", "join", "stream"]
+Route = Literal["draft", "target", "round", "join", "stream"]
 
 
 class Row(NamedTuple, Generic[S]):
     """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`.
 
-    `ahead`: nothing waits for its answer.
+    `ahead`: nothing waits for its answer. `stream`: a number to read its tokens by while it runs, or 0.
     """
 
     sequence: S
@@ -56,6 +56,7 @@ class Row(NamedTuple, Generic[S]):
     key: Hashable
     own: bool = False
     ahead: bool = False
+    stream: int = 0
 
 
 @dataclass(eq=False)
@@ -63,7 +64,8 @@ class Batch(Generic[S]):
     """One engine call. `shared`: it counts among its group's batches in flight, `queued`: maybe behind another.
     `step`: batches of one number are to be in one step of the target; 0: that is not planned.
 
-    `via`: it goes to the engine; or drafts are verified at once, in the server; or it joins such a verification.
+    `via`: it goes to the engine; or drafts are verified at once, in the server; or it joins such a verification; or
+    its tokens are read while it runs.
     `void`: all requests were ended since it was made, and nothing is known of it any more.
     """
 
@@ -79,7 +81,7 @@ class Batch(Generic[S]):
     @property
     def by_itself(self) -> bool:
         """Whether it is of one sequence, and joins no others."""
-        return len(self.rows) == 1 and self.via == "engine"
+        return len(self.rows) == 1 and self.via in ("engine", "stream")
 
     @property
     def route(self) -> Route:
@@ -188,7 +190,9 @@ class Schedule(Generic[S]):
         """The batches that start now; rows of sequences that are not `alive` are dropped."""
         own = [row for row in self._own if alive(row.sequence)]
         self._own.clear()
-        batches = [Batch(row.call.role, [row], shared=False) for row in own]
+        batches: list[Batch[S]] = [
+            Batch(row.call.role, [row], shared=False, via="stream" if row.stream else "engine") for row in own
+        ]
         for group in self._groups.values():
             for role, rows in group.waiting.items():
                 group.waiting[role] = [row for row in rows if alive(row.sequence)]

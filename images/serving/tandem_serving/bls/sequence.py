@@ -74,7 +74,6 @@ class BatchKey(NamedTuple):
     once."""
 
     engine_inputs: Hashable
-    reproducible: bool
     whole_rounds: bool
 
 
@@ -109,7 +108,7 @@ class BlsSequence:
         """Compute the key once: it is compared at every call."""
         keys = tuple((role, inputs.key) for role, inputs in self.engine_inputs.items())
         alike = len({key for _, key in keys}) == 1  # both engines get the same tensors
-        self.key = BatchKey(keys, self.reproducible, alike and self.loop.pads and not self.reproducible)
+        self.key = BatchKey(keys, alike and self.loop.pads and not self.reproducible)
 
     @property
     def has_first_token(self) -> bool:

@@ -7,7 +7,6 @@ reports the metrics.
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 import time
@@ -36,9 +35,6 @@ from tandem_serving.requests.tokenizer import Tokenizer
 
 WATCH_SECONDS = 0.1
 METRICS_SECONDS = 0.5
-# A stream whose target runs alone gets text this often. Shorter calls cost: 13% of the tokens at 0.1 s, 64 streams,
-# a step of 12 ms, since each call waits for a step of the engine to end.
-BURST_SECONDS = 0.25
 
 
 class MakeEngineInputs(Protocol):
@@ -89,6 +85,7 @@ class BlsService:
         self._active: ActiveRequests[BlsChunk] = ActiveRequests(options.request_timeout, self.metrics.fault)
         self.engine = EngineWatch(options.target, self.metrics, EngineHealth(options.canary_seconds))
         self._failure: ServingError | None = None
+        self._streams = "stream" in engines
         self._runner = Runner(watched(engines, self.engine), policy, options.limits, self.metrics)
 
     def submit(self, tensors: Mapping[str, Array], request_id: str, responder: Responder[BlsChunk]) -> None:
@@ -155,23 +152,27 @@ class BlsService:
     def _sequence(self, active: ActiveRequest[BlsChunk], request: BlsRequest, prompt: BlsPrompt) -> BlsSequence:
         options = self._options
         # By logits, too, which token a seed gives depends on the lengths of the drafts.
-        reproducible = prompt.seed is not None and (options.mix_seed or request.use_draft_logits)
+        drawn = request.use_draft_logits or (options.mix_seed and prompt.sampled)
+        reproducible = prompt.seed is not None and drawn
         if options.mix_seed and prompt.seed is None:
             # Such engines start each call without one at the same seed: all tokens would be drawn by the same number.
             prompt = replace(prompt, seed=random.getrandbits(64))
+        bound = self._bind(prompt, request)
+        # Engines do not agree on which log probs and logits a part of an answer has.
+        streams = self._streams and not bound["target"].outputs
         probe = bool(options.draft_limit) and not prompt.asked and random.random() < options.probe_share
         return BlsSequence(
             request=active,
-            loop=SequenceLoop(self._loop_params(request, prompt, reproducible)),
+            loop=SequenceLoop(self._loop_params(request, prompt, streams)),
             writer=BlsWriter(prompt, self._text(prompt), request.stream),
-            engine_inputs=self._bind(prompt, request),
+            engine_inputs=bound,
             metrics=self.metrics,
             draft_length=0 if probe or not options.draft_limit else prompt.num_draft_tokens,
             probe=probe,
             reproducible=reproducible,
         )
 
-    def _loop_params(self, request: BlsRequest, prompt: BlsPrompt, reproducible: bool) -> LoopParams:
+    def _loop_params(self, request: BlsRequest, prompt: BlsPrompt, streams: bool) -> LoopParams:
         options = self._options
         return LoopParams(
             prompt=prompt.ids,
@@ -185,7 +186,7 @@ class BlsService:
             vocabulary=options.vocabulary,
             use_draft_logits=request.use_draft_logits,
             one_call=prompt.guided,
-            burst=BURST_SECONDS if request.stream and not reproducible else math.inf,
+            streams=streams,
             redrawn=options.mix_seed and prompt.sampled,
         )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
-from tandem_serving.bls.calls import Call, Output
-from tandem_serving.bls.runner import BlsEngine, EngineResponses
+from tandem_serving.bls.calls import Call, Output, Part
+from tandem_serving.bls.runner import BlsEngine, EngineResponses, StreamEngine
 from tandem_serving.bls.schedule import Route, Row
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.engine.health import PROMPT_TOKENS
@@ -26,15 +26,49 @@ class WatchedEngine:
         return _WatchedResponses(self._engine.call(rows), self._route, rows, self._watch)
 
 
+class WatchedStreams:
+    """A `StreamEngine` of the runner: each of its calls is answered again and again."""
+
+    def __init__(self, engine: StreamEngine, watch: EngineWatch) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._answered: dict[int, Callable[[], None]] = {}
+
+    def call(self, rows: Sequence[Row[BlsSequence]]) -> EngineResponses:
+        """An engine call with this row; it starts when it is read."""
+        return _WatchedResponses(self._engine.call(rows), "stream", rows, self._watch, self._answered)
+
+    def read(self) -> list[Part]:
+        """What came of all such calls. Raises what it raises."""
+        parts = self._engine.read()
+        for i, part in enumerate(parts):
+            # The others' come in the same moment: they would show steps that take no time.
+            if (i == 0 or not part.start) and (answered := self._answered.get(part.stream)):
+                answered()
+        return parts
+
+
 def watched(engines: Mapping[Route, BlsEngine], watch: EngineWatch) -> dict[Route, BlsEngine]:
     """The runner's engines, each reporting to `watch`."""
-    return {route: WatchedEngine(engine, route, watch) for route, engine in engines.items()}
+    return {
+        route: WatchedStreams(engine, watch)
+        if isinstance(engine, StreamEngine)
+        else WatchedEngine(engine, route, watch)
+        for route, engine in engines.items()
+    }
 
 
 class _WatchedResponses:
     def __init__(
-        self, answers: EngineResponses, route: Route, rows: Sequence[Row[BlsSequence]], watch: EngineWatch
+        self,
+        answers: EngineResponses,
+        route: Route,
+        rows: Sequence[Row[BlsSequence]],
+        watch: EngineWatch,
+        parts: dict[int, Callable[[], None]] | None = None,
     ) -> None:
+        """`parts` gets what is to be called at each part of a streaming call, by its number."""
+        self._parts = {} if parts is None else parts
         self._answers = answers
         self._route = route
         self._rows = rows
@@ -50,9 +84,13 @@ class _WatchedResponses:
 
     def _of_target(self) -> Iterator[list[tuple[int, Output]]]:
         with self._watch.call(work(self._rows), self._kind()) as answered:
-            for outputs in self._answers:
-                answered()
-                yield outputs
+            self._parts[self._rows[0].stream] = answered
+            try:
+                for outputs in self._answers:
+                    answered()
+                    yield outputs
+            finally:
+                del self._parts[self._rows[0].stream]
 
     def _of_draft(self) -> Iterator[list[tuple[int, Output]]]:
         """Of a round that the server makes the target answered; where one fails, each engine is asked by itself."""
@@ -73,8 +111,8 @@ class _WatchedResponses:
 
 
 def work(rows: Sequence[Row[BlsSequence]]) -> float:
-    """A call's work in steps of the engine: its prompts', and those of its longest row."""
-    steps = max(1 if row.call.draft_ids else row.call.output_len for row in rows)
+    """A call's work in steps of the engine until it is answered: its prompts', and those of its longest row."""
+    steps = max(1 if row.call.draft_ids or row.stream else row.call.output_len for row in rows)
     return steps + sum(_prompt(row.call) for row in rows) / PROMPT_TOKENS
 
 

@@ -7,7 +7,6 @@ from tandem.api.roles import ENGINES, Role, references
 from tandem.api.types import KvCache
 from tandem.render.v1.bls_variables import (
     EngineVariables,
-    collects,
     engine_sequences,
     in_rounds,
     max_seq_len,
@@ -42,14 +41,14 @@ def bls(inputs: Inputs) -> Stack:
         sources={name: source for name, source in sources.items() if source},
         checks=_checks(inputs, engines),
         env=inputs.profile.engine_env,
-        engines=tuple(engine_model(inputs, role) for role in engines),
+        engines=tuple(engine_model(role) for role in engines),
         kv_cache=_kv_cache(inputs, engines),
     )
 
 
-def engine_model(inputs: Inputs, role: Role) -> str:
-    """The model that is the engine: one that is decoupled leaves its name to what answers clients once."""
-    return CLIENT_MODELS[role] + ("_engine" if collects(inputs) else "")
+def engine_model(role: Role) -> str:
+    """The model that is the engine: it is decoupled, and leaves its name to what answers clients once."""
+    return f"{CLIENT_MODELS[role]}_engine"
 
 
 def _sources(inputs: Inputs) -> dict[str, str]:
@@ -58,12 +57,12 @@ def _sources(inputs: Inputs) -> dict[str, str]:
     engine = "" if needs_engines(inputs.spec, inputs.profile) else inputs.profile.engine_source
     for role in (Role.TARGET, Role.DRAFT) if inputs.spec.draft else (Role.TARGET,):
         name = CLIENT_MODELS[role]
-        if collects(inputs):
-            sources[name] = f"{TANDEM}/models/engine_unary"
-            sources[f"{name}_collector"] = f"{TANDEM}/models/engine_collector"
-        sources[engine_model(inputs, role)] = engine
+        sources[name] = f"{TANDEM}/models/engine_unary"
+        sources[f"{name}_collector"] = f"{TANDEM}/models/engine_collector"
+        sources[engine_model(role)] = engine
+    sources[f"{engine_model(Role.TARGET)}_streams"] = f"{TANDEM}/models/engine_streams"
     if in_rounds(inputs):
-        sources[f"{engine_model(inputs, Role.TARGET)}_rounds"] = f"{TANDEM}/models/engine_rounds"
+        sources[f"{engine_model(Role.TARGET)}_rounds"] = f"{TANDEM}/models/engine_rounds"
     return sources
 
 
@@ -104,7 +103,7 @@ def _kv_cache(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> dict[s
     if not shares_gpu or all(engine.max_tokens for engine in engines.values()):
         return {}
     return {
-        engine_model(inputs, role): {
+        engine_model(role): {
             "engine": engine.path,
             "devices": list(engine.devices),
             "max_tokens": engine.max_tokens,

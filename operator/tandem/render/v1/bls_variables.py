@@ -81,7 +81,7 @@ class BlsVariables(Variables):
     """Whether the models that clients call are decoupled. Upstream's clients that run the loop themselves make unary
     calls to the engines, which Triton refuses for decoupled models."""
     collects: bool
-    """Whether the engines are decoupled, under a name of their own, and their rows are collected."""
+    """Whether the engines are decoupled, under names of their own: they can stream, and their rows are collected."""
     rounds: bool
     """Whether the server makes whole rounds by itself."""
     request_timeout_seconds: float
@@ -107,13 +107,13 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
         use_draft_logits=acceptance.method == "Logits",
         fast_logits=fast_logits(spec),
         draft_acceptance_threshold=acceptance.threshold,
-        max_engine_rows=spec.serving.max_batch_size if _takes_rows(inputs) else 1,
+        max_engine_rows=spec.serving.max_batch_size if takes_rows(inputs) else 1,
         max_engine_sequences=engine_sequences(inputs),
         max_seq_len=max_seq_len(inputs),
         mix_seed=bool(engines),
         separate_devices=_side_by_side(inputs),
         decoupled=False,
-        collects=collects(inputs),
+        collects=True,
         rounds=in_rounds(inputs),
         request_timeout_seconds=spec.serving.request_timeout_seconds,
         queue_timeout_seconds=spec.serving.queue_timeout_seconds,
@@ -123,21 +123,22 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
     )
 
 
-def collects(inputs: Inputs) -> bool:
-    """Whether engines are decoupled, and their rows collected.
+def takes_rows(inputs: Inputs) -> bool:
+    """Whether sequences share engine calls.
 
-    Not without a draft, since sequences have calls of their own then; nor where the draft's logits are compared,
-    unless the engines hand them over themselves: megabytes for each sequence and round would be copied twice more.
+    Where rows are collected not without a draft, since sequences have calls of their own then; nor where the draft's
+    logits are compared, unless the engines hand them over themselves: megabytes for each sequence and round would be
+    copied twice more.
     """
-    spec = inputs.spec
+    spec, calls = inputs.spec, inputs.profile.engine_calls
     logits = spec.speculation.acceptance.method == "Logits" and not fast_logits(spec)
-    return inputs.profile.engine_calls == "Collected" and spec.draft is not None and not logits
+    return calls == "Together" or (calls == "Collected" and spec.draft is not None and not logits)
 
 
 def in_rounds(inputs: Inputs) -> bool:
     """Whether the server makes whole rounds by itself: of sequences that share calls, whose drafts it may fill up."""
     by_logits = inputs.spec.speculation.acceptance.method == "Logits"
-    return inputs.spec.draft is not None and _takes_rows(inputs) and not by_logits
+    return inputs.spec.draft is not None and takes_rows(inputs) and not by_logits
 
 
 def engine_sequences(inputs: Inputs) -> int:
@@ -153,10 +154,6 @@ def max_seq_len(inputs: Inputs) -> int | None:
     asked = engine.build.max_seq_len if engine and engine.build else None
     length = asked or inputs.profile.engine_parameters.get("max_seq_len")
     return int(length) if length else None
-
-
-def _takes_rows(inputs: Inputs) -> bool:
-    return inputs.profile.engine_calls == "Together" or collects(inputs)
 
 
 def _side_by_side(inputs: Inputs) -> bool:

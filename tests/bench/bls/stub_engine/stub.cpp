@@ -3,7 +3,8 @@
 // process between the server and the engine.
 //
 // It takes requests of one or more rows: `draft_input_ids` makes them verifications; `stop` ends the calls with the
-// same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`.
+// same request id. All rows of a request come in one response, or each in its own where stub.conf says `decoupled 1`;
+// there a request of one row with `streaming` gets its tokens step by step.
 // The prompt is never repeated. Sampling parameters are taken and mean nothing. `batch` rows and `max_num_tokens` tokens
 // share a step, the others wait, as in an engine that was built so; `chunked_context 1`: as where that is enabled.
 //
@@ -194,10 +195,25 @@ class Request {
     Check(TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL));
   }
 
+  // Answer the tokens of a step, where the request streams and goes on.
+  void Stream() {
+    if (!streams || call.rows[0].step == sent_) return;
+    Row& row = call.rows[0];
+    auto fresh = row.ids.begin() + (row.step - sent_);
+    std::vector<int32_t> rest(fresh, row.ids.end());
+    row.ids.erase(fresh, row.ids.end());
+    TRITONBACKEND_Response* response;
+    Check(TRITONBACKEND_ResponseNew(&response, request_));
+    Fill(response, 0, 1);
+    Check(TRITONBACKEND_ResponseSend(response, 0, nullptr));
+    row.ids = std::move(rest);
+    sent_ = row.step;
+  }
+
   Call call;
   double arrived;
   std::string id;
-  bool decoupled = false;
+  bool decoupled = false, streams = false;
 
  private:
   // The rows of response `index` of so many.
@@ -230,6 +246,7 @@ class Request {
 
   TRITONBACKEND_ModelInstance* instance_;
   TRITONBACKEND_Request* request_;
+  int64_t sent_ = 0;  // steps whose tokens were answered
 };
 
 using Requests = std::vector<std::unique_ptr<Request>>;
@@ -259,6 +276,7 @@ class Engine {
   void Take(std::unique_ptr<Request> request, const Inputs& inputs) {
     NameThread();
     request->decoupled = decoupled_;
+    request->streams = decoupled_ && inputs.Flag("streaming");
     if (inputs.Flag("stop")) {
       {
         std::lock_guard lock(mutex_);
@@ -299,8 +317,7 @@ class Engine {
       meter_.value->seconds += seconds;
       meter_.value->steps += 1;
       for (Row* row : rows_) row->EndStep();
-      for (auto& request : active_)
-        if (request->call.Done()) request->Answer();
+      for (auto& request : active_) request->call.Done() ? request->Answer() : request->Stream();
       Leave();
     }
   }

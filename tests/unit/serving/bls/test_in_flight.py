@@ -50,6 +50,7 @@ ENDED = [
     ("draft", True, "engine", True, True, False, "likewise"),
     ("target", True, "engine", False, False, False, "it failed"),
     ("target", True, "join", False, True, False, "it waits for the verification that it joins"),
+    ("target", False, "stream", False, True, False, "the target alone"),
 ]
 
 

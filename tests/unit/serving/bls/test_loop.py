@@ -186,22 +186,104 @@ def test_a_call_says_whether_it_brings_the_prompt() -> None:
     assert brings == [("draft", True), ("target", True), ("draft", False), ("target", False)]
 
 
-SPANS = [
-    (0.25, 0.012, [1, 2, 4, 8, 16, 16], "a fast target: the longest calls"),
-    (0.25, 0.04, [1, 2, 4, 6, 6, 6], "a slow one: a quarter of a second"),
-    (0.25, 1.0, [1, 2, 2, 2, 2, 2], "a very slow one: calls cost more than they are worth"),
-    (float("inf"), 1.0, [1, 2, 4, 8, 16, 16], "no stream: nobody waits for parts"),
+# Whether the engine streams, more of the sequence's settings, tokens of the calls of the target alone.
+ALONE_CALLS = [
+    (True, {}, [40], "one call of all"),
+    (False, {}, [1, 2, 4, 8, 16, 9], "text flows nevertheless"),
+    (False, {"one_call": True}, [40], "an engine that keeps track gets one, whatever becomes of the flow"),
 ]
 
 
-@pytest.mark.parametrize(("burst", "a_token", "expected", "reason"), SPANS, ids=[reason for *_, reason in SPANS])
-def test_a_stream_of_the_target_alone_flows(burst: float, a_token: float, expected: list[int], reason: str) -> None:
-    loop, engine, spans = SequenceLoop(LoopParams(PROMPT, 100, burst=burst)), MockEngine(counting), []
-    for _ in expected:
-        call = loop.begin(0)
-        spans.append(call.output_len)
-        loop.verified(engine.run(call), seconds=a_token * call.output_len)
-    assert spans == expected, reason
+@pytest.mark.parametrize(("streams", "more", "expected", "reason"), ALONE_CALLS, ids=[c[-1] for c in ALONE_CALLS])
+def test_calls_of_the_target_alone(streams: bool, more: dict[str, Any], expected: list[int], reason: str) -> None:
+    target = MockEngine(counting)
+    steps = generate(target, None, 0, max_tokens=40, streams=streams, **more)
+    assert tokens(steps) == alone(counting, 40)
+    assert [call.output_len for call in target.calls] == expected, reason
+
+
+def streamed(
+    model: Model, sizes: Seq[int], max_tokens: int = 24, **more: Any
+) -> tuple[SequenceLoop, list[NewTokens]]:
+    """A stream that brings parts of these sizes, then its answer."""
+    loop = SequenceLoop(LoopParams(PROMPT, max_tokens, frozenset({END}), streams=True, **more))
+    call = loop.begin(0)
+    assert loop.reads(call)
+    output, steps, start = MockEngine(model).run(call), list[NewTokens](), 0
+    for size in sizes:
+        ids = output.ids[start : start + size]
+        if not ids or loop.finish:
+            break
+        step = loop.part(start, ids)
+        assert step is not None
+        steps.append(step)
+        start += size
+    if not loop.finish:
+        steps.append(loop.verified(output))
+    return loop, steps
+
+
+SIZES = [([], "all at its end"), ([1] * 24, "each token"), ([1, 2, 3, 4], "some"), ([1, 30], "all in one part")]
+
+
+@pytest.mark.parametrize(("sizes", "reason"), SIZES, ids=[reason for *_, reason in SIZES])
+@pytest.mark.parametrize("length", [len(PROMPT), len(PROMPT) + 1, len(PROMPT) + 5, 1000])
+def test_parts_of_a_stream_and_its_answer_are_its_text(length: int, sizes: list[int], reason: str) -> None:
+    model = ending_after(length)
+    loop, steps = streamed(model, sizes)
+    assert tokens(steps) == alone(model, 24), reason
+    assert loop.finish == steps[-1].finish == ("length" if length == 1000 else "end_id")
+    assert {step.finish for step in steps[:-1]} <= {""}
+    assert {(step.drafted, step.accepted) for step in steps} == {(0, 0)}
+
+
+def test_an_end_that_the_engine_does_not_know_ends_a_stream_in_a_part() -> None:
+    loop = SequenceLoop(LoopParams(PROMPT, 24, frozenset({7}), streams=True, min_tokens=3))
+    loop.begin(0)
+    assert loop.part(0, [1, 7]) == NewTokens([1, 7]), "before min_tokens it is text"
+    assert loop.part(2, [2, 7, 3]) == NewTokens([2], finish="end_id")
+    assert loop.finish == "end_id"
+
+
+def test_a_part_that_does_not_follow_is_left_to_the_answer() -> None:
+    loop = SequenceLoop(LoopParams(PROMPT, 24, streams=True))
+    output = MockEngine(counting).run(loop.begin(0))
+    assert loop.part(0, output.ids[:2]) is not None
+    assert loop.part(3, output.ids[3:5]) is None, "one before it is not known"
+    assert loop.part(1, output.ids[1:5]) is None, "one of them is known"
+    assert loop.verified(output).ids == output.ids[2:]
+    assert loop.finish == "length"
+
+
+@pytest.mark.parametrize("taken", range(1, 6))
+def test_a_sequence_that_leaves_its_stream_goes_on_with_drafts(taken: int) -> None:
+    loop, engine = SequenceLoop(LoopParams(PROMPT, 24, streams=True)), MockEngine(counting)
+    gained = list(engine.run(loop.begin(0)).ids[:taken])
+    assert loop.part(0, gained) is not None
+    while not loop.finish:
+        call = loop.begin(2)
+        call = loop.drafted(engine.run(call)) if call.role == "draft" else call
+        gained += loop.verified(engine.run(call)).ids
+    assert gained == alone(counting, 24)
+
+
+READS = [
+    (0, 24, {}, True, "the target alone"),
+    (2, 24, {}, False, "a draft"),
+    (0, 1, {}, False, "one token: there is nothing to read before its answer"),
+    (4, 24, {"one_call": True}, True, "a guide, so that its text flows, too"),
+    (0, 24, {"streams": False}, False, "an engine that cannot stream"),
+]
+
+
+@pytest.mark.parametrize(("k", "max_tokens", "more", "expected", "reason"), READS, ids=[r[-1] for r in READS])
+def test_which_calls_are_read_while_they_run(
+    k: int, max_tokens: int, more: dict[str, Any], expected: bool, reason: str
+) -> None:
+    loop = SequenceLoop(LoopParams(PROMPT, max_tokens, **{"streams": True, **more}))
+    assert loop.reads(loop.begin(k)) is expected, reason
+    assert loop.reads(loop.next_token()) is more.get("one_call", False)
+    assert not loop.reads(loop.drafted(Output([1, 2])))
 
 
 def test_one_call_of_the_target_alone_where_the_engine_keeps_track() -> None:

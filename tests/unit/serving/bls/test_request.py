@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
+from tandem_serving.bls.sequence import EngineInputs
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.tensors import Array
 from tandem_serving.requests.tokenizer import Tokenizer
@@ -220,6 +221,21 @@ def test_goes_to_the_engines(tokenizer: Tokenizer, name: str, value: Array, tens
     (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(**{name: value})).prompts
     assert prompt.tensors[tensor].tolist() == expected
     assert prompt.tensors[tensor].dtype == value.dtype
+
+
+DEFAULTS = {
+    **{"top_k": integer(0), "top_p": real(0), "temperature": real(1), "length_penalty": real(0)},
+    **{"repetition_penalty": real(1), "presence_penalty": real(0), "frequency_penalty": real(0)},
+}
+
+
+@pytest.mark.parametrize("sent", [DEFAULTS, *({name: value} for name, value in DEFAULTS.items())], ids=str)
+def test_a_default_that_is_spelt_out_is_as_good_as_none(tokenizer: Tokenizer, sent: dict[str, Array]) -> None:
+    """Only calls with the same tensors can be shared."""
+    parser = BlsParser(tokenizer, LIMITS)
+    (given,), (plain,) = parser.parse(request(**sent)).prompts, parser.parse(request()).prompts
+    assert EngineInputs(given.tensors).key == EngineInputs(plain.tensors).key
+    assert given.sampled is plain.sampled is False
 
 
 @pytest.mark.parametrize(

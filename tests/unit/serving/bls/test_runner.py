@@ -27,6 +27,8 @@ class Script:
         self.held = 0.0
         self.outgoing: list[Any] = []
         self.failed: list[Any] = []
+        self.stops: list[Any] = []
+        self.streams: list[Any] = []
         self._begun = self._until = 0.0
 
     def admit(self, sequences: list[Any]) -> None:

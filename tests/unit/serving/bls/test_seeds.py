@@ -1,6 +1,7 @@
 """A seed's samples where each engine call has a seed of its own (`mix_seed`): whatever the load and the schedule."""
 
 import random
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ class SeededCall(MockCall):
     """The draft is wrong at each fifth position; the target keeps what it would have drawn, and adds its own."""
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
+        self.engine.before(self.engine.role, self)
         time.sleep(0.003 * random.random())
         yield [(index, Output(self._row(row.call))) for index, row in enumerate(self.rows)]
 
@@ -95,3 +97,41 @@ def test_a_seed_gives_the_same_whatever_runs_beside_it(
         assert [answer for seed, answer in answers if seed == SEED] == [alone] * 8
         assert len({tuple(answer) for seed, answer in answers if seed != SEED}) == 16, "others are drawn otherwise"
     assert made.draft.calls, "with drafts"
+
+
+def test_a_seed_s_samples_share_calls_with_others(start: Start) -> None:
+    """Drafts of one length in a call: the policy gives the others shorter ones, which cannot be filled up."""
+    made, all_asked = engines(), threading.Event()
+    for model in (made.draft, made.target):
+        model.before = lambda role, call: all_asked.wait(30)
+    service = start(made, policy=Shorter(4, separate_devices=False), mix_seed=True)
+    answers = [ask(service, sampled(100 + i if i % 2 else None)) for i in range(12)]
+    all_asked.set()
+    for answer in answers:
+        ids(answer)
+    drafts = [len(call.rows) for call in made.draft.calls]
+    assert max(drafts) > 6, "those with a seed and those without"
+    checked = [[len(row.call.draft_ids) for row in call.rows] for call in made.target.calls]
+    assert all(len({*lengths}) == 1 for lengths in checked)
+    for length in (2, 4):
+        assert max(lengths.count(length) for lengths in checked) > 3, f"{length} draft tokens, together"
+
+
+class Shorter(Steady):
+    """Half as long drafts for those who leave the length to the policy."""
+
+    def length(self) -> int:
+        return super().length() // 2
+
+
+@pytest.mark.parametrize(
+    ("more", "reproducible"), [({"top_k": 5}, True), ({"top_k": 1}, False), ({}, False)], ids=str
+)
+def test_only_a_drawn_seed_keeps_to_one_draft_length(start: Start, more: dict[str, int], reproducible: bool) -> None:
+    """Greedy tokens do not depend on it."""
+    service = start(engines(), mix_seed=True)
+    made, make = list[BlsSequence](), service._sequence
+    service._sequence = lambda *how: made.append(make(*how)) or made[-1]  # type: ignore[method-assign, func-returns-value]
+    inputs = tensors("def add(", seed=np.array([[7]], np.uint64))
+    ids(ask(service, inputs | {name: np.array([[value]], np.int32) for name, value in more.items()}))
+    assert [each.reproducible for each in made] == [reproducible]

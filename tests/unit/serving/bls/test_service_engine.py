@@ -1,17 +1,35 @@
 """What the service reports of its engines' calls, and what becomes of requests when the target has failed."""
 
+import itertools
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.serving.bls import ALONE, STREAM, MockCall, MockEngines, Sink, Start, ask, tensors
+from support.serving.bls import (
+    ALONE,
+    NO_TENSORS,
+    STREAM,
+    MockCall,
+    MockEngines,
+    MockStreams,
+    Sink,
+    Start,
+    ask,
+    tensors,
+)
+from support.serving.mock_engine import counting
 from tandem_serving import metrics as m
-from tandem_serving.bls.calls import Call
+from tandem_serving.bls.calls import Call, Part
+from tandem_serving.bls.runner import StreamEngine
 from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.service import BlsService
-from tandem_serving.bls.watched import work
+from tandem_serving.bls.watched import watched, work
 from tandem_serving.engine.health import CANARIES, PROMPT_TOKENS
 from tandem_serving.engine.watch import WatchHooks
 from tandem_serving.errors import EngineError, RequestError
@@ -106,9 +124,52 @@ def test_a_dead_target_is_found_by_its_calls(start: Start, monkeypatch: pytest.M
     assert (error.code, CUDA in str(error)) == ("UNAVAILABLE", True)
 
 
-def row(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Row[Any]:
+class Answers:
+    """Stands for an EngineWatch: which calls were answered, by the order in which they began."""
+
+    def __init__(self) -> None:
+        self.answered: list[int] = []
+        self._numbers = itertools.count()
+
+    @contextmanager
+    def call(self, work: float, kind: object) -> Iterator[Callable[[], None]]:
+        number = next(self._numbers)
+        yield lambda: self.answered.append(number)
+
+
+def test_a_stream_is_answered_again_and_again() -> None:
+    """One answer a step: those of its other streams come in the same moment, and would show steps without time."""
+    watch, engine = Answers(), MockStreams(counting)
+    engines = watched({"stream": engine}, watch)  # type: ignore[arg-type]
+    streams = engines["stream"]
+    assert isinstance(streams, StreamEngine)
+    sequence: Any = SimpleNamespace(engine_inputs=NO_TENSORS)
+    rows = [row(10, 100, stream=number)._replace(sequence=sequence) for number in (1, 2)]
+    responses = [iter(streams.call([each])) for each in rows]
+    runs = [threading.Thread(target=next, args=(each,), daemon=True) for each in responses]
+    engine.parts.put(Part(7, 0, [1]))  # until that is read, none of them goes on
+    for run in runs:
+        run.start()
+    found: list[list[Part]] = [
+        [Part(1, 0, [1]), Part(2, 0, [1])],
+        [Part(2, 1, [1]), Part(1, 1, [1])],
+        [Part(9, 0, [1])],
+    ]
+    engine.read = lambda: found.pop(0)  # type: ignore[method-assign]
+    eventually_both(streams)
+    for expected in ([0, 1], [0, 1, 1], [0, 1, 1]):
+        streams.read()
+        assert watch.answered == expected
+
+
+def eventually_both(streams: Any) -> None:
+    while len(streams._answered) < 2:
+        time.sleep(0.002)
+
+
+def row(ids: int, output_len: int, drafted: int = 0, first: bool = False, stream: int = 0) -> Row[Any]:
     call = Call("target", np.zeros(ids, np.int32), output_len, (7,) * drafted, first=first)
-    return Row(None, call, None)
+    return Row(None, call, None, stream=stream)
 
 
 @pytest.mark.parametrize(
@@ -116,10 +177,17 @@ def row(ids: int, output_len: int, drafted: int = 0, first: bool = False) -> Row
     [
         ([row(500, 5, drafted=4)], 1),
         ([row(500, 16)], 16),
+        ([row(500, 1000, stream=1)], 1),
         ([row(500, 5, drafted=4), row(10, 1)], 1),
         ([row(10 * PROMPT_TOKENS, 1, first=True), row(2 * PROMPT_TOKENS, 1, first=True)], 13),
     ],
-    ids=["a verification", "the target alone", "rows together", "prompts by their lengths"],
+    ids=[
+        "a verification",
+        "the target alone",
+        "a stream, until its next part",
+        "rows together",
+        "prompts by their lengths",
+    ],
 )
 def test_a_call_s_work(rows: list[Row[Any]], steps: float) -> None:
     assert work(rows) == steps

@@ -371,10 +371,10 @@ def test_a_client_that_takes_no_error_holds_up_nobody_else(
 
     verified = SequenceLoop.verified
 
-    def broken(loop: SequenceLoop, output: Output, seconds: float = 0.0) -> NewTokens:
+    def broken(loop: SequenceLoop, output: Output) -> NewTokens:
         if fault == "of ours" and loop is marked_loops[0]:
             raise ValueError("a fault")
-        return verified(loop, output, seconds)
+        return verified(loop, output)
 
     monkeypatch.setattr(SequenceLoop, "verified", broken)
     marked_loops: list[SequenceLoop] = []

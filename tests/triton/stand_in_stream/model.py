@@ -1,0 +1,54 @@
+"""A decoupled engine that answers what each request says: its `script`, a JSON list of steps.
+
+A step is a list of token ids, a response with them; a number, seconds to wait; "wait", until the request's id is
+stopped; {"error": message, "code": name}, the end with an error. After the last step comes the end, without tokens.
+"""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+FINAL = 1  # pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL, which exists only inside Triton
+
+
+class TritonPythonModel:
+    """The class that Triton's Python backend looks for."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Nothing is under way."""
+        self._threads = ThreadPoolExecutor(64)
+        self._stopped: dict[str, threading.Event] = {}
+
+    def execute(self, requests: list[Any]) -> None:
+        """Answer each request on a thread of its own."""
+        for request in requests:
+            inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+            sender = request.get_response_sender()
+            if "stop" in inputs:
+                self._stopped.setdefault(request.request_id(), threading.Event()).set()
+                sender.send(flags=FINAL)
+                continue
+            stopped = self._stopped.setdefault(request.request_id(), threading.Event())
+            self._threads.submit(_answer, sender, json.loads(inputs["script"].item()), stopped)
+
+
+def _answer(sender: Any, script: list[Any], stopped: threading.Event) -> None:
+    for step in script:
+        if step == "wait":
+            stopped.wait(60)
+        elif isinstance(step, dict):
+            error = pb_utils.TritonError(step["error"], getattr(pb_utils.TritonError, step.get("code", "INTERNAL")))
+            sender.send(pb_utils.InferenceResponse([], error), FINAL)
+            return
+        elif isinstance(step, list):
+            tensors = {"output_ids": [[step]], "sequence_length": [[len(step)]]}
+            made = [pb_utils.Tensor(name, np.array(value, np.int32)) for name, value in tensors.items()]
+            sender.send(pb_utils.InferenceResponse(made))
+        else:
+            time.sleep(step)
+    sender.send(flags=FINAL)
