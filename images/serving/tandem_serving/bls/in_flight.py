@@ -4,10 +4,10 @@ thread-safe."""
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from tandem_serving.bls.calls import Role, ServerRound
+from tandem_serving.bls.calls import Output, Role, ServerRound
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.schedule import Batch, Row
 from tandem_serving.bls.sequence import BlsSequence
@@ -42,6 +42,18 @@ class InFlightBatch:
     stop_at: float = 0.0
     pause: float = STOP_AGAIN
     server_round: ServerRound | None = None
+
+    def drafted(self, outputs: Sequence[tuple[int, Output]]) -> int:
+        """Draft tokens of each row of a call of the target, as it was made: none is 0."""
+        server_round = outputs[0][1].server_round if outputs else None
+        return server_round.draft_length if server_round else len(self.batch.rows[0].call.draft_ids)
+
+    def new_tokens(self, outputs: Sequence[tuple[int, Output]]) -> int:
+        """Tokens by the target alone; of a stream, whose answer has all of them, those that came in no part."""
+        tokens = sum(len(output.ids) for _, output in outputs)
+        if self.batch.via != "stream":
+            return tokens
+        return tokens - self.batch.rows[0].sequence.loop.streamed if self.left else 0
 
     def awaited(self) -> list[Row[BlsSequence]]:
         """Turns without an answer that somebody waits for."""

@@ -257,11 +257,10 @@ class Rounds:
     def answered(self, in_flight: InFlightBatch, outputs: list[tuple[int, Output]], now: float) -> None:
         """Take the outputs of rows into their sequences."""
         verifies = in_flight.batch.role == "target" or in_flight.batch.via == "round"
-        drafted = _drafted(in_flight, outputs)
+        drafted = in_flight.drafted(outputs)
         if verifies:
-            gained = len(outputs) if drafted else _new_tokens(in_flight, outputs)
             with self._measuring:
-                self._policy.rounds_ended(gained, drafted)
+                self._policy.rounds_ended(len(outputs) if drafted else in_flight.new_tokens(outputs), drafted)
         for index, output in outputs:
             in_flight.server_round = output.server_round
             # Before it is taken: a row that is left is asked for again.
@@ -418,17 +417,3 @@ class Rounds:
             self._policy.leave(sequence)
             log.warning("a sequence goes on with the target alone: %s", error)
         self._ask(sequence, sequence.loop.begin(0) if for_good else sequence.loop.next_token())
-
-
-def _drafted(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
-    """Draft tokens of each row of a call of the target, as it was made: none is 0."""
-    server_round = outputs[0][1].server_round if outputs else None
-    return server_round.draft_length if server_round else len(in_flight.batch.rows[0].call.draft_ids)
-
-
-def _new_tokens(in_flight: InFlightBatch, outputs: list[tuple[int, Output]]) -> int:
-    """Tokens by the target alone; of a stream, which has all of them again, those that came in none of its parts."""
-    tokens = sum(len(output.ids) for _, output in outputs)
-    if in_flight.batch.via != "stream":
-        return tokens
-    return tokens - in_flight.batch.rows[0].sequence.loop.streamed if in_flight.left else 0
