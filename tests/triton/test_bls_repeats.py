@@ -27,7 +27,16 @@ def asked(server: TritonServer, seed: int, k: int) -> list[Response]:
 
 
 @pytest.mark.parametrize("k", [0, 4])
-def test_the_target_is_told_of(server: TritonServer, k: int) -> None:
+def test_a_target_that_repeats_its_input_is_the_request_s_error(
+    server: TritonServer, request: pytest.FixtureRequest, k: int
+) -> None:
+    """But where it streams, the target alone: what TensorRT-LLM streams is new in any case (`mIsStreaming` in
+    llmRequest.cpp, `createResult`)."""
+    if request.node.callspec.params["server"] == [64, True] and not k:
+        assert [ids(asked(server, TARGET_REPEATS, k), i) for i in range(2)] == [
+            ids(asked(server, 7, k), i) for i in range(2)
+        ]
+        return
     with pytest.raises(InferenceServerException, match=REPEATS):
         asked(server, TARGET_REPEATS, k)
 
