@@ -155,6 +155,13 @@ def test_the_children_of_groups_are_as_their_definitions_say(untouched: Namespac
         dry_run(untouched, child)
 
 
+def nothing_missed(operator: OperatorProcess, plural: str) -> bool:
+    """Whether comparisons with the API server go by that find nothing which the watch of a kind has not."""
+    missed = operator.log.read_text("utf-8").count(f"the watch of {plural} missed")
+    time.sleep(2.5 * RESYNC_SECONDS)
+    return operator.log.read_text("utf-8").count(f"the watch of {plural} missed") == missed
+
+
 def test_groups_wait_for_their_definition_and_come_up_with_it(
     cluster: Cluster, without_groups: OperatorProcess, namespace: Namespace
 ) -> None:
@@ -179,7 +186,7 @@ def test_groups_wait_for_their_definition_and_come_up_with_it(
         mounted = group["spec"]["leaderWorkerTemplate"][template]["spec"]["volumes"]
         assert [v["secret"]["secretName"] for v in mounted if "secret" in v] == [secret["metadata"]["name"]]
     assert set(namespace.get("secret", "svc-ssh")["data"]) == {"password"}, "somebody's own is not touched"
-    time.sleep(2.5 * RESYNC_SECONDS)  # one finds the kind that is not watched yet, the next has it watched
+    wait_for("its kind to be watched", lambda: nothing_missed(operator, "leaderworkersets"), log=operator.log)
     namespace.run("delete", "leaderworkersets", "svc-server", "--cascade=orphan")
     wait_for("it to come back", lambda: namespace.items("leaderworkersets"), log=operator.log)
     assert operator.probe("/healthz")[0] == 200
