@@ -15,7 +15,7 @@ POD_IP = "TANDEM_POD_IP"
 
 
 def server_options(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Arguments of Triton's server beside those of the launch plan; none where its defaults do."""
+    """Arguments of Triton's server, to be added to those of the launch plan; none where its defaults are right."""
     if not _is_ipv6(environment):
         return []
     return ["--http-address=ipv6:::", "--grpc-address=[::]", "--metrics-address=ipv6:::"]

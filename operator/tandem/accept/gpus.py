@@ -69,7 +69,7 @@ def _mig(spec: ServiceSpec, profile: Profile) -> Refusal | None:
 
 
 def _shared(spec: ServiceSpec, profile: Profile) -> Refusal | None:
-    """The device plugin may hand out one GPU twice, and refuses a request for two where it is told to."""
+    """A pod that asks for two shared GPUs may get one GPU twice, or none, by the device plugin's configuration."""
     gpu, plan = spec.placement.gpu, gpu_plan(spec, profile)
     labels = [label for label in gpu.product if label.endswith(SHARED)]
     name = gpu.resource_name if gpu.resource_name.endswith(".shared") else next(iter(labels), "")

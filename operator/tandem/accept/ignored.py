@@ -1,4 +1,4 @@
-"""Fields that have no effect where they are written: served without them, and said so."""
+"""Fields that have no effect where they are written: the service runs without them, and a warning names them."""
 
 from collections.abc import Iterator
 
@@ -64,8 +64,8 @@ def _devices(spec: ServiceSpec, profile: Profile) -> str | None:
         return f"{field} has no effect: profile {profile.name!r} runs on CPUs; remove it, or write another profile"
     if claims and gpu.resource_name != Gpu().resource_name:
         return (
-            f"placement.gpu.resourceName {gpu.resource_name} has no effect beside placement.resourceClaims, which"
-            " give the devices: remove one of them"
+            f"placement.gpu.resourceName {gpu.resource_name} has no effect where placement.resourceClaims give"
+            " the devices: remove one of them"
         )
     return None
 

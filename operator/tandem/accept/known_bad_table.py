@@ -36,7 +36,7 @@ class Case:
 
     @property
     def two_models(self) -> bool:
-        """Whether EAGLE-3's heads are a model beside the target's."""
+        """Whether EAGLE-3's heads run as a model of their own, apart from the target."""
         return self.value("speculative_config.eagle3_one_model") is False
 
 

@@ -121,10 +121,10 @@ class TypeWithTraits(StrEnum):
 _LLMAPI, _BLS, _BOTH = (Mode.LLMAPI,), (Mode.BLS,), (Mode.LLMAPI, Mode.BLS)
 _EVERY = tuple(dialect for dialect in Dialect if dialect is not Dialect.NONE)
 _SINCE_1_3 = _EVERY[_EVERY.index(Dialect.V1_3) :]
-# Who follows a schedule. 1.2: drafters beside the engine (pull request 8194; UserProvided's own decide). Since 1.3:
-# those in the engine (pull requests 10860 and 12262; `support_dynamic_draft_len` in _torch/speculative/interface.py),
-# but for DSpark. N-grams are beside it and read the schedule as in 1.2, though its keys mean another thing since
-# (`Drafter.get_draft_len_for_batch_size`).
+# Which types follow a draft length schedule. 1.2: those that draft outside the engine (pull request 8194; a
+# UserProvided drafter decides by itself). Since 1.3: those that draft in the engine, except DSpark (pull requests
+# 10860 and 12262; `support_dynamic_draft_len` in _torch/speculative/interface.py). N-grams draft outside, and still
+# read the schedule's keys as 1.2 does, though 1.3 gave them another meaning (`Drafter.get_draft_len_for_batch_size`).
 _EAGLE3 = Traits(
     modes=_LLMAPI,
     draft=DraftKind.HEADS,

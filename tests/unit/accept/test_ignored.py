@@ -57,7 +57,7 @@ ROWS: list[tuple[dict[str, Any], str]] = [
                 "resourceClaims": [{"name": "g", "resourceClaimName": "g"}],
             }
         },
-        "placement.gpu.resourceName own/gpu has no effect beside placement.resourceClaims",
+        "placement.gpu.resourceName own/gpu has no effect where placement.resourceClaims give",
     ),
     ({**RWO, "replicas": 2}, "there may be 2 replicas, and the claim tandem-cache has access mode ReadWriteOnce"),
     ({**RWO, "autoscaling": {"maxReplicas": 3}}, "there may be 3 replicas, and the claim tandem-cache"),

@@ -139,7 +139,7 @@ class Rounds:
         """What breaks off in here, whatever it is, ends this sequence's request alone."""
         try:
             yield
-        except Exception:
+        except Exception:  # of any class: the other sequences go on, and this client gets an error
             log.exception("a sequence broke off")
             self._metrics.fault(m.ENDED_REQUEST)
             self._fail(sequence, EngineError(FAILED))
