@@ -83,6 +83,7 @@ TOOLS = {
         Tool("keda-admission-webhooks", "keda", f"{KEDA}/cmd/webhooks", KEDA, optional=True),
         Tool("pause", "pause", "."),
         Tool("probe", "probe", "."),
+        Tool("gitops-health", "gitops-health", "."),
     )
 }
 STANDARD = tuple(tool.name for tool in TOOLS.values() if not tool.optional)
