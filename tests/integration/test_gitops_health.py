@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster import binaries
 from support.services import QUICKSTART, parse
@@ -21,7 +22,7 @@ from tandem.settings import load_settings
 
 from .conftest import Namespace
 
-HEALTH = Path(__file__).parents[2] / "examples/gitops/argocd/health.lua"
+ARGO_CD = Path(__file__).parents[2] / "examples/gitops/argocd/argocd-cm.yaml"
 MUCH_LATER = "2026-01-02T00:00:00Z"
 Status = dict[str, Any]
 
@@ -108,14 +109,17 @@ STATES: list[tuple[Callable[[], Status], str, str, str]] = [
 
 
 @pytest.fixture(scope="module")
-def judge() -> Callable[[Status], dict[str, str]]:
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Status], dict[str, str]]:
     """Asks kstatus, and the health check in Argo CD's Lua."""
     program = binaries.ensure(["gitops-health"], print)["gitops-health"]
+    health = tmp_path_factory.mktemp("argocd") / "health.lua"
+    (script,) = yaml.safe_load(ARGO_CD.read_text(encoding="utf-8"))["data"].values()
+    health.write_text(script, encoding="utf-8")
 
     def ask(of: Status) -> dict[str, str]:
         manifest = parse(QUICKSTART).model_dump(by_alias=True, include={"metadata"})
         given = json.dumps({"apiVersion": "serving.tandem.dev/v1alpha1", "kind": "X", **manifest, "status": of})
-        done = subprocess.run([program, HEALTH], input=given, capture_output=True, text=True, check=True)
+        done = subprocess.run([program, health], input=given, capture_output=True, text=True, check=True)
         found: dict[str, str] = json.loads(done.stdout)
         return found
 
