@@ -115,6 +115,21 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "a schedule above the bound",
     ),
     (
+        {"speculation__minAcceptedLength": 1},
+        "write more than 1, and at most maxDraftLen + 1",
+        "each step gives one token",
+    ),
+    (
+        {"speculation__minAcceptedLength": 5.5},
+        "write more than 1, and at most maxDraftLen + 1",
+        "more than is drafted",
+    ),
+    (
+        {"draft": None, "speculation": {**NONE_TYPE, "minAcceptedLength": 2}},
+        "minAcceptedLength is for a service that speculates",
+        "nothing is drafted",
+    ),
+    (
         {"speculation__draftLenSchedule": [{"maxBatchSize": 1, "draftLen": 2}], "speculation__maxConcurrency": 4},
         "write maxConcurrency or draftLenSchedule, not both",
         "two ends of speculation",

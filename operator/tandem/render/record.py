@@ -68,14 +68,15 @@ def asks_for(spec: ServiceSpec) -> str:
 
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
-    """`spec` without what shapes no server: their number and who decides it, how they take each other's place, who
-    may connect, and what Jobs have."""
+    """`spec` without what shapes no server: their number and who decides it, how they take each other's place, what
+    speculation must be worth, who may connect, and what Jobs have."""
     return spec.model_copy(
         update={
             "replicas": 1,
             "autoscaling": None,
             "rollout": Rollout(),
             "jobs": None,
+            "speculation": spec.speculation.model_copy(update={"min_accepted_length": None}),
             "serving": spec.serving.model_copy(update={"access": Access()}),
         },
     )

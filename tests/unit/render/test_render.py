@@ -170,6 +170,7 @@ def test_tritons_verbose_log(level: int | None, settings: Settings) -> None:
         ({"replicas": 5}, True, "replicas are no part of a revision"),
         ({"rollout": {"strategy": "Replace"}}, True, "how revisions take each other's place is no part of them"),
         ({"autoscaling": {"maxReplicas": 5}}, True, "nor is who decides them"),
+        ({"speculation__minAcceptedLength": 2}, True, "nor what speculation must be worth"),
         ({"placement": {}}, True, "a default written out changes nothing"),
         ({"speculation__maxDraftLen": 5}, False, "draft length is configuration"),
         ({"runtime__image": "other:1"}, False, "another image is another revision"),
