@@ -4,6 +4,10 @@ from typing import Any
 
 NONE_TYPE = {"decodingType": "None"}
 CRON = {"type": "cron", "metadata": {"timezone": "Etc/UTC"}}
+QUEUE = {
+    "type": "External",
+    "external": {"metric": {"name": "queue_length"}, "target": {"type": "AverageValue", "averageValue": "4"}},
+}
 CPU = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
 
 
@@ -208,6 +212,21 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA"}},
         "that sees demand while there is no pod",
         "KEDA at zero sees nothing of a service without pods",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "metrics": []}},
+        "spec.autoscaling.metrics",
+        "an empty list of metrics",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "metrics": [{"type": "Pods"}]}},
+        'supported values: "Object", "External"',
+        "pods have no metrics at zero",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "metrics": [QUEUE]}},
+        "with source KEDA write keda.triggers",
+        "the HPA is KEDA's own",
     ),
     (
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA", "keda": {"triggers": []}}},
