@@ -143,8 +143,8 @@ class Autoscaling(Model):
     keda: Keda | None = None
     """Source KEDA: what its ScaledObject gets in addition to Tandem's trigger."""
     metrics: Annotated[list[OwnMetric], Field(min_length=1, max_length=8)] | None = None
-    """Sources Embedded and Prometheus: metrics of your own in addition to Tandem's, as the HPA spells them. The one that
-    asks for most replicas counts. One that is there without pods (a queue, a gateway's request rate) makes minReplicas
-    0 possible on Kubernetes 1.37 or newer."""
+    """Sources Embedded and Prometheus: metrics of your own in addition to Tandem's, as the HPA spells them. The one
+    that asks for most replicas counts. One that is there without pods (a queue, a gateway's request rate) makes
+    minReplicas 0 possible on Kubernetes 1.37 or newer."""
     behavior: Passthrough | None = None
     """The HPA's `behavior`, merged over Tandem's: down no sooner than 240 s after the highest recommendation."""
