@@ -43,6 +43,10 @@ class Record(BaseModel):
     pods: PodDefaults | None = None
     """None: of an operator that had none; those revisions keep their bytes, without requests by default."""
 
+    answers_upstream_unary: bool = False
+    """Mode LLMAPI: whether `tensorrt_llm` answers unary calls, as upstream's does by default. False: of an operator
+    whose `tensorrt_llm` streamed, next to `tensorrt_llm_unary`; its revisions keep their bytes."""
+
     @property
     def inputs_hash(self) -> str:
         """Hash of the part of the spec that shapes a revision."""

@@ -151,8 +151,8 @@ def test_preflight_that_cannot_run_fails(revision: Path) -> None:
     ("models", "message"),
     [
         (["tensorrt_llm_bls"], "no answer on port 9"),
-        (["tensorrt_llm", "tensorrt_llm_unary"], "no answer on port 9"),
-        ([], "has none of tensorrt_llm_bls, tensorrt_llm_unary"),
+        (["tensorrt_llm", "tensorrt_llm_stream"], "no answer on port 9"),
+        ([], "has none of tensorrt_llm_bls, tensorrt_llm:"),
     ],
     ids=["mode BLS", "mode LLMAPI", "not assembled yet"],
 )
