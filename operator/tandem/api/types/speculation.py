@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 from tandem.api.bounds import MAX_DRAFT_LEN, MAX_REQUESTS, SCHEDULE_STEPS
 from tandem.api.decoding import DecodingType, listed
 from tandem.api.types.base import Model, Name, Passthrough, Rule
+from tandem.api.types.model import Source
 
 DraftLen = Annotated[int, Field(ge=0, le=MAX_DRAFT_LEN)]
 RequestCount = Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
@@ -174,6 +175,9 @@ class Medusa(Model):
     """The tree: each path as indices of a head's best tokens, e.g. [[0], [0, 0], [1]]."""
     num_heads: Annotated[int, Field(ge=1, le=16)] = 4
     """Heads of the checkpoint."""
+    heads: Source | None = None
+    """Where the heads come from, a folder with medusa_lm_head.safetensors; absent: the target's own folder. A mounted
+    one may have medusa_lm_head.pt, which is pickled and which no download brings."""
 
 
 class Lookahead(Model):
