@@ -96,6 +96,13 @@ fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this ma
 integration: venv binaries ## The operator on a real API server with simulated nodes
 	$(PY) -m pytest tests/integration --ignore=tests/integration/cluster -n 4 --dist loadfile --no-loadscope-reorder
 
+# The newest release of Kubernetes whose autoscaler and schemas differ from those of the other tests.
+.PHONY: next
+next: venv binaries ## Admission and autoscalers on Kubernetes 1.37, too (optional, some minutes more the first time)
+	@$(PY) -c 'from cluster import binaries; binaries.next_release(print)'
+	KUBEBUILDER_ASSETS=$$($(PY) -c 'from cluster import binaries; print(binaries.next_release(print))') \
+	$(PY) -m pytest tests/integration/test_admission.py tests/integration/test_autoscaling.py
+
 # The tests of what starts clusters run where a file of theirs has changed since they passed on this machine.
 CLUSTER_FILES = $(sort $(shell find tests/cluster tests/integration/cluster -name '*.py' -o -name '*.go' -o -name 'go.*'))
 .PHONY: cluster

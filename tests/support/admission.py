@@ -4,6 +4,10 @@ from typing import Any
 
 NONE_TYPE = {"decodingType": "None"}
 CRON = {"type": "cron", "metadata": {"timezone": "Etc/UTC"}}
+QUEUE = {
+    "type": "External",
+    "external": {"metric": {"name": "queue_length"}, "target": {"type": "AverageValue", "averageValue": "4"}},
+}
 CPU = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
 
 
@@ -115,6 +119,21 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "a schedule above the bound",
     ),
     (
+        {"speculation__minAcceptedLength": 1},
+        "write more than 1, and at most maxDraftLen + 1",
+        "each step gives one token",
+    ),
+    (
+        {"speculation__minAcceptedLength": 5.5},
+        "write more than 1, and at most maxDraftLen + 1",
+        "more than is drafted",
+    ),
+    (
+        {"draft": None, "speculation": {**NONE_TYPE, "minAcceptedLength": 2}},
+        "minAcceptedLength is for a service that speculates",
+        "nothing is drafted",
+    ),
+    (
         {"speculation__draftLenSchedule": [{"maxBatchSize": 1, "draftLen": 2}], "speculation__maxConcurrency": 4},
         "write maxConcurrency or draftLenSchedule, not both",
         "two ends of speculation",
@@ -193,6 +212,21 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA"}},
         "that sees demand while there is no pod",
         "KEDA at zero sees nothing of a service without pods",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "metrics": []}},
+        "spec.autoscaling.metrics",
+        "an empty list of metrics",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "metrics": [{"type": "Pods"}]}},
+        'supported values: "Object", "External"',
+        "pods have no metrics at zero",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "metrics": [QUEUE]}},
+        "with source KEDA write keda.triggers",
+        "the HPA is KEDA's own",
     ),
     (
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA", "keda": {"triggers": []}}},

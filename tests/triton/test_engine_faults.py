@@ -16,7 +16,8 @@ from triton.faults.engine_faults import CUDA_ERROR, FAILS, POISON, POISON_TEXT, 
 from triton.harness import Options, TritonServer
 
 Ask = Callable[[TritonServer, str], bytes]
-MODEL = "tensorrt_llm"
+MODELS = {"BLS": "tensorrt_llm", "LLMAPI": "tensorrt_llm_stream"}
+"""The engine's, by mode."""
 
 
 def ask_bls(server: TritonServer, prompt: str) -> bytes:
@@ -24,7 +25,7 @@ def ask_bls(server: TritonServer, prompt: str) -> bytes:
 
 
 def ask_llmapi(server: TritonServer, prompt: str) -> bytes:
-    return text(bls.unary(server.grpc_url, llmapi_client.inputs(prompt, max_tokens=4), "tensorrt_llm_unary"))
+    return text(bls.unary(server.grpc_url, llmapi_client.inputs(prompt, max_tokens=4), "tensorrt_llm"))
 
 
 def text(response: dict[str, Array]) -> bytes:
@@ -43,7 +44,7 @@ def served(
         made, ask = llmapi_client.repository(folder / "models", llm_package="reference_llm"), ask_llmapi
     (folder / "faults").mkdir()
     with TritonServer(made, Options(env={}, faults=folder / "faults")) as server:
-        yield server, ask, folder / "faults" / MODEL
+        yield server, ask, folder / "faults" / MODELS[request.param]
 
 
 def test_the_marker_is_one_in_any_text() -> None:

@@ -51,9 +51,10 @@ class Site:
             return f"{error.status()}: {error.message()}"
         return ""
 
-    def breaks(self, how: str, model: str = "tensorrt_llm") -> float:
-        """Have the engine fail; when that was."""
-        (self.fault / model).write_text(how)
+    def breaks(self, how: str, model: str = "") -> float:
+        """Have the engine, or that of `model`, fail; when that was."""
+        target = "tensorrt_llm" if self.streaming == "speculative_bls" else self.streaming
+        (self.fault / (model or target)).write_text(how)
         return time.monotonic()
 
 
@@ -64,7 +65,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     options = Options(env={}, faults=fault)
     if request.param == "LLMAPI":
         made = llmapi_client.repository(tmp_path / "models", llm_package="reference_llm")
-        names, inputs, stream = ("tensorrt_llm", "tensorrt_llm_unary"), llmapi_client.inputs, {"streaming": True}
+        names, inputs, stream = ("tensorrt_llm_stream", "tensorrt_llm"), llmapi_client.inputs, {"streaming": True}
     else:
         rows = 64 if "rows" in request.param else 1
         made = bls.repository(tmp_path / "models", "reference", max_engine_rows=rows, max_draft_len=4)

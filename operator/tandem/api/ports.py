@@ -12,7 +12,7 @@ SERVER: Mapping[str, int] = {"http": HTTP, "grpc": GRPC, "metrics": METRICS}
 SSH = 2222
 """Of the workers of a group, for its leader."""
 FETCH = 8080
-"""Of the pods that download: their progress."""
+"""Of the pods that download or build: their progress."""
 PROBES = 8080
 """Of the operator and the metrics server: probes and metrics of their own (HTTP)."""
 METRICS_APIS = 8443

@@ -126,8 +126,9 @@ def render(
         for service, profile in services:
             _warn(service.name, profile.warnings)
         if trtllm:
-            text, command = trtllm_config(services)
-            typer.echo(f"serve it with: {command}", err=True)
+            text, commands = trtllm_config(services)
+            for what, command in commands:
+                typer.echo(f"{what}: {command}", err=True)
         else:
             text = render_manifests(services, loaded)
         typer.echo(text, nl=False)

@@ -43,6 +43,10 @@ class Record(BaseModel):
     pods: PodDefaults | None = None
     """None: of an operator that had none; those revisions keep their bytes, without requests by default."""
 
+    answers_upstream_unary: bool = False
+    """Mode LLMAPI: whether `tensorrt_llm` answers unary calls, as upstream's does by default. False: of an operator
+    whose `tensorrt_llm` streamed, next to `tensorrt_llm_unary`; its revisions keep their bytes."""
+
     @property
     def inputs_hash(self) -> str:
         """Hash of the part of the spec that shapes a revision."""
@@ -68,14 +72,15 @@ def asks_for(spec: ServiceSpec) -> str:
 
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
-    """`spec` without what shapes no server: their number and who decides it, how they take each other's place, who
-    may connect, and what Jobs have."""
+    """`spec` without what shapes no server: their number and who decides it, how they take each other's place, what
+    speculation must be worth, who may connect, and what Jobs have."""
     return spec.model_copy(
         update={
             "replicas": 1,
             "autoscaling": None,
             "rollout": Rollout(),
             "jobs": None,
+            "speculation": spec.speculation.model_copy(update={"min_accepted_length": None}),
             "serving": spec.serving.model_copy(update={"access": Access()}),
         },
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import Mode, SpeculativeInferenceService
 from tandem.children import Task
 from tandem.children.job_pod import init_resources
 from tandem.render import LATEST, PodDefaults, Record, Revision, asks_for, render
@@ -71,6 +71,7 @@ def _fresh(
         spec=service.spec,
         fetched=folders,
         pods=pods,
+        answers_upstream_unary=service.spec.runtime.mode is Mode.LLMAPI,
     )
 
 

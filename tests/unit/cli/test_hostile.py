@@ -181,6 +181,8 @@ def test_a_hostile_string_stays_in_its_field(payload: str) -> None:
 def test_templates_are_safe_without_the_schema(payload: str) -> None:
     """The schema's patterns keep these out of config.pbtxt; the templates do not rely on it."""
     variables = LlmApiVariables(
+        streams=payload,
+        unary=payload,
         llm_args_path=payload,
         llm_package=payload,
         max_batch_size=4,
@@ -190,7 +192,7 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
         resource_manager=payload,
         drafter_path="/own",
     )
-    message = text_format.Parse(config("tensorrt_llm", variables), model_config_pb2.ModelConfig())
+    message = text_format.Parse(config("tensorrt_llm_llmapi", variables), model_config_pb2.ModelConfig())
     found = {name: value.string_value for name, value in message.parameters.items()}
     assert found["drafter"] == found["llm_args_path"] == found["llm_package"] == payload
     assert found["resource_manager"] == payload

@@ -87,13 +87,15 @@ def _preflight(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     from tandem_serving.boot import launch
-    from tandem_serving.prepare import engine_build
+    from tandem_serving.prepare import build_progress, engine_build
 
     # As PID 1 there is no default: a pod that is stopped would wait for the tools.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         build = engine_build.EngineBuildPlan.parse(launch.read_plan(options.revision).builds, options.role)
-        verdict, code = engine_build.run(options.role, build, options.examples)
+        progress = engine_build.progress_of(build)
+        build_progress.serve(progress)
+        verdict, code = engine_build.run(options.role, build, options.examples, progress)
         text = json.dumps(verdict, ensure_ascii=False)
         options.termination_log.write_text(text, encoding="utf-8")
     except (launch.LaunchError, engine_build.BuildError, OSError) as error:

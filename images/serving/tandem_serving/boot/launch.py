@@ -162,11 +162,30 @@ def _share(part: Mapping[str, Any]) -> kv_cache.Share:
     return kv_cache.Share(kv_cache.read_engine(Path(part["engine"])), tuple(part["devices"]), part.get("max_tokens"))
 
 
+STACK_BYTES = 64 << 20
+"""Of the stack, as NVIDIA's containers are started; a thread gets as much room, of which it takes what it uses."""
+
+
 def raise_limits() -> None:
-    """Raise the soft limits on open files and locked memory to the hard ones."""
+    """Raise the soft limits on open files and locked memory to the hard ones, that of the stack to NVIDIA's.
+
+    Upstream's guides start containers with `--ulimit memlock=-1 --ulimit stack=67108864`; a pod cannot ask for
+    limits, so a hard one is the node's, and where it is low the log says what to change there.
+    """
     for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
         hard = resource.getrlimit(kind)[1]
         resource.setrlimit(kind, (hard, hard))
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if locked != resource.RLIM_INFINITY:
+        print(
+            f"locked memory is limited to {locked >> 10} KiB: NCCL and RDMA may fail to register buffers; write"
+            " LimitMEMLOCK=infinity into the unit of the node's container runtime (containerd, CRI-O)",
+            flush=True,
+        )
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
 
 
 def serve(revision: Path, models: Path, termination_log: Path = supervise.TERMINATION_LOG) -> int:

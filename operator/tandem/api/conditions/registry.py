@@ -69,6 +69,12 @@ class ConditionType(StrEnum):
         "where there is a metrics server, or a recorded benchmark",
         True,
     )
+    ACCEPTED_LENGTH_KEPT = (
+        "AcceptedLengthKept",
+        "The mean accepted length is at least `speculation.minAcceptedLength`.",
+        "with `speculation.minAcceptedLength`",
+        True,
+    )
     OBJECTIVES_REACHABLE = (
         "ObjectivesReachable",
         "The models can meet the objectives of autoscaling.",
@@ -127,7 +133,7 @@ def on(status: ConditionStatus, *types: ConditionType) -> tuple[Shown, ...]:
 _READY, _STALLED, _AVAILABLE = ConditionType.READY, ConditionType.STALLED, ConditionType.AVAILABLE
 _SCALING, _METRICS = ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE
 _ACTIVE, _BENEFICIAL = ConditionType.SPECULATION_ACTIVE, ConditionType.SPECULATION_BENEFICIAL
-_PODS = ConditionType.PODS_HEALTHY
+_PODS, _LENGTH = ConditionType.PODS_HEALTHY, ConditionType.ACCEPTED_LENGTH_KEPT
 _INSTALL = "The operator looks again by itself."
 
 
@@ -169,8 +175,10 @@ class ServingReason(Reason):
     ROLLED_BACK = (
         (*on("False", _READY), *on("True", _STALLED)),
         "RolledBack",
-        "The new revision did not answer in time, and the one before serves again (`rollout.strategy: Replace`).",
-        "Change the specification: the same revision is not tried again.",
+        "The one before the new revision serves again: that did not answer in time (`rollout.strategy: Replace`), or"
+        " its accepted length fell below `speculation.minAcceptedLength`. The message says which.",
+        "Change the specification: the same revision is not tried again; after a short accepted length, it is with a"
+        " lower minimum.",
     )
     # Pods
     POD_FAILED = (
@@ -287,11 +295,11 @@ class ServingReason(Reason):
     # Whether it speculates
     DRAFT_TOKENS_SEEN = (on("True", _ACTIVE), "DraftTokensSeen", "Tokens are drafted; the message has the figures.")
     NO_TRAFFIC = (
-        on("Unknown", _ACTIVE, _BENEFICIAL),
+        on("Unknown", _ACTIVE, _BENEFICIAL, _LENGTH),
         "NoTraffic",
         "No tokens are generated; figures are of the last traffic.",
     )
-    TOO_FEW_TOKENS = (on("Unknown", _ACTIVE), "TooFewTokens", "Too few tokens were generated to judge.")
+    TOO_FEW_TOKENS = (on("Unknown", _ACTIVE, _LENGTH), "TooFewTokens", "Too few tokens were generated to judge.")
     NOT_REPORTED = (on("Unknown", _ACTIVE), "NotReported", "The profile's engine does not report drafted tokens.")
     ADAPTED_TO_ZERO = (
         on("False", _ACTIVE),
@@ -320,6 +328,44 @@ class ServingReason(Reason):
         "NoDraftTokens",
         "Tokens are generated and none is drafted.",
         "Check `num_draft_tokens` of the requests, then the pods' logs.",
+    )
+    # How many tokens a step gives
+    LONG_ENOUGH = (on("True", _LENGTH), "LongEnough", "Steps give as many tokens as is asked for.")
+    NO_FIGURES = (
+        on("Unknown", _LENGTH),
+        "NoFigures",
+        "The operator has no metrics server, which alone knows the accepted length.",
+        "Run the metrics server (Helm value `metricsServer.enabled`).",
+    )
+    DRAFTS_TOO_SHORT = (
+        on("False", _LENGTH),
+        "DraftsTooShort",
+        "So few tokens are drafted a step that the minimum cannot be reached.",
+        "Draft more (`adaptive.minDraftLen`, `draftLenSchedule`, the requests' `num_draft_tokens`), or lower it.",
+    )
+    DRAFTER_STALE = (
+        on("False", _LENGTH),
+        "DrafterStale",
+        "Nothing was drafted above the schedule's last step, and TensorRT-LLM's drafter missed those tokens.",
+        "Raise `maxConcurrency`, or end `draftLenSchedule` with a length of 1.",
+    )
+    WRONG_DRAFT = (
+        on("False", _LENGTH),
+        "WrongDraft",
+        "The target accepts hardly any first token of the draft.",
+        "Check that `spec.draft` was made for this target.",
+    )
+    CONTEXTS_TOO_LONG = (
+        on("False", _LENGTH),
+        "ContextsTooLong",
+        "Prompts are longer than the texts that draft heads are trained on.",
+        "Take heads that were trained on long texts, or a draft model.",
+    )
+    ACCEPTS_LITTLE = (
+        on("False", _LENGTH),
+        "AcceptsLittle",
+        "The target accepts little of the draft: requests that sample, or other texts than it was made for.",
+        "Compare with `tandem bench`; take another draft, or a lower minimum.",
     )
     # What it is worth
     FASTER = (on("True", _BENEFICIAL), "Faster", "Speculation is faster than the target alone.")

@@ -114,9 +114,15 @@ class ServiceStatus(Model):
     """Revision that was last rolled out completely."""
     update_revision: str | None = None
     """Revision that the spec asks for."""
+    fallback_revision: str | None = None
+    """Revision before `currentRevision`, which serves again if the accepted length of that is below
+    speculation.minAcceptedLength; absent once that was seen to keep it."""
     failed_revision: str | None = None
-    """Revision that did not come up in time and gave way to `currentRevision` (rollout.strategy Replace). It is not
-    tried again until the spec asks for another one."""
+    """Revision that gave way to `currentRevision`: it did not come up in time (rollout.strategy Replace), or
+    `failedAcceptedLength` was too short. It is not tried again until the spec asks for another one."""
+    failed_accepted_length: Number | None = None
+    """Mean accepted length by which `failedRevision` gave way: with a minimum that is not above it, it is tried
+    again."""
     speculation: SpeculationStatus | None = None
     """What speculation was worth lately."""
     autoscaling: AutoscalingStatus | None = None

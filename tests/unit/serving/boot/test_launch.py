@@ -57,6 +57,30 @@ def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:
     assert said.splitlines()[-1] == str([(limit, limit) for limit in hard])
 
 
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [("-S -s 8192", 64 << 20), ("-s 16384", 16 << 20), ("-S -s 99999", 99999 << 10)],
+    ids=["a runtime's usual", "no more than the hard one", "one that is higher stays"],
+)
+def test_the_stack_is_as_nvidia_starts_containers(limits: str, wanted: int, revision: Path) -> None:
+    tell = "import resource as r; print(r.getrlimit(r.RLIMIT_STACK)[0])"
+    change(revision, server={"command": [sys.executable, "-c", tell]})
+    entrypoint = [sys.executable, str(SERVING / "entrypoint.py"), "serve", "--revision", str(revision)]
+    lowered = ["sh", "-c", f'ulimit {limits} && exec "$@"', "sh", *entrypoint, "--models", str(revision / "m")]
+    said = subprocess.run(lowered, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == str(wanted)
+
+
+def test_low_locked_memory_is_logged_with_what_to_change(revision: Path) -> None:
+    """A pod cannot ask for more: it is the node's."""
+    change(revision, server={"command": [sys.executable, "-c", ""]})
+    entrypoint = [sys.executable, str(SERVING / "entrypoint.py"), "serve", "--revision", str(revision)]
+    lowered = ["sh", "-c", 'ulimit -l 64 && exec "$@"', "sh", *entrypoint, "--models", str(revision / "m")]
+    said = subprocess.run(lowered, capture_output=True, text=True, check=True).stdout
+    assert "locked memory is limited to 64 KiB" in said
+    assert "LimitMEMLOCK=infinity" in said
+
+
 def test_a_server_whose_models_have_no_gpu_is_not_started(revision: Path) -> None:
     """Without a GPU as with one: no pod has so many."""
     asked = {"module": "never.asked", "sequences": 1, "max_seq_len": 0, "devices": {"target": 999}}
@@ -151,8 +175,8 @@ def test_preflight_that_cannot_run_fails(revision: Path) -> None:
     ("models", "message"),
     [
         (["tensorrt_llm_bls"], "no answer on port 9"),
-        (["tensorrt_llm", "tensorrt_llm_unary"], "no answer on port 9"),
-        ([], "has none of tensorrt_llm_bls, tensorrt_llm_unary"),
+        (["tensorrt_llm", "tensorrt_llm_stream"], "no answer on port 9"),
+        ([], "has none of tensorrt_llm_bls, tensorrt_llm:"),
     ],
     ids=["mode BLS", "mode LLMAPI", "not assembled yet"],
 )
