@@ -52,11 +52,12 @@ Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
 
 @dataclass(frozen=True)
 class ModelApi:
-    """The model that streams in a mode, and its tensors.
+    """The model that streams in a mode (`runtime.mode`), and its tensors.
 
     `shows`: a model that only this mode's servers have. `shape`: of a tensor of one request, -1 its values.
     """
 
+    mode: str
     model: str
     shows: str
     tensors: Tensors
@@ -69,6 +70,7 @@ class ModelApi:
 
 
 BLS = ModelApi(
+    "BLS",
     "speculative_bls",
     "speculative_bls",
     {
@@ -86,6 +88,7 @@ BLS = ModelApi(
     (1, -1),
 )
 LLM_API = ModelApi(
+    "LLMAPI",
     "tensorrt_llm",
     "tensorrt_llm_unary",  # engines of mode BLS are named tensorrt_llm too
     {
