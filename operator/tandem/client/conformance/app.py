@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -38,12 +39,13 @@ STDOUT = Path("-")
 class ConformancePlan:
     """What to try: completions of `max_tokens`, then the mix for so many minutes. `against`: who answers by the
     target alone where the service cannot; `report`: where the JSON goes, `-`: to standard output, instead of the
-    lines."""
+    lines. `cases`: names in `CASES`."""
 
     max_tokens: int
     minutes: float
     report: Path | None = None
     against: Endpoint | None = None
+    cases: tuple[str, ...] = tuple(CASES)
 
 
 def conformance(target: Endpoint, plan: ConformancePlan, *, no_color: bool) -> int:
@@ -109,12 +111,12 @@ async def _describe(cluster: Cluster, service: Object, report: Report) -> None:
     try:
         report.about["node"] = facts.of_node(await cluster.node(nodes[0])) if nodes else {}
     except TandemError as error:
-        report.about["notRead"].append(f"the node: {error}")
+        report.about["notRead"].append("the node")
+        _note(error)
     try:
         version = await cluster.engine_version(pods[0]) if pods else ""
-    except TandemError as error:
-        # An image without TensorRT-LLM ends here, too.
-        report.about["notRead"].append(f"TensorRT-LLM's version in the image: {error}")
+    except TandemError:  # also where there is none: the reason would be the end of a trace
+        report.about["notRead"].append("TensorRT-LLM's version in the image")
         version = ""
     report.about["versions"] = {"tensorrtLlm": version}
 
@@ -165,11 +167,13 @@ def _tried(subject: Subject, plan: ConformancePlan, watch: Watch | None, progres
         if watch is None:
             return not_applicable("health", "pods are not known by a URL: give the service's name")
         await watch.look()
+        if error := watch.moments[-1].error:
+            _note(error)
         return health(watch.moments)
 
-    tried: Tried = {name: lambda case=case: case(subject) for name, case in CASES.items()}  # type: ignore[misc]
+    tried: Tried = {name: partial(case, subject) for name, case in CASES.items() if name in plan.cases}
     if plan.minutes:
-        tried["soak"] = lambda: soak(subject, plan.minutes, look, progress)
+        tried["soak"] = partial(soak, subject, plan.minutes, look, progress)
     tried["health"] = healthy
     return tried
 
@@ -183,9 +187,14 @@ async def _cases(tried: Tried, report: Report, progress: Progress) -> None:
             continue
         try:
             report.results.append(await case())
-        except ServerError as error:
-            gone = str(error)
-            report.results.append(failed(name, error))
         except TandemError as error:
-            report.results.append(failed(name, error))
+            lost = isinstance(error, ServerError)
+            gone = "the server does not answer any more" if lost else ""
+            report.results.append(failed(name, gone or "the cluster could not be read"))
+            _note(error)
     progress("")
+
+
+def _note(error: TandemError) -> None:
+    """Show an error, which may hold the user's own names, where it does not get into the report."""
+    Console(stderr=True, soft_wrap=True).print(f"note: {error}", highlight=False, markup=False)

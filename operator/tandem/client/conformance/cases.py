@@ -93,7 +93,7 @@ def exact(rows: int) -> Case:
     """Greedy text with speculation is that of the target alone, `rows` requests at a time."""
 
     async def case(subject: Subject) -> Result:
-        name = f"exact, {counted(rows, 'row')}"
+        name = f"exact-{rows}"
         if rows == 1 and subject.alone is None:
             return not_applicable(name, subject.why_not)
         prompts = PROMPTS[: max(rows, FEW)]
@@ -176,7 +176,7 @@ async def mixed(subject: Subject) -> Result:
 
 async def long_contexts(subject: Subject) -> Result:
     """Exact near the service's longest sequence."""
-    name, limit = "long contexts", await subject.limit()
+    name, limit = "long", await subject.limit()
     if limit is None:
         return not_applicable(name, "the service does not name its longest sequence")
     sample = await answer(subject.server, Request(long_text(0, SAMPLE_CHARACTERS), Sampling(1)))
@@ -236,8 +236,8 @@ async def stop_words(subject: Subject) -> Result:
         request = Request(prompt, replace(greedy, stop_words=(word,)))
         problems += await _stopped(subject, request, whole, word)
     if not tried:
-        return not_applicable("stop words", "no answer has a word of letters in its middle")
-    return of_problems("stop words", problems, f"{counted(tried, 'prompt')}, each with a word of its own answer")
+        return not_applicable("stop-words", "no answer has a word of letters in its middle")
+    return of_problems("stop-words", problems, f"{counted(tried, 'prompt')}, each with a word of its own answer")
 
 
 async def _stopped(subject: Subject, request: Request, whole: Completion | str, word: str) -> list[Problem]:
@@ -262,16 +262,16 @@ def _word(text: str) -> str:
 
 
 CASES: Mapping[str, Case] = {
-    **{f"exact, {counted(rows, 'row')}": exact(rows) for rows in ROWS},
+    **{f"exact-{rows}": exact(rows) for rows in ROWS},
     "sampled": sampled,
     "mixed": mixed,
-    "long contexts": long_contexts,
+    "long": long_contexts,
     "cancels": cancels,
-    "stop words": stop_words,
+    "stop-words": stop_words,
 }
 """All, in the order in which they run."""
 
 
-def failed(name: str, error: object) -> Result:
+def failed(name: str, why: str) -> Result:
     """A case that could not end."""
-    return Result(name, Outcome.BROKE, str(error), evidence=({"problem": str(error)},))
+    return Result(name, Outcome.BROKE, why, evidence=({"problem": why},))

@@ -2,8 +2,8 @@
 
 An engine whose rounding depends on the shapes of its batches may choose another token where the two likeliest are
 nearly tied: a first difference counts as a near-tie where their logits are within `EPSILON`. Engines rarely hand
-logits over, so the gap is measured by samples of the target alone: of two tokens (top-k 2) at temperature T the second
-is drawn with p2 / p1 = exp(-gap / T), hence gap = T ln(n1 / n2).
+logits over, so the gap is measured by samples of the target alone: of two tokens (top-k 2) at temperature T the
+second is drawn with p2 / p1 = exp(-gap / T), hence gap = T ln(n1 / n2).
 """
 
 import math

@@ -38,13 +38,13 @@ def sums(page: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Moment:
-    """Restarts of each pod by its UID, and sums over all pods' pages; None: not read, for the reason `why`."""
+    """Restarts of each pod by its UID, sums over all pods' pages (None: not read, because of `error`), and how
+    containers ended that started again: exit code and reason."""
 
     restarts: Mapping[str, int]
     values: Values | None
-    why: str = ""
     ended: Sequence[str] = ()
-    """How containers ended that were started again: exit code and reason."""
+    error: TandemError | None = None
 
 
 async def moment(cluster: Cluster, service: Object) -> Moment:
@@ -56,12 +56,12 @@ async def moment(cluster: Cluster, service: Object) -> Moment:
     try:
         pages = await asyncio.gather(*(cluster.page(pod) for pod in pods))
     except TandemError as error:
-        return Moment(restarts, None, str(error), _ended(pods))
+        return Moment(restarts, None, _ended(pods), error)
     values: dict[str, float] = {}
     for page in map(sums, pages):
         for name, value in page.items():
             values[name] = values.get(name, 0.0) + value
-    return Moment(restarts, values, "", _ended(pods))
+    return Moment(restarts, values, _ended(pods))
 
 
 def _ended(pods: Sequence[Object]) -> list[str]:
@@ -97,7 +97,7 @@ def health(moments: Sequence[Moment]) -> Result:
         how = ", ".join(last.ended) or "no reason is known"
         problems.append({"problem": f"containers started again: {how}"})
     if first.values is None or last.values is None:
-        return of_problems("health", problems, f"of restarts alone: metrics were not read ({first.why or last.why})")
+        return of_problems("health", problems, "of restarts alone: metrics were not read")
     for name in FAULTS:
         grown = last.values.get(name, 0.0) - first.values.get(name, 0.0)
         if grown > 0:
