@@ -30,7 +30,7 @@ def not_applicable(case: str, why: str) -> Result:
     return Result(case, Outcome.NOT_APPLICABLE, why)
 
 
-def of_problems(case: str, problems: Sequence[Mapping[str, Any]], detail: str, **figures: float | None) -> Result:
+def of_problems(case: str, problems: Sequence[Mapping[str, Any]], detail: str, /, **figures: float | None) -> Result:
     """BROKE with problems, each of which becomes evidence, else VERIFIED; `detail` holds for both."""
     if problems:
         return Result(case, Outcome.BROKE, f"{problems[0]['problem']}; {detail}", figures, problems)

@@ -18,8 +18,8 @@ async def soak(
 ) -> Result:
     """Repeat the mix for so many minutes; `look` is called after each round."""
     begun = time.monotonic()
-    rounds, broken, problems = 0, 0, list[Mapping[str, Any]]()
-    tokens = 0.0
+    rounds, broken, tokens = 0, 0, 0.0
+    problems: list[Mapping[str, Any]] = []
     while (passed := time.monotonic() - begun) < 60 * minutes:
         progress(f"soak: {passed / 60:.0f} of {minutes:g} minutes, {counted(rounds, 'round')}, {broken} broke")
         for case in ROUND:
@@ -28,9 +28,8 @@ async def soak(
             if result.outcome is Outcome.BROKE:
                 broken += 1
                 at = {"minute": round((time.monotonic() - begun) / 60, 1)}
-                problems += [{**each, **at} for each in result.evidence]
+                problems += [{**each, **at} for each in result.evidence][: MOST_EVIDENCE - len(problems)]
         rounds += 1
         await look()
-    detail = f"{counted(rounds, 'round')} in {passed / 60:.0f} minutes, {len(problems)} problems"
-    figures = {"rounds": float(rounds), "tokens": tokens, "problems": float(len(problems))}
-    return of_problems("soak", problems[:MOST_EVIDENCE], detail, **figures)
+    detail = f"{counted(rounds, 'round')} in {passed / 60:.0f} minutes, {counted(broken, 'case')} broke"
+    return of_problems("soak", problems, detail, rounds=rounds, tokens=tokens, broken=broken)
