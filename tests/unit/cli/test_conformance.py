@@ -66,7 +66,7 @@ TABLE = [
     ("no limit is known", Faults(hides_limit=True), "long", NOT_APPLICABLE, "does not name its longest sequence"),
     ("sequences of clients that left stay", Faults(keeps_sequences=True), "cancels", BROKE, "16 sequences still run"),
     ("stop words are ignored", Faults(ignores_stop_words=True), "stop-words", BROKE, "(length)"),
-    ("stop words are cut", Faults(keeps_stop_words=False), "stop-words", BROKE, "does not end with the stop word"),
+    ("stop words are cut", Faults(keeps_stop_words=False), "stop-words", BROKE, "does not end at the stop word"),
 ]
 
 

@@ -252,7 +252,8 @@ async def _stopped(subject: Subject, request: Request, whole: Completion | str, 
     if position is not None and (await subject.tie(request, whole, got, position)).near:
         return []
     shown = evidence(request.prompt, expected, got, position or 0)
-    return [{"problem": f"the text does not end with the stop word {word!r} ({got.finish_reason})", **shown}]
+    how = f"the text does not end at the stop word {word!r} ({got.finish_reason})"
+    return [{"problem": how if position is None else f"other tokens from token {position} on", **shown}]
 
 
 def _word(text: str) -> str:
