@@ -20,7 +20,7 @@ def ipv6(images: list[Built]) -> Iterator[Site]:
 
 
 def test_the_service_serves_and_is_measured(ipv6: Site, tmp_path: Path) -> None:
-    """The operator reached the API server, the kubelet the servers, the metrics server the pods, and they all others."""
+    """Operator and metrics server reach the API server, it and the kubelet reach them, and clients the servers."""
     pods = [pod for namespace in ("default", "tandem-system") for pod in ipv6.items("pods", namespace=namespace)]
     addresses = [each["ip"] for pod in pods for each in pod["status"].get("podIPs", [])]
     services = [service["spec"]["clusterIP"] for service in ipv6.items("services", namespace="")]
