@@ -52,11 +52,12 @@ Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
 
 @dataclass(frozen=True)
 class ModelApi:
-    """The model that streams in a mode, and its tensors.
+    """The model that streams in a mode (`runtime.mode`), and its tensors.
 
     `shows`: a model that only this mode's servers have. `shape`: of a tensor of one request, -1 its values.
     """
 
+    mode: str
     model: str
     shows: str
     tensors: Tensors
@@ -69,6 +70,7 @@ class ModelApi:
 
 
 BLS = ModelApi(
+    "BLS",
     "speculative_bls",
     "speculative_bls",
     {
@@ -96,8 +98,8 @@ _LLM_API: Tensors = {
     "stream": ("streaming", "BOOL", np.bool_),
     "exclude_input": ("sampling_param_exclude_input_from_output", "BOOL", np.bool_),
 }
-LLM_API = ModelApi("tensorrt_llm_stream", "tensorrt_llm_stream", _LLM_API, (-1,))
-OLD_LLM_API = ModelApi("tensorrt_llm", "tensorrt_llm_unary", _LLM_API, (-1,))
+LLM_API = ModelApi("LLMAPI", "tensorrt_llm_stream", "tensorrt_llm_stream", _LLM_API, (-1,))
+OLD_LLM_API = ModelApi("LLMAPI", "tensorrt_llm", "tensorrt_llm_unary", _LLM_API, (-1,))
 """As revisions of operators before have it. Engines of mode BLS are named tensorrt_llm, too."""
 APIS = (BLS, LLM_API, OLD_LLM_API)
 
