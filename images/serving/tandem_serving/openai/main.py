@@ -1,0 +1,72 @@
+"""The endpoint's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from tandem_serving import addresses
+from tandem_serving.openai.access import CERTIFICATE, KEY, ApiKeys, reload_certificate
+from tandem_serving.openai.model import ChatModel
+from tandem_serving.openai.server import Endpoint, application
+from tandem_serving.openai.triton import MODELS, TritonServer
+
+MOST_CONNECTIONS = 4096
+"""Above that requests get 503 at once."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the endpoint is run. `tokenizer`, `keys`, `tls`: folders; `max_body`: bytes; `grace`: seconds in which
+    requests may end after SIGTERM."""
+
+    mode: str
+    name: str
+    port: int
+    triton: str
+    tokenizer: Path
+    keys: Path | None
+    tls: Path | None
+    max_body: int
+    grace: int
+
+
+def run(options: Options) -> int:
+    """Serve until SIGTERM, then finish requests."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    asyncio.run(_serve(options))
+    return 0
+
+
+async def _serve(options: Options) -> None:
+    triton = TritonServer(options.triton, MODELS[options.mode])
+    endpoint = Endpoint(options.name, triton, ChatModel(options.tokenizer), ApiKeys(options.keys), options.max_body)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        watch = asyncio.create_task(reload_certificate(config.ssl, options.tls)) if options.tls and config.ssl else None
+        yield
+        if watch:
+            watch.cancel()
+        await triton.close()
+
+    config = uvicorn.Config(
+        application(endpoint, lifespan),
+        host=addresses.all_addresses(),
+        port=options.port,
+        ssl_certfile=options.tls / CERTIFICATE if options.tls else None,
+        ssl_keyfile=options.tls / KEY if options.tls else None,
+        timeout_graceful_shutdown=options.grace,
+        limit_concurrency=MOST_CONNECTIONS,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+    )
+    await uvicorn.Server(config).serve()

@@ -1,0 +1,160 @@
+"""Triton's side: a request as tensors of the mode's model, its responses as chunks, one gRPC stream for each request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+import tritonclient.grpc.aio as triton
+from tritonclient.grpc import InferInput, InferRequestedOutput
+from tritonclient.utils import np_to_triton_dtype
+
+from tandem_serving.openai.errors import ApiError
+from tandem_serving.requests.tensors import Array
+
+CODES = {"INVALID_ARGUMENT": 400, "NOT_FOUND": 503, "UNAVAILABLE": 503, "UNIMPLEMENTED": 400, "DEADLINE_EXCEEDED": 504}
+"""gRPC's codes as HTTP's; others are 500."""
+CODE_HEADER = {"triton_grpc_error": "true"}
+"""With it Triton ends a stream that fails with gRPC's code; else only its text says what happened."""
+CHANNEL = (
+    ("grpc.enable_http_proxy", 0),  # HTTP_PROXY names one for other hosts
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+)
+TYPES: Mapping[str, type[np.generic]] = {
+    **dict.fromkeys(("max_tokens", "top_k", "min_tokens", "num_draft_tokens", "end_id"), np.int32),
+    **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), np.float32),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), np.float32),
+    **dict.fromkeys(("stream", "exclude_input", "ignore_eos", "log_probs"), np.bool_),
+    "seed": np.uint64,
+}
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_tokens", "seed")
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+@dataclass(frozen=True)
+class TritonModel:
+    """The model that serves a mode. `inputs`: its names of parameters; those that are not there it cannot do.
+
+    `batched`: whether tensors have a row for each prompt, as in mode BLS, or one value, as in upstream's LLM-API model.
+    """
+
+    name: str
+    inputs: Mapping[str, str]
+    batched: bool
+
+
+MODELS = {
+    "BLS": TritonModel(
+        "speculative_bls",
+        {
+            **{name: name for name in (*SAMPLING, *PENALTIES, "num_draft_tokens", "end_id", "stream")},
+            "stop": "stop_words",
+            "exclude_input": "exclude_input_in_output",
+            "log_probs": "return_log_probs",
+        },
+        batched=True,
+    ),
+    "LLMAPI": TritonModel(
+        "tensorrt_llm",
+        {
+            **{name: f"sampling_param_{name}" for name in (*SAMPLING, *PENALTIES, "min_p", "ignore_eos", "stop")},
+            "stream": "streaming",
+            "exclude_input": "sampling_param_exclude_input_from_output",
+        },
+        batched=False,
+    ),
+}
+
+
+class Chunk(NamedTuple):
+    """One response: what is new of a sequence. Its last has a `finish_reason` and `figures`, those that the engine
+    reports: input_tokens, output_tokens, draft_tokens, accepted_draft_tokens."""
+
+    index: int
+    text: str
+    ids: Sequence[int]
+    log_probs: Sequence[float]
+    finish_reason: str
+    figures: Mapping[str, int]
+
+
+FIGURES = {
+    "num_input_tokens": "input_tokens",
+    "num_output_tokens": "output_tokens",
+    "total_draft_tokens": "draft_tokens",
+    "total_accepted_draft_tokens": "accepted_draft_tokens",
+}
+OUTPUTS = ("text_output", "batch_index", "finish_reason", *FIGURES)
+TOKEN_OUTPUTS = ("output_ids", "output_log_probs")
+
+
+class TritonServer:
+    """The pod's Triton. `close` it."""
+
+    def __init__(self, address: str, model: TritonModel) -> None:
+        self.model = model
+        self._client = triton.InferenceServerClient(address, channel_args=CHANNEL)
+
+    async def close(self) -> None:
+        """Give the connection up."""
+        await self._client.close()
+
+    async def ready(self, seconds: float = 2.0) -> bool:
+        """Whether it takes requests."""
+        try:
+            return bool(await self._client.is_server_ready(client_timeout=seconds))
+        except triton.InferenceServerException:
+            return False
+
+    async def generate(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> AsyncIterator[Chunk]:
+        """The chunks of a request; closing the iterator ends it in the engine. Raises ApiError."""
+
+        async def request() -> AsyncIterator[dict[str, Any]]:
+            yield {
+                "model_name": self.model.name,
+                "inputs": [_input(name, value) for name, value in tensors.items()],
+                "outputs": [InferRequestedOutput(name) for name in outputs],
+            }
+
+        responses = self._client.stream_infer(request(), headers=CODE_HEADER)
+        over = False
+        try:
+            async for result, error in responses:
+                if error:
+                    raise _error(error.message(), "INTERNAL")
+                yield _chunk(result)
+            over = True
+        except grpc.aio.AioRpcError as error:
+            over = True
+            raise _error(error.details() or "", error.code().name) from None
+        finally:
+            if not over:  # what is over is not cancelled: Triton 2.51 would wait for it at its end
+                responses.cancel()
+
+
+def _input(name: str, value: Array) -> Any:
+    made = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
+    made.set_data_from_numpy(value)
+    return made
+
+
+def _chunk(result: Any) -> Chunk:
+    def values(name: str) -> list[Any]:
+        array = result.as_numpy(name)
+        return [] if array is None else list(array.reshape(-1).tolist())
+
+    def text(name: str) -> str:
+        return b"".join(values(name)).decode(errors="replace")
+
+    figures = {ours: found[0] for name, ours in FIGURES.items() if (found := values(name))}
+    [index] = values("batch_index") or [0]
+    ids, log_probs = (values(name) for name in TOKEN_OUTPUTS)
+    return Chunk(index, text("text_output"), ids, log_probs, text("finish_reason"), figures)
+
+
+def _error(message: str, code: str) -> ApiError:
+    return ApiError(CODES.get(code, 500), message)
