@@ -32,7 +32,8 @@ class ApiKeys:
         # All are compared, each in constant time.
         known = [hmac.compare_digest(given, own) for own in _keys(self._folder)]
         if not given or not any(known):
-            raise ApiError(401, "the API key is not valid: send one as Authorization: Bearer KEY", None, "invalid_api_key")
+            message = "the API key is not valid: send one as Authorization: Bearer KEY"
+            raise ApiError(401, message, None, "invalid_api_key")
 
 
 def _keys(folder: Path) -> list[bytes]:

@@ -54,7 +54,9 @@ class _Strict(BaseModel):
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:
         """OpenAI takes null for a parameter that is not sent."""
-        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 INT32 = (1 << 31) - 1
@@ -207,7 +209,8 @@ def _check_extra(name: str, value: Any) -> None:
 def _invalid(error: ValidationError) -> ApiError:
     """The first fault; of the types that a value may have, that which fits furthest."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    fault = max((each for each in faults if each["loc"][:1] == faults[0]["loc"][:1]), key=lambda each: len(each["loc"]))
+    of_first = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
+    fault = max(of_first, key=lambda fault: len(fault["loc"]))
     if fault["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {fault['msg']}")
     place = ""

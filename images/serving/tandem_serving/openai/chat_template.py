@@ -33,7 +33,7 @@ class Refused(Exception):
 class _Generation(Extension):
     """`{% generation %}` marks what the model is trained on: here it is its body."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
@@ -62,9 +62,9 @@ class ChatTemplate:
         try:
             return self._template.render(variables)
         except Refused as error:
-            raise ApiError(400, f"the model's chat template refuses the messages: {error}", "messages") from None
+            raise ApiError(400, f"the chat template refuses the messages: {error}", "messages") from None
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise ApiError(400, f"the model's chat template cannot take these messages: {error}", "messages") from None
+            raise ApiError(400, f"the chat template cannot take the messages: {error}", "messages") from None
 
 
 def read(folder: Path) -> ChatTemplate:

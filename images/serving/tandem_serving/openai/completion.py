@@ -41,7 +41,8 @@ class _Choice:
 
 
 class Completion:
-    """One request's answer as it comes. `id`, `created`: the response's. `echo`: texts that the choices begin with."""
+    """One request's answer as it comes. `identity`: its id, and when it was created. `echo`: texts that the choices
+    begin with."""
 
     def __init__(
         self, request: ChatRequest | CompletionRequest, identity: tuple[str, int], echo: Sequence[str] = ()
@@ -52,20 +53,21 @@ class Completion:
         self._echo = echo
         self._choices: dict[int, _Choice] = {}
 
-    def delta(self, chunk: Chunk, piece: Callable[[int], str]) -> Delta:
-        """What a chunk brings. Stop words end the text before them: mode BLS keeps them. `piece`: a token's text."""
-        choice = self._choices.setdefault(chunk.index, _Choice(StopText(self._request.stops)))
+    def delta(self, index: int, chunk: Chunk, piece: Callable[[int], str]) -> Delta:
+        """What a chunk brings to a choice. `piece`: a token's text. The text ends before a stop word: mode BLS keeps
+        it."""
+        choice = self._choices.setdefault(index, _Choice(StopText(self._request.stops)))
         text, stopped = choice.stop.push(chunk.text)
         if chunk.finish_reason and not stopped:
             text += choice.stop.flush()
         first, choice.begun = not choice.begun, True
         if first and self._echo:
-            text = self._echo[chunk.index] + text
+            text = self._echo[index] + text
         if chunk.finish_reason:
             choice.figures = chunk.figures
         tokens = [Token(piece(token), value) for token, value in zip(chunk.ids, chunk.log_probs, strict=True)]
         reason = FINISH.get(chunk.finish_reason, "stop") if chunk.finish_reason else None
-        return Delta(chunk.index, text, tokens, reason, first)
+        return Delta(index, text, tokens, reason, first)
 
     def event(self, delta: Delta) -> Json:
         """A delta as an event of a stream."""
@@ -123,11 +125,11 @@ class Completion:
 
 
 def _chat_log_probs(tokens: Sequence[Token]) -> Json:
-    return {
-        "content": [
-            {"token": t.text, "logprob": t.log_prob, "bytes": list(t.text.encode()), "top_logprobs": []} for t in tokens
-        ]
-    }
+    content = [
+        {"token": token.text, "logprob": token.log_prob, "bytes": list(token.text.encode()), "top_logprobs": []}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
 
 
 def _log_probs(tokens: Sequence[Token]) -> Json:

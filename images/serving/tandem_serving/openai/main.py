@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +52,7 @@ async def _serve(options: Options) -> None:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        watch = asyncio.create_task(reload_certificate(config.ssl, options.tls)) if options.tls and config.ssl else None
         yield
-        if watch:
-            watch.cancel()
         await triton.close()
 
     config = uvicorn.Config(
@@ -69,4 +67,12 @@ async def _serve(options: Options) -> None:
         log_config=None,
         server_header=False,
     )
+    config.load()
+    watch = asyncio.create_task(_watch(config.ssl, options.tls))
     await uvicorn.Server(config).serve()
+    watch.cancel()
+
+
+async def _watch(context: ssl.SSLContext | None, folder: Path | None) -> None:
+    if context and folder:
+        await reload_certificate(context, folder)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.tensors import Prompts, parameter, tensors
 from tandem_serving.openai.triton import OUTPUTS, TOKEN_OUTPUTS, TritonServer
+from tandem_serving.requests.tensors import Array
 
 BODY_SECONDS = 60.0
 """In which a request's body must have come."""
@@ -80,24 +81,24 @@ class Endpoint:
     async def _answer(
         self, http: Request, request: ChatRequest | CompletionRequest, prompts: Prompts, completion: Completion
     ) -> Response:
-        deltas = self._deltas(request, prompts, completion)
+        deltas = self._deltas(request, tensors(self.triton.model, request, prompts), completion)
         if not request.stream:
-            whole = await _while_connected(http, _all(deltas))
-            return JSONResponse(completion.whole(whole))
-        first = await _while_connected(http, anext(deltas))  # an error before it has a status of its own
+            return JSONResponse(completion.whole(await _while_connected(http, _all(deltas))))
+        first = await _while_connected(http, _first(deltas))  # an error before it has a status of its own
         return StreamingResponse(_events(request.include_usage, completion, first, deltas), media_type=EVENTS)
 
     async def _deltas(
-        self, request: ChatRequest | CompletionRequest, prompts: Prompts, completion: Completion
-    ) -> AsyncIterator[Delta]:
-        inputs = tensors(self.triton.model, request, prompts)
+        self, request: ChatRequest | CompletionRequest, requests: list[dict[str, Array]], completion: Completion
+    ) -> AsyncGenerator[Delta]:
         outputs = [*OUTPUTS, *(TOKEN_OUTPUTS if request.with_log_probs else ())]
         try:
-            async with aclosing(self.triton.generate(inputs, outputs)) as chunks:
-                async for chunk in chunks:
-                    yield completion.delta(chunk, self.model.piece)
+            async with aclosing(self.triton.generate(requests, outputs)) as chunks:
+                async for index, chunk in chunks:
+                    yield completion.delta(index, chunk, self.model.piece)
         except ApiError as error:
-            raise ApiError(error.status, str(error), parameter(self.triton.model, str(error)), error.code) from None
+            if name := parameter(self.triton.model, str(error)):
+                raise ApiError(400, str(error), name, "invalid_value") from None
+            raise
 
     async def _body(self, http: Request) -> bytes:
         self.keys.check(http.headers.get("authorization", ""))
@@ -122,9 +123,9 @@ EVENTS = "text/event-stream"
 
 
 async def _events(
-    include_usage: bool, completion: Completion, first: Delta, deltas: AsyncIterator[Delta]
+    include_usage: bool, completion: Completion, first: Delta, deltas: AsyncGenerator[Delta]
 ) -> AsyncIterator[str]:
-    async with aclosing(deltas):  # type: ignore[type-var]
+    async with aclosing(deltas):
         yield _event(completion.event(first))
         try:
             async for delta in deltas:
@@ -141,8 +142,13 @@ def _event(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
-async def _all(deltas: AsyncIterator[Delta]) -> list[Delta]:
-    return [delta async for delta in deltas]
+async def _all(deltas: AsyncGenerator[Delta]) -> list[Delta]:
+    async with aclosing(deltas):
+        return [delta async for delta in deltas]
+
+
+async def _first(deltas: AsyncGenerator[Delta]) -> Delta:
+    return await anext(deltas)
 
 
 async def _while_connected(http: Request, work: Coroutine[Any, Any, T]) -> T:

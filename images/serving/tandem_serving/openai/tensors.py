@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,10 @@ from tandem_serving.requests.tensors import TO_THE_LIMIT, Array
 
 Prompts = Sequence[str] | Sequence[Sequence[int]]
 SEEDS = 1 << 64
-OPTIONAL = ("top_k", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty")
+OPTIONAL = (
+    *("top_k", "min_p", "min_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("ignore_eos", "num_draft_tokens"),
+)
 
 
 def tensors(
@@ -24,73 +27,73 @@ def tensors(
     request: ChatRequest | CompletionRequest,
     prompts: Prompts,
     random: Callable[[int], int] = secrets.randbelow,
-) -> dict[str, Array]:
-    """A row for each choice, those of one prompt together; `n` of them are n sequences with seeds of their own.
+) -> list[dict[str, Array]]:
+    """The requests to Triton, one for each choice: `n` of a prompt are n sequences with seeds of their own.
 
-    Texts are object[rows], tokens int32[rows, longest] with their lengths; in mode BLS each has one dimension more.
-    Raises ApiError: the mode has no such parameter.
+    Tokens are int32[1, m]; all else has a value [1], or several stop words [k], behind a batch dimension of 1 in mode
+    BLS. Raises ApiError: the mode has no such parameter.
     """
-    rows = [prompt for prompt in prompts for _ in range(request.n)]
+    seed = random(SEEDS) if request.seed is None else request.seed
+    shared = _shared(model, request)
+    return [
+        {**shared, **_prompt(model, prompt), **_seed(model, request, seed + choice)}
+        for prompt in prompts
+        for choice in range(request.n)
+    ]
+
+
+def _shared(model: TritonModel, request: ChatRequest | CompletionRequest) -> dict[str, Array]:
     values = {
         "stream": request.stream,
         "exclude_input": True,
         "max_tokens": request.most_tokens or TO_THE_LIMIT,
-        **_sampling(request, len(prompts), random),
+        **_sampling(request),
         **({"log_probs": True} if request.with_log_probs else {}),
     }
-    if "ignore_eos" in values and "end_id" in model.inputs:  # mode BLS: no token ends a text
-        del values["ignore_eos"]
-        values["end_id"] = -1
-    found = {_name(model, name): np.broadcast_to(np.array(value, TYPES[name]), len(rows)) for name, value in values.items()}
-    guide = {name: _texts([text] * len(rows)) for name, text in _guide(request.response_format).items()}
-    columns = {**_prompts(rows), **found, **guide}
-    made = {name: value.reshape(len(rows), -1) if model.batched else value for name, value in columns.items()}
+    if values.pop("ignore_eos", False):
+        values |= {"end_id": -1} if "end_id" in model.inputs else {"ignore_eos": True}
+    made = {_name(model, name): _one(model, value, TYPES[name]) for name, value in values.items()}
     if request.stops:
-        words = _texts(request.stops)
-        made[_name(model, "stop")] = np.tile(words, (len(rows), 1)) if model.batched else words
-    return made
+        made[_name(model, "stop")] = _texts(model, request.stops)
+    guide = _guide(request.response_format)
+    return {**made, **{name: _texts(model, [text]) for name, text in guide.items()}}
 
 
 def parameter(model: TritonModel, message: str) -> str | None:
-    """The parameter that an error of the model is about: its messages begin with the input's name."""
-    first = message.partition(" ")[0].rstrip(":")
+    """The parameter that an error is about: the models' messages begin with the input's name."""
+    first = message.removeprefix("target engine: ").partition(" ")[0].rstrip(":")
     names = {theirs: ours for ours, theirs in model.inputs.items()}
     return "response_format" if first.startswith("guided_decoding") else names.get(first)
 
 
-def _prompts(rows: Prompts) -> dict[str, Array]:
-    if isinstance(rows[0], str):
-        return {"text_input": _texts([str(row) for row in rows])}
-    lengths = [len(row) for row in rows]
-    ids = np.zeros((len(rows), max(lengths)), np.int32)
-    for filled, row, length in zip(ids, rows, lengths, strict=True):
-        filled[:length] = _ids(row)
-    return {"input_ids": ids, "input_lengths": np.array(lengths, np.int32)}
+def _prompt(model: TritonModel, prompt: str | Sequence[int]) -> dict[str, Array]:
+    if isinstance(prompt, str):
+        return {"text_input": _texts(model, [prompt])}
+    lengths = _one(model, len(prompt), np.int32)
+    return {"input_ids": _ids(prompt).reshape(1, -1), "input_lengths": lengths}
 
 
-def _ids(row: Any) -> Array:
+def _ids(prompt: Sequence[int]) -> Array:
     try:
-        return np.array(row, np.int32)
+        return np.array(prompt, np.int32)
     except OverflowError:
         raise ApiError(400, "prompt has a token beyond the vocabulary: send tokens of this model", "prompt") from None
 
 
-def _sampling(request: Parameters, prompts: int, random: Callable[[int], int]) -> dict[str, Any]:
-    """OpenAI samples from the whole distribution unless told otherwise; an engine without a seed would always draw
-    the same."""
+def _sampling(request: Parameters) -> dict[str, Any]:
+    """OpenAI samples from the whole distribution unless it is asked otherwise."""
     given = {name: value for name in OPTIONAL if (value := getattr(request, name)) is not None}
-    if request.num_draft_tokens is not None:
-        given["num_draft_tokens"] = request.num_draft_tokens
-    if request.ignore_eos:
-        given["ignore_eos"] = True
     if given.get("top_k") == 0:  # vLLM's: all tokens
         del given["top_k"]
-    temperature = 1.0 if request.temperature is None else request.temperature
-    if temperature == 0:
+    if request.temperature == 0:
         return {**given, "temperature": 0.0}
-    seed = random(SEEDS) if request.seed is None else request.seed
-    seeds = [(seed + choice) % SEEDS for choice in range(request.n)] * prompts
-    return {**given, "temperature": temperature, "top_p": request.top_p or 1.0, "seed": seeds}
+    temperature = 1.0 if request.temperature is None else request.temperature
+    return {**given, "temperature": temperature, "top_p": request.top_p or 1.0}
+
+
+def _seed(model: TritonModel, request: Parameters, seed: int) -> dict[str, Array]:
+    """An engine that gets none would always draw the same."""
+    return {} if request.temperature == 0 else {_name(model, "seed"): _one(model, seed % SEEDS, np.uint64)}
 
 
 def _guide(wanted: ResponseFormat | None) -> dict[str, str]:
@@ -111,5 +114,10 @@ def _name(model: TritonModel, parameter: str) -> str:
     return model.inputs[parameter]
 
 
-def _texts(texts: Sequence[str]) -> Array:
-    return np.array([text.encode(errors="replace") for text in texts], np.object_)
+def _one(model: TritonModel, value: Any, kind: type[np.generic]) -> Array:
+    return np.full((1, 1) if model.batched else 1, value, kind)
+
+
+def _texts(model: TritonModel, texts: Sequence[str]) -> Array:
+    array = np.array([text.encode(errors="replace") for text in texts], np.object_)
+    return array.reshape(1, -1) if model.batched else array

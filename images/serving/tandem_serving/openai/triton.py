@@ -1,8 +1,8 @@
-"""Triton's side: a request as tensors of the mode's model, its responses as chunks, one gRPC stream for each request."""
+"""Triton's side: requests to the mode's model, their responses as chunks; a gRPC stream for each request of HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,12 +13,11 @@ from tritonclient.grpc import InferInput, InferRequestedOutput
 from tritonclient.utils import np_to_triton_dtype
 
 from tandem_serving.openai.errors import ApiError
+from tandem_serving.requests.request_parameters import ERROR_AS_RESPONSE
 from tandem_serving.requests.tensors import Array
 
-CODES = {"INVALID_ARGUMENT": 400, "NOT_FOUND": 503, "UNAVAILABLE": 503, "UNIMPLEMENTED": 400, "DEADLINE_EXCEEDED": 504}
-"""gRPC's codes as HTTP's; others are 500."""
-CODE_HEADER = {"triton_grpc_error": "true"}
-"""With it Triton ends a stream that fails with gRPC's code; else only its text says what happened."""
+STATUSES = {"INVALID_ARG": 400, "UNSUPPORTED": 400, "UNAVAILABLE": 503, "CANCELLED": 503, "NOT_FOUND": 503}
+"""Triton's codes as HTTP's; others are 500."""
 CHANNEL = (
     ("grpc.enable_http_proxy", 0),  # HTTP_PROXY names one for other hosts
     ("grpc.max_send_message_length", -1),
@@ -39,7 +38,7 @@ PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 class TritonModel:
     """The model that serves a mode. `inputs`: its names of parameters; those that are not there it cannot do.
 
-    `batched`: whether tensors have a row for each prompt, as in mode BLS, or one value, as in upstream's LLM-API model.
+    `batched`: whether tensors have a batch dimension, as in mode BLS.
     """
 
     name: str
@@ -74,7 +73,6 @@ class Chunk(NamedTuple):
     """One response: what is new of a sequence. Its last has a `finish_reason` and `figures`, those that the engine
     reports: input_tokens, output_tokens, draft_tokens, accepted_draft_tokens."""
 
-    index: int
     text: str
     ids: Sequence[int]
     log_probs: Sequence[float]
@@ -88,7 +86,7 @@ FIGURES = {
     "total_draft_tokens": "draft_tokens",
     "total_accepted_draft_tokens": "accepted_draft_tokens",
 }
-OUTPUTS = ("text_output", "batch_index", "finish_reason", *FIGURES)
+OUTPUTS = ("text_output", "finish_reason", *FIGURES)
 TOKEN_OUTPUTS = ("output_ids", "output_log_probs")
 
 
@@ -110,27 +108,34 @@ class TritonServer:
         except triton.InferenceServerException:
             return False
 
-    async def generate(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> AsyncIterator[Chunk]:
-        """The chunks of a request; closing the iterator ends it in the engine. Raises ApiError."""
+    async def generate(
+        self, requests: Sequence[Mapping[str, Array]], outputs: Sequence[str]
+    ) -> AsyncGenerator[tuple[int, Chunk]]:
+        """The chunks of several requests, each with its request's place; closing the generator ends them in the
+        engine. Raises ApiError: of the first that fails, which ends the others.
+        """
 
-        async def request() -> AsyncIterator[dict[str, Any]]:
-            yield {
-                "model_name": self.model.name,
-                "inputs": [_input(name, value) for name, value in tensors.items()],
-                "outputs": [InferRequestedOutput(name) for name in outputs],
-            }
+        async def sent() -> AsyncIterator[dict[str, Any]]:
+            for index, tensors in enumerate(requests):
+                yield {
+                    "model_name": self.model.name,
+                    "inputs": [_input(name, value) for name, value in tensors.items()],
+                    "outputs": [InferRequestedOutput(name) for name in outputs],
+                    "request_id": str(index),
+                    "parameters": {ERROR_AS_RESPONSE: True},
+                }
 
-        responses = self._client.stream_infer(request(), headers=CODE_HEADER)
+        responses = self._client.stream_infer(sent())
         over = False
         try:
             async for result, error in responses:
                 if error:
-                    raise _error(error.message(), "INTERNAL")
-                yield _chunk(result)
+                    raise ApiError(503, f"Triton does not take the request: {error.message()}")
+                yield int(result.get_response().id), _chunk(result)
             over = True
         except grpc.aio.AioRpcError as error:
             over = True
-            raise _error(error.details() or "", error.code().name) from None
+            raise ApiError(503, f"Triton cannot be reached ({error.code().name}): ask again") from None
         finally:
             if not over:  # what is over is not cancelled: Triton 2.51 would wait for it at its end
                 responses.cancel()
@@ -147,14 +152,10 @@ def _chunk(result: Any) -> Chunk:
         array = result.as_numpy(name)
         return [] if array is None else list(array.reshape(-1).tolist())
 
-    def text(name: str) -> str:
-        return b"".join(values(name)).decode(errors="replace")
-
-    figures = {ours: found[0] for name, ours in FIGURES.items() if (found := values(name))}
-    [index] = values("batch_index") or [0]
+    text, reason = (b"".join(values(name)).decode(errors="replace") for name in ("text_output", "finish_reason"))
+    if reason.isupper():  # an error's code; see ERROR_AS_RESPONSE
+        raise ApiError(STATUSES.get(reason, 500), text)
     ids, log_probs = (values(name) for name in TOKEN_OUTPUTS)
-    return Chunk(index, text("text_output"), ids, log_probs, text("finish_reason"), figures)
-
-
-def _error(message: str, code: str) -> ApiError:
-    return ApiError(CODES.get(code, 500), message)
+    return Chunk(
+        text, ids, log_probs, reason, {ours: found[0] for name, ours in FIGURES.items() if (found := values(name))}
+    )
