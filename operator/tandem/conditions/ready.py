@@ -19,7 +19,7 @@ from tandem.api.conditions import (
     TaskReason,
 )
 from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, SpeculativeInferenceService
-from tandem.children.service import url
+from tandem.children.service import openai_url, url
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
@@ -85,6 +85,7 @@ def status(situation: Situation) -> dict[str, Any]:
         ready = replace(given_up, type=ConditionType.READY, status="False")
     healthy = pods_healthy(rollout.problem, decision, observed)
     findings = [ready, *_progress(situation, ready, given_up), *reasons, *healthy, *_independent(situation)]
+    openai = openai_url(service, decision.instead or decision.revision)
     current = digest if ready.status == "True" else service.status.current_revision
     return {
         "observedGeneration": service.generation,
@@ -95,6 +96,7 @@ def status(situation: Situation) -> dict[str, Any]:
         "updatedReplicas": rollout.updated,
         "selector": ",".join(f"{k}={v}" for k, v in names.selector(service.name).items()),
         "url": url(service),
+        **({"openAIURL": openai} if openai else {}),
         **({"currentRevision": current} if current else {}),
         **({"updateRevision": digest} if digest else {}),
         **({"failedRevision": failed} if failed else {}),

@@ -46,6 +46,10 @@ class Endpoint:
         """Whether Triton takes requests."""
         return Response(status_code=200 if await self.triton.ready() else 503)
 
+    async def live(self, _: Request) -> Response:
+        """That the endpoint itself answers."""
+        return Response()
+
     async def models(self, request: Request) -> Response:
         """The one model."""
         self.keys.check(request.headers.get("authorization", ""))
@@ -197,6 +201,7 @@ def application(endpoint: Endpoint, lifespan: Callable[[Starlette], Any]) -> Sta
     """The ASGI application."""
     return Starlette(
         routes=[
+            Route("/live", endpoint.live),
             Route("/health", endpoint.health),
             Route("/v1/models", endpoint.models),
             Route("/v1/models/{model:path}", endpoint.models),
