@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Serve until SIGTERM, then finish requests."""
+    # uvicorn finishes requests at SIGTERM, and then raises it for the handler from before.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     asyncio.run(_serve(options))
     return 0
