@@ -155,7 +155,7 @@ class ChatRequest(Parameters):
 class CompletionRequest(Parameters):
     """POST /v1/completions."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | list[str] | list[Count] | list[list[Count]]
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0)] | None = None
 

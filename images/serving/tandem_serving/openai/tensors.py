@@ -70,14 +70,7 @@ def _prompt(model: TritonModel, prompt: str | Sequence[int]) -> dict[str, Array]
     if isinstance(prompt, str):
         return {"text_input": _texts(model, [prompt])}
     lengths = _one(model, len(prompt), np.int32)
-    return {"input_ids": _ids(prompt).reshape(1, -1), "input_lengths": lengths}
-
-
-def _ids(prompt: Sequence[int]) -> Array:
-    try:
-        return np.array(prompt, np.int32)
-    except OverflowError:
-        raise ApiError(400, "prompt has a token beyond the vocabulary: send tokens of this model", "prompt") from None
+    return {"input_ids": np.array([prompt], np.int32), "input_lengths": lengths}
 
 
 def _sampling(request: Parameters) -> dict[str, Any]:
