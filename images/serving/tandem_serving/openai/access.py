@@ -17,7 +17,7 @@ CERTIFICATE, KEY = "tls.crt", "tls.key"
 
 class ApiKeys:
     """The keys of a Secret's folder: each line of each file is one. They are read at each request: a new Secret holds
-    as soon as the kubelet has brought it. A Secret that is gone, or empty, lets nobody in."""
+    as soon as the kubelet has brought it. A Secret that is gone, or empty, lets no request in."""
 
     def __init__(self, folder: Path | None) -> None:
         """`folder` None: whoever reaches the port may ask."""

@@ -44,6 +44,8 @@ NEUTRAL: Mapping[str, Any] = {
 }
 """Values that ask for nothing."""
 MOST_CHOICES = 128
+MOST_SEQUENCES = 1024
+"""Of a request: as many as wait in the queue."""
 MOST_STOPS = 64
 
 
@@ -177,6 +179,8 @@ class CompletionRequest(Parameters):
             prompts = [prompts]
         if not prompts or not all(prompts):
             raise ApiError(400, "prompt is empty: send at least one character or token", "prompt")
+        if len(prompts) * self.n > MOST_SEQUENCES:
+            raise ApiError(400, f"prompt and n ask for more than {MOST_SEQUENCES} sequences: send fewer", "prompt")
         return prompts  # type: ignore[no-any-return]
 
 

@@ -21,6 +21,8 @@ from tandem_serving.openai.model import ChatModel
 from tandem_serving.openai.server import Endpoint, application
 from tandem_serving.openai.triton import MODELS, TritonServer
 
+KEEP_ALIVE_SECONDS = 75
+"""Longer than load balancers commonly keep an idle connection: they must be the ones that close it."""
 MOST_CONNECTIONS = 4096
 """Above that requests get 503 at once."""
 
@@ -65,6 +67,7 @@ async def _serve(options: Options) -> None:
         port=options.port,
         ssl_certfile=options.tls / CERTIFICATE if options.tls else None,
         ssl_keyfile=options.tls / KEY if options.tls else None,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=options.grace,
         limit_concurrency=MOST_CONNECTIONS,
         access_log=False,

@@ -23,7 +23,7 @@ from tandem_serving.openai.api import ChatRequest, CompletionRequest, parse
 from tandem_serving.openai.completion import Completion, Delta
 from tandem_serving.openai.errors import ApiError
 from tandem_serving.openai.model import ChatModel
-from tandem_serving.openai.tensors import Prompts, parameter, tensors
+from tandem_serving.openai.tensors import Prompts, explained, tensors
 from tandem_serving.openai.triton import OUTPUTS, TOKEN_OUTPUTS, TritonServer
 from tandem_serving.requests.tensors import Array
 
@@ -78,7 +78,7 @@ class Endpoint:
         prompts = request.prompts
         echo: list[str] = []
         if request.echo:
-            texts = [prompt if isinstance(prompt, str) else self.model.decode(prompt) for prompt in prompts]
+            texts = [p if isinstance(p, str) else await run_in_threadpool(self.model.decode, p) for p in prompts]
             echo = [text for text in texts for _ in range(request.n)]
         return await self._answer(http, request, prompts, Completion(request, _identity("cmpl"), echo))
 
@@ -100,9 +100,7 @@ class Endpoint:
                 async for index, chunk in chunks:
                     yield completion.delta(index, chunk, self.model.piece)
         except ApiError as error:
-            if name := parameter(self.triton.model, str(error)):
-                raise ApiError(400, str(error), name, "invalid_value") from None
-            raise
+            raise explained(self.triton.model, error) from None
 
     async def _body(self, http: Request) -> bytes:
         self.keys.check(http.headers.get("authorization", ""))
@@ -190,7 +188,7 @@ def _http_error(_: Request, error: Exception) -> Response:
 
 
 def _left_early(_: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it
+    return Response(status_code=499)  # no client is left to read it
 
 
 def _fault(_: Request, error: Exception) -> Response:

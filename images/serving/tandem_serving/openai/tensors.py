@@ -1,4 +1,4 @@
-"""From a request of OpenAI's API to the tensors of the mode's Triton model. Pure, but for seeds that nobody gave."""
+"""From a request of OpenAI's API to the tensors of the mode's Triton model. Pure, but for seeds that are not sent."""
 
 from __future__ import annotations
 
@@ -59,11 +59,18 @@ def _shared(model: TritonModel, request: ChatRequest | CompletionRequest) -> dic
     return {**made, **{name: _texts(model, [text]) for name, text in guide.items()}}
 
 
-def parameter(model: TritonModel, message: str) -> str | None:
-    """The parameter that an error is about: the models' messages begin with the input's name."""
-    first = message.removeprefix("target engine: ").partition(" ")[0].rstrip(":")
+def explained(model: TritonModel, error: ApiError) -> ApiError:
+    """An error of the model in the words of this API: where its message begins with an input's name, it is about that
+    parameter."""
+    first = str(error).removeprefix("target engine: ").partition(" ")[0].rstrip(":")
     names = {theirs: ours for ours, theirs in model.inputs.items()}
-    return "response_format" if first.startswith("guided_decoding") else names.get(first)
+    name = "response_format" if first.startswith("guided_decoding") else names.get(first)
+    message = str(error).replace("sampling_param_", "")
+    return (
+        ApiError(400, message, name, "invalid_value")
+        if name
+        else ApiError(error.status, message, error.param, error.code)
+    )
 
 
 def _prompt(model: TritonModel, prompt: str | Sequence[int]) -> dict[str, Array]:

@@ -40,7 +40,7 @@ def tokenizer_plan(inputs: Inputs) -> dict[str, str]:
 
 
 def with_endpoint(inputs: Inputs, pod: dict[str, Any]) -> dict[str, Any]:
-    """The server's `pod` with the endpoint beside Triton."""
+    """The server's `pod` with the endpoint next to Triton."""
     if not has_endpoint(inputs):
         return pod
     triton, *others = pod["containers"]

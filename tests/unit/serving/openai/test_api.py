@@ -84,6 +84,13 @@ def test_prompts_are_texts_or_tokens(prompt: Any, wanted: Any) -> None:
     assert parse(CompletionRequest, body(COMPLETION, prompt=prompt)).prompts == wanted
 
 
+def test_a_request_has_no_more_sequences_than_the_queue() -> None:
+    prompts = ["a"] * 512
+    assert len(parse(CompletionRequest, body(COMPLETION, prompt=prompts, n=2)).prompts) == 512
+    with pytest.raises(ApiError, match="more than 1024 sequences"):
+        _ = parse(CompletionRequest, body(COMPLETION, prompt=prompts, n=3)).prompts
+
+
 def test_no_token_is_beyond_all_vocabularies() -> None:
     for prompt in ([1 << 40], [[-1]]):
         with pytest.raises(ApiError, match=r"^prompt"):

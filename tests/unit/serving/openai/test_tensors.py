@@ -7,7 +7,7 @@ import pytest
 
 from tandem_serving.openai.api import ChatRequest, CompletionRequest
 from tandem_serving.openai.errors import ApiError
-from tandem_serving.openai.tensors import parameter, tensors
+from tandem_serving.openai.tensors import explained, tensors
 from tandem_serving.openai.triton import MODELS
 
 BLS, LLMAPI = MODELS["BLS"], MODELS["LLMAPI"]
@@ -157,10 +157,13 @@ def test_what_the_mode_cannot_is_refused_by_its_name(model: Any, sent: dict[str,
         (LLMAPI, "sampling_param_top_k is -1: it must be 0 or more", "top_k"),
         (BLS, "target engine: guided_decoding_guide_type is not supported: leave it out", "response_format"),
         (BLS, "the prompt's 9 tokens and max_tokens 5 make 14", None),
+        (LLMAPI, "the prompt's 9 tokens and sampling_param_max_tokens 5 make 14", None),
         (BLS, "", None),
     ],
 )
 def test_an_error_of_the_model_is_about_the_parameter_that_it_begins_with(
     model: Any, message: str, name: str | None
 ) -> None:
-    assert parameter(model, message) == name
+    error = explained(model, ApiError(500, message))
+    assert (error.param, error.status) == (name, 400 if name else 500)
+    assert "sampling_param_" not in str(error)
