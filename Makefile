@@ -37,6 +37,9 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	echo hatchling | $(LOCK) -c tests/requirements.txt - -o images/operator/build-requirements.txt
 	$(LOCK) -c tests/requirements.txt --no-deps --group serving --group triton -o images/reference/requirements.txt
 	$(LOCK) -c tests/requirements.txt --group collector -o images/serving/requirements.txt
+	@# tokenizers asks for the Hub's client, to download with; the endpoint reads a folder.
+	echo 'huggingface-hub; python_version < "3"' | $(LOCK) -c tests/requirements.txt --overrides - \
+	  --group openai -o images/serving/openai-requirements.txt
 	$(LOCK) -c tests/requirements.txt --group fetcher -o images/fetcher/requirements.txt
 	@# transformers 5.17 takes version 1 of the Hub's client, the fetcher version 2: they share no image.
 	@mkdir -p build

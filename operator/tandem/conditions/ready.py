@@ -20,7 +20,7 @@ from tandem.api.conditions import (
     TaskReason,
 )
 from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, SpeculativeInferenceService
-from tandem.children.service import url
+from tandem.children.service import openai_url, url
 from tandem.conditions.accepted_length import falls_below, is_kept
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
@@ -88,6 +88,7 @@ def status(situation: Situation) -> dict[str, Any]:
         ready = replace(given_up, type=ConditionType.READY, status="False")
     healthy = pods_healthy(rollout.problem, decision, observed)
     findings = [ready, *_progress(situation, ready, given_up), *reasons, *healthy, *_independent(situation)]
+    openai = openai_url(service, decision.instead or decision.revision)
     return {
         "observedGeneration": service.generation,
         "conditions": [_condition(service, finding, situation.now) for finding in findings],
@@ -97,6 +98,7 @@ def status(situation: Situation) -> dict[str, Any]:
         "updatedReplicas": rollout.updated,
         "selector": ",".join(f"{k}={v}" for k, v in names.selector(service.name).items()),
         "url": url(service),
+        **({"openAIURL": openai} if openai else {}),
         **_revisions(situation, ready),
         **_figures(service, situation.reading, situation.benchmark),
     }

@@ -63,6 +63,7 @@ def _fresh(
         user_ids=settings.user_ids,
         init_resources=init_resources([settings.jobs]),
         image_pull_secrets=tuple(secret.name for secret in settings.jobs.image_pull_secrets),
+        open_ai=True,
     )
     return Record(
         renderer=LATEST,

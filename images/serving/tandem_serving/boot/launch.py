@@ -5,6 +5,7 @@ The revision folder holds `launch.json`:
    "server": {"command": ["tritonserver", ...], or ["mpirun", ...] with a server for each rank}, "env": {NAME: VALUE},
    "kv_cache": {MODEL: {"engine": FOLDER, "devices": [GPU, ...], "max_tokens": TOKENS or null}}: see kv_cache.py,
    "group": {"hosts": PODS, "slots": RANKS of each}: where a replica is several pods; see mpi.py,
+   "tokenizer": {"from": FOLDER, "to": FOLDER}: what the OpenAI endpoint needs of the target's, for its container,
    "drain": {"port": METRICS PORT, "seconds": LONGEST REQUEST}: see drain.py,
    "builds": {ROLE: ...}: see engine_build.py, "preflight": ...: see preflight.py}
 This process stays as PID 1, see supervise.py, and ends with the server's exit code.
@@ -31,6 +32,8 @@ from tandem_serving.engine import metrics_page
 from tandem_serving.prepare import cached, checkpoint_check, kv_cache
 
 PLAN = "launch.json"
+PARTS = ("preflight", "kv_cache", "builds", "group", "drain", "tokenizer")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
 
 
 class LaunchError(Exception):
@@ -60,6 +63,7 @@ class LaunchPlan:
     builds: Mapping[str, Any] = field(default_factory=dict)
     group: Mapping[str, Any] = field(default_factory=dict)
     drain: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_plan(revision: Path) -> LaunchPlan:
@@ -73,7 +77,7 @@ def read_plan(revision: Path) -> LaunchPlan:
         }
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
         env = {str(name): str(value) for name, value in data.get("env", {}).items()}
-        parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds", "group", "drain")}
+        parts = {name: dict(data.get(name, {})) for name in PARTS}
         return LaunchPlan(models, command, env, **parts)
     except OSError as error:
         raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
@@ -166,6 +170,14 @@ STACK_BYTES = 64 << 20
 """Of the stack, as NVIDIA's containers are started; a thread gets as much room, of which it takes what it uses."""
 
 
+def copy_tokenizer(plan: LaunchPlan) -> None:
+    """Copy the tokenizer and the chat template to where the OpenAI endpoint reads them."""
+    for name in TOKENIZER_FILES if plan.tokenizer else ():
+        source = Path(plan.tokenizer["from"]) / name
+        if source.is_file():
+            shutil.copyfile(source, Path(plan.tokenizer["to"]) / name)
+
+
 def raise_limits() -> None:
     """Raise the soft limits on open files and locked memory to the hard ones, that of the stack to NVIDIA's.
 
@@ -196,6 +208,7 @@ def serve(revision: Path, models: Path, termination_log: Path = supervise.TERMIN
     except cached.Gone as error:
         raise LaunchError(str(error)) from None
     assemble(plan, models)
+    copy_tokenizer(plan)
     check_memory(plan)
     size_kv_caches(plan, models)
     raise_limits()

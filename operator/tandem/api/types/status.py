@@ -110,6 +110,8 @@ class ServiceStatus(Model):
     """Label selector of the server pods (leaders where a replica is a group), for /scale."""
     url: str | None = None
     """Triton's HTTP endpoint inside the cluster; gRPC is on port 8001 of the same host."""
+    openai_url: Annotated[str, StringConstraints(max_length=512)] | None = Field(default=None, alias="openAIURL")
+    """Base URL of the OpenAI endpoint inside the cluster, for clients; absent where the servers have none."""
     current_revision: str | None = None
     """Revision that was last rolled out completely."""
     update_revision: str | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.serving.pod import SERVER, SERVING, change, serve, start, started
-from tandem_serving.boot.launch import LaunchError, LaunchPlan, assemble, read_plan
+from tandem_serving.boot.launch import LaunchError, LaunchPlan, assemble, copy_tokenizer, read_plan
 
 
 def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) -> None:
@@ -32,6 +32,21 @@ def test_a_model_may_bring_a_backend_instead_of_code(revision: Path, tmp_path: P
     (version / "model.py").rename(version / "libtriton_some.so")
     assemble(read_plan(revision), tmp_path / "models")
     assert (tmp_path / "models" / "engine" / "1" / "libtriton_some.so").is_file()
+
+
+def test_the_tokenizer_is_copied_for_the_openai_endpoint(revision: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "checkpoint", tmp_path / "tokenizer"
+    for folder in (source, target):
+        folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors"):
+        (source / name).write_text(name)
+    copy_tokenizer(read_plan(revision))
+    assert not list(target.iterdir()), "a plan from before there was an endpoint"
+    change(revision, tokenizer={"from": str(source), "to": str(target)})
+    for _ in range(2):  # a container starts again
+        copy_tokenizer(read_plan(revision))
+    copied = {path.name: path.read_text() for path in target.iterdir()}
+    assert copied == {name: name for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")}
 
 
 def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytest.MonkeyPatch) -> None:
