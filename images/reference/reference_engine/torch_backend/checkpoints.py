@@ -17,6 +17,8 @@ from reference_engine.config import CheckpointError
 
 # Dense decoders whose logits were compared with transformers' own (tests/unit/torch_backend).
 TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
+WHOLE = ("olmo2", "phi3")
+"""Of these, what one GPU only runs: olmo2 norms all heads together, phi3 stores q, k and v, gate and up as one."""
 
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 """Bytes of a number, by the `dtype` of config.json."""
@@ -44,12 +46,17 @@ class Memory:
         return self.weights + self.kv_cache + self.overhead
 
 
-def check(folder: Path) -> None:
-    """Raises CheckpointError where the backend does not run the checkpoint; the message says what it runs."""
+def check(folder: Path, gpus: int = 1) -> None:
+    """Raises CheckpointError where the backend does not run the checkpoint, split over so many GPUs.
+
+    The message says what it runs.
+    """
     values = _read(folder)
     kind = values.get("model_type")
     if kind not in TRIED:
         raise CheckpointError(f"model_type is {kind!r}: the torch backend was tried with {', '.join(TRIED)}")
+    if gpus > 1:
+        _check_split(values, gpus)
     found = [name for name in _QUANTIZED if values.get(name)]
     found += [name for name in _QUANTIZED_FILES if (folder / name).is_file()]
     types = f"the torch backend runs {', '.join(BYTES)}"
@@ -68,6 +75,24 @@ def check(folder: Path) -> None:
         raise CheckpointError(
             f"{file} lacks {name}, which {_INDEX} lists ({len(missing)} tensors in all): is it complete?"
         )
+
+
+def _check_split(values: Mapping[str, Any], gpus: int) -> None:
+    kind = values["model_type"]
+    if kind in WHOLE:
+        raise CheckpointError(f"a model of type {kind} is not split over GPUs: write tensorParallelSize: 1")
+    heads = values.get("num_attention_heads") or 0
+    counts = {
+        "num_attention_heads": heads,
+        "num_key_value_heads": values.get("num_key_value_heads") or heads,
+        "intermediate_size": values.get("intermediate_size") or 0,
+    }
+    for name, count in counts.items():
+        if count % gpus:
+            fitting = [size for size in range(1, gpus) if not any(each % size for each in counts.values())]
+            raise CheckpointError(
+                f"{name} is {count}, which {gpus} GPUs do not divide equally: write tensorParallelSize: {fitting[-1]}"
+            )
 
 
 def memory(folder: Path, sequences: int, max_seq_len: int) -> Memory:
