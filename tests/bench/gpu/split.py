@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import reference_engine  # noqa: F401 - sets up OpenBLAS: before numpy
 
@@ -46,8 +46,7 @@ def measure(folder: Path, gpus: tuple[int, ...]) -> dict[str, Any]:
     print(f"{len(gpus)} GPUs: loaded in {loaded:.1f} s", flush=True)
     figures: dict[str, Any] = {"gpus": len(gpus), "load_s": loaded, "passes_ms": _passes(target)}
     figures["texts"] = [_text(target, ids) for ids in pair.prompts()[:EXACT_TEXTS]]
-    pair.LENGTHS = LENGTHS
-    loads = pair._alone(target) + pair._in_rounds(target, _load(folder / "draft", gpus[:1]))
+    loads = pair._alone(target) + pair._in_rounds(target, _load(folder / "draft", gpus[:1]), lengths=LENGTHS)
     return {**figures, "loads": [asdict(each) for each in loads]}
 
 
@@ -57,7 +56,7 @@ def _load(folder: Path, gpus: tuple[int, ...]) -> Scheduler:
 
 def _passes(scheduler: Scheduler) -> dict[str, list[float]]:
     """Milliseconds of a pass, REPEATS times, by "rows tokens"."""
-    model: TorchModel = scheduler._model
+    model = cast(TorchModel, scheduler._model)
     made = {}
     for rows in ROWS:
         for tokens in TOKENS:

@@ -40,6 +40,9 @@ def rank(index: int, ranks: int, kinds: list[str], folder: str) -> None:
 
 def _logits(kind: str, index: int, ranks: int) -> Any:
     module = stock(kind)
+    for name, each in module.named_parameters():
+        if name.endswith(".bias"):  # transformers starts with zeros, of which twice is once
+            torch.nn.init.normal_(each, std=0.2)
     module.set_attn_implementation(attention.NAME)
     if ranks > 1:
         splitting.cut(module, Part(index, ranks, "cpu"))
@@ -61,19 +64,22 @@ def lead(what: str, folder: Path) -> None:
         draft = np.array([*expected[:3], expected[3] + 1], np.int32)
         print("GREEDY", _tokens(engine, Request(prompt, len(expected))))
         print("VERIFIED", _tokens(engine, Request(prompt, 5, draft_ids=draft)))
+        print("COPIED", _tokens(engine, *[Request(prompt, len(expected))] * 2))
         print("EXPECTED", expected.tolist())
     else:
         print("READY", os.getpid(), flush=True)
         time.sleep(60)
 
 
-def _tokens(engine: Engine, request: Request) -> list[int]:
-    outputs: list[Output] = []
-    engine.submit(request, outputs.append)
-    while not (outputs and outputs[-1].finish):
+def _tokens(engine: Engine, *requests: Request) -> list[int]:
+    """Of requests at the same time; the last one's: it has a slot of its own, and copies what another has."""
+    outputs: list[list[Output]] = [[] for _ in requests]
+    engine.submit_all((request, made.append) for request, made in zip(requests, outputs, strict=True))
+    while not all(made and made[-1].finish for made in outputs):
         time.sleep(0.01)
-    assert outputs[-1].finish != Finish.ERROR, outputs[-1].error
-    return outputs[-1].tokens
+    last = outputs[-1][-1]
+    assert last.finish != Finish.ERROR, last.error
+    return last.tokens
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ def test_two_ranks_write_the_golden_text() -> None:
     assert found, errors
     expected = [int(each) for each in re.findall(r"\d+", found["EXPECTED"])]
     assert found["GREEDY"] == str(expected)
+    assert found["COPIED"] == str(expected)
     assert found["VERIFIED"] == str(expected[:4])
 
 

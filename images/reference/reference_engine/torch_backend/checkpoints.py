@@ -26,6 +26,7 @@ DEFAULT_DTYPE = "float16"
 _STORED = ("F16", "BF16", "F32")
 _QUANTIZED = ("quantization_config", "compression_config")
 _QUANTIZED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
+_EMBEDDINGS, _HEAD = "embed_tokens.", "lm_head."
 _INDEX = "model.safetensors.index.json"
 _LOGIT_ROWS = 512  # of a pass: Settings.max_num_tokens
 # Measured on one H100 with Qwen3's 8B and 0.6B shapes and 16 sequences: 2.4 and 2.0 GiB.
@@ -95,14 +96,14 @@ def _check_split(values: Mapping[str, Any], gpus: int) -> None:
             )
 
 
-def memory(folder: Path, sequences: int, max_seq_len: int) -> Memory:
+def memory(folder: Path, sequences: int, max_seq_len: int, gpus: int = 1) -> Memory:
     """What the checkpoint takes with KV cache for so many sequences of so many tokens; 0: the model's own limit.
 
-    Raises CheckpointError.
+    Of each of `gpus` that it is split over. Raises CheckpointError.
     """
     values = _read(folder)
     width = BYTES[dtype(values)]
-    shapes = [shape for path in weights.files(folder) for _, shape in _tensors(path).values()]
+    shapes = {name: shape for path in weights.files(folder) for name, (_, shape) in _tensors(path).items()}
     try:
         limit = values["max_position_embeddings"]
         token = bytes_per_token(values, width)
@@ -110,10 +111,19 @@ def memory(folder: Path, sequences: int, max_seq_len: int) -> Memory:
     except KeyError as error:
         raise CheckpointError(f"{folder}/config.json lacks {error}: is it a checkpoint's?") from None
     return Memory(
-        weights=width * sum(math.prod(shape) for shape in shapes),
-        kv_cache=(sequences + 1) * min(max_seq_len or limit, limit) * token,  # one more: rows of padding
-        overhead=_OVERHEAD + logits,
+        weights=width * _numbers(shapes, gpus),
+        kv_cache=(sequences + 1) * min(max_seq_len or limit, limit) * token // gpus,  # one more: rows of padding
+        overhead=_OVERHEAD + logits * min(gpus, 2),  # of several GPUs they are gathered first
     )
+
+
+def _numbers(shapes: Mapping[str, list[int]], gpus: int) -> int:
+    """How many weights a GPU has: of matrices its part, but for the embeddings; a head that is tied to these, too."""
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    whole = sum(size for name, size in sizes.items() if len(shapes[name]) < 2 or _EMBEDDINGS in name)
+    tied = not any(_HEAD in name for name in sizes)
+    head = sum(size for name, size in sizes.items() if _EMBEDDINGS in name) if tied and gpus > 1 else 0
+    return whole + -(-(sum(sizes.values()) - whole + head) // gpus)
 
 
 def bytes_per_token(values: Mapping[str, Any], width: int) -> int:
