@@ -147,15 +147,16 @@ def check_memory(plan: LaunchPlan, memory: Callable[[], Sequence[int]] = kv_cach
 
     `memory`: bytes of each GPU. Raises LaunchError.
     """
-    devices = (plan.preflight.get("engine_check") or {}).get("devices")
+    devices = checkpoint_check.gpus(plan.preflight)
     if not devices:
         return
+    count = 1 + max(device for each in devices.values() for device in each)
     try:
         sizes = [size / kv_cache.GIB for size in memory()]
     except kv_cache.KvCacheError as error:
         raise LaunchError(str(error)) from None
-    if len(sizes) <= max(devices.values()):
-        raise LaunchError(f"the models need {1 + max(devices.values())} GPUs, the pod has {len(sizes)}")
+    if len(sizes) < count:
+        raise LaunchError(f"the models need {count} GPUs, the pod has {len(sizes)}")
     result = checkpoint_check.check_checkpoints(plan.preflight, sizes)
     if result.status != "True":
         raise LaunchError(result.message)

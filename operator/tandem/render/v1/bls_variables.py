@@ -180,10 +180,10 @@ def _model(inputs: Inputs, engines: Mapping[Role, EngineVariables], role: Role) 
 
 
 def _parameters(inputs: Inputs, role: Role) -> dict[str, str | int]:
-    """Of a Python model. A GPU is named where it is not the first."""
+    """Of a Python model. GPUs are named where they are not the first alone."""
     length, devices = max_seq_len(inputs), gpu_plan(inputs.spec, inputs.profile).devices.get(role, (0,))
     return {
         **inputs.profile.engine_parameters,
         **({"max_seq_len": length} if length else {}),
-        **({"gpu_device_ids": devices[0]} if devices[0] else {}),
+        **({"gpu_device_ids": ",".join(map(str, devices))} if devices != (0,) else {}),
     }
