@@ -11,9 +11,9 @@ from support.serving.bls import NO_TENSORS, MockEngines, Sink, Start
 from support.serving.model_folders import ModelFolder, write_model_folder
 from support.serving.steady import Steady
 from tandem_serving.bls import rounds
+from tandem_serving.bls.batches import Route
 from tandem_serving.bls.request import BlsParser, RequestLimits
 from tandem_serving.bls.runner import BlsEngine
-from tandem_serving.bls.schedule import Route
 from tandem_serving.bls.service import BlsOptions, BlsService
 from tandem_serving.requests.tokenizer import Tokenizer
 

@@ -8,10 +8,10 @@ from tandem_serving import checkpoint
 from tandem_serving.adapter.canary import Canary
 from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, StreamModel, engine_inputs
 from tandem_serving.bls import abilities
+from tandem_serving.bls.batches import Route
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
 from tandem_serving.bls.rounds import RoundLimits
-from tandem_serving.bls.schedule import Route
 from tandem_serving.bls.service import BlsOptions, BlsService
 from tandem_serving.bls.settings import BlsSettings
 from tandem_serving.bls.step_limits import UNLIMITED

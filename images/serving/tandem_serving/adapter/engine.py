@@ -30,9 +30,9 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter import inner_calls
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error
+from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import FloatArray, Output, Part, Role, ServerRound
 from tandem_serving.bls.request import BlsPrompt, BlsRequest
-from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.errors import EngineError, Survived
 from tandem_serving.requests.tensors import Array

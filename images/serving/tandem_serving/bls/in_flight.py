@@ -7,9 +7,9 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Output, Role, ServerRound
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
-from tandem_serving.bls.schedule import Batch, Row
 from tandem_serving.bls.sequence import BlsSequence
 
 # So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.bls import padding, streams
+from tandem_serving.bls.batches import Batch, Group, Row
 from tandem_serving.bls.calls import Call, NewTokens, Output, Part
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
@@ -28,9 +29,13 @@ from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
 from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.queue import SequenceQueue
-from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
+from tandem_serving.bls.schedule import Schedule, Strategy
 from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
 from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
+from tandem_serving.bls.strategies.drafting_ahead import DraftingAhead
+from tandem_serving.bls.strategies.filled_steps import FilledSteps
+from tandem_serving.bls.strategies.server_rounds import ServerRounds
+from tandem_serving.bls.strategies.waves import Waves
 from tandem_serving.bls.streams import Streams
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
@@ -81,8 +86,11 @@ class Rounds:
         self._clock = clock
         self._draft_ahead = DraftAhead(limits.ahead)
         step_limits = StepLimits(limits.max_rows, limits.draft_tokens, limits.target_tokens)
+        self._waves = Waves(policy.micro_batches)
+        self._drafting_ahead = DraftingAhead(self._hold)
+        self._server_rounds = ServerRounds(policy.micro_batches, clock)
         self._schedule: Schedule[BlsSequence] = Schedule(
-            step_limits, self._overlap, self._hold, self._in_rounds, clock
+            step_limits, self._strategy, FilledSteps(step_limits, self._hold)
         )
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
         self._in_flight = InFlightBatches(self._draft_ahead, limits.draft_timeout)
@@ -180,14 +188,11 @@ class Rounds:
         self._out.update(batches)
         return batches
 
-    def _overlap(self, sequences: int) -> Overlap:
-        if self._drafts_ahead(sequences):
-            return "draft-ahead"
-        return "micro-batches" if self._policy.micro_batches(sequences) > 1 else "none"
-
-    def _in_rounds(self, key: Hashable) -> bool:
-        """Whether the server makes whole rounds of these sequences."""
-        return bool(self._limits.whole_rounds) and isinstance(key, BatchKey) and key.whole_rounds
+    def _strategy(self, group: Group[BlsSequence]) -> Strategy:
+        if self._drafts_ahead(group.members):
+            return self._drafting_ahead
+        in_server = self._limits.whole_rounds and isinstance(group.key, BatchKey) and group.key.whole_rounds
+        return self._server_rounds if in_server else self._waves
 
     def _drafts_ahead(self, sequences: int) -> bool:
         return (
@@ -348,7 +353,7 @@ class Rounds:
         with self._measuring:
             self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
-            self._schedule.verified_in_server(in_flight.server_round)
+            self._server_rounds.verified(in_flight.server_round)
         if not in_flight.given_up:
             self._schedule.finish(in_flight.batch)
             self._fail_rows(in_flight, error)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tandem_serving.bls.batches import Batch, Row, Via
 from tandem_serving.bls.calls import Call, Role, ServerRound
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.in_flight import DRAFT_LATE, LATE, PROMPT_LATE, TARGET_LATE, InFlightBatch, InFlightBatches
-from tandem_serving.bls.schedule import Batch, Row, Via
 
 K, START, DRAFT_TIMEOUT = 4, 100.0, 30.0
 

@@ -16,13 +16,13 @@ import pytest
 from support.serving.bls import NO_TENSORS, Answer, NoText
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Batch
 from tandem_serving.bls.calls import Call, Output, Role
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
 from tandem_serving.bls.in_flight import InFlightBatch
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.rounds import RoundLimits, Rounds
-from tandem_serving.bls.schedule import Batch
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest

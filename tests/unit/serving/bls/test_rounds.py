@@ -9,12 +9,12 @@ from support.serving.bls import NO_TENSORS, Answer, NoText
 from support.serving.mock_engine import MockEngine, Model, counting
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Output, ServerRound
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.rounds import RoundLimits, Rounds
-from tandem_serving.bls.schedule import Batch, Row
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest

@@ -23,6 +23,7 @@ from support.serving.bls import Answer
 from support.serving.mock_engine import END, MockEngine
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Batch
 from tandem_serving.bls.calls import Output, Role, ServerRound, padded
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
@@ -30,9 +31,9 @@ from tandem_serving.bls.in_flight import InFlightBatch
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.request import BlsPrompt
 from tandem_serving.bls.rounds import RoundLimits, Rounds
-from tandem_serving.bls.schedule import Batch
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs, MakeChunks
 from tandem_serving.bls.step_limits import UNLIMITED
+from tandem_serving.bls.strategies import filled_steps
 from tandem_serving.errors import EngineError, QueueTimeoutError
 from tandem_serving.requests.active import ActiveRequest, send
 from tandem_serving.requests.text import Detokenizer, StopText, TextStream
@@ -198,7 +199,7 @@ class Play:
         assert batch.via != "join" or not any(call.draft_ids for call in calls)
         if batch.via == "engine":
             assert len({(call.role, len(call.draft_ids), call.draft_logits is None) for call in calls}) == 1
-        self.orders.add(self.rounds._overlap(len(self.rounds._queue.running)))
+        self.orders.add(self.order())
         longest = max(call.output_len for call in calls)
         seconds = DRAFT_TOKEN * longest if batch.role == "draft" else TARGET_STEP
         in_flight = self.rounds.sent(batch, self.now)
@@ -212,6 +213,12 @@ class Play:
             self.at(
                 self.now + seconds, partial(self.verify, in_flight) if whole else partial(self.land, in_flight, fails)
             )
+
+    def order(self) -> str:
+        running = len(self.rounds._queue.running)
+        if self.rounds._drafts_ahead(running):
+            return "draft-ahead"
+        return "micro-batches" if self.policy.micro_batches(running) > 1 else "none"
 
     def verify(self, in_flight: InFlightBatch) -> None:
         """The server has a round's drafts verified, with the calls that wait for that."""
@@ -297,8 +304,9 @@ class Play:
     def check_calls(self) -> None:
         """Each sequence that runs waits for one call, which is queued or in flight."""
         schedule = self.rounds._schedule
-        assert len(schedule._steps) <= 2
-        self.steps = max([self.steps, *schedule._steps])
+        steps = filled_steps.in_flight(schedule._groups)
+        assert len(steps) <= 2
+        self.steps = max([self.steps, *steps])
         awaited = [f for f in self.rounds._in_flight._in_flight if not f.given_up]
         rows = [row for in_flight in awaited for row in in_flight.awaited()]
         for cohort in schedule._groups.values():
@@ -312,7 +320,6 @@ class Play:
         """All requests are over, each as it should be; how they ended."""
         assert self.rounds.load() == (0, 0)
         assert not self.rounds._schedule._groups
-        assert not self.rounds._schedule._steps
         assert not self.rounds._in_flight._in_flight
         for sequence, ids in self.asked.items():
             answer: Any = sequence.request.responder

@@ -9,11 +9,11 @@ import pytest
 
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Batch, Route
 from tandem_serving.bls.calls import Output, Role
 from tandem_serving.bls.in_flight import InFlightBatch
 from tandem_serving.bls.rounds import RoundLimits
 from tandem_serving.bls.runner import BlsEngine, Runner, by_urgency
-from tandem_serving.bls.schedule import Batch, Route
 
 
 def batch(role: Role, name: Any) -> Batch[Any]:

@@ -12,9 +12,9 @@ import pytest
 
 from support.serving.bls import STREAM, Answer, MockCall, MockEngines, MockModel, Start, ask, tensors
 from support.serving.steady import Steady
+from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import Call, Output
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
-from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence
 
 SEED, TOKENS = 7, 60

@@ -22,6 +22,7 @@ from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.runner import Runner
 from tandem_serving.bls.schedule import Schedule
 from tandem_serving.bls.service import BlsService
+from tandem_serving.bls.strategies.waves import Waves
 from tandem_serving.errors import FAILED, EngineError
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -191,7 +192,7 @@ SHARED = [
     (Rounds, "leave"),
     (InFlightBatches, "begin"),
     (Schedule, "finish"),
-    (Schedule, "_shared_batches"),
+    (Waves, "start"),
     (SequenceQueue, "remove"),
     (Runner, "_share_out"),
     (Runner, "_submit"),
