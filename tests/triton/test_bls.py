@@ -35,7 +35,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     yield from serve(tmp_path_factory.mktemp("repository"), *request.param)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["", "collected"])
+@pytest.fixture(scope="module", params=[False, True], ids=["one device", "two"])
 def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, request.param)
 

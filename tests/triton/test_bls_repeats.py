@@ -14,10 +14,10 @@ ENGINES = [1, False], [64, False], [64, True]
 REPEATS = "answered [0-9]+ tokens where [0-9]+ were asked for: it must take exclude_input_in_output"
 
 
-@pytest.fixture(scope="module", params=ENGINES, ids=["a call each", "together", "row by row"])
+@pytest.fixture(scope="module", params=ENGINES, ids=["a call each", "one device", "two"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    rows, collects = request.param
-    yield from serve(tmp_path_factory.mktemp("repeats"), "stand-in", rows, collects)
+    rows, separate = request.param
+    yield from serve(tmp_path_factory.mktemp("repeats"), "stand-in", rows, separate)
 
 
 def asked(server: TritonServer, seed: int, k: int) -> list[Response]:

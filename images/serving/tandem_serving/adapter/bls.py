@@ -31,9 +31,8 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     rows = draft_limits.vocab_size if draft_limits else limits.vocab_size
     # A round in the server hands all that is drafted to the target.
     drafting = _drafting(config, whole_rounds=rows <= limits.vocab_size) if draft_limits else {}
-    engines: dict[Route, EngineModel] = {"target": target, **drafting}
-    if config.streams_model:
-        engines["stream"] = StreamModel(config.streams_model, target)
+    streams = StreamModel(config.streams_model, target)
+    engines: dict[Route, EngineModel] = {"target": target, "stream": streams, **drafting}
     padded = rows != limits.vocab_size
     request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
