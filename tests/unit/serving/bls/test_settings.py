@@ -51,7 +51,10 @@ def test_acceptance_by_logits() -> None:
     ("changes", "message"),
     [
         ({"tokenizer_dir": ""}, "parameter tokenizer_dir is missing"),
-        ({"tensorrt_llm_draft_model_name": "draft"}, "parameter draft_model_path is missing"),
+        (
+            {"tensorrt_llm_draft_model_name": "d", "tensorrt_llm_draft_collector_name": "c"},
+            "draft_model_path is missing",
+        ),
         ({"max_draft_len": "four"}, "max_draft_len in config.pbtxt is 'four': write a number"),
         ({"max_draft_len": "-1"}, "max_draft_len in config.pbtxt is -1: write 0 or more"),
         ({"max_running_sequences": "0"}, "write 1 or more"),
