@@ -10,8 +10,8 @@ import tokenizers
 from support.serving.bls import NO_TENSORS, MockEngines, Sink, Start
 from support.serving.model_folders import ModelFolder, write_model_folder
 from support.serving.steady import Steady
-from tandem_serving.bls import rounds
 from tandem_serving.bls.batches import Route
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.request import BlsParser, RequestLimits
 from tandem_serving.bls.runner import BlsEngine
 from tandem_serving.bls.service import BlsOptions, BlsService
@@ -57,7 +57,7 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
         bind = options.pop("bind", lambda prompt, request: NO_TENSORS)
         chosen = options.pop("policy", Steady(4, separate_devices=True))
-        settings = BlsOptions(**{"request_timeout": 50, "limits": rounds.RoundLimits(**limits), **options})
+        settings = BlsOptions(**{"request_timeout": 50, "limits": RoundLimits(**limits), **options})
         both: dict[Route, BlsEngine] = {"target": engines.target, "draft": engines.draft}
         if engines.streams:
             both["stream"] = engines.streams

@@ -10,8 +10,8 @@ from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, St
 from tandem_serving.bls import abilities
 from tandem_serving.bls.batches import Route
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
-from tandem_serving.bls.rounds import RoundLimits
 from tandem_serving.bls.service import BlsOptions, BlsService
 from tandem_serving.bls.settings import BlsSettings
 from tandem_serving.bls.step_limits import UNLIMITED

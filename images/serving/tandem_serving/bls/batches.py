@@ -14,6 +14,14 @@ Via = Literal["engine", "round", "join", "stream"]
 Route = Literal["draft", "target", "round", "join", "stream"]
 
 
+class BatchKey(NamedTuple):
+    """Sequences of equal key can share engine calls. `whole_rounds`: the server may draft and verify for them at
+    once."""
+
+    engine_inputs: Hashable
+    whole_rounds: bool
+
+
 class Row(NamedTuple, Generic[S]):
     """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`.
 

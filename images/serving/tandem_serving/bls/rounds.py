@@ -12,30 +12,25 @@ leaves these methods leaves all sequences in an unknown state: `abandon` them. W
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.bls import padding, streams
-from tandem_serving.bls.batches import Batch, Group, Row
+from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call, NewTokens, Output, Part
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
 from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.queue import SequenceQueue
-from tandem_serving.bls.schedule import Schedule, Strategy
-from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
-from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
-from tandem_serving.bls.strategies.drafting_ahead import DraftingAhead
-from tandem_serving.bls.strategies.filled_steps import FilledSteps
-from tandem_serving.bls.strategies.server_rounds import ServerRounds
-from tandem_serving.bls.strategies.waves import Waves
+from tandem_serving.bls.schedule import Schedule
+from tandem_serving.bls.sequence import BlsSequence, MakeChunks
+from tandem_serving.bls.strategies.choice import Choice
 from tandem_serving.bls.streams import Streams
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
@@ -43,30 +38,9 @@ from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 log = logging.getLogger("tandem.rounds")
 
 
-@dataclass(frozen=True)
-class RoundLimits:
-    """`running` sequences at once, `waiting` more in the queue; `max_rows` of an engine call; seconds of a draft
-    call; `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in the
-    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none;
-    `target_tokens` and `draft_tokens`: see step_limits."""
-
-    running: int
-    waiting: int
-    max_rows: int
-    draft_timeout: float
-    ahead: bool = False
-    queue_timeout: float = math.inf
-    whole_rounds: int = 0
-    target_tokens: int = UNLIMITED
-    draft_tokens: int = UNLIMITED
-
-
 class Rounds:
     """Not thread-safe. `metrics` gets what is not of one request; `depart` is called when a sequence's last text
-    is sent, and lets it `leave`.
-
-    `held`: what `start` kept back starts then (monotonic seconds) at the latest, if it is called; 0: nothing is.
-    """
+    is sent, and lets it `leave`."""
 
     def __init__(
         self,
@@ -84,21 +58,22 @@ class Rounds:
         self._limits = limits
         self._depart = depart
         self._clock = clock
-        self._draft_ahead = DraftAhead(limits.ahead)
-        step_limits = StepLimits(limits.max_rows, limits.draft_tokens, limits.target_tokens)
-        self._waves = Waves(policy.micro_batches)
-        self._drafting_ahead = DraftingAhead(self._hold)
-        self._server_rounds = ServerRounds(policy.micro_batches, clock)
-        self._schedule: Schedule[BlsSequence] = Schedule(
-            step_limits, self._strategy, FilledSteps(step_limits, self._hold)
-        )
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._in_flight = InFlightBatches(self._draft_ahead, limits.draft_timeout)
+        draft_ahead = DraftAhead(limits.ahead)
+        self._in_flight = InFlightBatches(draft_ahead, limits.draft_timeout)
+        self._choice = Choice(
+            policy, draft_ahead, limits, lambda key: self._in_flight.worth_waiting(key, clock()), clock
+        )
+        self._schedule: Schedule[BlsSequence] = Schedule(limits.steps, self._choice.of, self._choice.filled_steps())
         self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
         self._out: set[Batch[BlsSequence]] = set()
-        self.held = 0.0
+
+    @property
+    def held(self) -> float:
+        """What `start` kept back starts then (monotonic seconds) at the latest, if it is called; 0: nothing is."""
+        return self._choice.held
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
@@ -182,28 +157,11 @@ class Rounds:
     # --- calls go out -----------------------------------------------------------------------------
     def start(self) -> list[Batch[BlsSequence]]:
         """The engine calls that begin now."""
-        self.held = 0.0
+        self._choice.held = 0.0
         batches = self._schedule.start(lambda sequence: sequence.alive)
         batches = [part for batch in batches for part in self._fit(batch)]
         self._out.update(batches)
         return batches
-
-    def _strategy(self, group: Group[BlsSequence]) -> Strategy:
-        if self._drafts_ahead(group.members):
-            return self._drafting_ahead
-        in_server = self._limits.whole_rounds and isinstance(group.key, BatchKey) and group.key.whole_rounds
-        return self._server_rounds if in_server else self._waves
-
-    def _drafts_ahead(self, sequences: int) -> bool:
-        return (
-            self._draft_ahead.worth(sequences, self._policy.acceptance) and self._policy.micro_batches(sequences) == 1
-        )
-
-    def _hold(self, key: Hashable) -> bool:
-        """Whether a verification waits for drafts: until `held` at most."""
-        until = self._in_flight.worth_waiting(key, self._clock())
-        self.held = max(self.held, until)
-        return until > 0
 
     def sent(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call began."""
@@ -240,7 +198,7 @@ class Rounds:
         self._schedule.ask(Row(sequence, call, sequence.key, own, stream=stream))
         if call.role == "draft" or own or sequence.reproducible:
             return
-        if self._drafts_ahead(len(self._queue.running)):
+        if self._choice.drafts_ahead(len(self._queue.running)):
             k = len(call.draft_ids) or self._length(sequence)
             if draft_ahead := sequence.loop.ahead(k):
                 self._schedule.ask(Row(sequence, draft_ahead, sequence.key, ahead=True))
@@ -353,7 +311,7 @@ class Rounds:
         with self._measuring:
             self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
-            self._server_rounds.verified(in_flight.server_round)
+            self._choice.server_rounds.verified(in_flight.server_round)
         if not in_flight.given_up:
             self._schedule.finish(in_flight.batch)
             self._fail_rows(in_flight, error)

@@ -25,7 +25,8 @@ from tandem_serving.bls.calls import Output, Part, Role
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
-from tandem_serving.bls.rounds import RoundLimits, Rounds
+from tandem_serving.bls.limits import RoundLimits
+from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.sequence import BlsSequence, MakeChunks
 from tandem_serving.errors import COUNTED, FAILED, EngineError, QueueFullError, ServingError, Survived
 from tandem_serving.requests.active import AddressedChunk, send

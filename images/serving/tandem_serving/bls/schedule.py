@@ -10,25 +10,14 @@ or timed out with others. They start at once, by themselves; so do all where a c
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol
+from typing import Generic
 
 from tandem_serving.bls.batches import Batch, Group, Row, S, parts
 from tandem_serving.bls.calls import Call
 from tandem_serving.bls.step_limits import UNLIMITED, StepLimits, tokens_of
 from tandem_serving.bls.strategies import per_sequence
 from tandem_serving.bls.strategies.filled_steps import FilledSteps
-
-
-class Strategy(Protocol):
-    """What starts next of a group. What an answer leads to is in its batches: whether they make way."""
-
-    def micro_batches(self, sequences: int) -> int:
-        """Batches into which it divides so many sequences."""
-        ...
-
-    def start(self, group: Group[S]) -> list[Batch[S]]:
-        """The batches that start now, taken from what waits."""
-        ...
+from tandem_serving.bls.strategies.strategy import Strategy
 
 
 class Schedule(Generic[S]):

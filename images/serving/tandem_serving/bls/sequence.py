@@ -8,10 +8,11 @@ import random
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import BatchKey
 from tandem_serving.bls.calls import NewTokens, Role
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.loop import SequenceLoop
@@ -67,14 +68,6 @@ class EngineInputs:
         """Names, types and shapes."""
         shapes = sorted((name, value.dtype.char, value.shape) for name, value in self.tensors.items())
         return tuple(shapes), self.outputs, self.seeded
-
-
-class BatchKey(NamedTuple):
-    """Sequences of equal key can share engine calls. `whole_rounds`: the server may draft and verify for them at
-    once."""
-
-    engine_inputs: Hashable
-    whole_rounds: bool
 
 
 @dataclass(eq=False)

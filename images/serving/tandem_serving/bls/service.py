@@ -19,9 +19,9 @@ from tandem_serving.bls.batches import Route
 from tandem_serving.bls.calls import Role
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.request import BlsParser, BlsPrompt, BlsRequest
-from tandem_serving.bls.rounds import RoundLimits
 from tandem_serving.bls.runner import BlsEngine, Runner
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.bls.watched import watched

@@ -21,8 +21,9 @@ from tandem_serving.bls.calls import Call, Output, Role
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
 from tandem_serving.bls.in_flight import InFlightBatch
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
-from tandem_serving.bls.rounds import RoundLimits, Rounds
+from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest

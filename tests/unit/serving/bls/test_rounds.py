@@ -13,8 +13,9 @@ from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Output, ServerRound
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
-from tandem_serving.bls.rounds import RoundLimits, Rounds
+from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest
@@ -44,7 +45,7 @@ class Table:
         limits = RoundLimits(running=8, waiting=0, max_rows=8, draft_timeout=1.0, ahead=ahead)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda sequence: None, clock=lambda: self.now)
         for role, length, seconds in (("draft", K, DRAFT), ("draft", K + 1, AHEAD), ("target", K + 1, VERIFICATION)):
-            self.rounds._draft_ahead.timed(role, length, seconds)  # type: ignore[arg-type]
+            self.rounds._in_flight._draft_ahead.timed(role, length, seconds)  # type: ignore[arg-type]
         self.names: dict[BlsSequence, str] = {}
         self.drafts = drafts
         self.in_flight: dict[str, InFlightBatch] = {}

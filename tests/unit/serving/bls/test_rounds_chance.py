@@ -28,9 +28,10 @@ from tandem_serving.bls.calls import Output, Role, ServerRound, padded
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
 from tandem_serving.bls.in_flight import InFlightBatch
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.request import BlsPrompt
-from tandem_serving.bls.rounds import RoundLimits, Rounds
+from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs, MakeChunks
 from tandem_serving.bls.step_limits import UNLIMITED
 from tandem_serving.bls.strategies import filled_steps
@@ -216,7 +217,7 @@ class Play:
 
     def order(self) -> str:
         running = len(self.rounds._queue.running)
-        if self.rounds._drafts_ahead(running):
+        if self.rounds._choice.drafts_ahead(running):
             return "draft-ahead"
         return "micro-batches" if self.policy.micro_batches(running) > 1 else "none"
 

@@ -12,7 +12,7 @@ from tandem_serving import metrics as m
 from tandem_serving.bls.batches import Batch, Route
 from tandem_serving.bls.calls import Output, Role
 from tandem_serving.bls.in_flight import InFlightBatch
-from tandem_serving.bls.rounds import RoundLimits
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.runner import BlsEngine, Runner, by_urgency
 
 
