@@ -11,11 +11,9 @@ from tandem_serving.bls.step_limits import StepLimits
 IDS = np.arange(4, dtype=np.int32)
 
 
-def row(
-    name: str, role: Role, key: str = "k", own: bool = False, first: bool = False, ahead: bool = False
-) -> Row[str]:
+def row(name: str, role: Role, key: str = "k", own: bool = False, first: bool = False) -> Row[str]:
     """A call of this sequence."""
-    return Row(name, Call(role, IDS, 4, first=first), key, own, ahead)
+    return Row(name, Call(role, IDS, 4, first=first), key, own)
 
 
 def group(members: int, rows: int = 64) -> Group[str]:

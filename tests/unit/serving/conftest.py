@@ -22,7 +22,6 @@ LIMITS: dict[str, Any] = {
     "waiting": 1024,
     "max_rows": 64,
     "draft_timeout": 30,
-    "ahead": False,
     "queue_timeout": math.inf,
 }
 

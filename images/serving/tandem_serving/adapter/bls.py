@@ -71,7 +71,6 @@ def _round_limits(config: BlsSettings, whole_rounds: bool) -> RoundLimits:
         waiting=config.waiting,
         max_rows=config.max_rows,
         draft_timeout=config.draft_timeout,
-        ahead=config.separate_devices,
         queue_timeout=config.queue_timeout,
         whole_rounds=config.max_draft_len if whole_rounds else 0,
         target_tokens=checkpoint.max_num_tokens(config.target_path) or UNLIMITED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -25,14 +25,13 @@ class BatchKey(NamedTuple):
 class Row(NamedTuple, Generic[S]):
     """A sequence's waiting call. Calls with equal `key` can share one engine call, unless `own`.
 
-    `ahead`: nothing waits for its answer. `stream`: a number to read its tokens by while it runs, or 0.
+    `stream`: a number to read its tokens by while it runs, or 0.
     """
 
     sequence: S
     call: Call
     key: Hashable
     own: bool = False
-    ahead: bool = False
     stream: int = 0
 
 
@@ -94,9 +93,11 @@ class Group(Generic[S]):
         takes fewer rows."""
         waiting = self.waiting[role]
         rows, self.waiting[role] = waiting[:most], waiting[len(waiting[:most]) :]
-        batches = [
-            Batch(role, part, shared=True, makes_way=makes_way, via=via) for part in parts(role, rows, self.limits)
-        ]
+        batches = []
+        while rows:
+            count = self.limits.room(role).take([row.call for row in rows])
+            batches.append(Batch(role, rows[:count], shared=True, makes_way=makes_way, via=via))
+            rows = rows[count:]
         self.in_flight[role] += batches
         return batches
 
@@ -105,11 +106,3 @@ class Group(Generic[S]):
         of_batches = (batch.rows for batches in self.in_flight.values() for batch in batches)
         calls = [row.call for rows in (*self.waiting.values(), *of_batches) for row in rows]
         return sorted(calls, key=lambda call: -len(call.ids))[:rows]
-
-
-def parts(role: Role, rows: list[Row[S]], limits: StepLimits) -> Iterator[list[Row[S]]]:
-    """The rows of one engine call after the other."""
-    while rows:
-        count = limits.room(role).take([row.call for row in rows])
-        yield rows[:count]
-        rows = rows[count:]

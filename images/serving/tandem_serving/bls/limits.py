@@ -11,15 +11,13 @@ from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
 @dataclass(frozen=True)
 class RoundLimits:
     """`running` sequences at once, `waiting` more in the queue; `max_rows` of an engine call; seconds of a draft
-    call; `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in the
-    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none;
-    `target_tokens` and `draft_tokens`: see step_limits."""
+    call; `queue_timeout`: seconds in the queue; `whole_rounds`: the longest draft of those that the server makes by
+    itself, 0: it makes none; `target_tokens` and `draft_tokens`: see step_limits."""
 
     running: int
     waiting: int
     max_rows: int
     draft_timeout: float
-    ahead: bool = False
     queue_timeout: float = math.inf
     whole_rounds: int = 0
     target_tokens: int = UNLIMITED

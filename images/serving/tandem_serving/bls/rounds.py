@@ -22,7 +22,6 @@ from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call, NewTokens, Output, Part
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
-from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
 from tandem_serving.bls.limits import RoundLimits
@@ -59,11 +58,8 @@ class Rounds:
         self._depart = depart
         self._clock = clock
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        draft_ahead = DraftAhead(limits.ahead)
-        self._in_flight = InFlightBatches(draft_ahead, limits.draft_timeout)
-        self._choice = Choice(
-            policy, draft_ahead, limits, lambda key: self._in_flight.worth_waiting(key, clock()), clock
-        )
+        self._in_flight = InFlightBatches(limits.draft_timeout)
+        self._choice = Choice(policy, limits, lambda key: self._in_flight.worth_waiting(key, clock()), clock)
         self._schedule: Schedule[BlsSequence] = Schedule(limits.steps, self._choice.of, self._choice.filled_steps())
         self._breaker = CircuitBreaker()
         self._metrics = metrics
@@ -175,8 +171,8 @@ class Rounds:
             self._ask(sequence, sequence.loop.next_token())
         elif first:
             self._ask(sequence, sequence.loop.begin(0))
-        elif not sequence.loop.waits(k := self._length(sequence)):
-            self._ask(sequence, sequence.loop.begin(k))
+        else:
+            self._ask(sequence, sequence.loop.begin(self._length(sequence)))
 
     def _length(self, sequence: BlsSequence) -> int:
         if not sequence.draft_length:
@@ -196,12 +192,6 @@ class Rounds:
         own = sequence.isolated or (alone and not joins) or not self._in_flight.shares(call.role)
         stream = streams.number() if sequence.loop.reads(call) else 0
         self._schedule.ask(Row(sequence, call, sequence.key, own, stream=stream))
-        if call.role == "draft" or own or sequence.reproducible:
-            return
-        if self._choice.drafts_ahead(len(self._queue.running)):
-            k = len(call.draft_ids) or self._length(sequence)
-            if draft_ahead := sequence.loop.ahead(k):
-                self._schedule.ask(Row(sequence, draft_ahead, sequence.key, ahead=True))
 
     def _fit(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """Pad the shorter drafts of a batch: what cannot be padded goes by itself."""
@@ -267,10 +257,6 @@ class Rounds:
     def _answer(self, row: Row[BlsSequence], output: Output, drafted: int) -> None:
         sequence = row.sequence
         if not sequence.alive:
-            return
-        if row.ahead:
-            if call := sequence.loop.drafted_ahead(row.call, output):
-                self._ask(sequence, call)
             return
         if row.call.role == "draft":
             self._breaker.worked()
@@ -344,12 +330,7 @@ class Rounds:
     def _fail_rows(self, in_flight: InFlightBatch, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
         batch = in_flight.batch
-        for row in in_flight.left.values():
-            if row.ahead and not row.sequence.loop.awaits(row.call):
-                row.sequence.loop.drafted_ahead(
-                    row.call, Output([])
-                )  # no answer: the next round must not wait for it
-        rows, in_flight.left = in_flight.awaited(), {}
+        rows, in_flight.left = list(in_flight.left.values()), {}
         # Which engine failed shows when each sequence asks both by itself; what joins others may fail with them.
         together = len(batch.rows) > 1 or (batch.via == "round" and not in_flight.given_up) or batch.via == "join"
         if rows and batch.role == "draft" and (batch.via == "engine" or in_flight.given_up):
@@ -366,8 +347,7 @@ class Rounds:
         if together:
             sequence.isolate()
         if together and not (in_flight.given_up and batch.role == "draft"):
-            again = sequence.loop.begin(self._length(sequence)) if row.ahead else row.call
-            self._ask(sequence, again)
+            self._ask(sequence, row.call)
         elif batch.role == "draft":
             self._without_draft(sequence, error, for_good=len(batch.rows) == 1)
         else:

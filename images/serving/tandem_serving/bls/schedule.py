@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Generic
 
-from tandem_serving.bls.batches import Batch, Group, Row, S, parts
+from tandem_serving.bls.batches import Batch, Group, Row, S
 from tandem_serving.bls.calls import Call
 from tandem_serving.bls.step_limits import UNLIMITED, StepLimits, tokens_of
 from tandem_serving.bls.strategies import per_sequence
@@ -31,14 +31,11 @@ class Schedule(Generic[S]):
         self._filled_steps = filled_steps
         self._groups: dict[Hashable, Group[S]] = {}
         self._alone: list[Row[S]] = []
-        self._ahead: list[Row[S]] = []
 
     def ask(self, row: Row[S]) -> None:
         """Queue a call."""
         if row.own or self._limits.rows == 1:
             self._alone.append(row)
-        elif row.ahead:
-            self._ahead.append(row)
         else:
             self._group(row.key).waiting[row.call.role].append(row)
 
@@ -66,24 +63,17 @@ class Schedule(Generic[S]):
 
     def start(self, alive: Callable[[S], bool]) -> list[Batch[S]]:
         """The batches that start now; rows of sequences that are not `alive` are dropped."""
-        alone, ahead = ([row for row in rows if alive(row.sequence)] for rows in (self._alone, self._ahead))
-        self._alone, self._ahead = [], []
+        batches = per_sequence.start(row for row in self._alone if alive(row.sequence))
+        self._alone.clear()
         for group in self._groups.values():
             for role, rows in group.waiting.items():
                 group.waiting[role] = [row for row in rows if alive(row.sequence)]
-        batches = per_sequence.start(alone)
         if self._batches_fit():
             batches += [batch for group in self._groups.values() for batch in self._strategy(group).start(group)]
         else:
             batches += self._filled_steps.start(self._groups)
         self._forget()
-        return batches + self._drafts_ahead(ahead)
-
-    def _drafts_ahead(self, rows: list[Row[S]]) -> list[Batch[S]]:
-        groups = [[row for row in rows if row.key == key] for key in dict.fromkeys(row.key for row in rows)]
-        return [
-            Batch("draft", part, shared=False) for group in groups for part in parts("draft", group, self._limits)
-        ]
+        return batches
 
     def _batches_fit(self) -> bool:
         """Whether a step of either engine takes a batch of each group."""

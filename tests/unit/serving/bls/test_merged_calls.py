@@ -91,7 +91,7 @@ class World:
         self._work, self._idle_from = work, 0.0
         self._random, self._acceptance, self._guided = random.Random(seed), acceptance, set[BlsSequence]()
         self.policy = policy(self)
-        limits = RoundLimits(64, 0, rows, draft_timeout=60.0, ahead=True)
+        limits = RoundLimits(64, 0, rows, draft_timeout=60.0)
         self._rounds = Rounds(self.policy, limits, m.Metrics(), lambda _: None, clock=lambda: self.now)
         self._engines: dict[Role, Engine] = {"draft": Engine(self, 0.002, 5e-5), "target": Engine(self, 0.012, token)}
 

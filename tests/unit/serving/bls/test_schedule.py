@@ -60,15 +60,6 @@ def test_only_calls_of_equal_shape_share_a_wave_and_groups_do_not_wait_for_each_
     assert names(start(made)) == ["a"], "while the other group's wave is in flight"
 
 
-def test_drafts_ahead_start_at_once_in_batches_that_nobody_waits_for() -> None:
-    made = schedule(3, rows=2)
-    for name, key in (("a", "k"), ("b", "k"), ("c", "other"), ("d", "k")):
-        made.ask(row(name, "draft", key, ahead=True))
-    started = start(made)
-    assert names(started) == ["ab", "d", "c"]
-    assert not any(batch.shared for batch in started)
-
-
 def test_ended_sequences_are_dropped() -> None:
     made = schedule(3)
     ask(made, "abc")

@@ -69,12 +69,12 @@ def ids(answer: Answer) -> list[int]:
 SCHEDULES: list[tuple[str, DraftLengthPolicy, dict[str, Any]]] = [
     ("alternating", Steady(4, separate_devices=True), {}),
     ("fixed, in the order that is faster", AdaptiveDraftLength(4, 4, separate_devices=True), {}),
-    ("adaptive, drafting ahead", AdaptiveDraftLength(0, 4, separate_devices=True, batched=True), {"ahead": True}),
+    ("adaptive, micro-batches", AdaptiveDraftLength(0, 4, separate_devices=True, batched=True), {}),
     ("adaptive, lock-step", AdaptiveDraftLength(0, 4, separate_devices=False, batched=True), {}),
     (
         "adaptive, each by itself",
         AdaptiveDraftLength(0, 4, separate_devices=True, batched=False),
-        {"max_rows": 1, "ahead": True},
+        {"max_rows": 1},
     ),
 ]
 

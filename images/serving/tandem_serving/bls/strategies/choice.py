@@ -1,14 +1,12 @@
-"""Which strategy a group has: by how many sequences it has, what is accepted, and what the server can do."""
+"""Which strategy a group has: by what the server can do for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
 from tandem_serving.bls.batches import BatchKey, Group, S
-from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.limits import RoundLimits
-from tandem_serving.bls.strategies.drafting_ahead import DraftingAhead
 from tandem_serving.bls.strategies.filled_steps import FilledSteps
 from tandem_serving.bls.strategies.server_rounds import ServerRounds
 from tandem_serving.bls.strategies.strategy import Strategy
@@ -24,36 +22,24 @@ class Choice:
     def __init__(
         self,
         policy: DraftLengthPolicy,
-        draft_ahead: DraftAhead,
         limits: RoundLimits,
         due: Callable[[Hashable], float],
         clock: Callable[[], float],
     ) -> None:
         self.held = 0.0
         self.server_rounds = ServerRounds(policy.micro_batches, clock)
-        self._policy = policy
-        self._draft_ahead = draft_ahead
         self._limits = limits
         self._due = due
         self._waves = Waves(policy.micro_batches)
-        self._drafting_ahead = DraftingAhead(self._almost_drafted)
 
     def of(self, group: Group[S]) -> Strategy:
         """A group's strategy."""
-        if self.drafts_ahead(group.members):
-            return self._drafting_ahead
         in_server = self._limits.whole_rounds and isinstance(group.key, BatchKey) and group.key.whole_rounds
         return self.server_rounds if in_server else self._waves
 
     def filled_steps(self) -> FilledSteps[S]:
         """Of all groups, where a step does not take their batches."""
         return FilledSteps(self._limits.steps, self._almost_drafted)
-
-    def drafts_ahead(self, sequences: int) -> bool:
-        """Whether so many sequences draft ahead."""
-        return (
-            self._draft_ahead.worth(sequences, self._policy.acceptance) and self._policy.micro_batches(sequences) == 1
-        )
 
     def _almost_drafted(self, key: Hashable) -> bool:
         until = self._due(key)
