@@ -12,16 +12,12 @@ class CallTimes:
     """Times in seconds."""
 
     def __init__(self) -> None:
-        self.verification = 0.0
-        """Of the latest verification's length; 0: not known."""
         self._seconds: dict[tuple[Role, int], float] = {}
 
     def timed(self, role: Role, length: int, seconds: float) -> None:
         """A call of `length` output tokens at most took so long, without new prompts."""
         known = self._seconds.get((role, length), seconds)
-        self._seconds[role, length] = expected = known + NEW * (min(seconds, SURPRISE * known) - known)
-        if role == "target" and length > 1:
-            self.verification = expected
+        self._seconds[role, length] = known + NEW * (min(seconds, SURPRISE * known) - known)
 
     def expected(self, role: Role, length: int) -> float | None:
         """What a call of so many tokens takes; None: not known."""

@@ -1,10 +1,10 @@
-"""Batches in flight: which sequences wait for them, which are late or almost done, and what they take. Not
+"""Batches in flight: which sequences wait for them, which are late, and what they take. Not
 thread-safe."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tandem_serving.bls.batches import Batch, Row
@@ -21,16 +21,14 @@ MOST_LOST_SHARED = 2
 # long prompt in the engine is no lost answer.
 LATE = 20.0
 DRAFT_LATE, TARGET_LATE, PROMPT_LATE = 5.0, 10.0, 30.0
-# Part of a verification's time that it waits for drafts.
-PATIENCE = 0.25
 # Seconds after which a call that goes on is stopped again, twice as many each time: the stop may have overtaken it.
 STOP_AGAIN, SELDOM = 0.1, 10.0
 
 
 @dataclass(eq=False)
 class InFlightBatch:
-    """An engine call that began at `started`, should end at `due`, where that is known, and is given up at `late`
-    (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
+    """An engine call that began at `started`, and is given up at `late` (monotonic seconds). Given up, it is stopped
+    again at `stop_at`, then after `pause` seconds.
 
     `left`: rows without an answer, by row. `server_round`: what the server reported of it.
     """
@@ -38,7 +36,6 @@ class InFlightBatch:
     batch: Batch[BlsSequence]
     started: float
     left: dict[int, Row[BlsSequence]]
-    due: float | None = None
     late: float = math.inf
     given_up: bool = False
     stop_at: float = 0.0
@@ -89,8 +86,6 @@ class InFlightBatches:
         in_flight = InFlightBatch(batch, started, dict(enumerate(batch.rows)))
         length = max(row.call.output_len for row in batch.rows)
         seconds = self.times.expected(batch.role, length)
-        if batch.role == "draft" and batch.via == "engine" and seconds is not None:
-            in_flight.due = started + seconds
         in_flight.late = started + self._patience(batch, seconds)
         if batch.via == "round":
             in_flight.late += self._verification(length)
@@ -147,17 +142,6 @@ class InFlightBatches:
             in_flight.stop_at, in_flight.pause = now + in_flight.pause, min(2 * in_flight.pause, SELDOM)
         return due
 
-    def worth_waiting(self, key: Hashable, now: float) -> float:
-        """Until when a verification of sequences of this key waits for drafts that are almost done; 0: none is."""
-        patience = PATIENCE * self.times.verification
-        dues = [
-            in_flight.due
-            for in_flight in self._in_flight
-            if in_flight.due and in_flight.due - patience <= now < in_flight.due + patience
-            if not in_flight.given_up and _is_of(in_flight, key)
-        ]
-        return max(dues, default=-patience) + patience
-
     def _time(self, in_flight: InFlightBatch, now: float) -> None:
         """Report what a call without new prompts took; what joins a verification waits for it."""
         batch = in_flight.batch
@@ -171,9 +155,3 @@ class InFlightBatches:
                 self.times.timed("target", server_round.draft_length + 1, server_round.target_seconds)
         elif batch.via == "engine" and not prompt and (batch.role == "draft" or batch.shared):
             self.times.timed(batch.role, longest, now - in_flight.started)
-
-
-def _is_of(in_flight: InFlightBatch, key: Hashable) -> bool:
-    """Whether this batch brings drafts for a verification of sequences of this key; isolated ones have their own."""
-    rows = [row for row in in_flight.left.values() if row.key == key]
-    return any(row.sequence.alive and not row.sequence.isolated for row in rows)

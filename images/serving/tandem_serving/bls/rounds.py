@@ -59,17 +59,12 @@ class Rounds:
         self._clock = clock
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
         self._in_flight = InFlightBatches(limits.draft_timeout)
-        self._choice = Choice(policy, limits, lambda key: self._in_flight.worth_waiting(key, clock()), clock)
-        self._schedule: Schedule[BlsSequence] = Schedule(limits.steps, self._choice.of, self._choice.filled_steps())
+        self._choice = Choice(policy.micro_batches, limits.whole_rounds > 0, clock)
+        self._schedule: Schedule[BlsSequence] = Schedule(limits.steps, self._choice.of)
         self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
         self._out: set[Batch[BlsSequence]] = set()
-
-    @property
-    def held(self) -> float:
-        """What `start` kept back starts then (monotonic seconds) at the latest, if it is called; 0: nothing is."""
-        return self._choice.held
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
@@ -153,7 +148,6 @@ class Rounds:
     # --- calls go out -----------------------------------------------------------------------------
     def start(self) -> list[Batch[BlsSequence]]:
         """The engine calls that begin now."""
-        self._choice.held = 0.0
         batches = self._schedule.start(lambda sequence: sequence.alive)
         batches = [part for batch in batches for part in self._fit(batch)]
         self._out.update(batches)

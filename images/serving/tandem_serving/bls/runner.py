@@ -207,7 +207,7 @@ class Runner:
             with self._together():
                 while following is not None:
                     self._delivery.keep_up()
-                    following = self._run(following) or self._held()
+                    following = self._run(following)
         finally:
             self._delivery.hurry(False)
 
@@ -274,30 +274,9 @@ class Runner:
                 return None
             del self._answers[in_flight]
             self._rounds.call_ended(in_flight, error, time.monotonic())
-            ready, held = self._start(), self._rounds.held
-        return self._share_out(ready, held)
-
-    def _share_out(self, ready: list[Batch[BlsSequence]], held: float) -> Batch[BlsSequence] | None:
-        """Give batches to other threads, but for one: with that this one goes on, unless something is `held`."""
-        self._submit(ready if held else ready[1:])
-        return ready[0] if ready and not held else None
-
-    def _held(self) -> Batch[BlsSequence] | None:
-        """Keep the time of a verification that waits for drafts which are almost done: it begins without those that
-        are late."""
-        following: Batch[BlsSequence] | None = None
-        while following is None:
-            with self._lock:
-                until = self._rounds.held
-            if not until:
-                break
-            self._delivery.hurry(False)
-            time.sleep(max(0.0, until - time.monotonic()))
-            self._delivery.hurry(True)
-            with self._lock:
-                ready, held = self._start(), self._rounds.held
-            following = self._share_out(ready, held)
-        return following
+            ready = self._start()
+        self._submit(ready[1:])
+        return ready[0] if ready else None
 
     # --- on the thread that reads streams ---------------------------------------------------------
     def _read(self, engine: StreamEngine) -> None:

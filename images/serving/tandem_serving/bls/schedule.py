@@ -23,12 +23,10 @@ from tandem_serving.bls.strategies.strategy import Strategy
 class Schedule(Generic[S]):
     """Not thread-safe. `strategy`: that of a group."""
 
-    def __init__(
-        self, limits: StepLimits, strategy: Callable[[Group[S]], Strategy], filled_steps: FilledSteps[S]
-    ) -> None:
+    def __init__(self, limits: StepLimits, strategy: Callable[[Group[S]], Strategy]) -> None:
         self._limits = limits
         self._strategy = strategy
-        self._filled_steps = filled_steps
+        self._filled_steps: FilledSteps[S] = FilledSteps(limits)
         self._groups: dict[Hashable, Group[S]] = {}
         self._alone: list[Row[S]] = []
 

@@ -1,7 +1,6 @@
 """Which engine calls show how long such calls take, and when one is late."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,13 @@ class Calls:
 
     def __init__(self, draft_timeout: float = DRAFT_TIMEOUT) -> None:
         self.in_flight, self.now = InFlightBatches(draft_timeout), START
-        self.sequence = SimpleNamespace(alive=True, isolated=False)
 
     def begin(
         self, role: Role, rows: int, shared: bool = True, via: Via = "engine", first: bool = False
     ) -> InFlightBatch:
         length = K if role == "draft" else K + 1
         call = Call(role, np.arange(5, dtype=np.int32), length, (1,) * K if role == "target" else (), first=first)
-        sequence: Any = self.sequence
+        sequence: Any = object()
         return self.in_flight.begin(Batch(role, [Row(sequence, call, "key")] * rows, shared, via=via), self.now)
 
     def end(self, in_flight: InFlightBatch, seconds: float = 0.01, answered: bool = True) -> None:
@@ -135,43 +133,3 @@ def test_a_round_whose_draft_hangs_is_late_while_there_is_time_for_the_target(ti
 def test_a_new_prompt_s_call_may_take_as_long_as_its_request(via: Via) -> None:
     """Stopped and asked again it would be prefilled twice: engines with much to do would get more."""
     assert Calls().begin("target", 1, shared=via == "join", via=via).late == math.inf
-
-
-@pytest.fixture
-def drafting() -> Calls:
-    """A draft of 10 ms has begun, and verifications take 12."""
-    calls = Calls()
-    calls.end(calls.begin("target", 3), 0.012)
-    calls.end(calls.begin("draft", 3), 0.010)
-    calls.begin("draft", 3)
-    return calls
-
-
-@pytest.mark.parametrize(
-    ("left", "waits", "reason"),
-    [
-        (0.002, True, "2 ms are left"),
-        (-0.002, True, "it may come at any moment"),
-        (0.004, False, "4 ms are more than a quarter of a verification"),
-        (-0.004, False, "it is late, who knows for how long"),
-    ],
-)
-def test_a_verification_waits_for_drafts_that_are_almost_done(
-    drafting: Calls, left: float, waits: bool, reason: str
-) -> None:
-    due = drafting.now + 0.010
-    until = drafting.in_flight.worth_waiting("key", due - left)
-    assert until == (pytest.approx(due + 0.003) if waits else 0), reason
-
-
-@pytest.mark.parametrize(
-    ("change", "key", "reason"),
-    [
-        ({}, "other", "its sequences share no call with these"),
-        ({"isolated": True}, "key", "its sequences go by themselves"),
-        ({"alive": False}, "key", "its clients have left"),
-    ],
-)
-def test_a_verification_waits_for_no_others(drafting: Calls, change: dict[str, bool], key: str, reason: str) -> None:
-    vars(drafting.sequence).update(change)
-    assert drafting.in_flight.worth_waiting(key, drafting.now + 0.009) == 0, reason

@@ -119,8 +119,6 @@ class World:
 
     def start(self) -> None:
         self._take_off(self._rounds.start())
-        if self._rounds.held:
-            self.after(max(0.0, self._rounds.held - self.now), self.start)
 
     def _take_off(self, batches: list[Batch[BlsSequence]]) -> None:
         for batch in batches:

@@ -169,11 +169,6 @@ class Play:
         for batch in self.rounds.start():
             self.take_off(batch)
 
-    def drive(self) -> None:
-        self.start()
-        if self.rounds.held:
-            self.at(self.rounds.held, self.drive)
-
     def watch(self) -> None:
         active_requests = {
             id(sequence.request): sequence.request for sequence in self.asked if not sequence.request.over
@@ -247,7 +242,7 @@ class Play:
         elif batch.role == "target" and len(batch.rows) == 1:
             self.failed.add(id(batch.rows[0].sequence.request))
         self.rounds.call_ended(in_flight, FAILED, self.now)
-        self.drive()
+        self.start()
 
     def let_go(self) -> None:
         """What was drafted ahead is there, and nobody asked for it."""

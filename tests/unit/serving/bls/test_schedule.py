@@ -4,14 +4,11 @@ from support.serving.calls import names, row
 from tandem_serving.bls.batches import Batch
 from tandem_serving.bls.schedule import Schedule
 from tandem_serving.bls.step_limits import StepLimits
-from tandem_serving.bls.strategies.filled_steps import FilledSteps
 from tandem_serving.bls.strategies.waves import Waves
 
 
 def schedule(members: int, rows: int = 64, micro_batches: int = 1) -> Schedule[str]:
-    limits = StepLimits(rows)
-    steps: FilledSteps[str] = FilledSteps(limits)
-    made = Schedule(limits, lambda _: Waves(lambda _: micro_batches), steps)
+    made: Schedule[str] = Schedule(StepLimits(rows), lambda _: Waves(lambda _: micro_batches))
     for _ in range(members):
         made.enter("k")
     return made

@@ -194,7 +194,7 @@ SHARED = [
     (Schedule, "finish"),
     (Waves, "start"),
     (SequenceQueue, "remove"),
-    (Runner, "_share_out"),
+    (Runner, "_settle"),
     (Runner, "_submit"),
 ]
 

@@ -5,7 +5,7 @@ A call whose rows take several steps would wait for its last row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Generic
 
 from tandem_serving.bls.batches import Batch, Group, S
@@ -14,13 +14,11 @@ from tandem_serving.bls.step_limits import StepLimits
 
 class FilledSteps(Generic[S]):
     """Drafts start at once, in batches that fit. The target has one step in flight, and one more in its queue when
-    that is full, too; groups share steps. `almost_drafted(key)`: whether an idle target waits for drafts that are
-    almost done, rather than make a step for few.
+    that is full, too; groups share steps.
     """
 
-    def __init__(self, limits: StepLimits, almost_drafted: Callable[[Hashable], bool] = lambda key: False) -> None:
+    def __init__(self, limits: StepLimits) -> None:
         self._limits = limits
-        self._almost_drafted = almost_drafted
         self._planned = 0
 
     def start(self, groups: dict[Hashable, Group[S]]) -> list[Batch[S]]:
@@ -29,8 +27,7 @@ class FilledSteps(Generic[S]):
         steps = in_flight(groups)
         while len(steps) < 2:
             counts, full = self._next_step(groups)
-            idle = not steps and not any(map(self._almost_drafted, groups))
-            if not counts or not (full or idle):
+            if not counts or (steps and not full):
                 break
             self._planned += 1
             steps.add(self._planned)

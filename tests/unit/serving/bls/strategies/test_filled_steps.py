@@ -9,7 +9,6 @@ from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call, Role
 from tandem_serving.bls.schedule import Schedule
 from tandem_serving.bls.step_limits import StepLimits, tokens_of
-from tandem_serving.bls.strategies.filled_steps import FilledSteps
 from tandem_serving.bls.strategies.waves import Waves
 
 
@@ -42,11 +41,9 @@ class Engines:
     """A schedule of `members` sequences whose engines take `fit` texts into a step."""
 
     def __init__(self, members: int, fit: int, rows: int = 64, micro_batches: int = 1) -> None:
-        self.almost_drafted: set[str] = set()
         tokens = 104 * fit + 16  # room for those that generate
         limits = StepLimits(rows, tokens, tokens)
-        steps: FilledSteps[str] = FilledSteps(limits, lambda key: key in self.almost_drafted)
-        self.schedule = Schedule(limits, lambda _: Waves(lambda _: micro_batches), steps)
+        self.schedule: Schedule[str] = Schedule(limits, lambda _: Waves(lambda _: micro_batches))
         for _ in range(members):
             self.schedule.enter("k")
 
@@ -92,15 +89,6 @@ def test_a_step_that_is_answered_makes_way_before_it_is_settled() -> None:
     assert names(made.start()) == [("target", "ghi")]
     made.schedule.finish(first)
     assert made.start() == [], "freed once"
-
-
-def test_an_idle_target_waits_for_drafts_that_are_almost_done() -> None:
-    made = Engines(8, fit=3)
-    made.ask("abcdef", targets="gh")
-    made.almost_drafted = {"k"}
-    assert names(made.start()) == [("draft", "abc"), ("draft", "def")]
-    made.almost_drafted = set()
-    assert names(made.start()) == [("target", "gh")], "or works with few"
 
 
 def test_new_prompts_come_first() -> None:
