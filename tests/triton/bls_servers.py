@@ -21,7 +21,7 @@ ENGINES = [("reference", 1), ("reference", 64), ("reference", 64, True), ("stand
 
 
 def serve(folder: Any, engine: str, rows: int, separate: bool = False) -> Iterator[TritonServer]:
-    """A server; `separate`: the engines are on devices of their own, so that halves alternate and few draft ahead."""
+    """A server; `separate`: the engines are on devices of their own, so that two micro-batches may alternate."""
     limits = {"max_draft_len": MAX_DRAFT, "draft_timeout_seconds": DRAFT_TIMEOUT, "max_engine_rows": rows}
     made = bls.repository(folder, engine, separate_devices=separate, **limits)
     with TritonServer(made) as server:

@@ -28,7 +28,7 @@ NONE = np.array([[0]], np.int32)
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one device", "two"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """On devices of their own halves alternate, and few draft ahead."""
+    """On devices of their own two micro-batches may alternate."""
     limits = {"max_draft_len": MAX_DRAFT, "max_engine_rows": 64, "separate_devices": request.param}
     made = bls.repository(tmp_path_factory.mktemp("exact"), "reference", **limits)
     with TritonServer(made) as running:
@@ -115,7 +115,7 @@ def rows_of_rounds(server: TritonServer) -> float:
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
 def test_rows_of_a_round_keep_their_own_settings(server: TritonServer, sampled: bool) -> None:
-    """So many that none drafts ahead, whatever the devices; their tensors are alike, of a single token each."""
+    """Their tensors are alike, of a single token each."""
     settings = [every_setting(i, sampled) for i in range(len(MANY))]
     kept = rows_of_rounds(server)
     with ThreadPoolExecutor(len(MANY)) as threads:

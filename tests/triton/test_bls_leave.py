@@ -22,7 +22,6 @@ from triton.bls_servers import TEXTS, ask_engine, calls_in_flight, serve
 from triton.harness import Options, TritonServer
 from triton.stand_in import (
     AHEAD_HANGS,
-    BOTH_HANG,
     COUNT_CALLS,
     COUNT_HUNG,
     DRAFT_HANGS,
@@ -37,9 +36,9 @@ TARGET, DRAFT = bls.ENGINES
 LONG: dict[str, Any] = {"max_tokens": 1500, "seed": SLOW_TOKENS, "end_id": -1}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["one device", "two"])
-def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, request.param)
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, separate=True)
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -126,11 +125,6 @@ def test_an_engine_stops_when_its_client_leaves_over_http(faulty: TritonServer) 
     assert stops_in_time(faulty, streaming_over_http, inputs("def f"), DRAFT_HANGS, DRAFT)
 
 
-@pytest.mark.parametrize("faulty", [True], ids=["two"], indirect=True)
-def test_both_engines_stop_where_one_drafts_ahead(faulty: TritonServer) -> None:
-    assert stops_in_time(faulty, streaming, inputs("def f", stream=True), BOTH_HANG, TARGET, DRAFT)
-
-
 IN_ROUNDS = [
     # what hangs of a round in the server, of which engine, why it is waited for
     (DRAFT_HANGS, DRAFT, "the round's own draft"),
@@ -139,7 +133,6 @@ IN_ROUNDS = [
 ]
 
 
-@pytest.mark.parametrize("faulty", [False], ids=["one device"], indirect=True)
 @pytest.mark.parametrize(("fault", "name", "what"), IN_ROUNDS, ids=[what for *_, what in IN_ROUNDS])
 def test_a_round_stops_within_200_ms(faulty: TritonServer, fault: int, name: str, what: str) -> None:
     several = inputs("def f", "def g", "def h", stream=True)
@@ -147,7 +140,6 @@ def test_a_round_stops_within_200_ms(faulty: TritonServer, fault: int, name: str
     eventually(lambda: metric(faulty, "tandem_requests_running") == 0, "nothing running")
 
 
-@pytest.mark.parametrize("faulty", [True], ids=["two"], indirect=True)
 def test_a_target_that_hangs_for_one_sequence_is_not_waited_for_by_the_others(faulty: TritonServer) -> None:
     """Those who share its call: until that is given up, half a minute as it is of prompts."""
     prompts = [f"def f{i}(a" for i in range(6)]

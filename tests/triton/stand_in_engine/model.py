@@ -32,7 +32,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, TARGET_HANGS = range(1001, 1006)
-COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS, BOTH_HANG = range(1006, 1011)
+COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS = range(1006, 1010)
 AHEAD_HANGS, VERIFICATION_HANGS, COUNT_HUNG, LET_GO, COUNT_AHEAD = range(1011, 1016)
 DRAFT_REPEATS, TARGET_REPEATS = 1041, 1042
 """The engine ignores exclude_input_in_output."""
@@ -158,7 +158,7 @@ class TritonPythonModel:
         """The seeds by which this call hangs."""
         always, sometimes = (DRAFT_HANGS, AHEAD_HANGS) if self._draft else (TARGET_HANGS, VERIFICATION_HANGS)
         meant = call_id.endswith(".ahead") if self._draft else "draft_input_ids" in tensors
-        return {BOTH_HANG, always, *([sometimes] if meant else [])}
+        return {always, *([sometimes] if meant else [])}
 
     def _hang(self, call_id: str) -> None:
         """Until the call is stopped, or all that hang are let go."""
