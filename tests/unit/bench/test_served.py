@@ -85,7 +85,7 @@ def test_a_case_is_sent_as_it_says() -> None:
     assert message.model_name == "bls_adaptive"
     assert not {"num_draft_tokens", "seed"} & set(tensors)
     message, tensors = sent("engine")
-    assert message.model_name == "tensorrt_llm"
+    assert message.model_name == "tensorrt_llm_engine"
     assert tensors["input_ids"] == np.array([1, 2, 3], np.int32).tobytes()
 
 
@@ -112,19 +112,19 @@ def test_tables_compare_with_the_target_alone() -> None:
 def test_each_way_has_a_bls_of_its_own_over_the_same_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from triton import backends
 
-    for name in ("collector", "rounds"):
+    for name in ("collector", "rounds", "streams"):
         monkeypatch.setattr(backends, name, lambda name=name: Path(f"/nowhere/libtriton_{name}.so"))
     engines = Engines({role: PAIR / role for role in ROLES}, {"backend": "torch", "max_num_sequences": "80"})
     models = build(tmp_path, engines, WAYS)
     for way in WAYS:
         bls = (models / f"bls_{way}/config.pbtxt").read_text()
         assert f'name: "bls_{way}"' in bls
-        assert ("tensorrt_llm_rounds" in bls) == (way in ("fixed", "adaptive"))
-        assert '"tensorrt_llm_draft"' in bls
-    config = (models / "tensorrt_llm/config.pbtxt").read_text()
+        assert ("tensorrt_llm_engine_rounds" in bls) == (way in ("fixed", "adaptive"))
+        assert '"tensorrt_llm_draft_engine"' in bls
+    config = (models / "tensorrt_llm_engine/config.pbtxt").read_text()
     assert config.count('key: "max_num_sequences"') == 1
     assert '"80"' in config
-    assert (models / "tensorrt_llm/1/model.py").resolve().parent.name == "metered_engine"
+    assert (models / "tensorrt_llm_engine/1/model.py").resolve().parent.name == "metered_engine"
 
 
 def test_a_message_carries_its_numbers() -> None:

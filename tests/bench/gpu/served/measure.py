@@ -15,7 +15,7 @@ from bench.gpu.served.ways import Case
 from triton.harness import TritonServer
 
 _PREFIX = "tandem_spec_decode_num_"
-_ROUNDS = 'model="tensorrt_llm_rounds"'
+_ROUNDS = 'model="tensorrt_llm_engine_rounds"'
 
 
 @dataclass(frozen=True)

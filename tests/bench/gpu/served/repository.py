@@ -8,10 +8,11 @@ from typing import Any
 
 from bench.bls.measure import set_parameters
 from bench.gpu.served.ways import LONGEST, WAYS
-from triton.repository import assemble, variables
+from triton.repository import CLIENT_MODELS, COLLECTORS, ROUNDS, STREAMS, assemble, variables
 
 ROWS = 64  # that engines take into a pass, and a call
-ROLES = {"target": "tensorrt_llm", "draft": "tensorrt_llm_draft"}
+ROLES = {"target": "tensorrt_llm_engine", "draft": "tensorrt_llm_draft_engine"}
+BEFORE = [*CLIENT_MODELS, *COLLECTORS, *STREAMS, *ROUNDS]
 METERED = Path(__file__).with_name("metered_engine")
 _BLS = "speculative_bls"
 
@@ -29,7 +30,7 @@ def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
     models = folder / "models"
     pair = [engines.checkpoints[role] for role in ("target", "draft")]
     common: dict[str, Any] = {"max_batch_size": ROWS, "max_draft_len": LONGEST}
-    assemble(models, [*ROLES.values(), "tensorrt_llm_rounds"], variables(*pair, **common, max_engine_rows=ROWS))
+    assemble(models, [*BEFORE, *ROLES.values()], variables(*pair, **common, max_engine_rows=ROWS))
     for role, name in ROLES.items():
         version = models / name / "1"  # a link
         version.unlink()

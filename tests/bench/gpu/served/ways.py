@@ -36,7 +36,7 @@ class Case:
     @property
     def model(self) -> str:
         """The Triton model that clients call."""
-        return "tensorrt_llm" if self.way == ENGINE else f"bls_{self.way}"
+        return "tensorrt_llm_engine" if self.way == ENGINE else f"bls_{self.way}"
 
     @property
     def together(self) -> bool:

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call, Role
-from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
+from tandem_serving.bls.schedule import Schedule
 from tandem_serving.bls.step_limits import StepLimits, tokens_of
+from tandem_serving.bls.strategies.waves import Waves
 
 
 def call(role: Role, length: int = 100, k: int = 4, first: bool = False) -> Call:
@@ -38,11 +40,10 @@ def test_a_step_takes_its_first_call_in_any_case_and_no_more_rows_than_a_call() 
 class Engines:
     """A schedule of `members` sequences whose engines take `fit` texts into a step."""
 
-    def __init__(self, members: int, fit: int, rows: int = 64, overlap: Overlap = "none") -> None:
-        self.almost_drafted: set[str] = set()
+    def __init__(self, members: int, fit: int, rows: int = 64, micro_batches: int = 1) -> None:
         tokens = 104 * fit + 16  # room for those that generate
         limits = StepLimits(rows, tokens, tokens)
-        self.schedule: Schedule[str] = Schedule(limits, lambda _: overlap, lambda key: key in self.almost_drafted)
+        self.schedule: Schedule[str] = Schedule(limits, lambda _: Waves(lambda _: micro_batches))
         for _ in range(members):
             self.schedule.enter("k")
 
@@ -90,15 +91,6 @@ def test_a_step_that_is_answered_makes_way_before_it_is_settled() -> None:
     assert made.start() == [], "freed once"
 
 
-def test_an_idle_target_waits_for_drafts_that_are_almost_done() -> None:
-    made = Engines(8, fit=3)
-    made.ask("abcdef", targets="gh")
-    made.almost_drafted = {"k"}
-    assert names(made.start()) == [("draft", "abc"), ("draft", "def")]
-    made.almost_drafted = set()
-    assert names(made.start()) == [("target", "gh")], "or works with few"
-
-
 def test_new_prompts_come_first() -> None:
     made = Engines(8, fit=3)
     made.ask(targets="abcdef")
@@ -138,21 +130,20 @@ def test_a_step_of_two_calls_is_over_with_both() -> None:
     assert names([behind]) == [("target", "bc")]
 
 
-PLANNED: list[tuple[str, int, Overlap, list[str], str]] = [
-    # who asks for a draft, besides the one who asks the target; rows of a call, overlap, what starts, why
-    ("ab", 64, "none", ["ab"], "all fit"),
-    ("abc", 64, "none", ["abc", "x"], "they do not: what waits starts"),
-    ("abcde", 64, "micro-batches", ["abc", "x"], "half of them fit"),
-    ("abcdef", 64, "micro-batches", ["abc", "def", "x"], "half of them do not"),
-    ("abcde", 3, "none", ["abc", "de"], "no batch has more rows"),
+PLANNED: list[tuple[str, int, int, list[str], str]] = [
+    # who asks for a draft, besides the one who asks the target; rows of a call, micro-batches, what starts, why
+    ("ab", 64, 1, ["ab"], "all fit"),
+    ("abc", 64, 1, ["abc", "x"], "they do not: what waits starts"),
+    ("abcde", 64, 2, ["abc", "x"], "half of them fit"),
+    ("abcdef", 64, 2, ["abc", "def", "x"], "half of them do not"),
+    ("abcde", 3, 1, ["abc", "de"], "no batch has more rows"),
 ]
 
 
-@pytest.mark.parametrize(("drafts", "rows", "overlap", "started", "why"), PLANNED)
+@pytest.mark.parametrize(("drafts", "rows", "batches", "started", "why"), PLANNED)
 def test_steps_are_planned_where_batches_do_not_fit(
-    drafts: str, rows: int, overlap: Overlap, started: list[str], why: str
+    drafts: str, rows: int, batches: int, started: list[str], why: str
 ) -> None:
-    made = Engines(len(drafts) + 1, 3, rows, overlap)
+    made = Engines(len(drafts) + 1, 3, rows, batches)
     made.ask(drafts, targets="x")
-    batches = made.start()
-    assert [name for _, name in names(batches)] == started, why
+    assert [name for _, name in names(made.start())] == started, why
