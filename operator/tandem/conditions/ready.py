@@ -108,7 +108,7 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
     """The revision that is complete, the wanted one, the one that was given up, and the one to go back to."""
     service, decision, before = situation.service, situation.decision, situation.service.status
     wanted = decision.revision.digest if decision.revision else None
-    current = wanted if ready.status == "True" else before.current_revision
+    current = wanted if ready.reason is ServingReason.SERVERS_ANSWER else before.current_revision
     last = before.fallback_revision if current == before.current_revision else before.current_revision
     guarded = service.spec.speculation.min_accepted_length is not None and not is_kept(situation.reading, current)
     failed = wanted if ready.reason is ServingReason.ROLLED_BACK else None
