@@ -53,6 +53,11 @@ def _next(name: str) -> Tool:
     return Tool(f"{name}-next", "kubernetes-next", package, "k8s.io/kubernetes", optional=True)
 
 
+def _flux(name: str) -> Tool:
+    module = f"github.com/fluxcd/{name}"
+    return Tool(name, "flux", module, module, ("config",), optional=True)
+
+
 KWOK_STAGES = tuple(
     f"kustomize/stage/{path}.yaml"
     for path in (
@@ -91,8 +96,10 @@ TOOLS = {
         Tool("keda-operator", "keda", f"{KEDA}/cmd/operator", KEDA, ("config",), optional=True),
         Tool("keda-adapter", "keda", f"{KEDA}/cmd/adapter", KEDA, optional=True),
         Tool("keda-admission-webhooks", "keda", f"{KEDA}/cmd/webhooks", KEDA, optional=True),
+        *map(_flux, ("source-controller", "kustomize-controller", "helm-controller")),
         Tool("pause", "pause", "."),
         Tool("probe", "probe", "."),
+        Tool("gitops-health", "gitops-health", "."),
     )
 }
 STANDARD = tuple(tool.name for tool in TOOLS.values() if not tool.optional)

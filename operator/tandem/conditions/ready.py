@@ -106,7 +106,7 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
     """The revision that is complete, the wanted one, the one that was given up, and the one to go back to."""
     service, decision, before = situation.service, situation.decision, situation.service.status
     wanted = decision.revision.digest if decision.revision else None
-    current = wanted if ready.status == "True" else before.current_revision
+    current = wanted if ready.reason is ServingReason.SERVERS_ANSWER else before.current_revision
     last = before.fallback_revision if current == before.current_revision else before.current_revision
     guarded = service.spec.speculation.min_accepted_length is not None and not is_kept(situation.reading, current)
     failed = wanted if ready.reason is ServingReason.ROLLED_BACK else None
@@ -279,7 +279,7 @@ def _ready(situation: Situation, reasons: list[Finding], rollout: ServerCounts) 
             return Finding(kind, "False", finding.reason, finding.message)
     wanted = situation.service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:
-        return Finding(kind, "False", ServingReason.SCALED_TO_ZERO, "spec.replicas is 0")
+        return Finding(kind, "True", ServingReason.SCALED_TO_ZERO, "spec.replicas is 0: no server runs, as asked")
     if rollout.updated_ready == rollout.replicas == wanted and _workload_current(situation.observed):
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
@@ -295,7 +295,7 @@ def _workload_current(observed: Observed) -> bool:
 def _progress(situation: Situation, ready: Finding, given_up: Finding | None) -> list[Finding]:
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
     decision = situation.decision
-    if ready.status == "True" or ready.reason is ServingReason.SCALED_TO_ZERO:
+    if ready.status == "True":
         return []
     failed = any(step.outcome.failed for step in decision.steps)
     if decision.refusal or situation.refused or failed:
