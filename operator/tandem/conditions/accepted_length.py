@@ -48,6 +48,13 @@ def is_kept(reading: Reading | None, revision: str | None) -> bool:
     return standing is not None and standing.below is False
 
 
+def was_below(service: SpeculativeInferenceService) -> bool:
+    """Whether the status has it that the minimum is not kept: by the revision that served last, until the next one is
+    judged."""
+    before = _before(service)
+    return before is not None and before.status == "False"
+
+
 def _finding(service: SpeculativeInferenceService, minimum: float, reading: Reading, revision: str) -> Finding:
     kind, standing = ConditionType.ACCEPTED_LENGTH_KEPT, reading.standings.get(revision)
     if standing is None or standing.minimum != minimum or standing.below is None:
