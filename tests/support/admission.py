@@ -220,7 +220,7 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "metrics": [{"type": "Pods"}]}},
-        'supported values: "Object", "External"',
+        "autoscaling.metrics are of type Object or External",
         "pods have no metrics at zero",
     ),
     (

@@ -260,7 +260,7 @@ def test_bad_requests_get_a_clear_error(plain: TritonServer, tensors: dict[str, 
 
 
 def test_streaming_is_refused_by_the_unary_model(plain: TritonServer) -> None:
-    with pytest.raises(InferenceServerException, match="to stream, call tensorrt_llm with the same tensors"):
+    with pytest.raises(InferenceServerException, match="to stream, call tensorrt_llm_stream with the same tensors"):
         unary(plain, inputs("def f", streaming=True))
 
 

@@ -90,11 +90,8 @@ def trtllm_config(services: list[Service]) -> TrtllmConfig:
     names = {role: source.uri.removeprefix("hf://") for role, source in sources.items()}
     pinned = {role: _Pinned(names[role], source.revision) for role, source in sources.items() if source.revision}
     target = pinned.pop(Role.TARGET, None)
-    args = llm_args(
-        spec,
-        accepted.profile.llm_args,
-        folders(spec, names | {role: download.folder for role, download in pinned.items()}),
-    )
+    fetched = names | {role: download.folder for role, download in pinned.items()}
+    args = llm_args(spec, accepted.profile.llm_args, folders(spec, fetched))
     model = args.pop("model")
     return TrtllmConfig(to_yaml(args), _commands(model, target, pinned.values()))
 

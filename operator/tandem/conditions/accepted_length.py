@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tandem.api.conditions import ConditionType, ExternalReason, Reason, ServingReason
+from tandem.api.conditions import AcceptanceReason, ConditionType, ExternalReason, Reason, ServingReason
 from tandem.api.decoding import DraftKind, Mode
 from tandem.api.types import ServiceSpec, SpeculativeInferenceService
 from tandem.conditions.finding import Finding
@@ -26,7 +26,7 @@ def accepted_length(situation: Situation) -> Iterator[Finding]:
         return
     if reading is None:
         message = "without a metrics server no accepted length is known: run one (Helm value metricsServer.enabled)"
-        yield Finding(kind, "Unknown", ServingReason.NO_FIGURES, message)
+        yield Finding(kind, "Unknown", AcceptanceReason.NO_FIGURES, message)
     elif reading.idle:
         yield Finding(kind, "Unknown", ServingReason.NO_TRAFFIC, "no tokens are generated")
     else:
@@ -48,6 +48,13 @@ def is_kept(reading: Reading | None, revision: str | None) -> bool:
     return standing is not None and standing.below is False
 
 
+def was_below(service: SpeculativeInferenceService) -> bool:
+    """Whether the status has it that the minimum is not kept: by the revision that served last, until the next one is
+    judged."""
+    before = _before(service)
+    return before is not None and before.status == "False"
+
+
 def _finding(service: SpeculativeInferenceService, minimum: float, reading: Reading, revision: str) -> Finding:
     kind, standing = ConditionType.ACCEPTED_LENGTH_KEPT, reading.standings.get(revision)
     if standing is None or standing.minimum != minimum or standing.below is None:
@@ -57,7 +64,7 @@ def _finding(service: SpeculativeInferenceService, minimum: float, reading: Read
         return Finding(kind, "Unknown", ServingReason.TOO_FEW_TOKENS, "too few draft-and-verify steps to judge")
     asked = _asked(minimum)
     if not standing.below:
-        return Finding(kind, "True", ServingReason.LONG_ENOUGH, f"the mean accepted length is at least {asked}")
+        return Finding(kind, "True", AcceptanceReason.LONG_ENOUGH, f"the mean accepted length is at least {asked}")
     reason, cause = _cause(service.spec, standing)
     window = reading.report.window_seconds if reading.report else 0
     windows = f"for {WINDOWS} windows of {window:g} s"
@@ -81,7 +88,7 @@ def _drafts_too_short(spec: ServiceSpec, standing: Standing) -> Cause | None:
     drafts = min((n for n in (seen.draft_length, seen.asked_length) if n is not None), default=None)
     if drafts is None or drafts + 1 >= standing.minimum:
         return None
-    return ServingReason.DRAFTS_TOO_SHORT, (
+    return AcceptanceReason.DRAFTS_TOO_SHORT, (
         f"{drafts:.1f} tokens are drafted a step, which gives {drafts + 1:.1f} at most: {_longer(spec)}, or lower the"
         " minimum"
     )
@@ -90,7 +97,7 @@ def _drafts_too_short(spec: ServiceSpec, standing: Standing) -> Cause | None:
 def _drafter_stale(spec: ServiceSpec, standing: Standing) -> Cause | None:
     if not standing.paused or spec.speculation.decoding_type.traits.drafts_on_host:
         return None
-    return ServingReason.DRAFTER_STALE, (
+    return AcceptanceReason.DRAFTER_STALE, (
         "the load was above the draft length schedule before, and TensorRT-LLM's drafter misses the tokens of that"
         " time until those requests end: raise maxConcurrency, or end draftLenSchedule with 1 instead of 0"
     )
@@ -100,7 +107,7 @@ def _wrong_draft(spec: ServiceSpec, standing: Standing) -> Cause | None:
     positions = standing.seen.speculation.accepted_per_position
     if not positions or positions[0] >= WRONG_DRAFT or spec.speculation.decoding_type.traits.draft is DraftKind.NONE:
         return None
-    return ServingReason.WRONG_DRAFT, (
+    return AcceptanceReason.WRONG_DRAFT, (
         f"the target accepts the first draft token in {positions[0]:.0%} of the steps: check that spec.draft, at its"
         " revision, was made for this target"
     )
@@ -110,7 +117,7 @@ def _contexts_too_long(spec: ServiceSpec, standing: Standing) -> Cause | None:
     prompt = standing.seen.mean_prompt_tokens
     if prompt is None or prompt <= LONG_PROMPT or spec.speculation.decoding_type.traits.draft not in _HEADS:
         return None
-    return ServingReason.CONTEXTS_TOO_LONG, (
+    return AcceptanceReason.CONTEXTS_TOO_LONG, (
         f"prompts have {prompt:,.0f} tokens on average, and heads are mostly trained on texts of up to"
         f" {LONG_PROMPT:,}: take heads that were trained on longer ones, or a draft model"
     )
@@ -119,7 +126,7 @@ def _contexts_too_long(spec: ServiceSpec, standing: Standing) -> Cause | None:
 _CAUSES = (_drafts_too_short, _drafter_stale, _wrong_draft, _contexts_too_long)
 """The surest first."""
 _ACCEPTS_LITTLE: Cause = (
-    ServingReason.ACCEPTS_LITTLE,
+    AcceptanceReason.ACCEPTS_LITTLE,
     "requests that sample at a high temperature, or texts unlike those that the draft was made for: compare with"
     " tandem bench on greedy requests, and take another draft or a lower minimum",
 )

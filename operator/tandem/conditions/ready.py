@@ -21,7 +21,7 @@ from tandem.api.conditions import (
 )
 from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, SpeculativeInferenceService
 from tandem.children.service import openai_url, url
-from tandem.conditions.accepted_length import falls_below, is_kept
+from tandem.conditions.accepted_length import falls_below, is_kept, was_below
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
@@ -109,7 +109,9 @@ def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
     service, decision, before = situation.service, situation.decision, situation.service.status
     wanted = decision.revision.digest if decision.revision else None
     current = wanted if ready.reason is ServingReason.SERVERS_ANSWER else before.current_revision
-    last = before.fallback_revision if current == before.current_revision else before.current_revision
+    last = before.fallback_revision
+    if current != before.current_revision:
+        last = None if was_below(service) else before.current_revision
     guarded = service.spec.speculation.min_accepted_length is not None and not is_kept(situation.reading, current)
     failed = wanted if ready.reason is ServingReason.ROLLED_BACK else None
     length = before.failed_accepted_length if failed and decision.instead else None
@@ -342,8 +344,11 @@ class _TooShort(NamedTuple):
 
 
 def _too_short(situation: Situation, wanted: str) -> _TooShort | None:
-    """Whether `wanted` is to give way for its accepted length; None where it is not, or nothing was before it."""
+    """Whether `wanted` is to give way for its accepted length; None where it is not, or what was before it did not
+    keep the minimum either, or is not there."""
     service = situation.service
+    if was_below(service):
+        return None
     length = falls_below(situation.reading, service.spec, wanted)
     instead = previous(service, wanted, situation.observed.records)
     return _TooShort(floor(length * 100) / 100, instead) if length is not None and instead else None

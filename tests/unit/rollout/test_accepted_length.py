@@ -159,6 +159,24 @@ def test_one_that_kept_the_minimum_does_not_go_back_later(story: Story) -> None:
     assert (found["Ready"], found["AcceptedLengthKept"]) == ("True/ServersAnswer", "False/AcceptsLittle")
 
 
+@pytest.mark.parametrize("answer", [True, False], ids=["after its rollout", "while it rolls out"])
+def test_what_was_before_is_not_brought_back_where_it_was_no_better(story: Story, answer: bool) -> None:
+    """Who looks for a better draft would never get there: 1.9 is more than 1.2."""
+    first = story.runs
+    story.ask()
+    story.measure(2, **{first: 1.2})
+    assert story.step()[1]["AcceptedLengthKept"] == "False/AcceptsLittle"
+    story.ask(speculation__maxDraftLen=6)
+    story.roll_out(answer)
+    second = story.runs
+    story.measure(2, **{second: 1.9})
+    for _ in range(3):
+        done, found = story.step()
+        assert (done, found["AcceptedLengthKept"]) == ([], "False/AcceptsLittle")
+        assert "Stalled" not in found
+    assert story.runs == second != first
+
+
 @pytest.mark.parametrize(
     ("lengths", "reason"),
     [({}, "no figures are not below"), ({"other": 1.2}, "pods of another revision say nothing of this one")],

@@ -61,18 +61,12 @@ Trigger = Annotated[
 
 _METRIC_TYPE = {
     "type": "string",
-    "enum": ["Object", "External"],
+    "maxLength": 63,
     "description": "Object, of an object of this namespace; or External.",
 }
 OwnMetric = Annotated[
     dict[str, Any],
-    Field(
-        json_schema_extra={
-            "x-kubernetes-preserve-unknown-fields": True,
-            "properties": {"type": _METRIC_TYPE},
-            "required": ["type"],
-        }
-    ),
+    Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "properties": {"type": _METRIC_TYPE}}),
 ]
 """A metric, checked by the API server; `type` is declared for the rule that looks at it."""
 
@@ -123,6 +117,11 @@ class Autoscaling(Model):
         Rule(
             "!has(self.keda) || self.source == 'KEDA'",
             "autoscaling.keda is for source KEDA: write source: KEDA, or remove keda",
+        ),
+        Rule(
+            "!has(self.metrics) || self.metrics.all(m, has(m.type) && m.type in ['Object', 'External'])",
+            "autoscaling.metrics are of type Object or External: pods' own (Pods, Resource) see no demand where there"
+            " are none; write type: External, or Object with an object of this namespace",
         ),
         Rule(
             "!has(self.metrics) || self.source != 'KEDA'",

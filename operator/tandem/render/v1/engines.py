@@ -172,14 +172,13 @@ def _build(spec: ServiceSpec, image: str, folders: Mapping[Role, str], role: Rol
     build = _trtllm_build(spec, role)
     sources = references(spec)
     heads = {"heads": sources[Role.MEDUSA_HEADS].uri} if Role.MEDUSA_HEADS in sources else {}
-    gpu = spec.placement.gpu
     key = digest(
         {
             "uri": sources[role].uri,  # the folder of a claim is named by its role alone
             **heads,
             "folder": folders[role],
             "image": image,
-            "gpu": [gpu.resource_name, *sorted(gpu.product)],
+            "gpu": [spec.placement.gpu.resource_name, *sorted(spec.placement.gpu.product)],
             "commands": [script, convert, build],
         },
         length=32,
