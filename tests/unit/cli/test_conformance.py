@@ -21,6 +21,7 @@ async def run(name: str, faults: Faults | None = None, mode: str = "BLS", *, alo
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "SLOTS_SECONDS", 0.05)
+    monkeypatch.setattr(cases, "SETTLE_SECONDS", 0)
     monkeypatch.setattr(subject, "ANSWER_SECONDS", 5.0)
 
 

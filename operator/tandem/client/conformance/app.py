@@ -115,9 +115,10 @@ async def _describe(cluster: Cluster, service: Object, report: Report) -> None:
         _note(error)
     try:
         version = await cluster.engine_version(pods[0]) if pods else ""
-    except TandemError:  # also where there is none: the reason would be the end of a trace
+    except TandemError as error:
         report.about["notRead"].append("TensorRT-LLM's version in the image")
         version = ""
+        _note(error)
     report.about["versions"] = {"tensorrtLlm": version}
 
 

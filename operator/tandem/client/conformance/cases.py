@@ -26,6 +26,8 @@ SAMPLE_CHARACTERS = 1000
 """Of a long text, by which its tokens a character are measured."""
 SLOTS_SECONDS = 20.0
 """Until the sequences of clients that left are gone; a call of the engine that is under way ends first."""
+SETTLE_SECONDS = 1.0
+"""Before the metrics are read: they lag by up to half a second."""
 STOP_LETTERS = re.compile(r"[A-Za-z]{2,}")
 
 Case = Callable[[Subject], Awaitable[Result]]
@@ -203,7 +205,9 @@ async def long_contexts(subject: Subject) -> Result:
 
 async def cancels(subject: Subject) -> Result:
     """Clients that leave give their slots back: no sequence stays, and as many rows are exact as before."""
-    name, before = "cancels", await subject.running()
+    name = "cancels"
+    await asyncio.sleep(SETTLE_SECONDS)
+    before = await subject.running()
     requests = [Request(prompt, Sampling(4 * subject.max_tokens)) for prompt in PROMPTS]
     reasons = await asyncio.gather(*(leave(subject.server, request) for request in requests))
     problems = [refused(request.prompt, why) for request, why in zip(requests, reasons, strict=True) if why]
@@ -212,6 +216,7 @@ async def cancels(subject: Subject) -> Result:
         now = await subject.running()
         return now is None or before is None or now <= before
 
+    await asyncio.sleep(SETTLE_SECONDS)
     if not await until(gone, SLOTS_SECONDS):
         stay = f"{await subject.running():.0f} sequences still run {SLOTS_SECONDS:.0f} s after their clients left"
         problems.append({"problem": stay})
