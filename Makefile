@@ -108,6 +108,10 @@ cluster: venv binaries deps ## tests/cluster, where it changed since its tests p
 keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time)
 	$(PY) -m pytest tests/keda
 
+.PHONY: flux
+flux: venv binaries ## Flux from its Go modules serves examples/gitops from a Git server (optional, 15 minutes more the first time)
+	$(PY) -m pytest tests/flux
+
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
 	$(PY) -m pytest tests/e2e --ignore=tests/e2e/test_ipv6.py -n 2 --dist loadfile --no-loadscope-reorder

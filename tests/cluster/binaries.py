@@ -44,6 +44,11 @@ def _kubernetes(name: str) -> Tool:
     return Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes")
 
 
+def _flux(name: str) -> Tool:
+    module = f"github.com/fluxcd/{name}"
+    return Tool(name, "flux", module, module, ("config",), optional=True)
+
+
 KWOK_STAGES = tuple(
     f"kustomize/stage/{path}.yaml"
     for path in (
@@ -81,8 +86,10 @@ TOOLS = {
         Tool("keda-operator", "keda", f"{KEDA}/cmd/operator", KEDA, ("config",), optional=True),
         Tool("keda-adapter", "keda", f"{KEDA}/cmd/adapter", KEDA, optional=True),
         Tool("keda-admission-webhooks", "keda", f"{KEDA}/cmd/webhooks", KEDA, optional=True),
+        *map(_flux, ("source-controller", "kustomize-controller", "helm-controller")),
         Tool("pause", "pause", "."),
         Tool("probe", "probe", "."),
+        Tool("gitops-health", "gitops-health", "."),
     )
 }
 STANDARD = tuple(tool.name for tool in TOOLS.values() if not tool.optional)

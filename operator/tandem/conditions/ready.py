@@ -85,7 +85,7 @@ def status(situation: Situation) -> dict[str, Any]:
         ready = replace(given_up, type=ConditionType.READY, status="False")
     healthy = pods_healthy(rollout.problem, decision, observed)
     findings = [ready, *_progress(situation, ready, given_up), *reasons, *healthy, *_independent(situation)]
-    current = digest if ready.status == "True" else service.status.current_revision
+    current = digest if ready.reason is ServingReason.SERVERS_ANSWER else service.status.current_revision
     return {
         "observedGeneration": service.generation,
         "conditions": [_condition(service, finding, situation.now) for finding in findings],
@@ -258,7 +258,7 @@ def _ready(situation: Situation, reasons: list[Finding], rollout: ServerCounts) 
             return Finding(kind, "False", finding.reason, finding.message)
     wanted = situation.service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:
-        return Finding(kind, "False", ServingReason.SCALED_TO_ZERO, "spec.replicas is 0")
+        return Finding(kind, "True", ServingReason.SCALED_TO_ZERO, "spec.replicas is 0: no server runs, as asked")
     if rollout.updated_ready == rollout.replicas == wanted and _workload_current(situation.observed):
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
@@ -274,7 +274,7 @@ def _workload_current(observed: Observed) -> bool:
 def _progress(situation: Situation, ready: Finding, given_up: Finding | None) -> list[Finding]:
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
     decision = situation.decision
-    if ready.status == "True" or ready.reason is ServingReason.SCALED_TO_ZERO:
+    if ready.status == "True":
         return []
     failed = any(step.outcome.failed for step in decision.steps)
     if decision.refusal or situation.refused or failed:

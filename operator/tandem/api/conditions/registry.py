@@ -155,10 +155,10 @@ class ServingReason(Reason):
         "Wait, or see the pod that the message names.",
     )
     SCALED_TO_ZERO = (
-        on("False", _READY),
+        on("True", _READY),
         "ScaledToZero",
-        "`spec.replicas` is 0.",
-        "Run `kubectl scale`.",
+        "`spec.replicas` is 0: no server runs, as asked.",
+        "Run `kubectl scale` to serve.",
     )
     PROGRESS_DEADLINE_EXCEEDED = (
         on("True", _STALLED),

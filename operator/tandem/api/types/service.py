@@ -223,7 +223,10 @@ class SpeculativeInferenceService(Model):
     metadata: dict[str, Any] = Field(default_factory=dict)
     spec: ServiceSpec
     """What the user asks for."""
-    status: ServiceStatus = Field(default_factory=ServiceStatus)
+    # Without it kstatus takes a service that no operator has looked at for current. Flux does likewise.
+    status: ServiceStatus = Field(
+        default_factory=ServiceStatus, json_schema_extra={"default": {"observedGeneration": -1}}
+    )
     """What the operator observed."""
 
     @property

@@ -89,7 +89,7 @@ class ServiceStatus(Model):
     """What the operator observed."""
 
     observed_generation: int | None = None
-    """metadata.generation that this status speaks of."""
+    """metadata.generation that this status speaks of; -1 until the operator has looked at the service."""
     conditions: Annotated[
         list[Condition],
         Field(
