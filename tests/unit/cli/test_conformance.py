@@ -84,6 +84,12 @@ async def test_a_broken_promise(
     assert bool(found.evidence) == (outcome is BROKE)
 
 
+async def test_the_llm_api_may_ignore_seeds_as_its_older_versions_do() -> None:
+    found = await run("sampled", Faults(ignores_seeds=True), "LLMAPI")
+    assert (found.outcome, "17599" in found.detail, len(found.evidence)) == (NOT_APPLICABLE, True, 4)
+    assert (await run("sampled", Faults(ignores_temperature=True), "LLMAPI")).outcome is BROKE
+
+
 async def test_the_evidence_is_short_and_whole() -> None:
     first = (await run("exact-1", WRONG_5)).evidence[0]
     assert (first["prompt"], first["firstDifference"], first["got"]["ids"][0]) == ("def fibonacci(n):\n", 5, WRONG)
