@@ -83,7 +83,8 @@ def test_mode_llmapi_without_the_target_alone(llmapi: tuple[TritonServer, Path],
 BROKEN = [
     # how the engine breaks, what each case says of it
     (ACCEPTS, {"exact-1": "other tokens from token", "exact-4": "other tokens from token"}),
-    (FAILS, {"exact-1": "illegal memory access", "sampled": "illegal memory access"}),
+    # The last one: the canary may find it first, and end the model's process.
+    (FAILS, {"exact-1": "request refused", "sampled": "request refused"}),
 ]
 
 

@@ -21,6 +21,7 @@ async def run(name: str, faults: Faults | None = None, mode: str = "BLS", *, alo
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "SLOTS_SECONDS", 0.05)
+    monkeypatch.setattr(cases, "SETTLE_SECONDS", 0)
     monkeypatch.setattr(subject, "ANSWER_SECONDS", 5.0)
 
 
@@ -81,6 +82,12 @@ async def test_a_broken_promise(
     found = await run(name, faults)
     assert (found.outcome, says in found.detail) == (outcome, True), found.detail
     assert bool(found.evidence) == (outcome is BROKE)
+
+
+async def test_the_llm_api_may_ignore_seeds_as_its_older_versions_do() -> None:
+    found = await run("sampled", Faults(ignores_seeds=True), "LLMAPI")
+    assert (found.outcome, "17599" in found.detail, len(found.evidence)) == (NOT_APPLICABLE, True, 4)
+    assert (await run("sampled", Faults(ignores_temperature=True), "LLMAPI")).outcome is BROKE
 
 
 async def test_the_evidence_is_short_and_whole() -> None:

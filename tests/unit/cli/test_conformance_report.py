@@ -165,7 +165,8 @@ HEALTH = [
         Outcome.BROKE,
         "started again: exit code 137 (OOMKilled)",
     ),
-    (Moment({"b": 0}, QUIET), Outcome.BROKE, "server pods were replaced"),
+    (Moment({"b": 0}, QUIET), Outcome.BROKE, "server pods are gone"),
+    (Moment({"a": 1, "b": 0}, QUIET), Outcome.VERIFIED, "of restarts and counters of faults"),
     (Moment({"a": 1}, {**QUIET, "tandem_faults_total": 3.0}), Outcome.BROKE, "tandem_faults_total grew by 2"),
     (
         *(Moment({"a": 1}, {**QUIET, "tandem_engine_call_failures_total": 1.0}), Outcome.BROKE),
@@ -176,7 +177,7 @@ HEALTH = [
 ]
 
 
-@pytest.mark.parametrize(("last", "outcome", "says"), HEALTH, ids=[row[2] for row in HEALTH])
+@pytest.mark.parametrize(("last", "outcome", "says"), HEALTH, ids=str)
 def test_health(last: Moment, outcome: Outcome, says: str) -> None:
     found = health([Moment({"a": 1}, QUIET), last])
     assert (found.outcome, says in found.detail) == (outcome, True), found.detail

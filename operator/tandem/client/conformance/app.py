@@ -84,9 +84,10 @@ def _write(report: Report, file: Path | None, no_color: bool) -> None:
 
 async def _run(target: Endpoint, plan: ConformancePlan, report: Report, progress: Progress) -> int:
     async with contextlib.AsyncExitStack() as stack:
-        watch = await stack.enter_async_context(_watch(target, report)) if target.name else None
         server = await stack.enter_async_context(_server(target, progress))
         await server.check()
+        # Only now, when the service is Ready, do its pods show all that the report has.
+        watch = await stack.enter_async_context(_watch(target, report)) if target.name else None
         report.about.setdefault("versions", {})["triton"] = await server.version()
         subject = await _subject(server, plan, stack, progress)
         if watch:
@@ -115,9 +116,10 @@ async def _describe(cluster: Cluster, service: Object, report: Report) -> None:
         _note(error)
     try:
         version = await cluster.engine_version(pods[0]) if pods else ""
-    except TandemError:  # also where there is none: the reason would be the end of a trace
+    except TandemError as error:
         report.about["notRead"].append("TensorRT-LLM's version in the image")
         version = ""
+        _note(error)
     report.about["versions"] = {"tensorrtLlm": version}
 
 

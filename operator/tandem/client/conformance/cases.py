@@ -19,6 +19,7 @@ FEW = 4
 """Prompts of the cases that ask one row at a time."""
 SEEDS = (7, 8)
 SAMPLED = Sampling(0, temperature=0.8, top_p=0.95)
+SEEDLESS = "the engine ignores seeds, as the LLM API's did before TensorRT-LLM's pull requests 17172 and 17599"
 LONG_SHARES = (0.97, 0.9, 0.75, 0.5, 0.25, 0.1)
 """Of the service's maximum: the first that it takes is tried."""
 LONG_ROWS = 2
@@ -26,6 +27,8 @@ SAMPLE_CHARACTERS = 1000
 """Of a long text, by which its tokens a character are measured."""
 SLOTS_SECONDS = 20.0
 """Until the sequences of clients that left are gone; a call of the engine that is under way ends first."""
+SETTLE_SECONDS = 1.0
+"""Before the metrics are read: they lag by up to half a second."""
 STOP_LETTERS = re.compile(r"[A-Za-z]{2,}")
 
 Case = Callable[[Subject], Awaitable[Result]]
@@ -129,6 +132,7 @@ def _judged(name: str, subject: Subject, found: Comparison) -> Result:
 async def sampled(subject: Subject) -> Result:
     """Samples with a seed repeat; with another seed they are others."""
     problems: list[Problem] = []
+    seedless: list[Problem] = []
     differ = False
     for prompt in PROMPTS[:FEW]:
         first, again, other = [
@@ -143,7 +147,10 @@ async def sampled(subject: Subject) -> Result:
         differ |= first.ids != other.ids
         if (position := first_difference(first.ids, again.ids)) is not None:
             shown = evidence(prompt, first, again, position)
-            problems.append({"problem": f"a seed does not repeat: other tokens from token {position} on", **shown})
+            seedless.append({"problem": f"a seed does not repeat: other tokens from token {position} on", **shown})
+    if seedless and not problems and subject.server.mode == "LLMAPI":
+        return replace(not_applicable("sampled", SEEDLESS), evidence=seedless)
+    problems += seedless
     if not differ and not problems:
         problems.append({"problem": f"seeds {SEEDS[0]} and {SEEDS[1]} give the same texts: nothing is sampled"})
     return of_problems("sampled", problems, f"{FEW} prompts, each twice with a seed and once with another")
@@ -203,7 +210,9 @@ async def long_contexts(subject: Subject) -> Result:
 
 async def cancels(subject: Subject) -> Result:
     """Clients that leave give their slots back: no sequence stays, and as many rows are exact as before."""
-    name, before = "cancels", await subject.running()
+    name = "cancels"
+    await asyncio.sleep(SETTLE_SECONDS)
+    before = await subject.running()
     requests = [Request(prompt, Sampling(4 * subject.max_tokens)) for prompt in PROMPTS]
     reasons = await asyncio.gather(*(leave(subject.server, request) for request in requests))
     problems = [refused(request.prompt, why) for request, why in zip(requests, reasons, strict=True) if why]
@@ -212,6 +221,7 @@ async def cancels(subject: Subject) -> Result:
         now = await subject.running()
         return now is None or before is None or now <= before
 
+    await asyncio.sleep(SETTLE_SECONDS)
     if not await until(gone, SLOTS_SECONDS):
         stay = f"{await subject.running():.0f} sequences still run {SLOTS_SECONDS:.0f} s after their clients left"
         problems.append({"problem": stay})

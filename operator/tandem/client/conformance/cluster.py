@@ -19,7 +19,10 @@ from tandem.cluster.kinds import POD, SERVICES_KIND, Kind
 
 NODE = Kind("v1", "Node", "nodes")
 PAGE_SECONDS = 10
-ENGINE_VERSION = "from importlib.metadata import version; print(version('tensorrt_llm'))"
+ENGINE_VERSION = (
+    "from importlib.metadata import distributions;"
+    "print(next((each.version for each in distributions(name='tensorrt_llm')), ''))"
+)
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
