@@ -1,10 +1,16 @@
 """The OpenAI endpoint in unit tests: a Triton that answers what a test says, a template, a tokenizer's folder."""
 
+import datetime
 import json
 import shutil
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tandem_serving.openai.triton import MODELS, Chunk, TritonServer
 
@@ -48,3 +54,16 @@ def tokenizer_folder(folder: Path, template: str | None = LLAMA_LIKE) -> Path:
     config = {"eos_token": "<|endoftext|>", **({"chat_template": template} if template else {})}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
+
+
+def write_certificate(folder: Path, name: str) -> None:
+    """A self-signed one, as a Secret of type kubernetes.io/tls has it."""
+    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    made = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
+    (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    (folder / "tls.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    )

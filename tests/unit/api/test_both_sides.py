@@ -21,6 +21,11 @@ def test_the_startup_probe_asks_the_port_that_triton_listens_on() -> None:
     assert entrypoint._parser().parse_args(["probe"]).port == ports.HTTP
 
 
+def test_the_openai_endpoint_asks_the_port_that_triton_listens_on() -> None:
+    options = entrypoint._parser().parse_args(["openai", "--mode=BLS", "--name=m"])
+    assert (options.port, options.triton_port) == (ports.OPENAI, ports.GRPC)
+
+
 def test_ranks_of_a_group_are_reached_over_the_port_that_is_declared() -> None:
     assert mpi.PORT == ports.SSH
 

@@ -133,22 +133,9 @@ def _probe(options: argparse.Namespace) -> int:
 
 
 def _run_openai(options: argparse.Namespace) -> int:
-    from tandem_serving import addresses
     from tandem_serving.openai import main as openai
 
-    return openai.run(
-        openai.Options(
-            mode=options.mode,
-            name=options.name,
-            port=options.port,
-            triton=addresses.authority(options.triton_port),
-            tokenizer=options.tokenizer,
-            keys=options.keys,
-            tls=options.tls,
-            max_body=options.max_body,
-            grace=options.grace,
-        )
-    )
+    return openai.run(options)
 
 
 def _worker(_: argparse.Namespace) -> int:

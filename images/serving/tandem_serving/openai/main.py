@@ -8,8 +8,8 @@ import logging
 import signal
 import ssl
 import sys
+from argparse import Namespace
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -27,24 +27,8 @@ MOST_CONNECTIONS = 4096
 """Above that requests get 503 at once."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How the endpoint is run. `tokenizer`, `keys`, `tls`: folders; `max_body`: bytes; `grace`: seconds in which
-    requests may end after SIGTERM."""
-
-    mode: str
-    name: str
-    port: int
-    triton: str
-    tokenizer: Path
-    keys: Path | None
-    tls: Path | None
-    max_body: int
-    grace: int
-
-
-def run(options: Options) -> int:
-    """Serve until SIGTERM, then finish requests."""
+def run(options: Namespace) -> int:
+    """Serve until SIGTERM, then finish requests. `options`: of the entry point's command `openai`."""
     # uvicorn finishes requests at SIGTERM, and then raises it for the handler from before.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
@@ -52,8 +36,8 @@ def run(options: Options) -> int:
     return 0
 
 
-async def _serve(options: Options) -> None:
-    triton = TritonServer(options.triton, MODELS[options.mode])
+async def _serve(options: Namespace) -> None:
+    triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode])
     endpoint = Endpoint(options.name, triton, ChatModel(options.tokenizer), ApiKeys(options.keys), options.max_body)
 
     @contextlib.asynccontextmanager

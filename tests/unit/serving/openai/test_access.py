@@ -1,16 +1,13 @@
 """API keys and certificates from Secrets' folders."""
 
 import asyncio
-import datetime
 import ssl
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from support.serving.openai import write_certificate
 from tandem_serving.openai.access import ApiKeys, reload_certificate
 from tandem_serving.openai.errors import ApiError
 
@@ -58,18 +55,6 @@ def test_a_secret_that_is_empty_or_gone_lets_nobody_in(tmp_path: Path) -> None:
 
 def test_without_a_secret_whoever_reaches_the_port_may_ask() -> None:
     assert allowed(ApiKeys(None), "")
-
-
-def write_certificate(folder: Path, name: str) -> None:
-    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-    made = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
-    (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    form = serialization.PrivateFormat.PKCS8
-    (folder / "tls.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    )
 
 
 async def name_of_the_certificate(port: int) -> str:
