@@ -14,7 +14,13 @@ from tandem_serving.boot import entrypoint, mpi
 from tandem_serving.llmapi.arguments import USER_PROVIDED
 from tandem_serving.prepare import build_progress
 
-NEEDED = {"tensorrt_llm_model_name": "t", "tensorrt_llm_collector_name": "c", "tokenizer_dir": "/t", "target_model_path": "/t"}
+NEEDED = {
+    "tensorrt_llm_model_name": "t",
+    "tensorrt_llm_collector_name": "c",
+    "tensorrt_llm_streams_name": "s",
+    "tokenizer_dir": "/t",
+    "target_model_path": "/t",
+}
 
 
 def test_the_startup_probe_asks_the_port_that_triton_listens_on() -> None:
