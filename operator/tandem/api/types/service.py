@@ -49,7 +49,7 @@ class OpenAi(Model):
 
     cel = (
         Rule(
-            f"!(self.port in {list(ports.SERVER.values())})",
+            f"!has(self.port) || !(self.port in {list(ports.SERVER.values())})",
             f"serving.openAI.port must be another than Triton's {', '.join(map(str, ports.SERVER.values()))}",
         ),
     )
