@@ -39,12 +39,17 @@ class Access(Model):
     """NetworkPolicy peers that may reach the serving ports. Empty: no NetworkPolicy, everybody may."""
 
 
+ServedModelName = Annotated[
+    str, StringConstraints(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/:@+-]*[A-Za-z0-9])?$")
+]
+
+
 class OpenAi(Model):
     """OpenAI's HTTP API in front of the models (docs/openai.md)."""
 
     cel = (
         Rule(
-            f"!(self.port in {list(ports.SERVER.values())})",
+            f"!has(self.port) || !(self.port in {list(ports.SERVER.values())})",
             f"serving.openAI.port must be another than Triton's {', '.join(map(str, ports.SERVER.values()))}",
         ),
     )
@@ -52,8 +57,8 @@ class OpenAi(Model):
     """Whether each server pod has the endpoint, in a container of its own."""
     port: Annotated[int, Field(ge=1, le=65535)] = ports.OPENAI
     """Port of the Service; another one rolls nothing out."""
-    served_model_name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
-    """Name of the model in requests; absent: the service's name."""
+    served_model_name: ServedModelName | None = None
+    """Name of the model in requests, such as meta-llama/Llama-3.3-70B-Instruct; absent: the service's name."""
     api_key_secret: Name | None = None
     """Secret of this namespace, of which each line of each key is an API key. Absent: whoever reaches the port may
     ask. A change holds as soon as the kubelet has brought it, within two minutes."""

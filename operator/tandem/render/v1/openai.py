@@ -80,7 +80,7 @@ def _arguments(inputs: Inputs) -> list[str]:
     openai = inputs.spec.serving.open_ai
     return [
         f"--mode={inputs.spec.runtime.mode.value}",
-        f"--name={(openai.served_model_name or '').replace('$', '$$') or '$(TANDEM_SERVICE)'}",
+        f"--name={openai.served_model_name or '$(TANDEM_SERVICE)'}",
         f"--port={ports.OPENAI}",
         f"--triton-port={ports.GRPC}",
         f"--tokenizer={TOKENIZER}",
