@@ -69,8 +69,9 @@ class TorchModel:
         self._spare = len(caches[0].keys) - 1
         self._device = caches[0].keys.device
         self._runs: dict[Shape, _Run] = {}
+        self._max_num_tokens = max_num_tokens
         # One for all shapes: each graph would keep its own.
-        rows = layout.padded(max_num_tokens)
+        rows = layout.most_rows(max_num_tokens)
         self._chooser = Chooser(rows, module.config.vocab_size, self._device)
         self._cuda = self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if self._cuda else None
@@ -150,8 +151,8 @@ class TorchModel:
                 cache.values[destination, :, :tokens] = cache.values[source, :, :tokens]
 
     def warm(self, max_rows: int, max_draft_len: int) -> None:
-        """Prepare draws, and the graphs of decoding up to so many sequences, each with up to so many draft tokens."""
-        for shape in layout.of_verification(max_rows, max_draft_len):
+        """Prepare draws, and the graphs of all passes of up to so many sequences with up to so many draft tokens."""
+        for shape in layout.of_verification(max_rows, max_draft_len) + layout.of_prompts(self._max_num_tokens):
             if self._cuda and shape not in self._runs:
                 self._prepare(shape)
         for lane in self._lanes[:1]:
