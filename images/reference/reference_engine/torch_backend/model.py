@@ -1,7 +1,9 @@
 """A decoder of transformers as a `Backend`: slots on the device, one CUDA graph a shape."""
 
 import functools
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -55,6 +57,7 @@ class _Lane:
         return listed
 
 
+log = logging.getLogger("reference_engine.torch")
 _LANES = 2  # a pass is under way while the next is given
 # Captures of two models at once would see each other's calls.
 _capturing = threading.Lock()
@@ -70,6 +73,7 @@ class TorchModel:
         self._device = caches[0].keys.device
         self._runs: dict[Shape, _Run] = {}
         self._max_num_tokens = max_num_tokens
+        self._warmed = False
         # One for all shapes: each graph would keep its own.
         rows = layout.most_rows(max_num_tokens)
         self._chooser = Chooser(rows, module.config.vocab_size, self._device)
@@ -158,10 +162,12 @@ class TorchModel:
         for lane in self._lanes[:1]:
             with torch.cuda.stream(self._stream):
                 self._chooser.warm(lane.sampled)
+        self._warmed = True
 
     @torch.inference_mode()
     def _prepare(self, shape: Shape) -> _Run:
         """Compile and capture a shape, over rows of padding."""
+        started = time.monotonic()
         hosts = tuple(Input(lane.inputs[: shape.entries].numpy(), shape, self._spare) for lane in self._lanes)
         given = torch.zeros(shape.entries, dtype=torch.int32)
         Input(given.numpy(), shape, self._spare).fill([])
@@ -176,6 +182,8 @@ class TorchModel:
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 logits = self._compute(inputs, shape)
         self._runs[shape] = _Run(inputs, hosts, logits, graph)
+        if self._warmed:
+            log.info("a new shape of passes: requests waited %.2f s for %s", time.monotonic() - started, shape)
         return self._runs[shape]
 
     def _compute(self, inputs: Tensor, shape: Shape) -> Logits:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.bls.stub import Meter
@@ -12,6 +12,8 @@ from bench.gpu.served.measure import Bench
 from bench.gpu.served.repository import ROLES, Engines
 from bench.gpu.served.ways import ENGINE, LLM_API, Case
 from triton.harness import Options, TritonServer
+
+CAPTURE_SECONDS = 200.0  # for an engine's graphs, of which its log has nothing
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,12 @@ def running(folder: Path, engines: Engines, cases: Sequence[Case], program: Path
     models = repository.build(folder, engines, sorted(ways))
     meters = {role: Meter(folder / f"{role}.meter") for role in ROLES}
     pool = 2 * repository.ROWS + 32
-    options = Options(env={}, thread_pool_size=pool, alone=False)
+    options = Options(env={}, thread_pool_size=pool, alone=False, hung_seconds=CAPTURE_SECONDS)
     servers = [TritonServer(models, options)]
     lengths = sorted({case.draft_len or 0 for case in cases if case.way == LLM_API})
     for length in lengths:
         models = repository.build_llm_api(folder / f"llm-api-{length}", engines, length)
-        env = {"CUDA_VISIBLE_DEVICES": str(gpu)}
-        servers.append(TritonServer(models, Options(env=env, thread_pool_size=pool, alone=False)))
+        servers.append(TritonServer(models, replace(options, env={"CUDA_VISIBLE_DEVICES": str(gpu)})))
     with ExitStack() as stack, ThreadPoolExecutor(len(servers)) as threads:
         for started in threads.map(stack.enter_context, servers):
             print(f"a server is ready at {started.grpc_url}", flush=True)
