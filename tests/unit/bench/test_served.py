@@ -72,6 +72,13 @@ def test_prompts_have_the_length(tokens: int) -> None:
             assert prompt.text == text
 
 
+def test_new_prompts_begin_unlike_each_other() -> None:
+    texts, tokenizer = prompts.texts(PAIR / "prompts.jsonl")[:8], Tokenizer(PAIR / "target")
+    made = prompts.in_other_orders(texts, tokenizer, 2000, 3)
+    assert len(made) == 24
+    assert len({each.ids[:32] for each in made}) == 24
+
+
 def test_a_case_is_sent_as_it_says() -> None:
     given, window = [Prompt("abc", (1, 2, 3))], Window(2, 0.0, 0.1, 32)
 

@@ -64,13 +64,14 @@ _capturing = threading.Lock()
 
 
 class TorchModel:
-    """See Backend; its logits stay on the device. The last slot of the caches takes the rows of padding."""
+    """See Backend; its logits stay on the device. The last slot of `cache`, [layers, slots, ...], takes the rows of
+    padding."""
 
-    def __init__(self, module: nn.Module, caches: Sequence[SlotCache], max_num_tokens: int) -> None:
+    def __init__(self, module: nn.Module, cache: SlotCache, max_num_tokens: int) -> None:
         self.module = module
-        self._caches = caches
-        self._spare = len(caches[0].keys) - 1
-        self._device = caches[0].keys.device
+        self.cache = cache
+        self._spare = cache.keys.shape[1] - 1
+        self._device = cache.keys.device
         self._runs: dict[Shape, _Run] = {}
         self._max_num_tokens = max_num_tokens
         self._warmed = False
@@ -150,9 +151,8 @@ class TorchModel:
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         """See Backend."""
         with torch.cuda.stream(self._stream):
-            for cache in self._caches:
-                cache.keys[destination, :, :tokens] = cache.keys[source, :, :tokens]
-                cache.values[destination, :, :tokens] = cache.values[source, :, :tokens]
+            for each in (self.cache.keys, self.cache.values):
+                each[:, destination, :, :tokens] = each[:, source, :, :tokens]
 
     def warm(self, max_rows: int, max_draft_len: int) -> None:
         """Prepare draws, and the graphs of all passes of up to so many sequences with up to so many draft tokens."""

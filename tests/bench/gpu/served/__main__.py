@@ -26,6 +26,7 @@ from bench.gpu.served.ways import CASES, LLM_API, LONGEST, Case  # noqa: E402
 from tandem_serving.requests.tokenizer import Tokenizer  # noqa: E402
 from triton.bls_client import PAIR  # noqa: E402
 
+ORDERS, WINDOW_PROMPTS = 4, 160  # new prompts are so many times the file's; a window uses so many at most
 WARM_UP = 1.5  # seconds of each number of streams before all windows
 LEARNING = 4.0  # times as long as others an adaptive draft length runs before its window
 
@@ -37,11 +38,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--numpy", action="store_true", help="the numpy backend, on the CPU")
     parser.add_argument("--prompts", type=Path, default=PAIR / "prompts.jsonl", help='lines with a field "prompt"')
     parser.add_argument("--context", type=int, default=400, help="tokens of each prompt; 0: as they are")
-    parser.add_argument("--max-seq-len", type=int, default=1024, help="tokens of a sequence at most")
-    parser.add_argument("--slots", type=int, default=72, help="sequences whose KV an engine keeps")
+    parser.add_argument("--max-seq-len", type=int, default=640, help="tokens of a sequence at most")
+    parser.add_argument("--slots", type=int, default=144, help="sequences whose KV an engine keeps")
     parser.add_argument("--draft-gpu", type=int, default=0, help="index of the draft's GPU")
     parser.add_argument("--llm-api-gpu", type=int, default=0, help="index of the GPU of mode LLMAPI")
-    parser.add_argument("--known", type=int, default=32, help="prompts that are sent again and again")
+    parser.add_argument("--known", type=int, default=64, help="prompts that are sent again and again")
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--cases", nargs="+", choices=[*CASES], default=[*CASES])
@@ -67,18 +68,27 @@ def engines(options: argparse.Namespace) -> Engines:
 def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Start the servers and run the cases."""
     cases = [CASES[name] for name in options.cases]
-    given = prompts.of_length(prompts.texts(options.prompts), Tokenizer(PAIR / "target"), options.context)
+    sources = _prompts(options, any(case.new_prompts for case in cases))
     program = options.load.resolve() if options.load else client.build(folder)
     with servers.running(folder, engines(options), cases, program, options.llm_api_gpu) as started:
-        _warm_up(started, cases, given[: options.known], options)
+        _warm_up(started, cases, next(sources[False]), options)
         for number, case, streams in itertools.product(range(options.repeats), cases, options.streams):
             if streams > case.most:
                 continue
             warm_up = options.warm_up * (LEARNING if case.draft_len is None and not number else 1)
-            sent = given if case.new_prompts else given[: options.known]
-            row = started.of(case).run(case, sent, Window(streams, warm_up, options.seconds, options.max_tokens))
+            window = Window(streams, warm_up, options.seconds, options.max_tokens)
+            row = started.of(case).run(case, next(sources[case.new_prompts]), window)
             print(report.line(row), flush=True)
             yield row
+
+
+def _prompts(options: argparse.Namespace, new_ones: bool) -> dict[bool, Iterator[list[prompts.Prompt]]]:
+    """Of each window, by whether they are new: a window's new ones are forgotten before they come again."""
+    texts, tokenizer = prompts.texts(options.prompts), Tokenizer(PAIR / "target")
+    known = prompts.of_length(texts, tokenizer, options.context)[: options.known]
+    new = prompts.in_other_orders(texts, tokenizer, options.context, ORDERS if new_ones else 0)
+    turns = (new[start:] + new[:start] for start in itertools.cycle(range(0, len(new), WINDOW_PROMPTS)))
+    return {False: itertools.repeat(known), True: turns if new else iter(())}
 
 
 def _warm_up(

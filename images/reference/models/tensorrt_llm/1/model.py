@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
@@ -20,6 +21,7 @@ import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
 import triton_python_backend_utils as pb_utils
 
 from reference_engine import engine, responses, statistics, tensors
+from reference_engine.delivery import Delivery, at_once
 from reference_engine.request import Finish, Output, RequestError, Sink
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -33,9 +35,10 @@ _NO_STREAM = {
 
 
 class Exchange:
-    """One Triton request: its rows in the engine, its responses. Outputs come on the engine's thread."""
+    """One Triton request: its rows in the engine, its responses. Outputs come on the engine's thread, which sends
+    what is one response, and leaves the others to `delivery`."""
 
-    def __init__(self, request: Any, decoupled: bool) -> None:
+    def __init__(self, request: Any, decoupled: bool, delivery: Delivery) -> None:
         self.request_id: str = request.request_id()
         self.calls: list[engine.Call] = []
         self.closed = False
@@ -46,6 +49,7 @@ class Exchange:
         self._decoupled = decoupled
         self._together = not decoupled or bool(json.loads(request.parameters() or "{}").get("one_response"))
         self._open_rows = 0
+        self._lane = at_once if self._together else delivery.lane()
 
     def start(self, rows: list[tensors.Row], runner: engine.Engine) -> None:
         """Submit all rows. Raises RequestError with no row started, and EngineStopped."""
@@ -73,31 +77,30 @@ class Exchange:
 
     def _send(self, arrays: dict[str, tensors.Array], last: bool) -> None:
         self.closed = last
-        outputs = [
-            pb_utils.Tensor(name, array) for name, array in arrays.items() if not self._wanted or name in self._wanted
-        ]
-        self._respond(pb_utils.InferenceResponse(output_tensors=outputs), FINAL if last else 0)
+        wanted = {name: array for name, array in arrays.items() if not self._wanted or name in self._wanted}
+        self._lane(partial(self._respond, wanted, FINAL if last else 0))
 
     def fail(self, message: str, code: int) -> None:
         """End the request with an error."""
         self.closed = True
         error = pb_utils.TritonError(message, code)
-        self._respond(pb_utils.InferenceResponse(output_tensors=[], error=error), FINAL)
+        self._lane(partial(self._respond, {}, FINAL, error))
 
     def acknowledge(self) -> None:
         """End the request without outputs: without any response where the model is decoupled."""
         self.closed = True
         if not self._decoupled:
-            self._respond(pb_utils.InferenceResponse(output_tensors=[]), FINAL)
+            self._lane(partial(self._respond, {}, FINAL))
             return
         with self._sending:
             self._sender.send(flags=FINAL)
 
-    def _respond(self, response: Any, flags: int) -> None:
+    def _respond(self, arrays: dict[str, tensors.Array], flags: int, error: Any = None) -> None:
         """A client that is gone must not stop the engine's thread."""
+        outputs = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
         try:
             with self._sending:
-                self._sender.send(response, flags)
+                self._sender.send(pb_utils.InferenceResponse(output_tensors=outputs, error=error), flags)
         except pb_utils.TritonModelException as error:
             log.warning("request %s: response not sent: %s", self.request_id, error)
 
@@ -141,7 +144,7 @@ class Gauges:
         return self._metrics[family, kind]
 
 
-CLOSE_SECONDS = 5.0  # for the watch to end in
+CLOSE_SECONDS = 5.0  # for a thread to end in
 
 
 class TritonPythonModel:
@@ -161,6 +164,7 @@ class TritonPythonModel:
         self._exclude_input = parameters.get("exclude_input_in_output", "").lower() in ("true", "1")
         self._gauges = Gauges(args["model_name"], args["model_version"])
         self._exchanges: list[Exchange] = []
+        self._delivery = Delivery()
         self._lock = threading.Lock()
         self._finished = threading.Event()
         self._watching = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -169,7 +173,7 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses come from the engine's thread."""
         for request in requests:
-            exchange = Exchange(request, self._decoupled)
+            exchange = Exchange(request, self._decoupled, self._delivery)
             inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
             if "stop" in inputs and inputs["stop"].any():
                 self._stop(exchange.request_id)
@@ -225,3 +229,4 @@ class TritonPythonModel:
         self._finished.set()
         self._watching.join(CLOSE_SECONDS)
         self._engine.close()
+        self._delivery.close(CLOSE_SECONDS)
