@@ -1,7 +1,7 @@
 """Threads that send streams' parts, while the engine's own thread goes on.
 
 Triton's Python backend takes some 100 µs for a response, in which whoever sends waits without the interpreter's lock:
-with 64 streams as long as a pass.
+with 64 streams as long as a pass. What a stream gained meanwhile goes with its next part.
 """
 
 import logging

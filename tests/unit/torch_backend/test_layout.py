@@ -41,6 +41,7 @@ CASES = [
     ("a verification of nine", [(1, 7, 9, 9)], Shape(16, 1, 16, 16)),
     ("three decoded and a prompt's piece", [(1, 7, 1, 1), (2, 0, 1, 1), (3, 1, 40, 0)], Shape(64, 32, 16, 64)),
     ("a long prompt alone yields one row of logits", [(1, 0, 500, 1)], Shape(512, 256, 16, 64)),
+    ("two tokens to catch up with, and a verification of eight", [(1, 7, 10, 8)], Shape(16, 8, 16, 16)),
     ("many decoded, and a piece", [*((i, 7, 1, 1) for i in range(66)), (66, 1, 9, 0)], Shape(128, 128, 16, 128)),
 ]
 
@@ -76,13 +77,19 @@ def test_warm_shapes_hold_every_verification(length: int) -> None:
     assert Shape.of(uneven) in warm, "a draft's first step: some sequences have more tokens that are new to it"
 
 
+def test_warm_shapes_hold_a_draft_s_first_step_of_many() -> None:
+    warm = set(of_verification(max_rows=64, max_draft_len=7))
+    for tokens in (2, 4, 6, 8):
+        assert Shape.of([segment(slot, 50, tokens, 1) for slot in range(64)]) in warm
+
+
 @pytest.mark.parametrize("most", [100, 512, 1000, 2048])
 def test_warm_shapes_hold_prompts_beside_verifications(most: int) -> None:
     warm = set(of_prompts(most))
     for rows in (0, 1, 4, 16, 64):
         for tokens in (1, 2, 5, 8):
-            for piece in {min(count, most - rows * tokens) for count in (17, 24, 100, 400, 1000, most)}:
-                if piece <= 16:
+            for piece in {min(count, most - rows * tokens) for count in (9, 24, 100, 400, 1000, most)}:
+                if piece <= 8:
                     continue
                 segments = [segment(slot, 50, tokens, tokens) for slot in range(rows)]
                 shape = Shape.of([*segments, segment(rows, 0, piece, 1)])

@@ -52,7 +52,7 @@ class Shape:
         size = _tile_tokens(max(counts))
         total, wanted = sum(counts), sum(each.logits for each in segments)
         tiles = sum(-(-count // size) for count in counts)
-        if any(len(each.tokens) - each.logits > TILE_TOKENS[1] for each in segments):
+        if size == TILE_TOKENS[-1] and any(len(each.tokens) > each.logits for each in segments):
             return cls.with_prompts(total, tiles, wanted)
         tokens = padded(total)
         return cls(tokens, padded(tiles), size, _wanted(tokens, wanted))
@@ -93,8 +93,11 @@ def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
         for tile in sorted({_tile_tokens(count) for count in range(2, max_draft_len + 2)}):
             most = tiles * min(tile, max_draft_len + 1)
             sizes = sorted({padded(count) for count in range(tiles, most + 1)})
-            shapes += [Shape(tokens, tiles, tile, _wanted(tokens, tokens)) for tokens in sizes]
-    return shapes
+            # Of a draft's first step, which may have several tokens of a sequence, the last alone are wanted.
+            shapes += [
+                Shape(rows, tiles, tile, _wanted(rows, wanted)) for rows in sizes for wanted in (*_WANTED, rows)
+            ]
+    return list(dict.fromkeys(shapes))
 
 
 def of_prompts(max_num_tokens: int) -> list[Shape]:

@@ -10,8 +10,10 @@ there too, and decoupled, a request whose Triton parameter `one_response` is tru
 
 import json
 import logging
+import sys
 import threading
 import time
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -22,7 +24,7 @@ import triton_python_backend_utils as pb_utils
 
 from reference_engine import engine, responses, statistics, tensors
 from reference_engine.delivery import Delivery, at_once
-from reference_engine.request import Finish, Output, RequestError, Sink
+from reference_engine.request import Finish, Output, RequestError
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 log = logging.getLogger(reference_engine.__name__)
@@ -48,37 +50,47 @@ class Exchange:
         self._wanted = set(request.requested_output_names())
         self._decoupled = decoupled
         self._together = not decoupled or bool(json.loads(request.parameters() or "{}").get("one_response"))
-        self._open_rows = 0
+        self._open_rows = self._unsent_rows = 0
+        self._outputs: deque[tuple[int, Output]] = deque()
+        self._handed = False  # to the lane, for `_send`
         self._lane = at_once if self._together else delivery.lane()
 
     def start(self, rows: list[tensors.Row], runner: engine.Engine) -> None:
         """Submit all rows. Raises RequestError with no row started, and EngineStopped."""
         if self._together and any(row.request.streaming for row in rows):
             raise RequestError(_NO_STREAM[self._decoupled])
-        answers = responses.Together(rows) if self._together else responses.EachRow(rows)
-        self._open_rows = len(rows)
-        self.calls = runner.submit_all((row.request, self._sink(answers, i)) for i, row in enumerate(rows))
+        self._answers = responses.Together(rows) if self._together else responses.EachRow(rows)
+        self._open_rows = self._unsent_rows = len(rows)
+        self.calls = runner.submit_all((row.request, partial(self._sink, i)) for i, row in enumerate(rows))
 
-    def _sink(self, answers: responses.Responses, index: int) -> Sink:
-        def sink(output: Output) -> None:
-            if self.closed:
-                return
-            if output.finish == Finish.CANCELLED:
-                self.fail("the request was cancelled", pb_utils.TritonError.CANCELLED)
-            elif output.finish == Finish.ERROR:
-                self.fail(output.error, pb_utils.TritonError.UNAVAILABLE)
-            else:
-                self._open_rows -= bool(output.finish)
-                arrays = answers.add(index, output)
-                if arrays is not None:
-                    self._send(arrays, last=self._open_rows == 0)
+    def _sink(self, index: int, output: Output) -> None:
+        if self.closed:
+            return
+        if output.finish == Finish.CANCELLED:
+            self.fail("the request was cancelled", pb_utils.TritonError.CANCELLED)
+        elif output.finish == Finish.ERROR:
+            self.fail(output.error, pb_utils.TritonError.UNAVAILABLE)
+        else:
+            self._open_rows -= bool(output.finish)
+            self.closed = self._open_rows == 0
+            self._outputs.append((index, output))
+            if not self._handed:
+                self._handed = True
+                self._lane(self._send)
 
-        return sink
-
-    def _send(self, arrays: dict[str, tensors.Array], last: bool) -> None:
-        self.closed = last
-        wanted = {name: array for name, array in arrays.items() if not self._wanted or name in self._wanted}
-        self._lane(partial(self._respond, wanted, FINAL if last else 0))
+    def _send(self) -> None:
+        """Send what there is: a row's outputs as one."""
+        self._handed = False
+        taken: dict[int, Output] = {}
+        while self._outputs:
+            index, output = self._outputs.popleft()
+            taken[index] = taken[index].then(output) if index in taken else output
+        for index, output in taken.items():
+            self._unsent_rows -= bool(output.finish)
+            arrays = self._answers.add(index, output)
+            if arrays is not None:
+                wanted = {name: array for name, array in arrays.items() if not self._wanted or name in self._wanted}
+                self._respond(wanted, 0 if self._unsent_rows else FINAL)
 
     def fail(self, message: str, code: int) -> None:
         """End the request with an error."""
@@ -144,6 +156,7 @@ class Gauges:
         return self._metrics[family, kind]
 
 
+SWITCH_SECONDS = 0.0002  # the engine's thread must not wait 5 ms for the interpreter's lock
 CLOSE_SECONDS = 5.0  # for a thread to end in
 
 
@@ -153,6 +166,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the checkpoint, start the engine and the watch for cancelled requests and metrics."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        sys.setswitchinterval(SWITCH_SECONDS)
         config = json.loads(args["model_config"])
         self._decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
         parameters = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
