@@ -37,6 +37,9 @@ lock: venv ## Resolve pyproject.toml again into the hash-checked lock files
 	echo hatchling | $(LOCK) -c tests/requirements.txt - -o images/operator/build-requirements.txt
 	$(LOCK) -c tests/requirements.txt --no-deps --group serving --group triton -o images/reference/requirements.txt
 	$(LOCK) -c tests/requirements.txt --group collector -o images/serving/requirements.txt
+	@# tokenizers asks for the Hub's client, to download with; the endpoint reads a folder.
+	echo 'huggingface-hub; python_version < "3"' | $(LOCK) -c tests/requirements.txt --overrides - \
+	  --group openai -o images/serving/openai-requirements.txt
 	$(LOCK) -c tests/requirements.txt --group fetcher -o images/fetcher/requirements.txt
 	@# transformers 5.17 takes version 1 of the Hub's client, the fetcher version 2: they share no image.
 	@mkdir -p build
@@ -96,6 +99,13 @@ fetcher: venv ## The fetcher against a Hub, an S3 and a Cloud Storage on this ma
 integration: venv binaries ## The operator on a real API server with simulated nodes
 	$(PY) -m pytest tests/integration --ignore=tests/integration/cluster -n 4 --dist loadfile --no-loadscope-reorder
 
+# The newest release of Kubernetes whose autoscaler and schemas differ from those of the other tests.
+.PHONY: next
+next: venv binaries ## Admission and autoscalers on Kubernetes 1.37, too (optional, some minutes more the first time)
+	@$(PY) -c 'from cluster import binaries; binaries.next_release(print)'
+	KUBEBUILDER_ASSETS=$$($(PY) -c 'from cluster import binaries; print(binaries.next_release(print))') \
+	$(PY) -m pytest tests/integration/test_admission.py tests/integration/test_autoscaling.py
+
 # The tests of what starts clusters run where a file of theirs has changed since they passed on this machine.
 CLUSTER_FILES = $(sort $(shell find tests/cluster tests/integration/cluster -name '*.py' -o -name '*.go' -o -name 'go.*'))
 .PHONY: cluster
@@ -108,9 +118,24 @@ cluster: venv binaries deps ## tests/cluster, where it changed since its tests p
 keda: venv binaries ## KEDA from its Go module drives a ScaledObject on a real API server (optional, 16 minutes more the first time)
 	$(PY) -m pytest tests/keda
 
+.PHONY: flux
+flux: venv binaries ## Flux from its Go modules serves examples/gitops from a Git server (optional, 15 minutes more the first time)
+	$(PY) -m pytest tests/flux
+
 .PHONY: e2e
 e2e: venv binaries deps images ## Everything on a real kubelet: chart, images, models, completions (root)
-	$(PY) -m pytest tests/e2e -n 2 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest tests/e2e --ignore=tests/e2e/test_ipv6.py -n 2 --dist loadfile --no-loadscope-reorder
+
+# Likewise: what listens and connects, and what writes its addresses.
+IPV6_FILES = $(CLUSTER_FILES) tests/e2e/test_ipv6.py $(sort $(shell find operator/tandem/http operator/tandem/cluster \
+	operator/tandem/metrics/telemetry operator/tandem/metrics_server operator/tandem/client/generate \
+	images/serving/tandem_serving/boot images/serving/tandem_serving/addresses.py charts/tandem/templates \
+	-name '*.py' -o -name '*.yaml'))
+.PHONY: ipv6
+ipv6: venv binaries deps images ## Chart, service and metrics in a cluster of IPv6 alone, where what has addresses changed (root)
+	@passed="$${XDG_CACHE_HOME:-$$HOME/.cache}/tandem/passed/ipv6-$$(cat $(IPV6_FILES) | sha256sum | cut -c1-12)"; \
+	if [ -e "$$passed" ]; then echo ">> the cluster of IPv6 passed its tests as it is"; exit; fi; \
+	$(PY) -m pytest tests/e2e/test_ipv6.py && mkdir -p "$${passed%/*}" && touch "$$passed"
 
 .PHONY: test
 test: lint deps binaries images ## All of the above, setting up what it needs
@@ -119,7 +144,7 @@ test: lint deps binaries images ## All of the above, setting up what it needs
 
 .PHONY: test-triton-e2e test-others
 test-triton-e2e: venv
-	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e
+	@$(MAKE) --no-print-directory --keep-going -j 1 triton e2e ipv6
 test-others: venv
 	@$(MAKE) --no-print-directory --keep-going -j 1 unit fetcher cluster integration
 

@@ -248,14 +248,14 @@ def drafted_ahead(server: Server) -> int:
     one = np.ones((1, 1), np.int32)
     question = {"input_ids": one, "input_lengths": one, "request_output_len": one}
     question["seed"] = np.array([[COUNT_AHEAD]], np.uint64)
-    return int(unary(server.grpc, question, "tensorrt_llm_draft")["output_ids"].item())
+    return int(stream(server.grpc, question, "tensorrt_llm_draft_engine")[0]["output_ids"].item())
 
 
 def few_rounds(triton: TritonServer, server: Server) -> list[str]:
     """Say what the engines and the models before them answered; a problem where rounds in the server were few."""
     ahead = drafted_ahead(server)
     calls = {model: count for model, count in answered_calls(triton).items() if model in ENGINES}
-    drafts = calls.get("tensorrt_llm_draft_engine", calls["tensorrt_llm_draft"])
+    drafts = calls["tensorrt_llm_draft_engine"]
     share = ahead / max(1, drafts)
     console.print(f"calls answered: {calls}; {share:.0%} of the drafts ahead of a round", soft_wrap=True)
     return [f"few rounds in the server: {share:.0%}, due {ROUNDS_SHARE:.0%}"] if share < ROUNDS_SHARE else []
@@ -309,7 +309,6 @@ def play(triton: TritonServer, server: Server, threads: ThreadPoolExecutor, plan
 def main(
     minutes: Annotated[float, typer.Option(help="How long.")] = 120.0,
     streams: Annotated[int, typer.Option(help="Requests at once.")] = 16,
-    decoupled: Annotated[bool, typer.Option(help="Engines that answer each row by itself.")] = False,
     separate: Annotated[bool, typer.Option(help="Engines on devices of their own.")] = False,
     adaptive: Annotated[bool, typer.Option(help="The draft length is learnt: few rounds, or none.")] = False,
     step_ms: Annotated[float, typer.Option(help="A step of the target; the draft engine's takes a quarter.")] = 4.0,
@@ -321,7 +320,7 @@ def main(
         made = bls.repository(
             Path(folder),
             "stand-in",
-            **{"max_engine_rows": 64, "adaptive": adaptive, "probe_share": 0.05, "collects": decoupled},
+            **{"max_engine_rows": 64, "adaptive": adaptive, "probe_share": 0.05},
             **{"separate_devices": separate, "draft_timeout_seconds": DRAFT_SECONDS},
         )
         # The server ends first: where it broke, clients would wait for it for ever.

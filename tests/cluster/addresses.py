@@ -13,7 +13,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from cluster.deps import search_path
 from cluster.errors import ClusterError
@@ -23,60 +23,82 @@ REAL_NODES = 60
 """Most real nodes of a cluster: their pod subnets are 10.x.128.0/24 … 10.x.187.0/24."""
 
 
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
 @dataclass(frozen=True)
 class Addresses:
-    """The subnets, addresses and ports of cluster number ``index``."""
+    """The subnets, addresses and ports of cluster number ``index``, which is of one family: IPv4, or ``ipv6``.
+
+    Prefixes are those of IPv4; those of IPv6 are longer by 32, so that both have the same parts.
+    """
 
     index: int
+    ipv6: bool = False
 
     @property
-    def network(self) -> IPv4Network:
+    def network(self) -> Network:
         """All addresses of the cluster, a /16."""
+        if self.ipv6:
+            return IPv6Network(f"fd7a:74:{160 + self.index:x}::/48")
         return IPv4Network(f"10.{160 + self.index}.0.0/16")
 
-    def _part(self, offset: int, prefix: int) -> IPv4Network:
+    def _part(self, offset: int, prefix: int) -> Network:
+        if self.ipv6:
+            return IPv6Network((int(self.network.network_address) + (offset << 72), prefix + 32))
         return IPv4Network((int(self.network.network_address) + offset * 256, prefix))
 
     @property
-    def services(self) -> IPv4Network:
-        """ClusterIPs, a /20."""
-        return self._part(0, 20)
+    def loopback(self) -> str:
+        """Where this host reaches the API server."""
+        return "::1" if self.ipv6 else "127.0.0.1"
 
     @property
-    def nodes(self) -> IPv4Network:
+    def everywhere(self) -> str:
+        """What a server binds to answer at all addresses."""
+        return "::" if self.ipv6 else "0.0.0.0"
+
+    @property
+    def services(self) -> Network:
+        """ClusterIPs, a /20; in IPv6 no larger than a /64 may be."""
+        return self._part(0, 80 if self.ipv6 else 20)
+
+    @property
+    def nodes(self) -> Network:
         """The host's and the real nodes' addresses on the cluster's bridge, a /24."""
         return self._part(16, 24)
 
     @property
-    def pods(self) -> IPv4Network:
+    def pods(self) -> Network:
         """All pods, a /17: the upper half of it is for simulated pods."""
         return self._part(128, 17)
 
     @property
-    def simulated_pods(self) -> IPv4Network:
+    def simulated_pods(self) -> Network:
         """Addresses that kwok writes into the status of its pods, a /18; nothing answers there."""
         return self._part(192, 18)
 
-    def node_pods(self, number: int) -> IPv4Network:
+    def node_pods(self, number: int) -> Network:
         """Return the pods' /24 of real node ``number`` (from 0)."""
         return self._part(128 + number, 24)
 
-    def node(self, number: int) -> IPv4Address:
+    def node(self, number: int) -> Address:
         """Return the address of real node ``number`` (from 0)."""
         return self.nodes[number + 2]
 
     @property
-    def host(self) -> IPv4Address:
+    def host(self) -> Address:
         """The host's address on the bridge: where pods reach the API server."""
         return self.nodes[1]
 
     @property
-    def kubernetes_service(self) -> IPv4Address:
+    def kubernetes_service(self) -> Address:
         """ClusterIP of the Service ``kubernetes``: the first of the range, by convention."""
         return self.services[1]
 
     @property
-    def dns(self) -> IPv4Address:
+    def dns(self) -> Address:
         """Where the cluster's DNS answers: on the first real node."""
         return self.node(0)
 
@@ -125,6 +147,7 @@ def choose(
     """
     for index in range(CLUSTERS):
         candidate = Addresses(index)
+        # Clusters of IPv6 have the numbers and ports of the others, and so stay clear of each other.
         overlaps = any(candidate.network.overlaps(network) for network in networks)
         if index not in taken and not overlaps and all(map(port_is_free, candidate.ports)):
             return candidate
@@ -132,6 +155,11 @@ def choose(
         f"all {CLUSTERS} address ranges (10.160.0.0/16 ...) are in use by clusters or routes of this host: "
         "remove clusters with `python -m cluster down --name NAME` (`status` lists them)"
     )
+
+
+def shown(address: Address | str) -> str:
+    """An address as URLs have it: of IPv6 in brackets."""
+    return f"[{address}]" if ":" in str(address) else str(address)
 
 
 def port_is_free(port: int) -> bool:

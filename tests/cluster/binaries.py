@@ -44,6 +44,20 @@ def _kubernetes(name: str) -> Tool:
     return Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes")
 
 
+def _flux(name: str) -> Tool:
+    module = f"github.com/fluxcd/{name}"
+    return Tool(name, "flux", module, module, ("config",), optional=True)
+
+
+NEXT = ("kube-apiserver", "kube-controller-manager")
+"""What there is of the next minor release of Kubernetes, too, as the tool ``NAME-next``."""
+
+
+def _next(name: str) -> Tool:
+    package = f"k8s.io/kubernetes/cmd/{name}"
+    return Tool(f"{name}-next", "kubernetes-next", package, "k8s.io/kubernetes", optional=True)
+
+
 KWOK_STAGES = tuple(
     f"kustomize/stage/{path}.yaml"
     for path in (
@@ -68,6 +82,7 @@ TOOLS = {
                 "kube-proxy",
             ),
         ),
+        *map(_next, NEXT),
         Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
         Tool("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok", KWOK_STAGES),
         Tool("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
@@ -81,8 +96,10 @@ TOOLS = {
         Tool("keda-operator", "keda", f"{KEDA}/cmd/operator", KEDA, ("config",), optional=True),
         Tool("keda-adapter", "keda", f"{KEDA}/cmd/adapter", KEDA, optional=True),
         Tool("keda-admission-webhooks", "keda", f"{KEDA}/cmd/webhooks", KEDA, optional=True),
+        *map(_flux, ("source-controller", "kustomize-controller", "helm-controller")),
         Tool("pause", "pause", "."),
         Tool("probe", "probe", "."),
+        Tool("gitops-health", "gitops-health", "."),
     )
 }
 STANDARD = tuple(tool.name for tool in TOOLS.values() if not tool.optional)
@@ -152,6 +169,22 @@ def ensure(names: Iterable[str], say: Say) -> dict[str, Path]:
     return {name: find(name) or cached_path(TOOLS[name]) for name in names}
 
 
+def next_release(say: Say) -> Path:
+    """Return a folder for ``KUBEBUILDER_ASSETS`` with what there is of the next minor release of Kubernetes.
+
+    Raises:
+        ClusterError: as ``ensure``.
+    """
+    built = ensure([f"{name}-next" for name in NEXT], say)
+    folder = cache_dir() / "next"
+    folder.mkdir(exist_ok=True)
+    for name in NEXT:
+        link = folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(built[f"{name}-next"])
+    return folder
+
+
 def build(tool: Tool, say: Say, prefix: str = "") -> Path:
     """Build ``tool`` into the cache unless it is there; safe when several do so at once.
 
@@ -211,7 +244,7 @@ def _run_go(tool: Tool, command: list[str]) -> str:
 
 def ldflags(tool: Tool) -> str:
     """Return linker flags: no symbols, and for Kubernetes the version it answers with (not v0.0.0)."""
-    if tool.module != "kubernetes":
+    if tool.versioned_by != "k8s.io/kubernetes":
         return "-s -w"
     full = version(tool)
     major, minor, _ = full.removeprefix("v").split(".", 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from cluster import files, pki
-from cluster.addresses import Addresses
+from cluster.addresses import Addresses, shown
 from cluster.kubeconfig import Access
 from cluster.processes import Program
 
@@ -20,6 +20,7 @@ APISERVER_NAMES = (
     "kubernetes.default.svc.cluster.local",
     "localhost",
     "127.0.0.1",
+    "::1",
 )
 
 HPA_SYNC_SECONDS = 1
@@ -61,12 +62,12 @@ class ControlPlane:
     @property
     def local_server(self) -> str:
         """The API server's URL on this host."""
-        return f"https://127.0.0.1:{self.addresses.apiserver_port}"
+        return f"https://{shown(self.addresses.loopback)}:{self.addresses.apiserver_port}"
 
     @property
     def node_server(self) -> str:
         """The API server's URL on the cluster's bridge."""
-        return f"https://{self.addresses.host}:{self.addresses.apiserver_port}"
+        return f"https://{shown(self.addresses.host)}:{self.addresses.apiserver_port}"
 
     @property
     def access(self) -> Access:
@@ -129,7 +130,7 @@ class ControlPlane:
         at, keys = self.addresses, self.pki
         return self._program(
             "kube-apiserver",
-            bind_address="0.0.0.0" if reachable else "127.0.0.1",
+            bind_address=at.everywhere if reachable else at.loopback,
             advertise_address=at.host,
             secure_port=at.apiserver_port,
             service_cluster_ip_range=at.services,

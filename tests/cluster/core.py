@@ -40,15 +40,17 @@ class Cluster:
     Args:
         name: lower-case letters, digits and dashes.
         say: receives one line about each step that takes time.
+        ipv6: a new cluster has addresses of IPv6 alone.
 
     Raises:
         ClusterError: when the name cannot be used.
     """
 
-    def __init__(self, name: str = "tandem", say: Say = _silent) -> None:
+    def __init__(self, name: str = "tandem", say: Say = _silent, *, ipv6: bool = False) -> None:
         self.name = state.check_name(name)
         self.folder = state.clusters_dir() / name
         self.say = say
+        self._ipv6 = ipv6
         self._programs = ProcessTable(self.folder)
 
     # --- what users need of it -----------------------------------------------------------------
@@ -95,7 +97,7 @@ class Cluster:
         if any(spec.kind == "real" for spec in [*specs, *(known.nodes if known else [])]):
             preflight.check(self.folder.parent)
         with state.locked(self.folder):
-            wanted = state.load_or_allocate(self.folder)
+            wanted = state.load_or_allocate(self.folder, ipv6=self._ipv6)
             wanted.want(specs)
             state.save(self.folder, wanted)
             plane = self._plane(wanted)

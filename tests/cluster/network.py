@@ -17,7 +17,7 @@ def up(at: Addresses) -> None:
     """Make the bridge with the host's address and the guard; does nothing to what is there."""
     if not succeeds("ip", "link", "show", at.bridge):
         call("ip", "link", "add", at.bridge, "type", "bridge")
-    call("ip", "address", "replace", f"{at.host}/{at.nodes.prefixlen}", "dev", at.bridge)
+    call("ip", "address", "replace", f"{at.host}/{at.nodes.prefixlen}", "dev", at.bridge, *_at_once(at))
     call("ip", "link", "set", at.bridge, "up")
     call("nft", "-f", "-", stdin=guard(at))
 
@@ -45,14 +45,19 @@ def connect(at: Addresses, number: int, pid: int) -> None:
     cable, address = at.veth(number), str(at.node(number))
     if not succeeds(*inside, "ip", "link", "show", "eth0"):
         _plug(at, number, pid)
-    call(*inside, "ip", "address", "replace", f"{address}/{at.nodes.prefixlen}", "dev", "eth0")
+    call(*inside, "ip", "address", "replace", f"{address}/{at.nodes.prefixlen}", "dev", "eth0", *_at_once(at))
     for link in ("lo", "eth0"):
         call(*inside, "ip", "link", "set", link, "up")
     call("ip", "link", "set", cable, "up")
-    call(*inside, "ip", "route", "replace", "default", "via", str(at.host))
+    call(*inside, "ip", *(["-6"] if at.ipv6 else []), "route", "replace", "default", "via", str(at.host))
     call("ip", "route", "replace", str(at.node_pods(number)), "via", address)
     if number == 0:  # any node's kube-proxy would do
         call("ip", "route", "replace", str(at.services), "via", address)
+
+
+def _at_once(at: Addresses) -> list[str]:
+    """Options of an address: one of IPv6 would wait for a second to see that no other host has it."""
+    return ["nodad"] if at.ipv6 else []
 
 
 def _plug(at: Addresses, number: int, pid: int) -> None:
@@ -81,7 +86,13 @@ def set_sysctls(pid: int) -> None:
     bridge_filter = Path("/proc/sys/net/bridge")
     if not bridge_filter.exists() and not succeeds("modprobe", "br_netfilter"):
         raise ClusterError("the kernel has no bridge filter: load it with `modprobe br_netfilter`")
-    script = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables"
+    on = (
+        "ipv4/ip_forward",
+        "ipv6/conf/all/forwarding",
+        "bridge/bridge-nf-call-iptables",
+        "bridge/bridge-nf-call-ip6tables",
+    )
+    script = "; ".join(f"if [ -e /proc/sys/net/{name} ]; then echo 1 > /proc/sys/net/{name}; fi" for name in on)
     call("nsenter", "-t", str(pid), "-n", "sh", "-ec", script)
 
 

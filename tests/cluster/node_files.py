@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
+
+from cluster.addresses import Address, Network
 
 CONFIG = Path("/var/lib/tandem")
 """Where the node's programs see their configuration."""
@@ -62,7 +63,7 @@ def containerd_config(pause_image: str, cni_plugins: Path) -> str:
 """
 
 
-def cni_config(pods: IPv4Network) -> str:
+def cni_config(pods: Network) -> str:
     """Return the list of CNI plugins: a bridge with addresses from ``pods``, and host ports."""
     ranges = [[{"subnet": str(pods)}]]
     bridge = {
@@ -70,13 +71,17 @@ def cni_config(pods: IPv4Network) -> str:
         "bridge": "cni0",
         "isGateway": True,
         "hairpinMode": True,
-        "ipam": {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]},
+        "ipam": {
+            "type": "host-local",
+            "ranges": ranges,
+            "routes": [{"dst": "::/0" if pods.version == 6 else "0.0.0.0/0"}],
+        },
     }
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
     return json.dumps({"cniVersion": "0.4.0", "name": "tandem", "plugins": [bridge, portmap]}, indent=2)
 
 
-def kubelet_config(dns: IPv4Address, cgroup: str) -> dict[str, Any]:
+def kubelet_config(dns: Address, cgroup: str) -> dict[str, Any]:
     """Return the kubelet's configuration.
 
     Args:
@@ -114,7 +119,7 @@ def kubelet_config(dns: IPv4Address, cgroup: str) -> dict[str, Any]:
     }
 
 
-def kube_proxy_config(name: str, address: IPv4Address, pods: IPv4Network) -> dict[str, Any]:
+def kube_proxy_config(name: str, address: Address, pods: Network) -> dict[str, Any]:
     """Return kube-proxy's configuration; ``pods`` are all pods of the cluster."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -130,12 +135,12 @@ def kube_proxy_config(name: str, address: IPv4Address, pods: IPv4Network) -> dic
     }
 
 
-def corefile(address: IPv4Address) -> str:
+def corefile(address: Address) -> str:
     """Return CoreDNS's configuration: the cluster's names at ``address``; other names are refused."""
     return f""".:53 {{
   bind {address}
   errors
-  kubernetes cluster.local in-addr.arpa {{
+  kubernetes cluster.local in-addr.arpa ip6.arpa {{
     kubeconfig {CONFIG}/coredns.kubeconfig
     pods insecure
     ttl 5

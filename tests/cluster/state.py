@@ -52,11 +52,12 @@ class State:
 
     index: int
     nodes: list[NodeSpec] = field(default_factory=list)
+    ipv6: bool = False
 
     @property
     def addresses(self) -> Addresses:
         """The cluster's subnets, addresses and ports."""
-        return Addresses(self.index)
+        return Addresses(self.index, self.ipv6)
 
     def count(self, kind: str) -> int:
         """Return how many nodes of ``kind`` there are to be."""
@@ -96,7 +97,7 @@ def load(folder: Path) -> State | None:
         kept = json.loads((folder / "cluster.json").read_text())
     except FileNotFoundError:
         return None
-    return State(kept["index"], [NodeSpec(**spec) for spec in kept["nodes"]])
+    return State(kept["index"], [NodeSpec(**spec) for spec in kept["nodes"]], kept.get("ipv6", False))
 
 
 def save(folder: Path, state: State) -> None:
@@ -104,14 +105,14 @@ def save(folder: Path, state: State) -> None:
     files.write(folder / "cluster.json", json.dumps(asdict(state), indent=2) + "\n")
 
 
-def load_or_allocate(folder: Path) -> State:
-    """Return the state of the cluster in ``folder``, with fresh addresses when it is new."""
+def load_or_allocate(folder: Path, *, ipv6: bool = False) -> State:
+    """Return the state of the cluster in ``folder``, with fresh addresses, of IPv6 alone if asked, when it is new."""
     with locked(folder.parent):
         if state := load(folder):
             return state
         others = [load(other) for other in folder.parent.iterdir()]
         taken = {other.index for other in others if other}
-        state = State(choose(taken, host_networks(), port_is_free).index)
+        state = State(choose(taken, host_networks(), port_is_free).index, ipv6=ipv6)
         save(folder, state)
     return state
 

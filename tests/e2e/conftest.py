@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ import tritonclient.grpc as triton
 import yaml
 
 from builder.build import Built
+from cluster.addresses import shown
 from cluster.core import Cluster
 from support.order import first
 from tandem.settings import shipped_profiles
@@ -141,7 +143,7 @@ class Site:
     def address(self, name: str) -> str:
         """host:port of the service's gRPC endpoint, as a pod of the cluster would use it."""
         service = self.get("service", f"{name}-triton")
-        return f"{service['spec']['clusterIP']}:8001"
+        return f"{shown(service['spec']['clusterIP'])}:8001"
 
     def pods_made(self) -> Callable[[str], int]:
         """Begin to count: tells how many pods a controller has made in `default` since now."""
@@ -199,10 +201,11 @@ def profiles(images: list[Built]) -> list[dict[str, Any]]:
     return [reference, reference | {"name": DECOUPLED, "engineCalls": "Collected", "tritonVersion": ""}]
 
 
-@pytest.fixture(scope="session")
-def site(images: list[Built]) -> Iterator[Site]:
+@contextmanager
+def installed(name: str, images: list[Built], *, ipv6: bool = False) -> Iterator[Site]:
+    """A cluster with Tandem, whose quickstart is Ready; one with addresses of IPv6 alone."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
-    cluster = Cluster(f"tandem-e2e-{worker}", say=print)
+    cluster = Cluster(f"{name}-{worker}", say=print, ipv6=ipv6)
     cluster.down()
     cluster.up(["real"])
     for image in images:
@@ -213,9 +216,15 @@ def site(images: list[Built]) -> Iterator[Site]:
     made.run("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
     made.run("apply", "-f", str(QUICKSTART))
     made.wait_condition("quickstart", "Ready", "True")
-    made.undisturbed = made.state("quickstart")
     yield made
     cluster.down()
+
+
+@pytest.fixture(scope="session")
+def site(images: list[Built]) -> Iterator[Site]:
+    with installed("tandem-e2e", images) as made:
+        made.undisturbed = made.state("quickstart")
+        yield made
 
 
 @pytest.fixture

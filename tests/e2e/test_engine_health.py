@@ -62,7 +62,7 @@ class Pair:
 
     def fault(self, pod: str, word: str) -> float:
         """Have the target's engine in that pod fail; the moment from which on it does."""
-        engine = "tensorrt_llm_engine" if self.mode == "BLS" else "tensorrt_llm"
+        engine = "tensorrt_llm_engine" if self.mode == "BLS" else "tensorrt_llm_stream"
         command = f"mkdir -p {ASKED} && echo {word} > {ASKED}/{engine}"
         self.site.run("exec", pod, "-c", "triton", "--", "sh", "-c", command)
         return time.monotonic()
@@ -82,7 +82,7 @@ class Pair:
         text.set_data_from_numpy(np.array([prompt.encode()], np.object_))
         tokens = triton.InferInput("sampling_param_max_tokens", [1], "INT32")
         tokens.set_data_from_numpy(np.array([16], np.int32))
-        return "tensorrt_llm_unary", [text, tokens]
+        return "tensorrt_llm", [text, tokens]
 
     def condition(self) -> dict[str, Any]:
         return self.site.conditions(self.name).get("EngineHealthy", {})

@@ -35,7 +35,7 @@ def complete(url: str, prompt: str) -> "triton.InferResult":
         tensors.append(triton.InferInput(name, list(value.shape), types.get(name, "BOOL")))
         tensors[-1].set_data_from_numpy(value)
     with triton.InferenceServerClient(url) as client:
-        return client.infer("tensorrt_llm_unary", tensors)
+        return client.infer("tensorrt_llm", tensors)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=range(len(PROMPTS)))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ClusterError
-from support.admission import CPU, CRON, METADATA, NONE_TYPE, ROWS, SCALARS, with_metadata
+from support.admission import CPU, CRON, METADATA, NONE_TYPE, QUEUE, ROWS, SCALARS, with_metadata
 from tandem.cli.documents import documents
 
 from .conftest import SERVICE, Namespace, edited
@@ -59,6 +59,7 @@ ACCEPTED: list[tuple[dict[str, Any], str]] = [
         "zero with a trigger beside cpu",
     ),
     ({"maxReplicas": 2, "source": "KEDA", "keda": {"triggers": [CPU]}}, "cpu alone, not to zero"),
+    ({"minReplicas": 0, "maxReplicas": 2, "metrics": [QUEUE]}, "zero with a metric of one's own"),
     ({"maxReplicas": 2, "objectives": {"timeToFirstToken": "0.5s", "queueLength": 4}}, "half a second"),
 ]
 

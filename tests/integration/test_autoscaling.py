@@ -13,8 +13,11 @@ import yaml
 
 from cluster.controlplane import HPA_SYNC_SECONDS
 from cluster.core import Cluster
+from cluster.errors import ClusterError
+from support.admission import QUEUE
 from support.services import autoscaling_cases, parse
 from tandem import children
+from tandem.autoscaling.horizontal import TO_ZERO
 from tandem.settings import Settings
 
 from .conftest import KEDA_CRD, SERVICE, AuditLog, Namespace, OperatorProcess, install_scaled_objects, wait_for
@@ -29,6 +32,12 @@ def without_keda(cluster: Cluster) -> Iterator[None]:
     cluster.kubectl.run("delete", "crd", KEDA_CRD)
     yield
     install_scaled_objects(cluster)
+
+
+def version(cluster: Cluster) -> tuple[int, int]:
+    """Of the API server."""
+    shown = json.loads(cluster.kubectl.run("version", "-o", "json"))["serverVersion"]
+    return int(shown["major"]), int(shown["minor"])
 
 
 def replicas(namespace: Namespace) -> tuple[int, int]:
@@ -135,4 +144,21 @@ def test_every_autoscaler_is_as_its_definition_says(case: dict[str, Any], untouc
     service = parse(json.dumps(raw), autoscaling=case["autoscaling"])
     made = children.autoscaler(service, Settings.model_validate(case.get("settings", {})))
     assert made is not None
-    dry_run(untouched, made)
+    if made["spec"].get("minReplicas") == 0 and version(untouched.cluster) < TO_ZERO:
+        with pytest.raises(ClusterError, match="minReplicas"):
+            dry_run(untouched, made)
+    else:
+        dry_run(untouched, made)
+
+
+def test_zero_needs_a_kubernetes_whose_autoscaler_scales_to_it(
+    cluster: Cluster, operator: OperatorProcess, namespace: Namespace
+) -> None:
+    namespace.apply(autoscaling={"minReplicas": 0, "maxReplicas": 9, "metrics": [QUEUE]})
+    if version(cluster) >= TO_ZERO:
+        hpa = wait_for("the autoscaler", lambda: namespace.get("hpa", "svc-server"), log=operator.log)
+        assert hpa["spec"]["minReplicas"] == 0
+        namespace.wait("ScalingActive", "False/FailedGetObjectMetric")
+    else:
+        namespace.wait("SpecAccepted", "False/KubernetesTooOld")
+        assert "needs Kubernetes 1.37 or newer" in namespace.message("SpecAccepted")

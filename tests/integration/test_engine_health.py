@@ -20,7 +20,9 @@ def ago(seconds: float) -> str:
 def fail_engine(namespace: Namespace, seconds_ago: float, container: str = "containerd://first") -> str:
     """The pod of `svc` as after a failure of its engine: its container ended, and runs again since then. Its name."""
     (name,) = namespace.server_pods()
-    status = namespace.get("pod", name)["status"]["containerStatuses"][-1]
+    status = next(
+        each for each in namespace.get("pod", name)["status"]["containerStatuses"] if each["name"] == "triton"
+    )
     end = {"exitCode": 1, "reason": "Error", "message": SAID, "containerID": container}
     proxy = {**status, "name": "istio-proxy", "lastState": {"terminated": {**end, "message": "no pilot"}}}
     ours = {

@@ -143,7 +143,7 @@ def test_scaling_through_the_scale_subresource(operator: OperatorProcess, namesp
     wait_for("3 ready", lambda: namespace.get("sis", "svc")["status"].get("readyReplicas") == 3)
     assert first.items() <= namespace.server_pods().items()
     namespace.run("scale", "sis", "svc", "--replicas=0")
-    namespace.wait("Ready", "False/ScaledToZero")
+    namespace.wait("Ready", "True/ScaledToZero")
 
 
 def test_an_edit_rolls_out_as_one_revision_and_back_again(operator: OperatorProcess, namespace: Namespace) -> None:

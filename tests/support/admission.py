@@ -4,6 +4,10 @@ from typing import Any
 
 NONE_TYPE = {"decodingType": "None"}
 CRON = {"type": "cron", "metadata": {"timezone": "Etc/UTC"}}
+QUEUE = {
+    "type": "External",
+    "external": {"metric": {"name": "queue_length"}, "target": {"type": "AverageValue", "averageValue": "4"}},
+}
 CPU = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
 
 
@@ -18,6 +22,7 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"runtime__mode": None}, "spec.runtime.mode: Required value", "the mode is never guessed"),
     ({"target": None}, "spec.target: Required value", "no target"),
+    ({"serving__openAI": {"port": 8001}}, "must be another than Triton's 8000, 8001, 8002", "a port that is taken"),
     ({"speculation": None}, "spec.speculation: Required value", "no decoding type"),
     ({"target__model__uri": "/opt/model"}, "uri must be hf://ORG/NAME", "a path is no URI"),
     ({"target__model__uri": "hf://model"}, "uri must be hf://ORG/NAME", "the organisation is missing"),
@@ -115,6 +120,21 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "a schedule above the bound",
     ),
     (
+        {"speculation__minAcceptedLength": 1},
+        "write more than 1, and at most maxDraftLen + 1",
+        "each step gives one token",
+    ),
+    (
+        {"speculation__minAcceptedLength": 5.5},
+        "write more than 1, and at most maxDraftLen + 1",
+        "more than is drafted",
+    ),
+    (
+        {"draft": None, "speculation": {**NONE_TYPE, "minAcceptedLength": 2}},
+        "minAcceptedLength is for a service that speculates",
+        "nothing is drafted",
+    ),
+    (
         {"speculation__draftLenSchedule": [{"maxBatchSize": 1, "draftLen": 2}], "speculation__maxConcurrency": 4},
         "write maxConcurrency or draftLenSchedule, not both",
         "two ends of speculation",
@@ -158,6 +178,8 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         "and below requestTimeoutSeconds",
         "a wait as long as the request may take",
     ),
+    ({"serving__openAI": {"port": 8001}}, "must be another than Triton's 8000, 8001, 8002", "Triton's own port"),
+    ({"serving__openAI": {"servedModelName": "a$(B)"}}, "should match", "what Kubernetes would expand"),
     ({"serving__queueTimeoutSeconds": 0}, "queueTimeoutSeconds must be at least 0.1", "no time at all"),
     ({"serving__queueTimeoutSeconds": 0.05}, "queueTimeoutSeconds must be at least 0.1", "no time to be looked at"),
     (
@@ -193,6 +215,21 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA"}},
         "that sees demand while there is no pod",
         "KEDA at zero sees nothing of a service without pods",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "metrics": []}},
+        "spec.autoscaling.metrics",
+        "an empty list of metrics",
+    ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "metrics": [{"type": "Pods"}]}},
+        "autoscaling.metrics are of type Object or External",
+        "pods have no metrics at zero",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "source": "KEDA", "metrics": [QUEUE]}},
+        "with source KEDA write keda.triggers",
+        "the HPA is KEDA's own",
     ),
     (
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "source": "KEDA", "keda": {"triggers": []}}},

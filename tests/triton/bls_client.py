@@ -14,11 +14,11 @@ import tritonclient.grpc as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from triton.harness import REPOSITORY_ROOT
-from triton.repository import CLIENT_MODELS, COLLECTORS, STREAMS, assemble, variables
+from triton.repository import CLIENT_MODELS, COLLECTORS, ROUNDS, STREAMS, assemble, variables
 
 PAIR = REPOSITORY_ROOT / "images/reference/pair"
 STAND_IN = Path(__file__).with_name("stand_in_engine")
-ENGINES = ["tensorrt_llm", "tensorrt_llm_draft"]
+ENGINES = ["tensorrt_llm_engine", "tensorrt_llm_draft_engine"]
 SERVING = ["preprocessing", "postprocessing", "speculative_bls", "tensorrt_llm_bls"]
 SECONDS = 300
 
@@ -29,21 +29,18 @@ Response = dict[str, Array]
 def repository(folder: Path, engine: str, **changes: Any) -> Path:
     """A model repository with the pair's tokenizer and the `reference` engine, the `stand-in`, or none.
 
-    Where it `collects`, the engines are decoupled. `pair` among the changes: a folder with `target` and `draft`.
+    `pair` among the changes: a folder with `target` and `draft`.
     """
     pair = changes.pop("pair", PAIR)
     values = variables(pair / "target", pair / "draft", **changes)
-    collects = values.collects
-    engines = [f"{name}_engine" for name in ENGINES] if collects else ENGINES
-    before = [*CLIENT_MODELS, *COLLECTORS] if collects and engine in ("reference", "stand-in") else []
-    before += [f"{engines[0]}_rounds"] if values.rounds else []
-    before += STREAMS if collects else []
-    assemble(folder, SERVING + before + ([*engines, "ensemble"] if engine == "reference" else []), values)
+    before = [*STREAMS, *(ROUNDS if values.rounds else ())]
+    before += [*CLIENT_MODELS, *COLLECTORS] if engine in ("reference", "stand-in") else []
+    assemble(folder, SERVING + before + ([*ENGINES, "ensemble"] if engine == "reference" else []), values)
     if engine == "stand-in":
         template = jinja2.Template((STAND_IN / "config.pbtxt.j2").read_text(), undefined=jinja2.StrictUndefined)
-        for name in engines:
+        for name in ENGINES:
             (folder / name / "1").mkdir(parents=True)
-            (folder / name / "config.pbtxt").write_text(template.render(name=name, decoupled=collects))
+            (folder / name / "config.pbtxt").write_text(template.render(name=name))
             shutil.copy(STAND_IN / "model.py", folder / name / "1/model.py")
     return folder
 

@@ -20,19 +20,15 @@ TEXTS = [prompt["prompt"] for prompt in PROMPTS[:32]]
 ENGINES = [("reference", 1), ("reference", 64), ("reference", 64, True), ("stand-in", 64)]
 
 
-def serve(
-    folder: Any, engine: str, rows: int, collects: bool = False, separate: bool | None = None
-) -> Iterator[TritonServer]:
-    """Where rows are collected, the engines are on devices of their own, unless `separate` says otherwise: cohorts
-    alternate, few draft ahead."""
+def serve(folder: Any, engine: str, rows: int, separate: bool = False) -> Iterator[TritonServer]:
+    """A server; `separate`: the engines are on devices of their own, so that two micro-batches may alternate."""
     limits = {"max_draft_len": MAX_DRAFT, "draft_timeout_seconds": DRAFT_TIMEOUT, "max_engine_rows": rows}
-    separate = collects if separate is None else separate
-    made = bls.repository(folder, engine, collects=collects, separate_devices=separate, **limits)
+    made = bls.repository(folder, engine, separate_devices=separate, **limits)
     with TritonServer(made) as server:
         yield server
 
 
-def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm", about: int = 1) -> int:
+def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm_engine", about: int = 1) -> int:
     """What the stand-in engine answers to a question, `about` a seed (stand_in.py)."""
     one = np.ones((1, 1), np.int32)
     tensors = {"input_ids": about * one, "input_lengths": one, "request_output_len": one}
@@ -40,6 +36,6 @@ def ask_engine(server: TritonServer, question: int, name: str = "tensorrt_llm", 
     return int(stream(server.grpc_url, tensors, name)[0]["output_ids"].item())
 
 
-def calls_in_flight(server: TritonServer, name: str = "tensorrt_llm") -> int:
+def calls_in_flight(server: TritonServer, name: str = "tensorrt_llm_engine") -> int:
     """Calls that an engine has now."""
     return ask_engine(server, COUNT_CALLS, name)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from tandem.render.v1.llmapi import MAX_WAITING_SEQUENCES, SOURCES, LlmApiVariables
+from tandem.render.v1.llmapi import MAX_WAITING_SEQUENCES, NAMES, STREAMS, UNARY, LlmApiVariables
 from tandem.render.v1.stack import config
 from triton.bls_client import PAIR, Array
 from triton.harness import REPOSITORY_ROOT
@@ -36,6 +36,8 @@ def repository(
     args = folder.with_name(f"{folder.name}-llm_args.yaml")
     args.write_text(yaml.safe_dump({"model": str(PAIR / "target"), **(llm_args or {})}))
     values = LlmApiVariables(
+        streams=NAMES[STREAMS],
+        unary=NAMES[UNARY],
         llm_args_path=str(args),
         llm_package=llm_package,
         max_batch_size=64,
@@ -46,12 +48,12 @@ def repository(
         drafter_path="",
     )
     values = replace(values, **variables)
-    for name, source in SOURCES.items():
+    for source, name in NAMES.items():
         (folder / name).mkdir(parents=True)
-        (folder / name / "config.pbtxt").write_text(config(name, values))
+        (folder / name / "config.pbtxt").write_text(config(source, values))
         (folder / name / "1").symlink_to(SERVING / source / "1")
     if llm_package == "tensorrt_llm":
-        (folder / "tensorrt_llm/tensorrt_llm").symlink_to(STAND_IN)  # the model's folder is on the stub's path
+        (folder / NAMES[STREAMS] / "tensorrt_llm").symlink_to(STAND_IN)  # the model's folder is on the stub's path
     return folder
 
 

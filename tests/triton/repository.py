@@ -17,19 +17,18 @@ SERVING = REPOSITORY_ROOT / "images/serving/models"
 CLIENT_MODELS = ("tensorrt_llm", "tensorrt_llm_draft")
 COLLECTORS = tuple(f"{name}_collector" for name in CLIENT_MODELS)
 STREAMS = ("tensorrt_llm_engine_streams",)
-ROUNDS = ("tensorrt_llm_rounds", "tensorrt_llm_engine_rounds")
+ROUNDS = ("tensorrt_llm_engine_rounds",)
 LIBRARIES = {
     **dict.fromkeys(COLLECTORS, backends.collector),
     **dict.fromkeys(ROUNDS, backends.rounds),
     **dict.fromkeys(STREAMS, backends.streams),
 }
 """What makes the libraries of the models in C++."""
-SOURCES = dict.fromkeys(CLIENT_MODELS, ENGINES / "tensorrt_llm")
-COLLECTED = {
+SOURCES = {
     **dict.fromkeys(CLIENT_MODELS, SERVING / "engine_unary"),
     **dict.fromkeys((f"{name}_engine" for name in CLIENT_MODELS), ENGINES / "tensorrt_llm"),
 }
-"""Folders of the models of decoupled engines, by name."""
+"""Folders of the models in Python that are not of their name."""
 
 
 def variables(target: Path, draft: Path | None, **changes: Any) -> BlsVariables:
@@ -53,8 +52,6 @@ def variables(target: Path, draft: Path | None, **changes: Any) -> BlsVariables:
         max_seq_len=None,
         mix_seed=False,
         separate_devices=False,
-        decoupled=False,
-        collects=False,
         rounds=draft is not None and changes.get("max_engine_rows", 1) > 1,
         request_timeout_seconds=300,
         queue_timeout_seconds=None,
@@ -70,7 +67,6 @@ def assemble(folder: Path, models: Iterable[str], values: BlsVariables) -> Path:
 
     An ensemble has an empty `1`.
     """
-    sources = COLLECTED if values.collects else SOURCES
     for model in models:
         destination = folder / model
         destination.mkdir(parents=True)
@@ -82,7 +78,7 @@ def assemble(folder: Path, models: Iterable[str], values: BlsVariables) -> Path:
             (destination / "1").mkdir()
             (destination / "1" / library.name).symlink_to(library)
         else:
-            (destination / "1").symlink_to(sources.get(model, SERVING / model) / "1")
+            (destination / "1").symlink_to(SOURCES.get(model, SERVING / model) / "1")
     return folder
 
 

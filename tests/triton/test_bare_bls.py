@@ -8,7 +8,7 @@ STREAMS = 4
 
 
 def test_all_sequences_share_rounds() -> None:
-    setup = Setup(Pair(Costs(2.0), Costs(12.0), shared=True), collected=True, model="bare_bls")
+    setup = Setup(Pair(Costs(2.0), Costs(12.0), shared=True), model="bare_bls")
     with serve(setup) as bench:
         point = bench.run(Load(STREAMS, seconds=2.0, warm_up=0.5, draft_len=4))
     assert point.result.requests > 0

@@ -35,9 +35,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     yield from serve(tmp_path_factory.mktemp("repository"), *request.param)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["", "collected"])
-def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, request.param)
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, separate=True)
 
 
 @pytest.mark.parametrize("k", range(1, MAX_DRAFT + 1))

@@ -42,7 +42,7 @@ def test_answers_and_metrics_are_those_of_one(server: TritonServer) -> None:
             more = list(threads.map(lambda call: stream(server.grpc_url, call), calls))
         assert list(map(ids, more)) == list(map(ids, alone))
         answers.extend(more)
-        return ask_engine(server, COUNT_CALLERS, "tensorrt_llm_draft") == INSTANCES
+        return ask_engine(server, COUNT_CALLERS, "tensorrt_llm_draft_engine") == INSTANCES
 
     eventually(both_worked, "both worked", 120)
     said = {

@@ -22,7 +22,6 @@ from triton.bls_servers import TEXTS, ask_engine, calls_in_flight, serve
 from triton.harness import Options, TritonServer
 from triton.stand_in import (
     AHEAD_HANGS,
-    BOTH_HANG,
     COUNT_CALLS,
     COUNT_HUNG,
     DRAFT_HANGS,
@@ -33,18 +32,13 @@ from triton.stand_in import (
 )
 from triton.waits import eventually, metric
 
+TARGET, DRAFT = bls.ENGINES
 LONG: dict[str, Any] = {"max_tokens": 1500, "seed": SLOW_TOKENS, "end_id": -1}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["", "collected"])
-def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, request.param)
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "collected"])
-def on_one_device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """Few sequences go in rounds in the server, too: none of them drafts ahead."""
-    yield from serve(tmp_path_factory.mktemp("one-device"), "stand-in", 64, request.param, separate=False)
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    yield from serve(tmp_path_factory.mktemp("faulty"), "stand-in", 64, separate=True)
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -119,7 +113,7 @@ def stops_in_time(
     return False
 
 
-@pytest.mark.parametrize(("fault", "name"), [(DRAFT_HANGS, "tensorrt_llm_draft"), (TARGET_HANGS, "tensorrt_llm")])
+@pytest.mark.parametrize(("fault", "name"), [(DRAFT_HANGS, DRAFT), (TARGET_HANGS, TARGET)])
 @pytest.mark.parametrize(("what", "client", "tensors"), CLIENTS, ids=[what for what, *_ in CLIENTS])
 def test_an_engine_stops_within_200_ms(
     faulty: TritonServer, fault: int, name: str, what: str, client: Callable[..., Any], tensors: dict[str, Array]
@@ -128,32 +122,24 @@ def test_an_engine_stops_within_200_ms(
 
 
 def test_an_engine_stops_when_its_client_leaves_over_http(faulty: TritonServer) -> None:
-    assert stops_in_time(faulty, streaming_over_http, inputs("def f"), DRAFT_HANGS, "tensorrt_llm_draft")
-
-
-@pytest.mark.parametrize("faulty", [True], ids=["collected"], indirect=True)
-def test_both_engines_stop_where_one_drafts_ahead(faulty: TritonServer) -> None:
-    assert stops_in_time(
-        faulty, streaming, inputs("def f", stream=True), BOTH_HANG, "tensorrt_llm", "tensorrt_llm_draft"
-    )
+    assert stops_in_time(faulty, streaming_over_http, inputs("def f"), DRAFT_HANGS, DRAFT)
 
 
 IN_ROUNDS = [
     # what hangs of a round in the server, of which engine, why it is waited for
-    (DRAFT_HANGS, "tensorrt_llm_draft", "the round's own draft"),
-    (AHEAD_HANGS, "tensorrt_llm_draft", "the draft that was begun ahead, and is claimed by the next round"),
-    (VERIFICATION_HANGS, "tensorrt_llm", "the verification"),
+    (DRAFT_HANGS, DRAFT, "the round's own draft"),
+    (AHEAD_HANGS, DRAFT, "the draft that was begun ahead, and is claimed by the next round"),
+    (VERIFICATION_HANGS, TARGET, "the verification"),
 ]
 
 
 @pytest.mark.parametrize(("fault", "name", "what"), IN_ROUNDS, ids=[what for *_, what in IN_ROUNDS])
-def test_a_round_stops_within_200_ms(on_one_device: TritonServer, fault: int, name: str, what: str) -> None:
+def test_a_round_stops_within_200_ms(faulty: TritonServer, fault: int, name: str, what: str) -> None:
     several = inputs("def f", "def g", "def h", stream=True)
-    assert stops_in_time(on_one_device, streaming, several, fault, name, leaves_when=COUNT_HUNG), what
-    eventually(lambda: metric(on_one_device, "tandem_requests_running") == 0, "nothing running")
+    assert stops_in_time(faulty, streaming, several, fault, name, leaves_when=COUNT_HUNG), what
+    eventually(lambda: metric(faulty, "tandem_requests_running") == 0, "nothing running")
 
 
-@pytest.mark.parametrize("faulty", [True], ids=["collected"], indirect=True)
 def test_a_target_that_hangs_for_one_sequence_is_not_waited_for_by_the_others(faulty: TritonServer) -> None:
     """Those who share its call: until that is given up, half a minute as it is of prompts."""
     prompts = [f"def f{i}(a" for i in range(6)]

@@ -14,10 +14,10 @@ ENGINES = [1, False], [64, False], [64, True]
 REPEATS = "answered [0-9]+ tokens where [0-9]+ were asked for: it must take exclude_input_in_output"
 
 
-@pytest.fixture(scope="module", params=ENGINES, ids=["a call each", "together", "row by row"])
+@pytest.fixture(scope="module", params=ENGINES, ids=["a call each", "one device", "two"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    rows, collects = request.param
-    yield from serve(tmp_path_factory.mktemp("repeats"), "stand-in", rows, collects)
+    rows, separate = request.param
+    yield from serve(tmp_path_factory.mktemp("repeats"), "stand-in", rows, separate)
 
 
 def asked(server: TritonServer, seed: int, k: int) -> list[Response]:
@@ -26,19 +26,15 @@ def asked(server: TritonServer, seed: int, k: int) -> list[Response]:
     )
 
 
-@pytest.mark.parametrize("k", [0, 4])
-def test_a_target_that_repeats_its_input_is_the_request_s_error(
-    server: TritonServer, request: pytest.FixtureRequest, k: int
-) -> None:
-    """But where it streams, the target alone: what TensorRT-LLM streams is new in any case (`mIsStreaming` in
-    llmRequest.cpp, `createResult`)."""
-    if request.node.callspec.params["server"] == [64, True] and not k:
-        assert [ids(asked(server, TARGET_REPEATS, k), i) for i in range(2)] == [
-            ids(asked(server, 7, k), i) for i in range(2)
-        ]
-        return
+def test_a_target_that_repeats_its_input_is_the_request_s_error(server: TritonServer) -> None:
     with pytest.raises(InferenceServerException, match=REPEATS):
-        asked(server, TARGET_REPEATS, k)
+        asked(server, TARGET_REPEATS, 4)
+
+
+def test_what_the_target_streams_is_new_in_any_case(server: TritonServer) -> None:
+    """As TensorRT-LLM (`mIsStreaming` in llmRequest.cpp, `createResult`)."""
+    repeating, alone = asked(server, TARGET_REPEATS, 0), asked(server, 7, 0)
+    assert [ids(repeating, i) for i in range(2)] == [ids(alone, i) for i in range(2)]
 
 
 def test_what_the_draft_says_is_no_draft(server: TritonServer) -> None:

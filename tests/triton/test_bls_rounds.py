@@ -17,18 +17,17 @@ from triton.stand_in import DRAFT_HANGS
 
 ROWS, STREAMS, REQUESTS = 4, 12, 60
 TIMEOUT = 12.0
-ROUNDS = re.compile(r'nv_inference_request_success\{model="tensorrt_llm\w*_rounds",.*\} (\d+)')
+ROUNDS = re.compile(r'nv_inference_request_success\{model="tensorrt_llm_engine_rounds",.*\} (\d+)')
 
 
-def repository(folder: str, rows: int = 64, collects: bool = False, **parameters: Any) -> Path:
+def repository(folder: str, rows: int = 64, separate: bool = False, **parameters: Any) -> Path:
     made = bls.repository(
         Path(folder),
         "stand-in",
         max_engine_rows=rows,
         max_batch_size=rows,
         max_draft_len=4,
-        collects=collects,
-        separate_devices=collects,
+        separate_devices=separate,
         **parameters,
     )
     for config in made.glob("*/config.pbtxt"):
@@ -40,11 +39,11 @@ def rounds_made(server: TritonServer) -> int:
     return sum(int(count) for count in ROUNDS.findall(server.metrics()))
 
 
-@pytest.mark.parametrize("collects", [False, True], ids=["together", "collected"])
-def test_more_sequences_than_an_engine_call_has_rows(collects: bool) -> None:
+@pytest.mark.parametrize("separate", [False, True], ids=["one device", "two"])
+def test_more_sequences_than_an_engine_call_has_rows(separate: bool) -> None:
     """What joins a verification does not make it longer than the engine takes: it would fail, and all its rows go by
     themselves from then on."""
-    with tempfile.TemporaryDirectory() as folder, TritonServer(repository(folder, ROWS, collects)) as server:
+    with tempfile.TemporaryDirectory() as folder, TritonServer(repository(folder, ROWS, separate)) as server:
 
         def ask(i: int, **more: Any) -> list[int]:
             return ids(stream(server.grpc_url, inputs(f"def f{i % STREAMS}(", max_tokens=64, end_id=-1, **more)))

@@ -21,12 +21,12 @@ TOKENS = 40
 
 @pytest.fixture(scope="module", params=[1, 64], ids=["single", "collected"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    yield from serve(tmp_path_factory.mktemp("streams"), "stand-in", request.param, collects=True)
+    yield from serve(tmp_path_factory.mktemp("streams"), "stand-in", request.param, separate=True)
 
 
 def calls(server: TritonServer) -> int:
     """Those of the target with the seed of slow tokens, so far."""
-    return ask_engine(server, COUNT_SEED, "tensorrt_llm_engine", about=SLOW_TOKENS)
+    return ask_engine(server, COUNT_SEED, about=SLOW_TOKENS)
 
 
 @pytest.mark.parametrize("streams", [1, 32])
@@ -82,4 +82,4 @@ def test_a_stop_word_ends_the_engine_s_call(server: TritonServer) -> None:
     found = stream(server.grpc_url, long | {"stop_words": words([begins[-4:]])})
     assert begins.startswith(text(found))
     assert found[-1]["finish_reason"].item() == b"stop"
-    eventually(lambda: calls_in_flight(server, "tensorrt_llm_engine") == 0, "it is ended", seconds=5)
+    eventually(lambda: calls_in_flight(server) == 0, "it is ended", seconds=5)

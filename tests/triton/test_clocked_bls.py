@@ -8,7 +8,7 @@ TICK = 0.01  # seconds: the system counts a process's CPU time in such
 
 
 def test_every_stage_is_counted_once() -> None:
-    setup = Setup(Pair(Costs(2.0), Costs(12.0), shared=True), collected=True, model="clocked_bls")
+    setup = Setup(Pair(Costs(2.0), Costs(12.0), shared=True), model="clocked_bls")
     with serve(setup) as bench:
         point = bench.run(Load(4, seconds=2.0, warm_up=0.5, draft_len=4))
     assert not point.result.wrong

@@ -6,8 +6,6 @@ server then ends by signal 11. `tests/bench/ends.py` does it many times.
 
 from pathlib import Path
 
-import pytest
-
 from bench.ends import end_once, repository
 
 TIMES = 3
@@ -17,9 +15,8 @@ SECONDS = 10
 """Triton gives each model a second, and asks every second whether all are unloaded."""
 
 
-@pytest.mark.parametrize("collects", [False, True], ids=["answered once", "collected"])
-def test_the_server_ends_in_order_while_engines_are_called(tmp_path: Path, collects: bool) -> None:
-    models = repository(tmp_path / "repository", bls_instance_count=INSTANCES, collects=collects)
+def test_the_server_ends_in_order_while_engines_are_called(tmp_path: Path) -> None:
+    models = repository(tmp_path / "repository", bls_instance_count=INSTANCES)
     for _ in range(TIMES):
         code, seconds, log = end_once(models, pause=0.15, requests=REQUESTS)
         assert code == 0, log[-4000:]

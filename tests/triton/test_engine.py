@@ -19,7 +19,7 @@ from triton.repository import assemble, variables
 Ids = npt.NDArray[np.int32]
 
 PAIR = REPOSITORY_ROOT / "images/reference/pair"
-TARGET, DRAFT = "tensorrt_llm", "tensorrt_llm_draft"
+TARGET, DRAFT = "tensorrt_llm_engine", "tensorrt_llm_draft_engine"
 GOLDEN = np.load(PAIR / "golden.npz")
 LIMIT = json.loads((PAIR / "target/config.json").read_text())["max_position_embeddings"]
 PROMPT: Ids = GOLDEN["prompt_3"]
@@ -36,7 +36,7 @@ def prompts(count: int) -> list[Ids]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder: Path = tmp_path_factory.mktemp("engines")
-    repository = assemble(folder, [TARGET, DRAFT], variables(PAIR / "target", PAIR / "draft", decoupled=True))
+    repository = assemble(folder, [TARGET, DRAFT], variables(PAIR / "target", PAIR / "draft"))
     with TritonServer(repository) as server:
         yield server
 
@@ -241,7 +241,7 @@ def test_a_stop_request_ends_the_one_with_its_id(client: Client, server: TritonS
 
 
 def test_slots_of_clients_that_are_gone_serve_others(tmp_path: Path) -> None:
-    values = variables(PAIR / "target", None, max_batch_size=2, decoupled=True)
+    values = variables(PAIR / "target", None, max_batch_size=2)
     with TritonServer(assemble(tmp_path / "small", [TARGET], values)) as small:
         with open_client(small.grpc_url, leave=True) as gone:
             calls = [gone.send(TARGET, inputs(PROMPT, LONG, streaming=True)) for _ in range(2)]

@@ -16,7 +16,6 @@ from triton.faults.engine_faults import CUDA_ERROR, FAILS, POISON, POISON_TEXT, 
 from triton.harness import Options, TritonServer
 
 Ask = Callable[[TritonServer, str], bytes]
-MODEL = "tensorrt_llm"
 
 
 def ask_bls(server: TritonServer, prompt: str) -> bytes:
@@ -24,7 +23,7 @@ def ask_bls(server: TritonServer, prompt: str) -> bytes:
 
 
 def ask_llmapi(server: TritonServer, prompt: str) -> bytes:
-    return text(bls.unary(server.grpc_url, llmapi_client.inputs(prompt, max_tokens=4), "tensorrt_llm_unary"))
+    return text(bls.unary(server.grpc_url, llmapi_client.inputs(prompt, max_tokens=4), "tensorrt_llm"))
 
 
 def text(response: dict[str, Array]) -> bytes:
@@ -38,12 +37,13 @@ def served(
 ) -> Iterator[tuple[TritonServer, Ask, Path]]:
     folder = tmp_path_factory.mktemp("faults")
     if request.param == "BLS":
-        made, ask = bls.repository(folder / "models", "reference"), ask_bls
+        made, ask, engine = bls.repository(folder / "models", "reference"), ask_bls, "tensorrt_llm_engine"
     else:
-        made, ask = llmapi_client.repository(folder / "models", llm_package="reference_llm"), ask_llmapi
+        made = llmapi_client.repository(folder / "models", llm_package="reference_llm")
+        ask, engine = ask_llmapi, "tensorrt_llm_stream"
     (folder / "faults").mkdir()
     with TritonServer(made, Options(env={}, faults=folder / "faults")) as server:
-        yield server, ask, folder / "faults" / MODEL
+        yield server, ask, folder / "faults" / engine
 
 
 def test_the_marker_is_one_in_any_text() -> None:

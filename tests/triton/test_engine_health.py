@@ -27,6 +27,10 @@ SECONDS = 15.0
 """From the fault to a pod that is not ready, at most."""
 
 
+NAMES = ("speculative_bls", "tensorrt_llm_bls", "tensorrt_llm_engine")
+LLM_API = ("tensorrt_llm_stream", "tensorrt_llm", "tensorrt_llm_stream")
+
+
 @dataclass
 class Site:
     """A pod of one of the modes, and how to call it."""
@@ -35,6 +39,7 @@ class Site:
     fault: Path
     streaming: str
     unary: str
+    engine: str
     inputs: Callable[..., dict[str, Array]]
     stream: dict[str, bool]
 
@@ -51,9 +56,9 @@ class Site:
             return f"{error.status()}: {error.message()}"
         return ""
 
-    def breaks(self, how: str, model: str = "tensorrt_llm") -> float:
+    def breaks(self, how: str, model: str = "") -> float:
         """Have the engine fail; when that was."""
-        (self.fault / model).write_text(how)
+        (self.fault / (model or self.engine)).write_text(how)
         return time.monotonic()
 
 
@@ -64,18 +69,18 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     options = Options(env={}, faults=fault)
     if request.param == "LLMAPI":
         made = llmapi_client.repository(tmp_path / "models", llm_package="reference_llm")
-        names, inputs, stream = ("tensorrt_llm", "tensorrt_llm_unary"), llmapi_client.inputs, {"streaming": True}
+        names, inputs, stream = LLM_API, llmapi_client.inputs, {"streaming": True}
     else:
         rows = 64 if "rows" in request.param else 1
         made = bls.repository(tmp_path / "models", "reference", max_engine_rows=rows, max_draft_len=4)
-        names, inputs, stream = ("speculative_bls", "tensorrt_llm_bls"), bls.inputs, {"stream": True}
+        names, inputs, stream = NAMES, bls.inputs, {"stream": True}
     with Pod(made, options) as pod:
         found = Site(pod, fault, *names, inputs, stream)
         found.ask()  # as the startup probe does
         yield found
 
 
-def verdict(pod: Pod, model: str = "tensorrt_llm") -> dict[str, str]:
+def verdict(pod: Pod, model: str) -> dict[str, str]:
     """The container's termination message."""
     found: dict[str, str] = json.loads(pod.termination_log.read_text())["engineFailure"]
     assert found["model"] == model
@@ -93,7 +98,7 @@ def gone_by(site: Site, broken: float) -> None:
 def test_an_idle_engine_that_breaks_ends_its_pod(site: Site, how: str) -> None:
     time.sleep(4)  # the canary has been answered
     gone_by(site, site.breaks(how))
-    found = verdict(site.pod)
+    found = verdict(site.pod, site.engine)
     if how == FAILS:
         assert (found["reason"], CUDA_ERROR in found["message"]) == ("EngineFailing", True)
     else:
@@ -150,13 +155,13 @@ def test_a_row_that_always_fails_ends_nothing(site: Site) -> None:
 def test_a_decoupled_engine_that_breaks_ends_its_pod(tmp_path: Path, how: str) -> None:
     """Two instances of the BLS: one finds it, all end."""
     (tmp_path / "faults").mkdir()
-    changes = {"max_engine_rows": 64, "max_draft_len": 4, "collects": True, "bls_instance_count": 2}
+    changes = {"max_engine_rows": 64, "max_draft_len": 4, "bls_instance_count": 2}
     made = bls.repository(tmp_path / "models", "reference", **changes)
     with Pod(made, Options(env={}, faults=tmp_path / "faults")) as pod:
-        site = Site(pod, tmp_path / "faults", "speculative_bls", "tensorrt_llm_bls", bls.inputs, {"stream": True})
+        site = Site(pod, tmp_path / "faults", *NAMES, bls.inputs, {"stream": True})
         site.ask()
         time.sleep(1)
-        gone_by(site, site.breaks(how, "tensorrt_llm_engine"))
+        gone_by(site, site.breaks(how))
         assert verdict(pod, "tensorrt_llm_engine")["reason"] == ("EngineFailing" if how == FAILS else "EngineHung")
 
 
@@ -166,9 +171,9 @@ def test_a_draft_that_breaks_ends_nothing(tmp_path: Path, how: str) -> None:
     (tmp_path / "faults").mkdir()
     made = bls.repository(tmp_path / "models", "reference", max_engine_rows=64, max_draft_len=4)
     with Pod(made, Options(env={}, faults=tmp_path / "faults")) as pod:
-        site = Site(pod, tmp_path / "faults", "speculative_bls", "tensorrt_llm_bls", bls.inputs, {"stream": True})
+        site = Site(pod, tmp_path / "faults", *NAMES, bls.inputs, {"stream": True})
         before = site.ask(max_tokens=24)
-        end = site.breaks(how, "tensorrt_llm_draft") + SECONDS + 2
+        end = site.breaks(how, "tensorrt_llm_draft_engine") + SECONDS + 2
         while time.monotonic() < end:
             assert site.ask(max_tokens=24) == before
         assert pod.ready()

@@ -60,11 +60,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 
 
 def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:
-    return bls.stream(server.grpc_url, tensors, "tensorrt_llm")
+    return bls.stream(server.grpc_url, tensors, "tensorrt_llm_stream")
 
 
 def unary(server: TritonServer, tensors: dict[str, Array]) -> Response:
-    return bls.unary(server.grpc_url, tensors, "tensorrt_llm_unary")
+    return bls.unary(server.grpc_url, tensors, "tensorrt_llm")
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def test_bad_requests_get_a_clear_error(plain: TritonServer, tensors: dict[str, 
 
 
 def test_streaming_is_refused_by_the_unary_model(plain: TritonServer) -> None:
-    with pytest.raises(InferenceServerException, match="to stream, call tensorrt_llm with the same tensors"):
+    with pytest.raises(InferenceServerException, match="to stream, call tensorrt_llm_stream with the same tensors"):
         unary(plain, inputs("def f", streaming=True))
 
 
@@ -286,7 +286,7 @@ def aborted(server: TritonServer) -> int:
 
 def test_a_client_that_leaves_frees_the_engine(server: TritonServer) -> None:
     before = aborted(server)
-    with bls.Stream(server.grpc_url, "tensorrt_llm") as call:
+    with bls.Stream(server.grpc_url, "tensorrt_llm_stream") as call:
         call.send(inputs("def f", streaming=True, **LONG))
         call.receive()
     eventually(lambda: aborted(server) == before + 1, "aborted")
@@ -296,7 +296,7 @@ def test_a_unary_client_that_leaves_frees_the_engine(server: TritonServer) -> No
     begun, before = started(server), aborted(server)
     with triton.InferenceServerClient(server.grpc_url) as client:
         tensors = bls.infer_inputs(inputs("def f", seed=HANGS))
-        call = client.async_infer("tensorrt_llm_unary", tensors, lambda result, error: None)
+        call = client.async_infer("tensorrt_llm", tensors, lambda result, error: None)
         eventually(lambda: started(server) == begun + 1, "the engine has it")
         call.cancel()
     eventually(lambda: aborted(server) == before + 1, "aborted")
@@ -304,7 +304,7 @@ def test_a_unary_client_that_leaves_frees_the_engine(server: TritonServer) -> No
 
 def test_stop_ends_a_request_by_its_id(server: TritonServer) -> None:
     before = aborted(server)
-    with bls.Stream(server.grpc_url, "tensorrt_llm") as call:
+    with bls.Stream(server.grpc_url, "tensorrt_llm_stream") as call:
         call.send(inputs("def f", streaming=True, **LONG), "to-be-stopped")
         call.receive()
         call.send({"stop": np.ones(1, np.bool_)}, "to-be-stopped")
@@ -394,16 +394,16 @@ def test_http_generate_and_generate_stream(server: TritonServer) -> None:
             answer: bytes = reply.read()
             return answer.decode()
 
-    whole = json.loads(post("tensorrt_llm/generate"))
-    events = post("tensorrt_llm/generate_stream", streaming=True).split("\n\n")
+    whole = json.loads(post("tensorrt_llm_stream/generate"))
+    events = post("tensorrt_llm_stream/generate_stream", streaming=True).split("\n\n")
     deltas = [json.loads(event.removeprefix("data: "))["text_output"] for event in events if event]
     assert len(deltas) > 1
     assert whole["text_output"] == TEXTS[3] + "".join(deltas)
-    assert json.loads(post("tensorrt_llm_unary/generate"))["text_output"] == whole["text_output"]
+    assert json.loads(post("tensorrt_llm/generate"))["text_output"] == whole["text_output"]
 
 
 @pytest.mark.parametrize(
-    "path", ["tensorrt_llm_unary/generate", "tensorrt_llm/generate", "tensorrt_llm/generate_stream"]
+    "path", ["tensorrt_llm/generate", "tensorrt_llm_stream/generate", "tensorrt_llm_stream/generate_stream"]
 )
 def test_a_parameter_that_nobody_knows_is_refused(plain: TritonServer, path: str) -> None:
     body = {"text_input": TEXTS[3], "max_tokens": 16, "streaming": "stream" in path}
@@ -420,7 +420,7 @@ def test_load_generators(server: TritonServer, beside: dict[str, Any]) -> None:
     """GenAI-Perf, then AIPerf, with `--extra-inputs` for this model's names: what those say again is ignored."""
     body = {"stream": True, "max_tokens": 9, "min_tokens": 9, "exclude_input_in_output": True, **beside}
     body |= {"streaming": True, "sampling_param_max_tokens": 24, "sampling_param_min_tokens": 24}
-    url = f"{server.http_url}/v2/models/tensorrt_llm/generate_stream"
+    url = f"{server.http_url}/v2/models/tensorrt_llm_stream/generate_stream"
     with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60) as reply:
         assert reply.headers["Content-Type"].startswith("text/event-stream")
         events = [json.loads(event.removeprefix("data: ")) for event in reply.read().decode().split("\n\n") if event]
@@ -428,6 +428,27 @@ def test_load_generators(server: TritonServer, beside: dict[str, Any]) -> None:
     assert events[-1]["num_output_tokens"] == 24
     expected = text([unary(server, inputs(TEXTS[3], max_tokens=24, min_tokens=24))])
     assert "".join(event["text_output"] for event in events) == expected
+
+
+def test_genai_perf_over_grpc_without_streaming(server: TritonServer) -> None:
+    """`genai-perf profile -m tensorrt_llm --backend tensorrtllm` of Triton's guides: perf_analyzer 2.60 sends a unary
+    call, or one on a stream, of those of its tensors that the model has; of each it wants every output."""
+    with triton.InferenceServerClient(server.grpc_url) as client:
+        metadata = client.get_model_metadata("tensorrt_llm")
+        known = {tensor.name for tensor in metadata.inputs}
+        outputs = sorted(tensor.name for tensor in metadata.outputs)
+        given = {"text_input": texts(TEXTS[3]), "max_tokens": np.array([256], np.int32)}
+        tensors = {name: value for name, value in given.items() if name in known}
+        asked = triton.InferInput("text_input", [1], "BYTES")
+        asked.set_data_from_numpy(tensors["text_input"])
+        wanted = [triton.InferRequestedOutput(name) for name in outputs]
+        called = client.infer("tensorrt_llm", [asked], outputs=wanted).as_numpy("text_output").item().decode()
+    with bls.Stream(server.grpc_url, "tensorrt_llm") as call:
+        call.send(tensors, "1", outputs)
+        streamed, final = call.receive()
+    assert final
+    assert called == streamed["text_output"].item().decode()
+    assert called.startswith(TEXTS[3]) and len(called) > len(TEXTS[3])
 
 
 def test_the_startup_probe_succeeds(server: TritonServer) -> None:

@@ -24,16 +24,10 @@ LINE_END = 199  # ends a completion early, but for the least length
 MODELS = ["speculative_bls", *UNARY]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "decoupled"])
-def decoupled(request: pytest.FixtureRequest) -> bool:
-    """Whether the engines are, so that models of ours answer clients in their place."""
-    return bool(request.param)
-
-
 @pytest.fixture(scope="module")
-def server(decoupled: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = tmp_path_factory.mktemp("load")
-    with TritonServer(bls.repository(folder, "reference", max_engine_rows=64, collects=decoupled)) as server:
+    with TritonServer(bls.repository(folder, "reference", max_engine_rows=64)) as server:
         yield server
 
 

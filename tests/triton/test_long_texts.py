@@ -13,7 +13,7 @@ def test_no_call_waits_for_rows_that_its_step_does_not_take() -> None:
     """Every other client sends another optional tensor: those share no calls with the others."""
     pair = Pair(Costs(2.0), Costs(12.0), draft_limits=LIMITS, target_limits=LIMITS)
     parameters = (("max_engine_rows", "64"), ("separate_devices", "true"))
-    with serve(Setup(pair, parameters=parameters, collected=True)) as bench:
+    with serve(Setup(pair, parameters=parameters)) as bench:
         kind = Kind(length=1000)
         points = [bench.run(Load(16, 3.0, 1.5, draft_len=4, kind=kind, mixed=mixed)) for mixed in (False, True)]
     for point in points:

@@ -167,14 +167,9 @@ def named(changes: dict[str, Raw | None]) -> str:
     )
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["answered once", "collected"])
-def collected(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 @pytest.fixture(scope="module")
-def server(collected: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    made = bls.repository(tmp_path_factory.mktemp("odd"), "reference", max_engine_rows=64, collects=collected)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    made = bls.repository(tmp_path_factory.mktemp("odd"), "reference", max_engine_rows=64)
     with TritonServer(made) as running:
         yield running
 
@@ -219,7 +214,6 @@ def test_an_odd_request(
 )
 def test_an_odd_call_of_a_part(
     server: TritonServer,
-    collected: bool,
     others: Callable[[], int],
     model: str,
     sent: dict[str, Raw | None],
@@ -227,7 +221,7 @@ def test_an_odd_call_of_a_part(
 ) -> None:
     tensors = {name: raw for name, raw in sent.items() if raw is not None}
     # Triton's Python backend loses the code of an engine's error, where a model in Python stands before it.
-    lost = collected and model == "tensorrt_llm"
+    lost = model == "tensorrt_llm"
     check(ask(server, model, tensors, grpc.StatusCode.INTERNAL if lost else WRONG), says)
 
 
@@ -256,7 +250,6 @@ WAVES: list[tuple[dict[str, Raw | None], str]] = [
 ]
 
 
-@pytest.mark.parametrize("collected", [True], ids=["collected"], indirect=True)
 @pytest.mark.parametrize(("sent", "says"), WAVES, ids=[f"{named(sent)},{says}" for sent, says in WAVES])
 def test_an_odd_wave(server: TritonServer, others: Callable[[], int], sent: dict[str, Raw], says: str) -> None:
     """The collector keeps the code of an engine's error."""

@@ -66,11 +66,11 @@ def greedy() -> list[list[int]]:
 
 
 def stream(server: TritonServer, tensors: dict[str, Array]) -> list[Response]:
-    return bls.stream(server.grpc_url, tensors, "tensorrt_llm")
+    return bls.stream(server.grpc_url, tensors, "tensorrt_llm_stream")
 
 
 def unary(server: TritonServer, tensors: dict[str, Array]) -> Response:
-    return bls.unary(server.grpc_url, tensors, "tensorrt_llm_unary")
+    return bls.unary(server.grpc_url, tensors, "tensorrt_llm")
 
 
 def test_greedy_equals_the_target_alone(server: TritonServer, greedy: list[list[int]]) -> None:

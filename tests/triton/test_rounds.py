@@ -31,15 +31,15 @@ from triton.waits import eventually
 
 K = 4
 _numbers = count(1)
-Engines = tuple[TritonServer, str]  # with what their names end with
+DRAFT, TARGET = "tensorrt_llm_draft_engine", "tensorrt_llm_engine"
 
 
-@pytest.fixture(scope="module", params=["", "_engine"], ids=["together", "row by row"])
-def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = tmp_path_factory.mktemp("rounds")
-    made = bls_client.repository(folder, "stand-in", max_engine_rows=64, collects=bool(request.param))
+    made = bls_client.repository(folder, "stand-in", max_engine_rows=64)
     with TritonServer(made) as server:
-        yield server, request.param
+        yield server
 
 
 def prompt(length: int, salt: int = 0) -> list[int]:
@@ -90,42 +90,39 @@ def drafts(found: Response, row: int) -> list[int]:
     return tokens(found, row, "round_draft_ids", "round_draft_lengths")
 
 
-def play(engines: Engines, tensors: dict[str, Array]) -> Response:
-    server, suffix = engines
-    return unary(server.grpc_url, tensors, f"tensorrt_llm{suffix}_rounds")
+def play(engines: TritonServer, tensors: dict[str, Array]) -> Response:
+    return unary(engines.grpc_url, tensors, "tensorrt_llm_engine_rounds")
 
 
-def engine(engines: Engines, name: str, row: list[int], length: int, **more: Any) -> list[int]:
+def engine(engines: TritonServer, name: str, row: list[int], length: int, **more: Any) -> list[int]:
     """What an engine answers to one row by itself."""
-    server, suffix = engines
     tensors = asked([row], 0, request_output_len=column([length]), **more)
-    return [int(t) for r in stream(server.grpc_url, tensors, name + suffix) for t in tokens(r, 0)]
+    return [int(t) for r in stream(engines.grpc_url, tensors, name) for t in tokens(r, 0)]
 
 
-def told(engines: Engines, question: int, role: str = "tensorrt_llm_draft", about: int = 1) -> int:
+def told(engines: TritonServer, question: int, role: str = DRAFT, about: int = 1) -> int:
     """What an engine answers to a question."""
-    server, suffix = engines
     one = np.ones((1, 1), np.int32)
     tensors = {"input_ids": about * one, "input_lengths": one, "request_output_len": one}
     tensors["seed"] = np.array([[question]], np.uint64)
-    return int(stream(server.grpc_url, tensors, role + suffix)[0]["output_ids"].item())
+    return int(stream(engines.grpc_url, tensors, role)[0]["output_ids"].item())
 
 
-def calls(engines: Engines, seed: int, role: str = "tensorrt_llm_draft") -> int:
+def calls(engines: TritonServer, seed: int, role: str = DRAFT) -> int:
     """How many rows with this seed an engine has had."""
     return told(engines, COUNT_SEED, role, seed)
 
 
-def hang(engines: Engines) -> None:
+def hang(engines: TritonServer) -> None:
     """Wait until a draft has hung for a while."""
     eventually(lambda: told(engines, COUNT_HUNG) == 1, "a draft hangs")
 
 
-def expected(engines: Engines, row: list[int], k: int, width: int) -> tuple[list[int], list[int]]:
+def expected(engines: TritonServer, row: list[int], k: int, width: int) -> tuple[list[int], list[int]]:
     """A draft, and what the target makes of it, filled up to `width`."""
-    drafted = engine(engines, "tensorrt_llm_draft", row, k) if k else []
+    drafted = engine(engines, DRAFT, row, k) if k else []
     padded = drafted + [row[-1]] * (width - len(drafted))
-    return drafted, engine(engines, "tensorrt_llm", row, width + 1, draft_input_ids=np.array([padded], np.int32))
+    return drafted, engine(engines, TARGET, row, width + 1, draft_input_ids=np.array([padded], np.int32))
 
 
 ROUNDS = [
@@ -139,7 +136,7 @@ ROUNDS = [
 
 @pytest.mark.parametrize(("lengths", "k", "reason"), ROUNDS, ids=[reason for *_, reason in ROUNDS])
 def test_a_round_is_a_draft_and_its_verification(
-    engines: Engines, lengths: list[int], k: list[int], reason: str
+    engines: TritonServer, lengths: list[int], k: list[int], reason: str
 ) -> None:
     rows = [prompt(length, salt) for salt in (0, 5, 9) for length in lengths][: len(lengths)]
     found = play(engines, a_round(rows, seed=1, k=k))
@@ -153,7 +150,7 @@ def after(found: Response, rows: list[list[int]]) -> list[list[int]]:
     return [row + tokens(found, i) for i, row in enumerate(rows)]
 
 
-def test_the_next_round_takes_what_was_drafted_meanwhile(engines: Engines) -> None:
+def test_the_next_round_takes_what_was_drafted_meanwhile(engines: TritonServer) -> None:
     seed, rows = 50_001, [prompt(12), prompt(20)]
     sequences = [next(_numbers) for _ in rows]
 
@@ -166,7 +163,7 @@ def test_the_next_round_takes_what_was_drafted_meanwhile(engines: Engines) -> No
             assert (drafts(found, i), tokens(found, i)) == expected(engines, row, K, K)
         eventually(partial(drafted, made + 1), "each round is drafted once, the next one too")
         rows = after(found, rows)
-    assert calls(engines, seed, "tensorrt_llm") == 10
+    assert calls(engines, seed, TARGET) == 10
 
 
 CHANGES: list[tuple[str, dict[str, Any], int]] = [
@@ -179,7 +176,7 @@ CHANGES: list[tuple[str, dict[str, Any], int]] = [
 
 @pytest.mark.parametrize(("what", "change", "more"), CHANGES, ids=[what for what, *_ in CHANGES])
 def test_what_comes_otherwise_than_foreseen_is_right_all_the_same(
-    engines: Engines, what: str, change: dict[str, Any], more: int
+    engines: TritonServer, what: str, change: dict[str, Any], more: int
 ) -> None:
     seed, row, sequence = 51_000 + CHANGES.index((what, change, more)), prompt(15), next(_numbers)
     first = play(engines, a_round([row], seed, sequences=[sequence]))
@@ -190,7 +187,7 @@ def test_what_comes_otherwise_than_foreseen_is_right_all_the_same(
     assert calls(engines, seed) == 2 + more
 
 
-def test_a_longer_draft_comes_a_round_later_and_none_is_made_in_vain(engines: Engines) -> None:
+def test_a_longer_draft_comes_a_round_later_and_none_is_made_in_vain(engines: TritonServer) -> None:
     seed, row, sequence, longer = 51_500, prompt(15), next(_numbers), K + 2
     for asked_for, given in ((K, K), (longer, K), (longer, longer)):
         found = play(engines, a_round([row], seed, sequences=[sequence], k=[asked_for]))
@@ -199,7 +196,7 @@ def test_a_longer_draft_comes_a_round_later_and_none_is_made_in_vain(engines: En
     eventually(lambda: calls(engines, seed) == 4, "each round is drafted once, the next one too")
 
 
-def test_other_tokens_than_foreseen_are_drafted_anew(engines: Engines) -> None:
+def test_other_tokens_than_foreseen_are_drafted_anew(engines: TritonServer) -> None:
     seed, row, sequence = 52_001, prompt(15), next(_numbers)
     play(engines, a_round([row], seed, sequences=[sequence]))
     other = [*row, 301]
@@ -208,18 +205,18 @@ def test_other_tokens_than_foreseen_are_drafted_anew(engines: Engines) -> None:
     assert calls(engines, seed) == 3
 
 
-def test_nothing_is_drafted_behind_the_end(engines: Engines) -> None:
+def test_nothing_is_drafted_behind_the_end(engines: TritonServer) -> None:
     """The most tokens that may come, or the text's end."""
     row = prompt(15)
     play(engines, a_round([row], 53_001, most=1))
     play(engines, a_round([row], 53_002, most=0))
-    ending = next(p for p in (prompt(9, salt) for salt in range(5000)) if not engine(engines, "tensorrt_llm", p, 1))
+    ending = next(p for p in (prompt(9, salt) for salt in range(5000)) if not engine(engines, TARGET, p, 1))
     assert tokens(play(engines, a_round([ending], 53_003)), 0) == []
     assert [calls(engines, seed) for seed in (53_001, 53_002, 53_003)] == [1, 1, 1]
 
 
-def send(client: Client, engines: Engines, tensors: dict[str, Array], request_id: str = "") -> Call:
-    return client.send(f"tensorrt_llm{engines[1]}_rounds", tensors, request_id)
+def send(client: Client, engines: TritonServer, tensors: dict[str, Array], request_id: str = "") -> Call:
+    return client.send("tensorrt_llm_engine_rounds", tensors, request_id)
 
 
 def alone(row: list[int], seed: int) -> dict[str, Array]:
@@ -227,7 +224,7 @@ def alone(row: list[int], seed: int) -> dict[str, Array]:
     return asked([row], seed, request_output_len=column([1]))
 
 
-def test_a_call_of_the_target_joins_the_verification_of_the_round_under_way(engines: Engines) -> None:
+def test_a_call_of_the_target_joins_the_verification_of_the_round_under_way(engines: TritonServer) -> None:
     """A draft that hangs keeps the round from its verification until it is let go."""
     row, new = prompt(16), prompt(22)
     assert play(engines, alone(new, 54_001))["round_group"].tolist() == [[0]], "nothing is under way"
@@ -236,7 +233,7 @@ def test_a_call_of_the_target_joins_the_verification_of_the_round_under_way(engi
 
     def together() -> bool:
         """Nothing tells when a call has come to wait: a machine that stands still may bring it too late."""
-        with open_client(engines[0].grpc_url) as client:
+        with open_client(engines.grpc_url) as client:
             round_ = send(client, engines, a_round([row], DRAFT_HANGS, most=0))
             hang(engines)
             joining = send(client, engines, alone(new, 54_001))
@@ -254,21 +251,21 @@ def test_a_call_of_the_target_joins_the_verification_of_the_round_under_way(engi
 
 
 @pytest.mark.parametrize(("seed", "message"), [(DRAFT_FAILS, "fails on demand"), (TARGET_FAILS, "fails on demand")])
-def test_an_engine_s_error_is_the_round_s(engines: Engines, seed: int, message: str) -> None:
+def test_an_engine_s_error_is_the_round_s(engines: TritonServer, seed: int, message: str) -> None:
     with pytest.raises(InferenceServerException, match=message):
         play(engines, a_round([prompt(15), prompt(9)], seed))
     assert tokens(play(engines, a_round([prompt(15)], 1)), 0), "it goes on"
 
 
-def stop(client: Client, engines: Engines, request_id: str) -> None:
+def stop(client: Client, engines: TritonServer, request_id: str) -> None:
     one = np.ones((1, 1), np.int32)
     tensors = {"input_ids": one, "input_lengths": one, "request_output_len": one, "stop": np.ones((1, 1), np.bool_)}
     list(send(client, engines, tensors, request_id).responses())
 
 
-def test_a_round_that_hangs_is_stopped_and_holds_up_nobody_who_waits_for_it(engines: Engines) -> None:
+def test_a_round_that_hangs_is_stopped_and_holds_up_nobody_who_waits_for_it(engines: TritonServer) -> None:
     new = prompt(22)
-    with open_client(engines[0].grpc_url) as client:
+    with open_client(engines.grpc_url) as client:
         hung = send(client, engines, a_round([prompt(15)], DRAFT_HANGS), "hung")
         hang(engines)
         joining = send(client, engines, alone(new, 1))
@@ -276,26 +273,26 @@ def test_a_round_that_hangs_is_stopped_and_holds_up_nobody_who_waits_for_it(engi
         with pytest.raises(InferenceServerException, match="the round was stopped"):
             list(hung.responses())
         (joined,) = joining.responses()
-    assert tokens(joined, 0) == engine(engines, "tensorrt_llm", new, 1)
+    assert tokens(joined, 0) == engine(engines, TARGET, new, 1)
 
 
-def test_who_joined_a_round_is_answered_though_that_is_stopped(engines: Engines) -> None:
+def test_who_joined_a_round_is_answered_though_that_is_stopped(engines: TritonServer) -> None:
     """The engine ends all rows of a call that is stopped."""
     new = prompt(22)
-    with open_client(engines[0].grpc_url) as client:
+    with open_client(engines.grpc_url) as client:
         slow = send(client, engines, a_round([prompt(15)], SLOW_TOKENS, k=[40], most=40), "slow")
         joining = [send(client, engines, alone(new, SLOW_TOKENS)) for _ in range(2)]
-        eventually(lambda: calls(engines, SLOW_TOKENS, "tensorrt_llm") > 0, "it is verified")
+        eventually(lambda: calls(engines, SLOW_TOKENS, TARGET) > 0, "it is verified")
         stop(client, engines, "slow")
         list(slow.responses())
         answers = [response for call in joining for response in call.responses()]
-    assert [tokens(answer, 0)[:1] for answer in answers] == 2 * [engine(engines, "tensorrt_llm", new, 1)]
+    assert [tokens(answer, 0)[:1] for answer in answers] == 2 * [engine(engines, TARGET, new, 1)]
 
 
-def test_a_draft_ahead_that_hangs_holds_up_no_new_prompt(engines: Engines) -> None:
+def test_a_draft_ahead_that_hangs_holds_up_no_new_prompt(engines: TritonServer) -> None:
     """Nobody asks for it, so that nobody stops it."""
     row, new, before = prompt(15), prompt(22), calls(engines, DRAFT_HANGS)
-    with open_client(engines[0].grpc_url) as client:
+    with open_client(engines.grpc_url) as client:
         play(engines, a_round([row], DRAFT_HANGS, k=[0], most=99) | {"round_draft_length": column([0])})
         hung = send(client, engines, a_round([row], DRAFT_HANGS), "hangs")
         eventually(lambda: calls(engines, DRAFT_HANGS) > before, "it is drafted")
@@ -303,14 +300,14 @@ def test_a_draft_ahead_that_hangs_holds_up_no_new_prompt(engines: Engines) -> No
         with pytest.raises(InferenceServerException, match="the round was stopped"):
             list(hung.responses())
         (answer,) = send(client, engines, alone(new, 1)).responses()
-    assert tokens(answer, 0) == engine(engines, "tensorrt_llm", new, 1)
+    assert tokens(answer, 0) == engine(engines, TARGET, new, 1)
 
 
-def test_a_draft_ahead_that_never_ends_holds_up_no_new_prompt(engines: Engines) -> None:
+def test_a_draft_ahead_that_never_ends_holds_up_no_new_prompt(engines: TritonServer) -> None:
     """Its client has left: no round asks for it, so that nothing stops it, and no verification follows."""
     row, new, sequence, before = prompt(15), prompt(22), next(_numbers), calls(engines, DRAFT_HANGS)
     (row,) = after(play(engines, a_round([row], 1, sequences=[sequence])), [row])
-    with open_client(engines[0].grpc_url) as client:
+    with open_client(engines.grpc_url) as client:
         # It takes the draft that was made with the other seed: only the one ahead hangs.
         list(send(client, engines, a_round([row], DRAFT_HANGS, sequences=[sequence]), "left").responses())
         began = time.monotonic()
@@ -318,19 +315,19 @@ def test_a_draft_ahead_that_never_ends_holds_up_no_new_prompt(engines: Engines) 
         seconds = time.monotonic() - began
         eventually(lambda: calls(engines, DRAFT_HANGS) > before, "it is drafted")
         stop(client, engines, "left.ahead")
-    assert tokens(answer, 0) == engine(engines, "tensorrt_llm", new, 1)
+    assert tokens(answer, 0) == engine(engines, TARGET, new, 1)
     assert seconds < 10
 
 
-def idle(engines: Engines) -> bool:
-    return not any(told(engines, COUNT_CALLS, role) for role in ("tensorrt_llm", "tensorrt_llm_draft"))
+def idle(engines: TritonServer) -> bool:
+    return not any(told(engines, COUNT_CALLS, role) for role in (TARGET, DRAFT))
 
 
-def test_a_round_that_is_stopped_ends_the_draft_ahead_that_it_waits_for(engines: Engines) -> None:
+def test_a_round_that_is_stopped_ends_the_draft_ahead_that_it_waits_for(engines: TritonServer) -> None:
     row, sequence = prompt(15), next(_numbers)
     (row,) = after(play(engines, a_round([row], AHEAD_HANGS, sequences=[sequence])), [row])
     hang(engines)
-    with open_client(engines[0].grpc_url) as client:
+    with open_client(engines.grpc_url) as client:
         waits = send(client, engines, a_round([row], 1, sequences=[sequence]), "waits")
 
         def stopped() -> bool:
@@ -342,11 +339,11 @@ def test_a_round_that_is_stopped_ends_the_draft_ahead_that_it_waits_for(engines:
             list(waits.responses())
 
 
-def test_a_draft_ahead_goes_on_for_the_other_round_that_waits_for_it(engines: Engines) -> None:
+def test_a_draft_ahead_goes_on_for_the_other_round_that_waits_for_it(engines: TritonServer) -> None:
     rows, sequences = [prompt(15), prompt(20)], [next(_numbers), next(_numbers)]
     rows = after(play(engines, a_round(rows, AHEAD_HANGS, sequences=sequences)), rows)
     hang(engines)
-    with open_client(engines[0].grpc_url) as client:
+    with open_client(engines.grpc_url) as client:
         stopped, waits = (
             send(client, engines, a_round([row], 1, sequences=[sequence], most=0), name)
             for row, sequence, name in zip(rows, sequences, ("stopped", "waits"), strict=True)
@@ -372,19 +369,19 @@ ODD: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("what", "change", "message"), ODD, ids=[what for what, *_ in ODD])
-def test_an_odd_round_is_refused(engines: Engines, what: str, change: dict[str, Any], message: str) -> None:
+def test_an_odd_round_is_refused(engines: TritonServer, what: str, change: dict[str, Any], message: str) -> None:
     tensors = {name: value for name, value in (a_round([prompt(15)], 1) | change).items() if value is not None}
     with pytest.raises(InferenceServerException, match=re.escape(message)):
         play(engines, tensors)
 
 
-def test_rounds_leave_nothing_in_the_server(engines: Engines) -> None:
+def test_rounds_leave_nothing_in_the_server(engines: TritonServer) -> None:
     """Drafts that nobody asks for are forgotten, and answers given back."""
 
     def kept() -> int:
         for i in range(300):
             play(engines, a_round([prompt(400, i), prompt(500, i)], 1))
-        [found] = re.findall(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{engines[0].pid}/status").read_text())
+        [found] = re.findall(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{engines.pid}/status").read_text())
         return int(found)
 
     kept(), kept()

@@ -139,7 +139,7 @@ def test_the_kv_cache_of_the_target_s_engine(speculative: TritonServer) -> None:
         with ThreadPoolExecutor(len(PROMPTS)) as threads:
             list(threads.map(lambda text: bls.unary(speculative.grpc_url, bls.inputs(text, max_tokens=200)), PROMPTS))
 
-    kind = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm",version="1"}'
+    kind = 'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="%s",model="tensorrt_llm_engine",version="1"}'
     pod = figures_of(speculative, work, len(PROMPTS), of_its_cache)
     eventually(lambda: metric(speculative, kind % "used") == 0, "the engine tells that it holds nothing")
     lines = [line.rsplit(" ", 1) for line in speculative.metrics().splitlines() if not line.startswith("#")]
@@ -158,7 +158,7 @@ def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pyte
 
     def work() -> None:
         for text in PROMPTS[:3]:
-            said.append(bls.unary(in_engine.grpc_url, llmapi.inputs(text), "tensorrt_llm_unary"))
+            said.append(bls.unary(in_engine.grpc_url, llmapi.inputs(text), "tensorrt_llm"))
 
     pod = figures_of(in_engine, work, 3)
     tokens = tokens_of(said)
@@ -175,7 +175,7 @@ def test_an_engine_that_speculates_itself(in_engine: TritonServer, request: pyte
 
 def test_the_kv_cache_of_an_engine_that_tells_of_its_iterations(in_engine: TritonServer) -> None:
     def work() -> None:
-        bls.unary(in_engine.grpc_url, llmapi.inputs(*PROMPTS, max_tokens=200), "tensorrt_llm_unary")
+        bls.unary(in_engine.grpc_url, llmapi.inputs(*PROMPTS, max_tokens=200), "tensorrt_llm")
 
     pod = figures_of(in_engine, work, len(PROMPTS), of_its_cache)
     assert pod.kv_blocks

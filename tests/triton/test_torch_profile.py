@@ -139,8 +139,8 @@ def answer(mode: str, server: TritonServer, streaming: bool, tokens: int = TOKEN
         return bls.stream(server.grpc_url, {**given, "stream": np.array([[True]])})
     given = llmapi.inputs(PROMPT, max_tokens=tokens, streaming=streaming)
     if not streaming:
-        return [bls.unary(server.grpc_url, given, "tensorrt_llm_unary")]
-    return bls.stream(server.grpc_url, given, "tensorrt_llm")
+        return [bls.unary(server.grpc_url, given, "tensorrt_llm")]
+    return bls.stream(server.grpc_url, given, "tensorrt_llm_stream")
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streamed", "at once"])

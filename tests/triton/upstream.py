@@ -18,8 +18,8 @@ TOKENIZER = Tokenizer.from_file(str(PAIR / "target/tokenizer.json"))
 UNARY = ["tensorrt_llm_bls", "ensemble"]
 
 
-SERVERS = ["answered once", "decoupled", "TensorRT", "TensorRT, by logits"]
-"""How engines are called: two ways of the reference engine, and as the profile of TensorRT's engines is rendered."""
+SERVERS = ["reference", "TensorRT", "TensorRT, by logits"]
+"""The engines: the reference engine, and as the profile of TensorRT's engines is rendered."""
 
 
 def repository(folder: Path, server: str) -> Path:
@@ -27,7 +27,7 @@ def repository(folder: Path, server: str) -> Path:
     if server.startswith("TensorRT"):
         acceptance = "{method: Logits}" if "logits" in server else "{method: TokenMatch}"
         return tensorrt_profile.repository(folder, acceptance)
-    return bls.repository(folder, "reference", max_engine_rows=64, collects=server == "decoupled")
+    return bls.repository(folder, "reference", max_engine_rows=64)
 
 
 def number(value: float, kind: type = np.float32) -> Array:

@@ -21,7 +21,7 @@ STOPPED = "the engine has stopped after an internal error: its log says which; r
 
 BACKENDS = ("numpy", "torch")
 _ABOVE_0 = ("max_num_sequences", "max_num_tokens", "kv_cache_bytes")
-_ALSO_0 = ("max_seq_len", "gpu_device_ids")
+_ALSO_0 = ("max_seq_len",)
 _NUMPY_CACHE = 2 << 30
 
 
@@ -35,7 +35,7 @@ class Settings:
 
     `max_seq_len` 0: the model's own limit. `kv_cache_bytes` bounds the cache: as many slots as fit, at most
     `max_num_sequences`; further requests wait. 0: 2 GiB in numpy, no bound in torch. `backend` is one of BACKENDS,
-    `gpu_device_ids` the index of torch's GPU.
+    `gpu_device_ids` the indices of torch's GPUs: over several a model is split.
     """
 
     model_path: Path
@@ -44,7 +44,7 @@ class Settings:
     max_seq_len: int = 0
     kv_cache_bytes: int = 0
     backend: str = "numpy"
-    gpu_device_ids: int = 0
+    gpu_device_ids: tuple[int, ...] = (0,)
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> "Settings":
@@ -62,7 +62,18 @@ class Settings:
         backend = parameters.get("backend") or "numpy"
         if backend not in BACKENDS:
             raise CheckpointError(f"the parameter backend is {backend!r}: set it to {' or '.join(BACKENDS)}")
-        return cls(Path(path), **numbers, backend=backend)
+        return cls(Path(path), **numbers, backend=backend, gpu_device_ids=_devices(parameters, backend))
+
+
+def _devices(parameters: Mapping[str, str], backend: str) -> tuple[int, ...]:
+    """As TensorRT-LLM's parameter: indices with commas between them. Raises CheckpointError."""
+    text = parameters.get("gpu_device_ids") or "0"
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts) or len(set(map(int, parts))) < len(parts):
+        raise CheckpointError(f"the parameter gpu_device_ids is {text!r}: set it to different whole numbers, as 0,1")
+    if len(parts) > 1 and backend != "torch":
+        raise CheckpointError(f"the parameter gpu_device_ids is {text!r}: write backend torch, or one GPU")
+    return tuple(map(int, parts))
 
 
 class Call:

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "joining.h"
+#include "round_inputs.h"
 
 namespace rounds {
 
@@ -20,7 +21,9 @@ class Round {
     }
     Guard([&] {
       id_ = reply_.Id();
-      Read();
+      inputs_.Read(reply_.request);
+      drafts_.resize(inputs_.count);
+      claims_.resize(inputs_.count);
       auto fresh = Claim();
       if (!fresh.empty()) AskDraft(fresh);
     });
@@ -44,36 +47,18 @@ class Round {
   }
 
  private:
-  // The inputs. Raises Failure.
-  void Read() {
-    inputs_ = InputsOf(reply_.request);
-    count_ = inputs_.at(0).shape.at(0);
-    const Input* ids = Find(inputs_, kIds);
-    if (!ids || ids->shape.size() != 2) throw Failure("a round needs input_ids");
-    width_ = ids->shape[1];
-    ids_ = Data<int32_t>(inputs_, kIds, count_ * width_);
-    lengths_ = Data<int32_t>(inputs_, kLengths, count_);
-    sequences_ = Data<int64_t>(inputs_, kSequence, count_);
-    wanted_ = Data<int32_t>(inputs_, kLength, count_);
-    most_ = Data<int32_t>(inputs_, kMost, count_);
-    for (size_t i = 0; i < count_; ++i)
-      if (lengths_[i] < 1 || lengths_[i] > width_) throw Failure("a row of a round is longer than input_ids, or empty");
-    drafts_.resize(count_);
-    claims_.resize(count_);
-  }
-
   // Take what was drafted ahead; the rows that have to be drafted now.
   std::vector<size_t> Claim() {
     std::vector<size_t> fresh;
     std::lock_guard lock(rounds_.mutex);
     rounds_.live[id_] = this;
-    for (size_t i = 0; i < count_; ++i) {
-      auto found = rounds_.ahead.find(sequences_[i]);
+    for (size_t i = 0; i < inputs_.count; ++i) {
+      auto found = rounds_.ahead.find(inputs_.sequences[i]);
       if (found != rounds_.ahead.end()) {
         auto [ahead, row] = found->second;
         rounds_.ahead.erase(found);
         const Tokens& known = ahead->sequences[row];
-        bool same = known.size() == size_t(lengths_[i]) && std::equal(known.begin(), known.end(), ids_ + i * width_);
+        bool same = known == inputs_.Row(i);
         // One that is shorter than wanted now, too: drafts grow a round later, and none is made in vain.
         if (same && ahead->error.empty()) {
           claims_[i] = {ahead, row};
@@ -85,7 +70,7 @@ class Round {
           continue;
         }
       }
-      if (wanted_[i] > 0) fresh.push_back(i);
+      if (inputs_.wanted[i] > 0) fresh.push_back(i);
     }
     return fresh;
   }
@@ -93,13 +78,13 @@ class Round {
   // Raises Failure.
   void AskDraft(const std::vector<size_t>& rows) {
     std::vector<Input> inputs;
-    for (const Input& each : inputs_) {
-      if (!IsEngines(each.name)) continue;
-      bool some = rows.size() < count_;
-      inputs.push_back(!some ? each : each.name == kIds ? Ids(rows) : owned_.Gather(each, rows));
+    for (const Input& each : inputs_.all) {
+      if (!RoundInputs::IsEngines(each.name)) continue;
+      bool some = rows.size() < inputs_.count;
+      inputs.push_back(!some ? each : each.name == kIds ? inputs_.Ids(rows, &owned_) : owned_.Gather(each, rows));
     }
     Tokens lengths;
-    for (size_t row : rows) lengths.push_back(wanted_[row]);
+    for (size_t row : rows) lengths.push_back(inputs_.wanted[row]);
     inputs.push_back(owned_.Make(kWanted, TRITONSERVER_TYPE_INT32, {int64_t(rows.size()), 1}, lengths));
     ++pending_;
     begun_ = std::min(begun_, Now());
@@ -108,7 +93,7 @@ class Round {
           rounds_.caller, rounds_.draft, id_, inputs, NamesOf(rows.size()), [this, rows](Answer answer) {
             Guard([&] {
               auto found = answer.Rows(rows.size());
-              for (size_t i = 0; i < rows.size(); ++i) drafts_[rows[i]] = TokensOf(found[i], wanted_[rows[i]]);
+              for (size_t i = 0; i < rows.size(); ++i) drafts_[rows[i]] = TokensOf(found[i], inputs_.wanted[rows[i]]);
             });
             answer.responses.clear();
             Arrived();
@@ -119,15 +104,6 @@ class Round {
     }
   }
 
-  // As wide as the longest of the rows: of a single one TensorRT-LLM takes what fills it up for tokens.
-  Input Ids(const std::vector<size_t>& rows) {
-    int64_t width = 0;
-    for (size_t row : rows) width = std::max<int64_t>(width, lengths_[row]);
-    Tokens ids;
-    for (size_t row : rows) ids.insert(ids.end(), ids_ + row * width_, ids_ + row * width_ + width);
-    return owned_.Make(kIds, TRITONSERVER_TYPE_INT32, {int64_t(rows.size()), width}, ids);
-  }
-
   // All drafts are here: ask the target, with those who waited for that.
   void Verify() {
     drafted_ = Now();
@@ -135,7 +111,7 @@ class Round {
     {
       std::lock_guard lock(rounds_.mutex);
       if (stopped_ && error_.empty()) error_ = "the round was stopped";
-      for (size_t i = 0; i < count_ && error_.empty(); ++i)
+      for (size_t i = 0; i < inputs_.count && error_.empty(); ++i)
         if (claims_[i].first) {
           Ahead& ahead = *claims_[i].first;
           error_ = ahead.error;
@@ -148,9 +124,9 @@ class Round {
     }
     const bool ready = error_.empty();
     std::vector<Joining*> alone;
-    size_t rows = count_;
+    size_t rows = inputs_.count;
     for (Joining* call : joining) {
-      const bool joins = ready && rows + call->count <= rounds_.rows && IsAlike(call->inputs);
+      const bool joins = ready && rows + call->count <= rounds_.rows && inputs_.IsAlike(call->inputs);
       if (joins) rows += call->count;
       (joins ? joined_ : alone).push_back(call);
     }
@@ -160,46 +136,25 @@ class Round {
     for (Joining* call : alone) call->Start(rounds);
   }
 
-  // Whether a call's tensors are those of the round's rows, but for their lengths.
-  bool IsAlike(const std::vector<Input>& others) const {
-    size_t alike = 0, ours = 0;
-    for (const Input& each : inputs_) ours += IsEngines(each.name);
-    for (const Input& each : others) {
-      if (each.name == kWanted) continue;
-      if (!IsEngines(each.name)) return false;
-      const Input* own = Find(inputs_, each.name);
-      if (!own || own->type != each.type || own->shape.size() != each.shape.size() || !Owned::IsOnHost(each)) return false;
-      bool free = each.name == kIds;
-      if (!free && !std::equal(each.shape.begin() + 1, each.shape.end(), own->shape.begin() + 1)) return false;
-      ++alike;
-    }
-    if (alike != ours) return false;
-    const Input &ids = *Find(others, kIds), &lengths = *Find(others, kLengths);
-    const int64_t rows = ids.shape[0];
-    if (Owned::One(ids).bytes < rows * ids.shape[1] * sizeof(int32_t) || lengths.shape[0] != rows) return false;
-    auto* given = static_cast<const int32_t*>(Owned::One(lengths).data);
-    return std::all_of(given, given + rows, [&](int32_t length) { return length >= 1 && length <= ids.shape[1]; });
-  }
-
   // Raises Failure.
   void AskTarget() {
-    size_t rows = count_;
-    for (size_t i = 0; i < count_; ++i) {
-      drafts_[i].resize(std::min(drafts_[i].size(), size_t(std::max(0, wanted_[i]))));
+    size_t rows = inputs_.count;
+    for (size_t i = 0; i < inputs_.count; ++i) {
+      drafts_[i].resize(std::min(drafts_[i].size(), size_t(std::max(0, inputs_.wanted[i]))));
       longest_ = std::max(longest_, drafts_[i].size());
     }
     const size_t longest = longest_;
     for (Joining* call : joined_) rows += call->count;
     std::vector<Input> inputs;
-    for (const Input& each : inputs_)
-      if (IsEngines(each.name)) inputs.push_back(joined_.empty() ? each : WithJoined(each));
+    for (const Input& each : inputs_.all)
+      if (RoundInputs::IsEngines(each.name)) inputs.push_back(joined_.empty() ? each : WithJoined(each));
     inputs.push_back(owned_.Make(kWanted, TRITONSERVER_TYPE_INT32, {int64_t(rows), 1}, Tokens(rows, longest + 1)));
     if (longest) {
       // Made-up tokens fill up shorter drafts: what the target would not have chosen is refused.
       Tokens drafted;
-      for (size_t i = 0; i < count_; ++i) {
+      for (size_t i = 0; i < inputs_.count; ++i) {
         drafted.insert(drafted.end(), drafts_[i].begin(), drafts_[i].end());
-        drafted.insert(drafted.end(), longest - drafts_[i].size(), ids_[i * width_ + lengths_[i] - 1]);
+        drafted.insert(drafted.end(), longest - drafts_[i].size(), inputs_.Row(i).back());
       }
       for (Joining* call : joined_) {
         const Input& ids = *Find(call->inputs, kIds);
@@ -249,7 +204,7 @@ class Round {
     }
     End();
     // First the first tokens of new prompts.
-    auto next = rows.begin() + count_;
+    auto next = rows.begin() + inputs_.count;
     for (Joining* call : joined_) {
       std::vector<Row> own(next, next + call->count);
       next += call->count;
@@ -258,9 +213,9 @@ class Round {
       else
         call->Finish({}, [&](const Answer&) { return own; }, group_);
     }
-    reply_.Send(count_, [&](TRITONBACKEND_Response* response) {
-      Stack(response, {rows.begin(), rows.begin() + count_}, {kTokens, kCount});
-      group_.Write(response, count_);
+    reply_.Send(inputs_.count, [&](TRITONBACKEND_Response* response) {
+      Stack(response, {rows.begin(), rows.begin() + inputs_.count}, {kTokens, kCount});
+      group_.Write(response, inputs_.count);
       WriteDrafts(response);
       Times(response, kDraftTime, DraftTime());
       Times(response, kTargetTime, verified - drafted_);
@@ -271,7 +226,7 @@ class Round {
   }
 
   void WriteDrafts(TRITONBACKEND_Response* response) const {
-    int64_t longest = 0, rows = count_;
+    int64_t longest = 0, rows = inputs_.count;
     for (const Tokens& draft : drafts_) longest = std::max<int64_t>(longest, draft.size());
     auto* drafts = reinterpret_cast<int32_t*>(
         OutputOf(response, kDraftIds, TRITONSERVER_TYPE_INT32, {rows, longest}));
@@ -287,10 +242,10 @@ class Round {
   int64_t DraftTime() const {
     uint64_t ended = 0;
     size_t claimed = 0, drafted = 0;
-    for (size_t i = 0; i < count_; ++i) {
-      drafted += wanted_[i] > 0;
+    for (size_t i = 0; i < inputs_.count; ++i) {
+      drafted += inputs_.wanted[i] > 0;
       if (!claims_[i].first) continue;
-      if (claims_[i].first->wanted[claims_[i].second] != wanted_[i]) return 0;
+      if (claims_[i].first->wanted[claims_[i].second] != inputs_.wanted[i]) return 0;
       ++claimed;
       ended = std::max(ended, claims_[i].first->ended);
     }
@@ -300,8 +255,8 @@ class Round {
 
   void Times(TRITONBACKEND_Response* response, const char* name, int64_t ns) const {
     auto* times = reinterpret_cast<int64_t*>(
-        OutputOf(response, name, TRITONSERVER_TYPE_INT64, {int64_t(count_), 1}));
-    std::fill(times, times + count_, ns);
+        OutputOf(response, name, TRITONSERVER_TYPE_INT64, {int64_t(inputs_.count), 1}));
+    std::fill(times, times + inputs_.count, ns);
   }
 
   // Ask for the next drafts, of the sequences that go on, after what the target made of each. Raises Failure.
@@ -310,16 +265,16 @@ class Round {
     Tokens lengths, wanted, least;
     auto made = std::make_shared<Ahead>();
     made->id = id_ + ".ahead";
-    const Input* min_tokens = Find(inputs_, kLeast);
-    auto* asked_least = min_tokens ? Data<int32_t>(inputs_, kLeast, count_) : nullptr;
+    const Input* min_tokens = Find(inputs_.all, kLeast);
+    auto* asked_least = min_tokens ? Data<int32_t>(inputs_.all, kLeast, inputs_.count) : nullptr;
     size_t width = 0;
-    for (size_t i = 0; i < count_; ++i) {
+    for (size_t i = 0; i < inputs_.count; ++i) {
       const Tokens& tokens = verified[i];
       const Tokens& draft = drafts_[i];
       size_t kept = std::mismatch(draft.begin(), draft.end(), tokens.begin(), tokens.end()).first - draft.begin();
-      int64_t next = std::min<int64_t>(wanted_[i], most_[i] - int64_t(tokens.size()));
+      int64_t next = std::min<int64_t>(inputs_.wanted[i], inputs_.most[i] - int64_t(tokens.size()));
       if (next < 1 || tokens.size() <= kept) continue;  // without a token of the target's own the text has ended
-      Tokens sequence(ids_ + i * width_, ids_ + i * width_ + lengths_[i]);
+      Tokens sequence = inputs_.Row(i);
       sequence.insert(sequence.end(), tokens.begin(), tokens.end());
       width = std::max(width, sequence.size());
       goes_on.push_back(i);
@@ -336,8 +291,8 @@ class Round {
     }
     const int64_t count = goes_on.size();
     std::vector<Input> inputs;
-    for (const Input& each : inputs_)
-      if (IsEngines(each.name) && each.name != kIds && each.name != kLengths && each.name != kLeast)
+    for (const Input& each : inputs_.all)
+      if (RoundInputs::IsEngines(each.name) && each.name != kIds && each.name != kLengths && each.name != kLeast)
         inputs.push_back(made->owned.Gather(each, goes_on));
     inputs.push_back(made->owned.Make(kIds, TRITONSERVER_TYPE_INT32, {count, int64_t(width)}, ids));
     inputs.push_back(made->owned.Make(kLengths, TRITONSERVER_TYPE_INT32, {count, 1}, lengths));
@@ -347,48 +302,19 @@ class Round {
     {
       std::lock_guard lock(rounds_.mutex);
       ForgetStale();
-      for (int64_t i = 0; i < count; ++i) rounds_.ahead[sequences_[goes_on[i]]] = {made, size_t(i)};
+      for (int64_t i = 0; i < count; ++i) rounds_.ahead[inputs_.sequences[goes_on[i]]] = {made, size_t(i)};
       ++rounds_.flying;
       rounds_.latest = Now();
     }
     auto* failed = Guarded([&] {
       EngineCall::Start(
           rounds_.caller, rounds_.draft, made->id, inputs, NamesOf(goes_on.size()),
-          [&rounds = rounds_, made](Answer answer) { IsHere(rounds, made, std::move(answer)); });
+          [&rounds = rounds_, made](Answer answer) { rounds.Drafted(made, std::move(answer)); });
     });
     if (failed) {  // the next round asks for itself, and is told
       TRITONSERVER_ErrorDelete(failed);
-      IsHere(rounds_, made, {});
+      rounds_.Drafted(made, {});
     }
-  }
-
-  // A draft made ahead has ended.
-  static void IsHere(Rounds& rounds, const std::shared_ptr<Ahead>& made, Answer answer) {
-    std::vector<Tokens> drafts;
-    std::string error;
-    try {
-      for (const Row& row : answer.Rows(made->sequences.size()))
-        drafts.push_back(TokensOf(row, made->wanted[drafts.size()]));
-    } catch (const std::exception& failure) {
-      error = failure.what();
-    }
-    answer.responses.clear();
-    std::vector<Round*> waiting;
-    {
-      std::lock_guard lock(rounds.mutex);
-      made->drafts = std::move(drafts);
-      made->error = error;
-      made->owned = {};
-      made->ended = Now();
-      waiting.swap(made->waiting);
-      --rounds.flying;
-      ++rounds.leaving;
-    }
-    for (Round* round : waiting) round->Arrived();
-    rounds.LetGo();
-    std::lock_guard lock(rounds.mutex);
-    --rounds.leaving;
-    rounds.idle.notify_all();
   }
 
   // Under the lock.
@@ -441,22 +367,13 @@ class Round {
     }
   }
 
-  // Whether an input goes to the engines as it is.
-  static bool IsEngines(const std::string& name) {
-    return name != kSequence && name != kLength && name != kMost && name != kWanted;
-  }
-
   static constexpr uint64_t kNever = ~0ull;
 
   Rounds& rounds_;
   Reply reply_;
   std::string id_;
-  std::vector<Input> inputs_;
+  RoundInputs inputs_;
   Owned owned_;
-  size_t count_ = 1;
-  int64_t width_ = 0;
-  const int32_t *ids_ = nullptr, *lengths_ = nullptr, *wanted_ = nullptr, *most_ = nullptr;
-  const int64_t* sequences_ = nullptr;
   std::vector<Tokens> drafts_;
   std::vector<std::pair<std::shared_ptr<Ahead>, size_t>> claims_;
   std::string error_;
@@ -468,9 +385,5 @@ class Round {
   Group group_;
   std::vector<Joining*> joined_;
 };
-
-inline bool Ahead::Useless() const {
-  return std::all_of(waiting.begin(), waiting.end(), [](Round* round) { return round->Stopped(); });
-}
 
 }  // namespace rounds

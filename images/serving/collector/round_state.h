@@ -58,6 +58,9 @@ class Rounds {
   // Let go of what waits for a verification, unless something is under way that will bring one. Not under the lock.
   void LetGo(bool always = false);
 
+  // A draft made ahead has ended.
+  void Drafted(const std::shared_ptr<Ahead>& made, Answer answer);
+
   // Those that have waited for much longer than rounds take.
   void LetGoLate();
 

@@ -20,7 +20,7 @@
 // All goes on in the threads of whoever brings a response. One of ours looks for calls that wait for a draft or a
 // verification which does not end.
 
-#include "round.h"
+#include "ahead.h"
 
 namespace rounds {
 

@@ -26,5 +26,16 @@ def loopback(environment: Mapping[str, str] = os.environ) -> str:
     return "::1" if _is_ipv6(environment) else "127.0.0.1"
 
 
+def authority(port: int, environment: Mapping[str, str] = os.environ) -> str:
+    """`loopback` with a port, as URLs and gRPC have it."""
+    host = loopback(environment)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def all_addresses(environment: Mapping[str, str] = os.environ) -> str:
+    """Where a server of ours listens: at all addresses of that family."""
+    return "::" if _is_ipv6(environment) else "0.0.0.0"
+
+
 def _is_ipv6(environment: Mapping[str, str]) -> bool:
     return ":" in environment.get(POD_IP, "")

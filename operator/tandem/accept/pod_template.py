@@ -1,4 +1,5 @@
-"""What the user adds to pods (`podTemplate`, `jobs`): it changes nothing that Tandem decides."""
+"""What the user adds to pods (`podTemplate`, `jobs`, `serving.openAI.resources`): it changes nothing that Tandem
+decides."""
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,11 @@ def _jobs(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         return None
     problem = next(_problems_of_jobs(spec.jobs, spec, profile), None)
     return Refusal(SpecReason.POD_TEMPLATE_REFUSED, f"jobs.{problem}") if problem else None
+
+
+def _endpoint(spec: ServiceSpec, profile: Profile) -> Refusal | None:
+    problem = next(_resources("serving.openAI.resources", spec.serving.open_ai.resources, spec), None)
+    return Refusal(SpecReason.POD_TEMPLATE_REFUSED, problem) if problem else None
 
 
 def _problems_of_jobs(jobs: JobTemplate, spec: ServiceSpec, profile: Profile) -> Iterator[str]:
@@ -162,4 +168,4 @@ def _resources(field: str, resources: Mapping[str, Any] | None, spec: ServiceSpe
             )
 
 
-RULES: tuple[Rule, ...] = (_pod_template, _jobs)
+RULES: tuple[Rule, ...] = (_pod_template, _jobs, _endpoint)

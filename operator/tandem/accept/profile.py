@@ -55,7 +55,7 @@ def _tensor_parallel(spec: ServiceSpec, profile: Profile) -> Refusal | None:
         sizes["draft.tensorParallelSize"] = spec.draft.tensor_parallel_size
     if profile.own_engine_on_gpus:
         sizes["target.pipelineParallelSize"] = spec.target.pipeline_parallel_size
-    why = " (splitting one over GPUs is not built yet)" if profile.own_engine_on_gpus else ""
+    why = " (splitting one never ran on GPUs)" if profile.own_engine_on_gpus else ""
     for field, size in sizes.items():
         if size > profile.max_tensor_parallel_size:
             return Refusal(

@@ -15,6 +15,7 @@ class Role(StrEnum):
     DRAFT_ENGINE = "draft-engine"
     TARGET_TOKENIZER = "target-tokenizer"
     DRAFT_TOKENIZER = "draft-tokenizer"
+    MEDUSA_HEADS = "medusa-heads"
 
 
 ENGINES = {Role.TARGET: Role.TARGET_ENGINE, Role.DRAFT: Role.DRAFT_ENGINE}
@@ -24,7 +25,7 @@ TOKENIZERS = {Role.TARGET: Role.TARGET_TOKENIZER, Role.DRAFT: Role.DRAFT_TOKENIZ
 
 
 def references(spec: ServiceSpec) -> dict[Role, Source]:
-    """All models, and the engines and tokenizers that come from elsewhere."""
+    """All models, and the engines, tokenizers and heads that come from elsewhere."""
     found: dict[Role, Source] = {Role.TARGET: spec.target.model}
     if spec.draft:
         found[Role.DRAFT] = spec.draft.model
@@ -36,6 +37,8 @@ def references(spec: ServiceSpec) -> dict[Role, Source]:
         found[Role.TARGET_TOKENIZER] = spec.target.model.tokenizer
     if spec.draft and spec.draft.model.tokenizer:
         found[Role.DRAFT_TOKENIZER] = spec.draft.model.tokenizer
+    if spec.speculation.medusa and spec.speculation.medusa.heads:
+        found[Role.MEDUSA_HEADS] = spec.speculation.medusa.heads
     return found
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from tandem.api.types import Autoscaling, AutoscalingSource
 from tandem.autoscaling.horizontal import Embedded, PrometheusAdapter
 from tandem.autoscaling.keda import KedaSource
-from tandem.autoscaling.source import REPLICAS_NEEDED, ScalingSource
+from tandem.autoscaling.source import REPLICAS_NEEDED, KubernetesVersion, ScalingSource
 
-__all__ = ["REPLICAS_NEEDED", "SOURCES", "ScalingSource", "source_of"]
+__all__ = ["REPLICAS_NEEDED", "SOURCES", "KubernetesVersion", "ScalingSource", "source_of"]
 
 SOURCES: Mapping[AutoscalingSource, ScalingSource] = {
     "Embedded": Embedded(),

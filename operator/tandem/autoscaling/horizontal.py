@@ -3,8 +3,11 @@
 from typing import Any
 
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
-from tandem.autoscaling.source import REPLICAS_NEEDED, ScalingSource, behavior, scale_target
+from tandem.autoscaling.source import REPLICAS_NEEDED, KubernetesVersion, ScalingSource, behavior, scale_target
 from tandem.settings import Settings
+
+TO_ZERO: KubernetesVersion = (1, 37)
+"""The first whose gate HPAScaleToZero is on by default (pkg/features/kube_features.go)."""
 
 
 class HorizontalPodAutoscaler(ScalingSource):
@@ -14,7 +17,7 @@ class HorizontalPodAutoscaler(ScalingSource):
     conditions = ("ScalingActive", "AbleToScale")
 
     def spec(self, service: SpeculativeInferenceService, scaling: Autoscaling, settings: Settings) -> dict[str, Any]:
-        """The same for every source of this kind. At least one replica: an HPA sees no demand without pods."""
+        """The same for every source of this kind."""
         target = scale_target(service)
         metric = {
             "type": "Object",
@@ -26,11 +29,15 @@ class HorizontalPodAutoscaler(ScalingSource):
         }
         return {
             "scaleTargetRef": target,
-            "minReplicas": max(1, scaling.min_replicas),
+            "minReplicas": scaling.min_replicas,
             "maxReplicas": scaling.max_replicas,
-            "metrics": [metric],
+            "metrics": [metric, *(scaling.metrics or ())],
             "behavior": behavior(scaling),
         }
+
+    def least_kubernetes(self, scaling: Autoscaling) -> KubernetesVersion | None:
+        """Before, the API server refuses minReplicas 0."""
+        return TO_ZERO if scaling.min_replicas == 0 else None
 
 
 class Embedded(HorizontalPodAutoscaler):

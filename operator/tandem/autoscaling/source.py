@@ -9,6 +9,8 @@ from tandem.api.conditions import SpecReason
 from tandem.api.types import Autoscaling, SpeculativeInferenceService
 from tandem.settings import Settings
 
+KubernetesVersion = tuple[int, int]
+"""Major and minor."""
 REPLICAS_NEEDED = "tandem_replicas_needed"
 """Custom metric of our kind, and series of the metrics server: the replicas that the load needs, a fraction.
 
@@ -56,6 +58,10 @@ class ScalingSource(ABC):
 
     def refusal(self, scaling: Autoscaling) -> tuple[SpecReason, str] | None:
         """Why the operator does not make what is asked for: the reason, and what to write instead."""
+        return None
+
+    def least_kubernetes(self, scaling: Autoscaling) -> KubernetesVersion | None:
+        """The first release of Kubernetes that does what is asked for; None: whichever there is."""
         return None
 
     def goes_idle(self, scaling: Autoscaling) -> bool:

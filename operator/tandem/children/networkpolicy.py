@@ -14,15 +14,16 @@ def network_policy(
 ) -> dict[str, Any] | None:
     """Ingress of the server pods; None where nothing is to be kept out.
 
-    The peers of `serving.access.from` reach HTTP, gRPC and metrics; without any, everybody does. Where they are
-    named, `metrics_peers` (the administrator's choice) reach the metrics, too: figures, no prompts.
+    The peers of `serving.access.from` reach HTTP, gRPC, metrics and the OpenAI endpoint; without any, everybody does.
+    Where they are named, `metrics_peers` (the administrator's choice) reach the metrics, too: figures, no prompts.
     Between the pods of groups (`nodes` > 1) all ports are open, for MPI and NCCL choose theirs as they run; ssh is
     open to no other pod. A selector cannot separate the groups of a service.
     """
     peers = list(service.spec.serving.access.sources)
     if not peers and nodes == 1:
         return None
-    rules: list[dict[str, Any]] = [{**({"from": peers} if peers else {}), "ports": _ports(*ports.SERVER.values())}]
+    served = [*ports.SERVER.values(), *([ports.OPENAI] if service.spec.serving.open_ai.enabled else [])]
+    rules: list[dict[str, Any]] = [{**({"from": peers} if peers else {}), "ports": _ports(*served)}]
     if peers and metrics_peers:
         rules.append({"from": [dict(peer) for peer in metrics_peers], "ports": _ports(ports.METRICS)})
     if nodes > 1:

@@ -11,8 +11,9 @@ HELP = (
     "Measure what speculation is worth on a service, with your own prompts.\n\n"
     "Streams in a closed loop, with speculation and by the target alone in turn, at each load; the speed-up is the"
     " median over pairs of windows. With a draft model in mode BLS the service itself runs the target alone"
-    " (num_draft_tokens 0). Else (mode LLMAPI, and types that live in the engine) give --against a service of"
-    " decodingType None that is otherwise the same.\n\n"
+    " (num_draft_tokens 0). Else (mode LLMAPI, and types that live in the engine) another service has to: --base"
+    " makes one for as long as it takes, the same with decodingType None, on GPUs of its own; --against names one"
+    " that is there.\n\n"
     "Each window begins with the first prompt again, so that both sides answer the same. An engine that reuses the KV"
     " cache (enableBlockReuse, the default) knows the prompts then: new ones take longer to their first token. And"
     " n-grams of a public pool (nGram.isPublicPool, the default) know the answers: false measures those to new"
@@ -26,6 +27,10 @@ EXIT_CODES = "Exit codes: 0 done; 1 a service cannot be used, or refused a reque
 
 Against = Annotated[str, typer.Option(metavar="NAME", help="Service that runs the target alone, to compare with.")]
 AgainstUrl = Annotated[str, typer.Option(metavar="HOST:PORT", help="Its Triton gRPC endpoint, instead of its name.")]
+Base = Annotated[
+    bool,
+    typer.Option("--base", help="Make NAME-base, the target alone, compare with it, and delete it."),
+]
 Streams = Annotated[list[int] | None, typer.Option(min=1, help="Requests at a time; may be repeated. 1, 4 and 16.")]
 Seconds = Annotated[float, typer.Option(min=1, help="Length of a window.")]
 WarmUp = Annotated[float, typer.Option(min=0, help="Seconds of load before each window.")]
@@ -43,6 +48,7 @@ def bench(
     url: Url = "",
     against: Against = "",
     against_url: AgainstUrl = "",
+    base: Base = False,
     wait: Wait = 0,
     prompts: Prompts = None,
     max_tokens: MaxTokens = 128,
@@ -59,6 +65,8 @@ def bench(
         raise typer.BadParameter("give either the name of a service or --url HOST:PORT")
     if against and against_url:
         raise typer.BadParameter("give --against NAME or --against-url HOST:PORT, not both")
+    if base and (against or against_url or not name):
+        raise typer.BadParameter("--base needs the service's name, and neither --against nor --against-url")
     if record and not name:
         raise typer.BadParameter("--record needs the service's name: the result goes into its status")
     if prompts is None:
@@ -71,7 +79,7 @@ def bench(
     other = Endpoint(against, namespace, against_url, wait) if against or against_url else None
     sampling = Sampling(max_tokens, temperature)
     plan = BenchmarkPlan(
-        read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other, record
+        read_prompts((), prompts), sampling, streams or [1, 4, 16], warm_up, seconds, repeats, other, record, base
     )
     target, no_color = Endpoint(name, namespace, url, wait), bool(os.environ.get("NO_COLOR"))
     raise typer.Exit(bench(target, plan, as_json=as_json, no_color=no_color))

@@ -27,7 +27,8 @@ Prompt = Annotated[list[str] | None, typer.Option("-p", "--prompt", help="A prom
 Prompts = Annotated[
     Path | None,
     typer.Option(
-        help=".jsonl: one object with the field 'prompt' a line. Other files, and - (standard input), are one prompt."
+        help=".jsonl, .jsonl.gz: one object a line with 'prompt' (HumanEval), 'text' (GenAI-Perf) or 'turns' (EAGLE:"
+        " the first). Other files, and - (standard input), are one prompt."
     ),
 ]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens to generate for each prompt, at most.")]

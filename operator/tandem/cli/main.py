@@ -17,6 +17,7 @@ import tandem
 from tandem import names
 from tandem.api import ports
 from tandem.cli import benchmark as bench_command
+from tandem.cli import conformance as conformance_command
 from tandem.cli import generate as generate_command
 from tandem.errors import TandemError
 
@@ -126,8 +127,9 @@ def render(
         for service, profile in services:
             _warn(service.name, profile.warnings)
         if trtllm:
-            text, command = trtllm_config(services)
-            typer.echo(f"serve it with: {command}", err=True)
+            text, commands = trtllm_config(services)
+            for what, command in commands:
+                typer.echo(f"{what}: {command}", err=True)
         else:
             text = render_manifests(services, loaded)
         typer.echo(text, nl=False)
@@ -161,6 +163,9 @@ def _warn(name: str, warnings: Iterable[str]) -> None:
 
 
 app.command(help=bench_command.HELP, epilog=bench_command.EXIT_CODES)(user_errors()(bench_command.bench))
+app.command(help=conformance_command.HELP, epilog=conformance_command.EXIT_CODES)(
+    user_errors()(conformance_command.conformance)
+)
 app.command(help=generate_command.HELP, epilog=generate_command.EXIT_CODES)(user_errors()(generate_command.generate))
 
 

@@ -2,13 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import yaml
 
 from tandem.accept import Accepted, Refusal
-from tandem.api.roles import references
+from tandem.api.roles import Role, references
 from tandem.api.types import Mode, SpeculativeInferenceService
 from tandem.api.wire import Object
 from tandem.cli.manifests import ManifestError
@@ -56,12 +56,22 @@ def _children(service: SpeculativeInferenceService, settings: Settings) -> list[
     return [*desired.in_order, *([desired.autoscaler] if desired.autoscaler else [])]
 
 
-def trtllm_config(services: list[Service]) -> tuple[str, str]:
-    """The file that `trtllm-serve --config` and `trtllm-bench --config` take, and the command that serves with it.
+class TrtllmConfig(NamedTuple):
+    """What TensorRT-LLM's own tools take of a service."""
+
+    text: str
+    """The file for `--config`."""
+    commands: Sequence[tuple[str, str]]
+    """What each does, and the command: downloads first."""
+
+
+def trtllm_config(services: list[Service]) -> TrtllmConfig:
+    """The file that `trtllm-serve --config` and `trtllm-bench --config` take, and the commands that use it.
 
     The model is an argument of these tools, so it is not in the file, where it would win over the argument. Models
     of the Hugging Face hub keep their name, since the tools know it; those that we mount have their folder in our
-    containers, and s3:// and gs:// stay as they are: download them first.
+    containers, and s3:// and gs:// stay as they are: download them first. The target's revision is an argument, too.
+    Of a draft the LLM API takes none: one of a revision is downloaded first, and the file names its folder.
 
     Raises:
         ManifestError: several services, mode BLS, or a drafter, which is no data.
@@ -76,7 +86,38 @@ def trtllm_config(services: list[Service]) -> tuple[str, str]:
         )
     if spec.speculation.user_provided:
         raise ManifestError(f"{service.name}: the drafter of decodingType UserProvided is Python, not configuration")
-    names = {role: reference.uri.removeprefix("hf://") for role, reference in references(spec).items()}
-    args = llm_args(spec, accepted.profile.llm_args, folders(spec, names))
+    sources = references(spec)
+    names = {role: source.uri.removeprefix("hf://") for role, source in sources.items()}
+    pinned = {role: _Pinned(names[role], source.revision) for role, source in sources.items() if source.revision}
+    target = pinned.pop(Role.TARGET, None)
+    fetched = names | {role: download.folder for role, download in pinned.items()}
+    args = llm_args(spec, accepted.profile.llm_args, folders(spec, fetched))
     model = args.pop("model")
-    return to_yaml(args), shlex.join(["trtllm-serve", "serve", model, "--config", "FILE"])
+    return TrtllmConfig(to_yaml(args), _commands(model, target, pinned.values()))
+
+
+class _Pinned(NamedTuple):
+    """A model of the Hugging Face hub at a revision."""
+
+    name: str
+    revision: str
+
+    @property
+    def folder(self) -> str:
+        """Where it is downloaded to."""
+        return re.sub(r"[^\w.-]", "-", f"{self.name}-{self.revision}")
+
+    @property
+    def download(self) -> list[str]:
+        """The command."""
+        return ["hf", "download", self.name, "--revision", self.revision, "--local-dir", self.folder]
+
+
+def _commands(model: str, target: _Pinned | None, downloads: Iterable[_Pinned]) -> list[tuple[str, str]]:
+    """https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve/ and trtllm-bench.html."""
+    of = ["--revision", target.revision] if target else []
+    serve = ["trtllm-serve", "serve", model, *of, "--config", "FILE"]
+    bench = ["trtllm-bench", "--model", model, *of, "throughput", "--dataset", "DATASET", "--config", "FILE"]
+    first = [("download first", each.download) for each in downloads]
+    every = [*first, ("serve it with", serve), ("measure it with", bench)]
+    return [(what, shlex.join(words)) for what, words in every]

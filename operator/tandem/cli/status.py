@@ -69,6 +69,8 @@ def lines(service: SpeculativeInferenceService, pods: Listed, autoscalers: Liste
     yield Text.assemble((f"{service.namespace}/{service.name}", "bold"), f"  {about}")
     if status.url:
         yield Text(status.url)
+    if status.openai_url:
+        yield Text(status.openai_url)
     if "deletionTimestamp" in service.metadata:
         yield Text("it is being deleted", "yellow")
     if status.observed_generation != service.generation:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tandem.api import GROUP, PLURAL
-from tandem.api.conditions import ConditionType
+from tandem.api.conditions import ConditionType, ServingReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cli.live import parse
 from tandem.cli.words import NONE, age, factor, now, number, percent, quantity
@@ -98,7 +98,7 @@ def _row(board: ServiceTable, service: SpeculativeInferenceService, at: datetime
         service.namespace,
         service.name,
         str(service.spec.speculation.decoding_type),
-        NONE if ready is None else "True" if ready.status == "True" else ready.reason,
+        NONE if ready is None else "True" if ready.reason == ServingReason.SERVERS_ANSWER else ready.reason,
         _replicas(service),
         *(number(value, 0) for value in load),
         percent(seen.acceptance_rate if seen else None),

@@ -143,6 +143,19 @@ class Api:
                 return await self._list(kind.path(namespace), selector, take, accept)
         return await self._list(kind.path(namespace), selector, take, accept)
 
+    async def version(self) -> tuple[int, int] | None:
+        """Major and minor version of Kubernetes; None where the API server does not show it.
+
+        Providers write a minor version such as `37+`.
+        """
+        try:
+            shown = await self._request("GET", "/version")
+        except Refused:
+            return None
+        found = [re.match(r"\d+", str(shown.get(part, ""))) for part in ("major", "minor")]
+        major, minor = (int(number[0]) if number else None for number in found)
+        return (major, minor) if major is not None and minor is not None else None
+
     async def exists(self, kind: Kind, namespace: str | None) -> None:
         """Ask for one object of a kind. Raises what a list of them would."""
         await self._request("GET", kind.path(namespace), query={"limit": "1"}, accept=METADATA_ONLY)

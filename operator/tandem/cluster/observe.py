@@ -9,6 +9,7 @@ from tandem.accept.storage import several
 from tandem.api.roles import references
 from tandem.api.types import Scheme, SpeculativeInferenceService
 from tandem.api.wire import Object
+from tandem.autoscaling import KubernetesVersion, source_of
 from tandem.cluster import parse
 from tandem.cluster.client import Api
 from tandem.cluster.kinds import CACHE_CLAIM, CHILDREN, JOB, OPTIONAL, POD, SERVICES_KIND, Kind
@@ -36,8 +37,11 @@ async def observe(
         return None
     service = SpeculativeInferenceService.model_validate(manifest)
     wanted = _claim_name(service, settings)
-    (children, unread), claim, sources = await asyncio.gather(
-        _children(api, service), _claim(api, service, wanted), _source_claims(api, service, settings)
+    (children, unread), claim, sources, version = await asyncio.gather(
+        _children(api, service),
+        _claim(api, service, wanted),
+        _source_claims(api, service, settings),
+        _kubernetes(api, service),
     )
     if isinstance(claim, Forbidden):
         unread[CACHE_CLAIM.kind] = claim
@@ -50,6 +54,7 @@ async def observe(
         source_claims=sources,
         progress=await progress(children[POD.kind]),
         waits=waiting.any,
+        kubernetes=version,
         unread=unread,
     )
     return service, observed
@@ -81,6 +86,12 @@ async def _list(api: Api, kind: Kind, namespace: str, selector: str) -> list[Obj
         if kind in OPTIONAL and error.status == 404:
             return []
         raise
+
+
+async def _kubernetes(api: Api, service: SpeculativeInferenceService) -> KubernetesVersion | None:
+    """The API server's version, for a service whose autoscaling depends on it: each time, as it may be upgraded."""
+    scaling = service.spec.autoscaling
+    return await api.version() if scaling and source_of(scaling).least_kubernetes(scaling) else None
 
 
 def _claim_name(service: SpeculativeInferenceService, settings: Settings) -> str:

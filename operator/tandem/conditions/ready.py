@@ -6,7 +6,8 @@ only while they are True. Conditions change their transition time only when thei
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from math import floor
+from typing import Any, NamedTuple
 
 from tandem import names
 from tandem.api.conditions import (
@@ -19,7 +20,8 @@ from tandem.api.conditions import (
     TaskReason,
 )
 from tandem.api.types import Condition, DecodingType, Model, SpeculationStatus, SpeculativeInferenceService
-from tandem.children.service import url
+from tandem.children.service import openai_url, url
+from tandem.conditions.accepted_length import falls_below, is_kept, was_below
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.engine_health import engine_health, failures
 from tandem.conditions.finding import Finding
@@ -28,10 +30,12 @@ from tandem.conditions.situation import Situation
 from tandem.conditions.speculation import rights, verdicts
 from tandem.conditions.writes import Reading, autoscaling_status, scaling_moved, speculation_moved, speculation_status
 from tandem.plural import counted
-from tandem.rollout.deadline import can_give_way, overdue
+from tandem.rollout.deadline import can_give_way, overdue, previous
 from tandem.rollout.decide import Decision
 from tandem.rollout.observed import Observed, Problem
 from tandem.rollout.tasks import Step
+
+ANOTHER = "change the specification to try another revision"
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,11 @@ def status(situation: Situation) -> dict[str, Any]:
     reasons = _reasons(service, decision, rollout)
     ready = _ready(situation, reasons, rollout)
     given_up = _given_up(situation, ready)
-    failed = digest if given_up and given_up.reason is ServingReason.ROLLED_BACK else None
-    if given_up and failed:
+    if given_up and given_up.reason is ServingReason.ROLLED_BACK:
         ready = replace(given_up, type=ConditionType.READY, status="False")
     healthy = pods_healthy(rollout.problem, decision, observed)
     findings = [ready, *_progress(situation, ready, given_up), *reasons, *healthy, *_independent(situation)]
-    current = digest if ready.status == "True" else service.status.current_revision
+    openai = openai_url(service, decision.instead or decision.revision)
     return {
         "observedGeneration": service.generation,
         "conditions": [_condition(service, finding, situation.now) for finding in findings],
@@ -95,11 +98,33 @@ def status(situation: Situation) -> dict[str, Any]:
         "updatedReplicas": rollout.updated,
         "selector": ",".join(f"{k}={v}" for k, v in names.selector(service.name).items()),
         "url": url(service),
-        **({"currentRevision": current} if current else {}),
-        **({"updateRevision": digest} if digest else {}),
-        **({"failedRevision": failed} if failed else {}),
+        **({"openAIURL": openai} if openai else {}),
+        **_revisions(situation, ready),
         **_figures(service, situation.reading, situation.benchmark),
     }
+
+
+def _revisions(situation: Situation, ready: Finding) -> dict[str, str | float]:
+    """The revision that is complete, the wanted one, the one that was given up, and the one to go back to."""
+    service, decision, before = situation.service, situation.decision, situation.service.status
+    wanted = decision.revision.digest if decision.revision else None
+    current = wanted if ready.reason is ServingReason.SERVERS_ANSWER else before.current_revision
+    last = before.fallback_revision
+    if current != before.current_revision:
+        last = None if was_below(service) else before.current_revision
+    guarded = service.spec.speculation.min_accepted_length is not None and not is_kept(situation.reading, current)
+    failed = wanted if ready.reason is ServingReason.ROLLED_BACK else None
+    length = before.failed_accepted_length if failed and decision.instead else None
+    if wanted and failed and not decision.instead and (short := _too_short(situation, wanted)):
+        current, last, length = short.instead, None, short.length
+    shown = {
+        "currentRevision": current,
+        "updateRevision": wanted,
+        "fallbackRevision": last if guarded else None,
+        "failedRevision": failed,
+        "failedAcceptedLength": length,
+    }
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _independent(situation: Situation) -> list[Finding]:
@@ -258,7 +283,7 @@ def _ready(situation: Situation, reasons: list[Finding], rollout: ServerCounts) 
             return Finding(kind, "False", finding.reason, finding.message)
     wanted = situation.service.spec.replicas
     if wanted == 0 and rollout.replicas == 0:
-        return Finding(kind, "False", ServingReason.SCALED_TO_ZERO, "spec.replicas is 0")
+        return Finding(kind, "True", ServingReason.SCALED_TO_ZERO, "spec.replicas is 0: no server runs, as asked")
     if rollout.updated_ready == rollout.replicas == wanted and _workload_current(situation.observed):
         return Finding(kind, "True", ServingReason.SERVERS_ANSWER, f"{wanted} of {wanted} servers answer")
     count = f"{rollout.updated_ready} of {wanted} servers of this revision answer"
@@ -274,7 +299,7 @@ def _workload_current(observed: Observed) -> bool:
 def _progress(situation: Situation, ready: Finding, given_up: Finding | None) -> list[Finding]:
     """Stalled when a person must act, Reconciling while it goes on by itself, neither when done."""
     decision = situation.decision
-    if ready.status == "True" or ready.reason is ServingReason.SCALED_TO_ZERO:
+    if ready.status == "True":
         return []
     failed = any(step.outcome.failed for step in decision.steps)
     if decision.refusal or situation.refused or failed:
@@ -290,12 +315,15 @@ def _given_up(situation: Situation, ready: Finding) -> Finding | None:
     if not decision.passed or decision.revision is None:
         return None
     kind, wanted, current = ConditionType.STALLED, decision.revision.digest, service.status.current_revision
+    if decision.instead and service.status.failed_accepted_length is not None:
+        message = f"{_gives(wanted, service.status.failed_accepted_length)}, and {current} serves again: {ANOTHER}"
+        return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
+    if not decision.instead and (short := _too_short(situation, wanted)):
+        message = f"{_gives(wanted, short.length)}: rolling back to revision {short.instead}"
+        return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
     within = f"within rollout.progressDeadlineSeconds ({service.spec.rollout.progress_deadline_seconds})"
     if decision.instead:
-        message = (
-            f"revision {wanted} did not answer {within}, and {current} serves again: change the specification to try"
-            " another revision"
-        )
+        message = f"revision {wanted} did not answer {within}, and {current} serves again: {ANOTHER}"
         return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
     if not overdue(service, wanted, observed, situation.now):
         return None
@@ -304,6 +332,30 @@ def _given_up(situation: Situation, ready: Finding) -> Finding | None:
         message = f"{message}: rolling back to revision {current}"
         return Finding(kind, "True", ServingReason.ROLLED_BACK, message)
     return Finding(kind, "True", ServingReason.PROGRESS_DEADLINE_EXCEEDED, message)
+
+
+class _TooShort(NamedTuple):
+    """A revision whose accepted length is too short."""
+
+    length: float
+    """Never rounded up: it is below the minimum."""
+    instead: str
+    """The revision to go back to."""
+
+
+def _too_short(situation: Situation, wanted: str) -> _TooShort | None:
+    """Whether `wanted` is to give way for its accepted length; None where it is not, or what was before it did not
+    keep the minimum either, or is not there."""
+    service = situation.service
+    if was_below(service):
+        return None
+    length = falls_below(situation.reading, service.spec, wanted)
+    instead = previous(service, wanted, situation.observed.records)
+    return _TooShort(floor(length * 100) / 100, instead) if length is not None and instead else None
+
+
+def _gives(revision: str, length: float) -> str:
+    return f"revision {revision} has a mean accepted length of {length:.2f}, below speculation.minAcceptedLength"
 
 
 def rolls_out(status: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from tandem.api.conditions import ConditionType, ExternalReason, Reason, Serving
 from tandem.api.types import Condition, DecodingType, Mode, Speculation, SpeculativeInferenceService
 from tandem.autoscaling import ScalingSource, source_of
 from tandem.children.metadata import identity
+from tandem.conditions.accepted_length import accepted_length
 from tandem.conditions.benchmark import Benchmark
 from tandem.conditions.finding import Finding
 from tandem.conditions.situation import Situation
@@ -38,6 +39,7 @@ def verdicts(situation: Situation) -> list[Finding]:
         findings.append(_active(service, situation.decision, reading))
     if (reading or benchmark) and speculates:
         findings.append(_beneficial(service, reading or Reading(), benchmark))
+    findings += accepted_length(situation)
     return [*findings, *(_unreachable(service, reading) if reading else ())]
 
 

@@ -4,9 +4,11 @@ Reports come every few seconds and are never quite the same. Status shows the la
 from the one shown before, at most once a minute; without traffic it stays.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tandem.api.types import AutoscalingStatus, SpeculationAdvice, SpeculationStatus
+from tandem.conditions.floor import FEWEST_TOKENS, Standing, standings
 from tandem.metrics.report import ServiceReport
 
 SHOW_SECONDS = 60.0
@@ -18,8 +20,6 @@ BLIND_SECONDS = 120.0
 UNREACHABLE_SECONDS = 600.0
 """An objective that is out of reach by one report stays so for so long, against other reports: they are of one
 metrics server or another, and one that started under load has not measured a replica at its fastest."""
-FEWEST_TOKENS = 1000
-"""Tokens within a window without a draft token by which nothing is drafted."""
 RATE_POINTS, LENGTH_TOKENS, SPEEDUP_SHARE = 0.01, 0.05, 0.05
 """Material: a percentage point of acceptance, a twentieth of a token, 5 % of speed-up."""
 DECISION_SHARE = 0.2
@@ -39,6 +39,8 @@ class Reading:
     """Whether there has been no traffic for `IDLE_SECONDS`."""
     answered: bool = True
     """Whether the metrics server has answered since the operator started."""
+    standings: Mapping[str, Standing] = field(default_factory=dict)
+    """How revisions stand against the minimum accepted length, by digest."""
     problem: str = ""
     """Why it does not answer; empty when it does, or was silent for a short while."""
 
@@ -49,6 +51,7 @@ class ShownReport:
 
     report: ServiceReport
     idle: bool
+    standings: Mapping[str, Standing]
     shown_at: float
     traffic_at: float = field(compare=False)
     """When there was traffic last; the first time that it was read, when there was none since."""
@@ -63,7 +66,8 @@ def update(before: ShownReport | None, now: ServiceReport, at: float) -> ShownRe
     was of another service of that name."""
     if before is None or before.report.uid != now.uid:
         unreachable_at = at if _unreachable(now) else None
-        return ShownReport(now, idle=False, shown_at=at, traffic_at=at, unreachable_at=unreachable_at)
+        return ShownReport(now, False, standings({}, now, at), at, at, unreachable_at=unreachable_at)
+    stand = standings(before.standings, now, at)
     unreachable_at = at if _unreachable(now) else before.unreachable_at
     if unreachable_at is not None and at - unreachable_at < UNREACHABLE_SECONDS:
         now = _as_unreachable(before.report, now)
@@ -74,8 +78,8 @@ def update(before: ShownReport | None, now: ServiceReport, at: float) -> ShownRe
     sight = now.blind != before.report.blind and (since is None or at - since >= BLIND_SECONDS)
     due = at - before.shown_at >= SHOW_SECONDS
     if due and (idle != before.idle or sight or material(before.report, merged)):
-        return ShownReport(merged, idle, at, traffic_at, since, unreachable_at)
-    return ShownReport(before.report, before.idle, before.shown_at, traffic_at, since, unreachable_at)
+        return ShownReport(merged, idle, stand, at, traffic_at, since, unreachable_at)
+    return ShownReport(before.report, before.idle, stand, before.shown_at, traffic_at, since, unreachable_at)
 
 
 def _unreachable(report: ServiceReport) -> str:

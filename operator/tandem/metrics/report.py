@@ -36,6 +36,21 @@ class SpeculationReport(Wire):
     """Draft-and-verify rounds within the window."""
 
 
+class RevisionReport(Wire):
+    """What the drafts of one revision's pods came to within the window: during a rollout there are two."""
+
+    revision: str
+    """Digest."""
+    speculation: SpeculationReport
+    mean_prompt_tokens: float | None = None
+    """Prompt tokens of a sequence that finished; None: none did."""
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that its draft-and-verify rounds gave."""
+        return self.speculation.samples * (self.speculation.mean_accepted_length or 0.0)
+
+
 class Latency(Wire):
     """Latencies within the window, seconds."""
 
@@ -118,6 +133,10 @@ class ServiceReport(Wire):
     waiting: float | None = None
     tokens_per_second: float | None = None
     speculation: SpeculationReport = Field(default_factory=SpeculationReport)
+    min_accepted_length: float | None = None
+    """`speculation.minAcceptedLength` of the specification."""
+    revisions: tuple[RevisionReport, ...] = ()
+    """With a minimum accepted length: what it is held against, by revision."""
     latency: Latency = Field(default_factory=Latency)
     decision: ScalingDecision | None = None
     """None where the service asks for no autoscaling."""

@@ -128,7 +128,8 @@ def pod(obj: Object) -> Pod | None:
     created = datetime.fromisoformat(meta["creationTimestamp"])
     if not (is_true(obj, "Ready") and _is_address(status.get("podIP"))):
         return Pod(meta["namespace"], owner, created, None)
-    target = ScrapeTarget(meta["uid"], meta["namespace"], meta["name"], status["podIP"])
+    revision = meta["labels"].get(names.LABEL_REVISION, "")
+    target = ScrapeTarget(meta["uid"], meta["namespace"], meta["name"], status["podIP"], revision=revision)
     return Pod(meta["namespace"], owner, created, target, _started_in(status, created))
 
 

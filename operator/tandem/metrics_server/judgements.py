@@ -16,6 +16,7 @@ LABELS = ("namespace", KIND.lower())
 FAMILIES = {
     "tandem_speculation_speedup": "Tokens a second relative to the target alone, at the same load, by source",
     "tandem_asked_draft_length": "Draft tokens a step by the specification at the present load",
+    "tandem_min_accepted_length": "Tokens that a step of the target must give on average, by the specification",
     "tandem_service_pods": "Ready pods, by whether they report metrics",
     "tandem_objective_seconds": "What autoscaling is to keep",
     "tandem_objective_requests": "What autoscaling is to keep: requests that wait for each replica",
@@ -56,6 +57,8 @@ def _series(report: ServiceReport) -> Iterator[tuple[str, tuple[str, ...], float
         yield "tandem_speculation_speedup", ("Benchmark",), report.benchmarked_speedup
     if report.speculation.asked_length is not None:
         yield "tandem_asked_draft_length", (), report.speculation.asked_length
+    if report.min_accepted_length is not None:
+        yield "tandem_min_accepted_length", (), report.min_accepted_length
     for objective, value in report.objectives.items():
         unit = "requests" if objective == QUEUE_LENGTH else "seconds"
         yield f"tandem_objective_{unit}", (objective,), value

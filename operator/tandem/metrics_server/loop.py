@@ -6,6 +6,7 @@ Each replica of the metrics server does all of it by itself; they share nothing,
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from tandem.metrics.telemetry.source import MetricsSource
 from tandem.metrics.telemetry.windows import Store
 from tandem.metrics_server.board import Board
 from tandem.metrics_server.inventory import Known
-from tandem.metrics_server.reports import report
+from tandem.metrics_server.reports import by_revision, report
 from tandem.settings import MetricsServerSettings
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,18 @@ class Loop:
         figures = self._store.figures([target.uid for target in known.targets], self._clock(), window)
         problems = {**dict.fromkeys(figures.stuck, STUCK), **problems}
         reasons = [f"{target.name}: {problems[target.uid]}" for target in known.targets if target.uid in problems]
-        return report(known.service, figures, self._plan(known, figures), window, reasons)
+        made = report(known.service, figures, self._plan(known, figures), window, reasons)
+        return made.model_copy(update={"revisions": by_revision(known.service.spec, self._by_revision(known))})
+
+    def _by_revision(self, known: Known) -> dict[str, Figures]:
+        """Figures of each revision's pods, where the specification asks something of them."""
+        if known.service.spec.speculation.min_accepted_length is None:
+            return {}
+        pods = defaultdict[str, list[str]](list)
+        for target in known.targets:
+            pods[target.revision].append(target.uid)
+        at, window = self._clock(), self._settings.window_seconds
+        return {revision: self._store.figures(uids, at, window) for revision, uids in pods.items()}
 
     def _plan(self, known: Known, figures: Figures) -> PlannerOutput | None:
         service = known.service

@@ -1,6 +1,6 @@
 """The report on a service, from its figures and the policy's decision. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from tandem.api.conditions import ConditionType
 from tandem.api.types import Objectives, ServiceSpec, ServiceStatus, SpeculativeInferenceService, seconds
 from tandem.metrics.capacity.lengths import asked_for
 from tandem.metrics.capacity.planner import PlannerOutput
-from tandem.metrics.report import QUEUE_LENGTH, Latency, ServiceReport, SpeculationReport, Worth
+from tandem.metrics.report import QUEUE_LENGTH, Latency, RevisionReport, ServiceReport, SpeculationReport, Worth
 from tandem.metrics.telemetry.figures import Figures
 
 MAX_PROBLEMS = 10
@@ -34,6 +34,7 @@ def report(
         waiting=figures.sum("waiting"),
         tokens_per_second=figures.rate("generation_tokens"),
         speculation=_speculation(service.spec, figures),
+        min_accepted_length=service.spec.speculation.min_accepted_length,
         latency=_latency(figures),
         decision=output.decision if output else None,
         worth=output.worth if output else Worth(),
@@ -42,6 +43,21 @@ def report(
         objectives=_objectives(service),
         problems=tuple(problems[:MAX_PROBLEMS]),
     )
+
+
+def by_revision(spec: ServiceSpec, figures: Mapping[str, Figures]) -> tuple[RevisionReport, ...]:
+    """What the drafts of each revision came to. `figures`: of its pods, by its digest."""
+    return tuple(
+        RevisionReport(
+            revision=revision, speculation=_speculation(spec, of_it), mean_prompt_tokens=_mean_prompt_tokens(of_it)
+        )
+        for revision, of_it in figures.items()
+    )
+
+
+def _mean_prompt_tokens(figures: Figures) -> float | None:
+    tokens, finished = figures.sum("prompt_tokens"), figures.histogram("request_latency")
+    return tokens / finished.count if tokens is not None and finished and finished.count else None
 
 
 def _objectives(service: SpeculativeInferenceService) -> dict[str, float]:

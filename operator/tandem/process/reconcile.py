@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from tandem.api.conditions import SpecReason
 from tandem.api.types import SpeculativeInferenceService
 from tandem.cluster.apply import apply_status, execute
 from tandem.cluster.client import Api
@@ -114,7 +115,8 @@ class Reconciler:
         shown = status(self._after(situation, refused, scaling_refused))
         await self._write_status(service, observed, shown)
         await self._failure_events.record(service, failures(observed), situation.now)
-        if refused or scaling_refused:
+        too_old = situation.decision.refusal and situation.decision.refusal.reason is SpecReason.KUBERNETES_TOO_OLD
+        if refused or scaling_refused or too_old:  # no event marks an upgrade
             return Next.RETRY
         if observed.progress:
             return Next.SOON

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tandem.api.profile import Profile
 from tandem.api.roles import Role
-from tandem.api.types import Access, Cache, Rollout, ServiceSpec, Storage, UserIds
+from tandem.api.types import Access, Cache, OpenAi, Rollout, ServiceSpec, Storage, UserIds
 from tandem.digest import digest
 
 
@@ -23,6 +23,8 @@ class PodDefaults(BaseModel):
     """Requests and limits of init containers."""
     image_pull_secrets: tuple[str, ...] = ()
     """Names of the Secrets."""
+    open_ai: bool = False
+    """Whether the serving image has the OpenAI endpoint; false: of an operator that had none."""
 
 
 class Record(BaseModel):
@@ -42,6 +44,10 @@ class Record(BaseModel):
     """Folders in the cache volume of the models that were downloaded."""
     pods: PodDefaults | None = None
     """None: of an operator that had none; those revisions keep their bytes, without requests by default."""
+
+    answers_upstream_unary: bool = False
+    """Mode LLMAPI: whether `tensorrt_llm` answers unary calls, as upstream's does by default. False: of an operator
+    whose `tensorrt_llm` streamed, next to `tensorrt_llm_unary`; its revisions keep their bytes."""
 
     @property
     def inputs_hash(self) -> str:
@@ -68,14 +74,16 @@ def asks_for(spec: ServiceSpec) -> str:
 
 
 def shaping(spec: ServiceSpec) -> ServiceSpec:
-    """`spec` without what shapes no server: their number and who decides it, how they take each other's place, who
-    may connect, and what Jobs have."""
+    """`spec` without what shapes no server: their number and who decides it, how they take each other's place, what
+    speculation must be worth, who may connect and at which port of the Service, and what Jobs have."""
+    open_ai = spec.serving.open_ai.model_copy(update={"port": OpenAi().port})
     return spec.model_copy(
         update={
             "replicas": 1,
             "autoscaling": None,
             "rollout": Rollout(),
             "jobs": None,
-            "serving": spec.serving.model_copy(update={"access": Access()}),
+            "speculation": spec.speculation.model_copy(update={"min_accepted_length": None}),
+            "serving": spec.serving.model_copy(update={"access": Access(), "open_ai": open_ai}),
         },
     )

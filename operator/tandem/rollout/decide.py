@@ -11,8 +11,9 @@ from tandem.accept import Accepted, Refusal, accept
 from tandem.accept.storage import not_shareable, not_shareable_source
 from tandem.api.conditions import ConditionType, SpecReason
 from tandem.api.profile import Profile
-from tandem.api.types import SpeculativeInferenceService
+from tandem.api.types import Autoscaling, SpeculativeInferenceService
 from tandem.api.wire import Object
+from tandem.autoscaling import KubernetesVersion, source_of
 from tandem.children.desired import Desired
 from tandem.render import Revision
 from tandem.render.latest import gpu_plan
@@ -66,7 +67,7 @@ class Decision:
 def decide(service: SpeculativeInferenceService, settings: Settings, observed: Observed) -> Decision:
     """Choose the revision, see how far its tasks are, and build the children that should exist."""
     accepted = accept(service.spec, settings)
-    refusal = accepted if isinstance(accepted, Refusal) else _cache_refusal(service, accepted.profile, observed)
+    refusal = accepted if isinstance(accepted, Refusal) else _refusal(service, accepted.profile, observed)
     if isinstance(accepted, Accepted) and not refusal:
         decision = _decide(service, accepted, settings, observed)
     else:
@@ -120,6 +121,28 @@ def _desired(
         return replace(desired, workload=_serving_workload(service, observed))
     budget = build.disruption_budget(service)
     return replace(desired, disruption_budget=budget, workload=build.workload(service, serves))
+
+
+def _refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:
+    """What the cluster as it is keeps from being done."""
+    return _cache_refusal(service, profile, observed) or _too_old(service.spec.autoscaling, observed.kubernetes)
+
+
+def _too_old(scaling: Autoscaling | None, kubernetes: KubernetesVersion | None) -> Refusal | None:
+    """An API server before the release that does what autoscaling asks for."""
+    least = source_of(scaling).least_kubernetes(scaling) if scaling else None
+    if scaling is None or least is None or kubernetes is None or kubernetes >= least:
+        return None
+    return Refusal(
+        SpecReason.KUBERNETES_TOO_OLD,
+        f"autoscaling.minReplicas 0 with source {scaling.source} needs Kubernetes {_dotted(least)} or newer, whose"
+        f" HorizontalPodAutoscaler scales to zero, and this is {_dotted(kubernetes)}: write source: KEDA with"
+        " keda.triggers, or minReplicas: 1",
+    )
+
+
+def _dotted(version: KubernetesVersion) -> str:
+    return ".".join(map(str, version))
 
 
 def _cache_refusal(service: SpeculativeInferenceService, profile: Profile, observed: Observed) -> Refusal | None:

@@ -7,6 +7,7 @@ from functools import cached_property
 from tandem import names
 from tandem.api.conditions import ConditionStatus, ServingReason
 from tandem.api.wire import Object
+from tandem.autoscaling import KubernetesVersion
 from tandem.errors import Forbidden
 from tandem.render import RENDERERS, Record, Revision, render
 from tandem.rollout.termination import EngineFailure
@@ -205,6 +206,8 @@ class Observed:
     """What pods that download report, by pod."""
     waits: bool = False
     """Whether a pod has not begun, or is not made: what keeps it is not watched."""
+    kubernetes: KubernetesVersion | None = None
+    """Version of the API server, where what is asked for depends on it; None: not known."""
     unread: Mapping[str, Forbidden] = field(default_factory=dict)
     """Kinds that may not be read, and why: nothing is known of theirs."""
 

@@ -27,6 +27,7 @@ FILES: Mapping[Role, tuple[str, ...]] = {
         TOKENIZERS.values(),
         ("tokenizer*", "special_tokens_map.json", "*.jinja", "generation_config.json", "config.json"),
     ),
+    Role.MEDUSA_HEADS: ("*.json", "*.safetensors"),
 }
 """Patterns of the files to fetch where it is no model."""
 HEADS = ("*.json", "*.safetensors", "*.bin")

@@ -114,7 +114,9 @@ def _obsolete(
         return jobs
     mounted = {server.revision for server in observed.servers}
     # The current one is what a rollout that fails may go back to.
-    needed = {decision.revision.digest, service.status.current_revision, observed.live_revision, *mounted}
+    status = service.status
+    serving = {decision.revision.digest, status.current_revision, observed.live_revision}
+    needed = {*serving, status.fallback_revision, *mounted}
     old = [revision.live for revision in observed.revisions if revision.digest not in needed]
     limit = service.spec.rollout.revision_history_limit
     if limit is None:

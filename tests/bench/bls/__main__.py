@@ -39,9 +39,6 @@ PerToken = Annotated[
     bool, typer.Option(help="A verification costs v1 for each of the k + 1 tokens, not each sequence.")
 ]
 Parameter = Annotated[list[str], typer.Option(help="key=value of the BLS's config.pbtxt; several times.")]
-Collected = Annotated[
-    bool, typer.Option("--collected", help="Decoupled engines, whose rows are collected, as TensorRT-LLM's.")
-]
 Batch = Annotated[
     int | None, typer.Option(help="Rows that an engine takes into a step, and a call: its max_batch_size.", min=1)
 ]
@@ -78,7 +75,6 @@ def point(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
-    collected: Collected = False,
     batch: Batch = None,
     max_num_tokens: Tokens = None,
     chunked: Chunked = NO_PARAMETERS,
@@ -93,7 +89,7 @@ def point(
 ) -> None:
     """One load, once, with everything that was measured."""
     limits = _limits(batch, max_num_tokens, chunked)
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, limits)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, rounds, limits)
     k, kind = None if draft_len < 0 else draft_len, Kind(length=prompt)
     load = Load(streams, seconds, warm_up, seed, draft_len=k, kind=kind, sampled=sampled, mixed=mixed)
     console.print("starting Triton")
@@ -124,7 +120,7 @@ def stages(
     write: Write = None,
 ) -> None:
     """Where the BLS's CPU time goes: by stage, at each load, from the clocks of its threads."""
-    setup = replace(_setup(device, False, PREFILL, (acceptance,), [], True, True), model="clocked_bls")
+    setup = replace(_setup(device, False, PREFILL, (acceptance,), []), model="clocked_bls")
     with serve(setup) as bench, Progress(console=console) as progress:
         loads = [Load(count, seconds, warm_up, 1, draft_len=draft_len) for count in streams]
         points = [bench.run(load) for load in progress.track(loads, description="measuring")]
@@ -146,7 +142,6 @@ def table(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
-    collected: Collected = False,
     batch: Batch = None,
     max_num_tokens: Tokens = None,
     chunked: Chunked = NO_PARAMETERS,
@@ -158,9 +153,9 @@ def table(
 ) -> None:
     """Loads from one stream to many: with speculation, without, and the target called directly, beside the ideal."""
     limits = _limits(batch, max_num_tokens, chunked)
-    setup = _setup(device, per_token, prefill, (acceptance,), parameter, collected, rounds, limits)
+    setup = _setup(device, per_token, prefill, (acceptance,), parameter, rounds, limits)
     k, kind = None if draft_len < 0 else draft_len, Kind(length=prompt)
-    [target] = [stub.behind(name) if collected else name for name, role in ROLES.items() if role == "target"]
+    [target] = [stub.behind(name) for name, role in ROLES.items() if role == "target"]
     others = ("", target)
     rows, wrong = [], 0
     console.print("starting Triton")
@@ -188,11 +183,10 @@ def floor(
     draft_len: DraftLen = 4,
     acceptance: Acceptance = 0.8,
     device: DeviceOption = "separate",
-    collected: Collected = False,
     write: Write = None,
 ) -> None:
     """The BLS beside the least that a Python model could do on this server (bare_bls), in turns."""
-    setup = _setup(device, False, PREFILL, (acceptance,), [], collected)
+    setup = _setup(device, False, PREFILL, (acceptance,), [])
     bare = replace(setup, model="bare_bls")
     rows, wrong = [], 0
     console.print("starting Triton, twice")
@@ -221,7 +215,7 @@ def direct(
     write: Write = None,
 ) -> None:
     """The target alone through the BLS beside its engine, called directly by the same clients, in turns."""
-    setup = _setup("separate", False, prefill, (0.8,), [], collected=True)
+    setup = _setup("separate", False, prefill, (0.8,), [])
     rows, wrong = [], 0
     console.print("starting Triton")
     with serve(setup) as bench:
@@ -251,7 +245,6 @@ def adaptive(
     per_token: PerToken = False,
     prefill: Prefill = PREFILL,
     parameter: Parameter = NO_PARAMETERS,
-    collected: Collected = False,
     batch: Batch = None,
     write: Write = None,
 ) -> None:
@@ -263,7 +256,7 @@ def adaptive(
     rows, alphas = [], tuple(acceptance)
     limits = _limits(batch, None, [])
     fresh, standing = (
-        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], collected, limits=limits)
+        _setup(device, per_token, prefill, alphas, [f"adaptive={v}", *parameter], limits=limits)
         for v in ("true", "false")
     )
     console.print("starting Triton")
@@ -329,7 +322,6 @@ def _setup(
     prefill: tuple[float, float],
     alphas: tuple[float, ...],
     parameters: list[str],
-    collected: bool = False,
     rounds: bool = True,
     limits: tuple[StepLimits, StepLimits] = (NO_LIMITS, NO_LIMITS),
 ) -> Setup:
@@ -349,7 +341,7 @@ def _setup(
     standard = {"max_engine_rows": str(limits[1].rows or 64), "separate_devices": str(device == "separate").lower()}
     given = standard | dict(options)
     costs = pair.verification_per_token() if per_token else pair
-    return Setup(costs, alphas, parameters=tuple(given.items()), collected=collected, rounds=rounds)
+    return Setup(costs, alphas, parameters=tuple(given.items()), rounds=rounds)
 
 
 def _limits(batch: int | None, tokens: int | None, chunked: list[str]) -> tuple[StepLimits, StepLimits]:
@@ -361,7 +353,7 @@ def _limits(batch: int | None, tokens: int | None, chunked: list[str]) -> tuple[
 
 
 def _title(what: str, setup: Setup, device: str) -> str:
-    return f"{what}, {'collected rows, ' if setup.collected else ''}engines on {device} devices"
+    return f"{what}, engines on {device} devices"
 
 
 def _about(setup: Setup) -> str:

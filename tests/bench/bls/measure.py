@@ -33,8 +33,8 @@ ROLES = {"tensorrt_llm": "target", "tensorrt_llm_draft": "draft"}
 class Setup:
     """A server's setup: engines, acceptance (several: sequences differ), BLS parameters of config.pbtxt.
 
-    `model`: the folder here of the model in the BLS's place; "": the BLS. `collected`: the engines are decoupled, and
-    their rows collected; else they answer all rows at once. `rounds`: the server makes whole rounds by itself.
+    `model`: the folder here of the model in the BLS's place; "": the BLS. `rounds`: the server makes whole rounds by
+    itself.
     """
 
     pair: Pair
@@ -42,7 +42,6 @@ class Setup:
     max_draft_len: int = 8
     parameters: tuple[tuple[str, str], ...] = ()
     model: Literal["", "bare_bls", "clocked_bls"] = ""
-    collected: bool = False
     rounds: bool = True
 
 
@@ -173,7 +172,7 @@ def repository(folder: Path, setup: Setup) -> Path:
     models = folder / "models"
     models.mkdir()
     batch = max(64, setup.pair.target_limits.rows or 0)
-    engines = {"collects": setup.collected, "rounds": setup.rounds, "max_batch_size": batch}
+    engines = {"rounds": setup.rounds, "max_batch_size": batch}
     bls_client.repository(models, "stub", max_draft_len=setup.max_draft_len, **engines)
     folders = {f"{role}_model_path": str(_engine_folder(folder, role, setup)) for role in ROLES.values()}
     set_parameters(models / "speculative_bls/config.pbtxt", folders | dict(setup.parameters))
@@ -188,10 +187,9 @@ def repository(folder: Path, setup: Setup) -> Path:
     for name, role in ROLES.items():
         costs: Costs = getattr(setup.pair, role)
         limits: StepLimits = getattr(setup.pair, f"{role}_limits")
-        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, setup.collected, limits)
-        stub.install(models, stub.behind(name) if setup.collected else name, made, library)
-        if setup.collected:
-            stub.collect(models, name)
+        made = Stub(role, costs, setup.acceptance, _meter(folder, role), device, decoupled=True, limits=limits)
+        stub.install(models, stub.behind(name), made, library)
+        stub.collect(models, name)
     return models
 
 
@@ -243,6 +241,6 @@ def _peak_rss(pid: int) -> int:
 
 
 def _counter(text: str, name: str, model: str) -> int:
-    """The value of one of Triton's counters for an engine, whether it is decoupled or not."""
-    found = re.search(rf'^{name}{{model="({model}|{stub.behind(model)})",.*}} (\S+)$', text, re.MULTILINE)
-    return int(float(found[2])) if found else 0
+    """The value of one of Triton's counters for an engine."""
+    found = re.search(rf'^{name}{{model="{stub.behind(model)}",.*}} (\S+)$', text, re.MULTILINE)
+    return int(float(found[1])) if found else 0

@@ -7,7 +7,7 @@ draft together and are verified together: by nothing but the two schedulers, and
 import json
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -230,9 +230,9 @@ def _alone(target: Scheduler) -> list[Load]:
     return loads
 
 
-def _in_rounds(target: Scheduler, draft: Scheduler) -> list[Load]:
+def _in_rounds(target: Scheduler, draft: Scheduler, *, lengths: Sequence[int] = LENGTHS) -> list[Load]:
     loads = []
-    cases = [("rounds", GREEDY, length) for length in LENGTHS] + [("rounds, sampled", SAMPLED, 4)]
+    cases = [("rounds", GREEDY, length) for length in lengths] + [("rounds, sampled", SAMPLED, 4)]
     for streams in STREAMS:
         for form, sampling, length in cases:
             took, tokens = 0.0, 0

@@ -12,9 +12,9 @@ import numpy as np
 from support.serving.answer import Answer as AnyAnswer
 from support.serving.mock_engine import MockEngine, Model, counting, wrong_every
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import Output, Part, Role
 from tandem_serving.bls.chunks import BlsChunk
-from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.bls.service import BlsService
 from tandem_serving.errors import EngineError

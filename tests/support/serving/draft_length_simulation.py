@@ -14,12 +14,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tandem_serving.bls.draft_length import draft_ahead
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 
 MAXIMUM = 8
 WAY_ROWS = 13  # rows that make a call's way through the server twice as long
-MOST_AHEAD = 8  # rows; what drafting ahead brings more of them was not measured
 
 
 @dataclass(frozen=True)
@@ -65,35 +63,17 @@ class Engines:
     def _way(self, rows: float, queued: bool = False) -> float:
         return 0.0 if queued else self.way * (1 + rows / WAY_ROWS)
 
-    def ahead(self, acceptances: list[float], k: int) -> float:
-        """A round of several rows that draft ahead: those whose tokens were hit_rate, the target's own too
-        (a**(k + 1)), go on at once, the others draft meanwhile."""
-        rows = len(acceptances)
-        longer = side_by_side(self.draft(rows, k + 1), self.target(rows, k))
-        return (2 - sum(a ** (k + 1) for a in acceptances) / rows) * longer + rows * self.gap
-
-    def ahead_alone(self, acceptance: float, k: int) -> float:
-        """A round of a single row that drafts ahead: it waits for that where all tokens were kept (a**k), and drafts
-        anew unless the target's own token was hit_rate too (a**(k + 1))."""
-        draft, target = self.draft(1, k), self.target(1, k)
-        waiting = max(0.0, self.draft(1, k + 1) - target)
-        return target + acceptance**k * waiting + (1 - acceptance ** (k + 1)) * draft + self.gap
-
     def shortest(self, acceptances: list[float], k: int) -> float:
         """Seconds of a round, at its best."""
         rows = len(acceptances)
-        if rows == 1 and k and self.devices == "separate":
-            return self.ahead_alone(acceptances[0], k)
         if self.devices == "shared" or rows < 2 or not k:
             return self.period(rows, k, 1)
-        periods = [self.period(rows, k, micro_batches) for micro_batches in (1, 2)]
-        if rows <= MOST_AHEAD:
-            periods.append(self.ahead(acceptances, k))
-        return min(periods)
+        return min(self.period(rows, k, micro_batches) for micro_batches in (1, 2))
 
 
 def side_by_side(draft: float, target: float) -> float:
-    """As measured, see tandem_serving.bls.draft_length.draft_ahead."""
+    """Seconds that a draft and a verification take on devices of their own: they wait for each other the more, the
+    more alike they are. Measured with two micro-batches: lengths 1 to 8, 32 and 64 streams, two machines."""
     seconds: float = (draft**5 + target**5) ** (1 / 5)
     return seconds
 
@@ -193,17 +173,7 @@ class Server:
 
     def _period(self, micro_batches: int, k: int) -> float:
         rows = len(self.acceptances)
-        if rows == 1 and self.engines.devices == "separate":
-            return self.engines.ahead_alone(self.acceptances[0], k)
-        if micro_batches == 1 and self._draft_ahead(rows, k):
-            return self.engines.ahead(self.acceptances, k)
         return self.engines.period(rows, k, micro_batches)
-
-    def _draft_ahead(self, rows: int, k: int) -> bool:
-        """As the scheduler decides, see rounds.py."""
-        hit_rate = self.policy.acceptance.ahead_hit_rate(k)
-        times = self.engines.draft(rows, k), self.engines.draft(rows, k + 1), self.engines.target(rows, k)
-        return self.engines.devices == "separate" and draft_ahead.pays(rows, hit_rate, *times)
 
     def _drafted(self, acceptances: list[float], k: int) -> None:
         self.policy.rounds_ended(len(acceptances), k)

@@ -23,7 +23,7 @@ class Steady:
         """Who runs does not matter."""
 
     def rounds_ended(self, rows: int, length: int) -> None:
-        """What rounds take does not matter; what they accept does, for drafts ahead."""
+        """What rounds take does not matter."""
         self.acceptance.update(half_life=128)
 
     def length(self) -> int:

@@ -10,6 +10,7 @@ what its first word says:
 | `fails` | every request fails at once with a CUDA error, as after one; the model stays loaded, Triton ready |
 | `hangs` | no request is ever answered, none can be stopped |
 | `row` | requests whose prompt holds the character § fail, by themselves; others work |
+| `accepts` | a verification keeps its first draft token, whether or not the model would have chosen it: wrong text |
 
 The folder is `/tmp/engine-faults`, or what the variable ENGINE_FAULTS names. Removing the file ends the fault. A
 file that is older than the model's process is ignored: the container that starts again is well, though the file is
@@ -19,10 +20,11 @@ in a volume that outlives it.
 import itertools
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-FAILS, HANGS, ROW = "fails", "hangs", "row"
+FAILS, HANGS, ROW, ACCEPTS = "fails", "hangs", "row", "accepts"
 CUDA_ERROR = (
     "[TensorRT-LLM][ERROR] CUDA runtime error in cudaStreamSynchronize(mStream): an illegal memory access was "
     "encountered (/src/tensorrt_llm/cpp/tensorrt_llm/runtime/cudaStream.h:88)"
@@ -43,10 +45,12 @@ def model_of_this_process() -> str:
 def install(model: str, folder: Path) -> None:
     """Patch the reference engine in this process."""
     import reference_engine  # sets up OpenBLAS: before anything that loads numpy
+    from reference_engine.choice import Pick
     from reference_engine.scheduler import Scheduler
+    from reference_engine.sequence import Sequence
 
     assert reference_engine
-    faults, step = _Faults(folder / model), Scheduler.step
+    faults, step, take = _Faults(folder / model), Scheduler.step, Sequence.take
 
     def faulty(scheduler: Scheduler) -> None:
         fault = faults.now()
@@ -59,7 +63,15 @@ def install(model: str, folder: Path) -> None:
                 _fail_poisoned(scheduler)
             step(scheduler)
 
+    def trusting(sequence: Sequence, pick: Pick) -> None:
+        if sequence.drafted and faults.now() == ACCEPTS:
+            proposed = int(sequence.tokens[sequence.length])
+            take(sequence, lambda row: pick(row) if row else replace(pick(row), token=proposed))
+        else:
+            take(sequence, pick)
+
     setattr(Scheduler, "step", faulty)  # noqa: B010 - mypy lets nobody assign a method
+    setattr(Sequence, "take", trusting)  # noqa: B010
 
 
 class _Faults:

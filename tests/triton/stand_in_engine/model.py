@@ -13,7 +13,7 @@ The draft refuses the last two.
 It takes no time, unless the environment has STAND_IN_STEP_SECONDS: what a step of the target takes, and four of the
 draft's.
 
-Decoupled, it streams where it is asked to, and answers each row of a call by itself, as TensorRT-LLM's backend.
+It streams where it is asked to, and answers each row of a call by itself, as TensorRT-LLM's backend.
 What fills a row up is left out where
 there are several, and there alone, as there (`splitBatchInputsTensors` in utils.cc). A row that fails fails the call,
 as where TensorRT-LLM refuses it before it runs: up to Triton 25.03 a caller in the server never gets the other
@@ -21,7 +21,6 @@ responses of a call, where one is an error (docs/triton-backend.md), so that one
 """
 
 import hashlib
-import json
 import os
 import threading
 import time
@@ -33,7 +32,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 DRAFT_FAILS, DRAFT_HANGS, TARGET_FAILS, SLOW_TOKENS, TARGET_HANGS = range(1001, 1006)
-COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS, BOTH_HANG = range(1006, 1011)
+COUNT_CALLS, IDLE_TIME, COUNT_SEED, COUNT_CALLERS = range(1006, 1010)
 AHEAD_HANGS, VERIFICATION_HANGS, COUNT_HUNG, LET_GO, COUNT_AHEAD = range(1011, 1016)
 DRAFT_REPEATS, TARGET_REPEATS = 1041, 1042
 """The engine ignores exclude_input_in_output."""
@@ -62,7 +61,6 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Learn which of the two engines this is."""
         self._draft = "draft" in args["model_name"]
-        self._decoupled = json.loads(args["model_config"])["model_transaction_policy"]["decoupled"]
         self._threads = ThreadPoolExecutor(128)
         self._active: set[str] = set()
         self._calls = 0  # that run; a stopped one is not active, and runs until it has noticed
@@ -121,7 +119,7 @@ class TritonPythonModel:
         return DRAFT_FAILS if self._draft else TARGET_FAILS
 
     def _generate(self, call_id: str, tensors: dict[str, Any], seeds: list[int], sender: Any) -> None:
-        """All rows in one response; or, decoupled, each in one of its own, the last first."""
+        """Each row in a response of its own, the last first."""
         with self._lock:
             self._active.add(call_id)
             self._calls += 1
@@ -134,7 +132,7 @@ class TritonPythonModel:
             self._wait(call_id, self._step * _steps(tensors))
         if len(tensors["input_ids"]) == 1:
             tensors["input_lengths"] = np.full((1, 1), tensors["input_ids"].shape[1], np.int32)
-        streams = self._decoupled and tensors.get("streaming", np.zeros(1)).any()
+        streams = tensors.get("streaming", np.zeros(1)).any()
         rows = [
             self._row(
                 call_id,
@@ -152,9 +150,6 @@ class TritonPythonModel:
             return
         wanted = tensors.get("return_generation_logits", np.zeros(1)).any()
         logits = _handles(tensors) if wanted else None
-        if not self._decoupled:
-            sender.send(_response(rows, logits), FINAL)
-            return
         for i in reversed(range(len(rows))):
             handles = None if logits is None else logits[i : i + 1]
             sender.send(_response(rows[i : i + 1], handles, i if len(rows) > 1 else None), 0 if i else FINAL)
@@ -163,7 +158,7 @@ class TritonPythonModel:
         """The seeds by which this call hangs."""
         always, sometimes = (DRAFT_HANGS, AHEAD_HANGS) if self._draft else (TARGET_HANGS, VERIFICATION_HANGS)
         meant = call_id.endswith(".ahead") if self._draft else "draft_input_ids" in tensors
-        return {BOTH_HANG, always, *([sometimes] if meant else [])}
+        return {always, *([sometimes] if meant else [])}
 
     def _hang(self, call_id: str) -> None:
         """Until the call is stopped, or all that hang are let go."""

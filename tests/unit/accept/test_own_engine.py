@@ -18,7 +18,7 @@ ALONE = {"draft": None, "draft__model__uri": None}
 NOT_FOR = "is not for the engine of profile 'torch'"
 ROOM = "it has room for serving.maxBatchSize sequences of {} tokens: remove it, and write these"
 BLS_LENGTH, LLMAPI_LENGTH = "target.engine.build.maxSeqLen", "runtime.extraLlmArgs.max_seq_len"
-NOT_BUILT = "and profile 'torch' runs a model on at most 1 (splitting one over GPUs is not built yet)"
+NOT_BUILT = "and profile 'torch' runs a model on at most 1 (splitting one never ran on GPUs)"
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"target__tensorParallelSize": 2}, "TensorParallelNotInProfile", NOT_BUILT),

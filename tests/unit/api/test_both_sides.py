@@ -12,12 +12,24 @@ from tandem_fetcher.errors import FetchError
 from tandem_serving.bls import settings
 from tandem_serving.boot import entrypoint, mpi
 from tandem_serving.llmapi.arguments import USER_PROVIDED
+from tandem_serving.prepare import build_progress
 
-NEEDED = {"tensorrt_llm_model_name": "t", "tokenizer_dir": "/t", "target_model_path": "/t"}
+NEEDED = {
+    "tensorrt_llm_model_name": "t",
+    "tensorrt_llm_collector_name": "c",
+    "tensorrt_llm_streams_name": "s",
+    "tokenizer_dir": "/t",
+    "target_model_path": "/t",
+}
 
 
 def test_the_startup_probe_asks_the_port_that_triton_listens_on() -> None:
     assert entrypoint._parser().parse_args(["probe"]).port == ports.HTTP
+
+
+def test_the_openai_endpoint_asks_the_port_that_triton_listens_on() -> None:
+    options = entrypoint._parser().parse_args(["openai", "--mode=BLS", "--name=m"])
+    assert (options.port, options.triton_port) == (ports.OPENAI, ports.GRPC)
 
 
 def test_ranks_of_a_group_are_reached_over_the_port_that_is_declared() -> None:
@@ -26,6 +38,10 @@ def test_ranks_of_a_group_are_reached_over_the_port_that_is_declared() -> None:
 
 def test_the_fetcher_shows_its_progress_where_the_operator_asks() -> None:
     assert fetcher._parser().parse_args(["fetch", "--uri", "hf://a/b"]).port == ports.FETCH
+
+
+def test_a_build_shows_its_progress_there_too() -> None:
+    assert build_progress.PORT == ports.FETCH
 
 
 def test_as_many_sequences_run_in_mode_bls() -> None:

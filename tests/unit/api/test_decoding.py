@@ -76,7 +76,7 @@ def test_what_is_missing_is_named() -> None:
 
 def test_each_block_belongs_to_a_type() -> None:
     shared = {"decodingType", "maxDraftLen", "acceptance", "adaptive", "maxConcurrency", "draftLenSchedule"}
-    shared |= {"suffixAutomaton"}
+    shared |= {"suffixAutomaton", "minAcceptedLength"}
     fields = {field.alias for field in Speculation.model_fields.values()}
     assert fields - shared == {kind.traits.block for kind in DecodingType} - {""}
 

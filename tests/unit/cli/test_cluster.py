@@ -33,6 +33,12 @@ PROBLEMS = [
         resource("False", "UnknownProfile", "no profile 'x': write reference"),
         "UnknownProfile: no profile 'x': write reference",
     ),
+    ("nothing serves", resource("True", "ScaledToZero", "spec.replicas is 0"), "ScaledToZero: spec.replicas is 0"),
+    (
+        "no operator looked at it",
+        resource(None, observed=-1),
+        "the operator has not acted on it yet: check that it runs",
+    ),
     ("unknown is not ready", resource("Unknown", "Starting", "0 of 1"), "Starting: 0 of 1"),
     ("ready for an older spec", resource(observed=1), "the operator has not acted on it yet: check that it runs"),
     ("no condition", resource(None), "the operator has not acted on it yet: check that it runs"),

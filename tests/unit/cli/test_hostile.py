@@ -157,7 +157,9 @@ def differences(harmless: Any, hostile: Any, payload: str, path: str = "") -> It
 def _without_digests(value: Any, payload: str) -> Any:
     if not isinstance(value, str):
         return value
-    return re.sub(r"\b(?:[0-9a-f]{32}|[0-9a-f]{10})\b", "DIGEST", value.replace(payload, WORD))
+    in_command = payload.replace("$", "$$")  # Kubernetes expands $(NAME) there, and reads $$ as $
+    value = value.replace(in_command, WORD).replace(payload, WORD)
+    return re.sub(r"\b(?:[0-9a-f]{32}|[0-9a-f]{10})\b", "DIGEST", value)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
@@ -181,6 +183,8 @@ def test_a_hostile_string_stays_in_its_field(payload: str) -> None:
 def test_templates_are_safe_without_the_schema(payload: str) -> None:
     """The schema's patterns keep these out of config.pbtxt; the templates do not rely on it."""
     variables = LlmApiVariables(
+        streams=payload,
+        unary=payload,
         llm_args_path=payload,
         llm_package=payload,
         max_batch_size=4,
@@ -190,7 +194,7 @@ def test_templates_are_safe_without_the_schema(payload: str) -> None:
         resource_manager=payload,
         drafter_path="/own",
     )
-    message = text_format.Parse(config("tensorrt_llm", variables), model_config_pb2.ModelConfig())
+    message = text_format.Parse(config("tensorrt_llm_llmapi", variables), model_config_pb2.ModelConfig())
     found = {name: value.string_value for name, value in message.parameters.items()}
     assert found["drafter"] == found["llm_args_path"] == found["llm_package"] == payload
     assert found["resource_manager"] == payload

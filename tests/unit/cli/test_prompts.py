@@ -1,6 +1,8 @@
 """Prompts from options, files and standard input."""
 
+import gzip
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,38 @@ def test_standard_input_is_one_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_prompts([], STDIN) == ["x = é\n"]
 
 
+@pytest.mark.parametrize(
+    ("line", "prompt", "reason"),
+    [
+        (
+            {"task_id": "HumanEval/0", "prompt": "def f():\n", "canonical_solution": "    pass\n"},
+            "def f():\n",
+            "HumanEval",
+        ),
+        ({"text": "a"}, "a", "GenAI-Perf's --input-file"),
+        ({"text": ["a", "b"]}, "a", "GenAI-Perf's texts of one request"),
+        ({"text_input": "a"}, "a", "the tensor of Triton's guides"),
+        ({"question_id": 81, "category": "writing", "turns": ["a", "and b?"]}, "a", "EAGLE's question.jsonl"),
+        ({"text": "no", "prompt": "yes"}, "yes", "the field that says so"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_files_of_other_benchmarks(line: dict[str, object], prompt: str, reason: str) -> None:
+    assert parse_jsonl(json.dumps(line), "p.jsonl") == [prompt], reason
+
+
+def test_a_compressed_file(tmp_path: Path) -> None:
+    file = tmp_path / "HumanEval.jsonl.gz"
+    file.write_bytes(gzip.compress(b'{"prompt": "a"}\n{"prompt": "b"}\n'))
+    assert read_prompts([], file) == ["a", "b"]
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(PromptError, match="cannot read the prompts"):
+        read_prompts([], file)
+    file.write_bytes(b"no gzip")
+    with pytest.raises(PromptError, match="cannot read the prompts"):
+        read_prompts([], file)
+
+
 def test_a_line_ends_at_a_newline_alone() -> None:
     assert parse_jsonl('{"prompt": "a\u2028b\x85c"}\r\n{"prompt": "d"}', "p.jsonl") == ["a\u2028b\x85c", "d"]
 
@@ -51,11 +85,12 @@ def test_what_is_no_text_is_said_before_anything_is_sent(name: str, data: bytes,
     [
         ("{", "p.jsonl, line 1: not JSON"),
         ('{"prompt": "a"}\n["a"]', "p.jsonl, line 2: write an object like"),
-        ('{"text": "a"}', "p.jsonl, line 1: write an object like"),
+        ('{"question": "a"}', "p.jsonl, line 1: write an object like"),
+        ('{"turns": []}', "p.jsonl, line 1: write an object like"),
         ('{"prompt": 1}', "p.jsonl, line 1: write an object like"),
         ("\n \n", "p.jsonl has no prompts"),
     ],
-    ids=["not JSON", "a list", "no field prompt", "not a string", "only empty lines"],
+    ids=["not JSON", "a list", "no field of a prompt", "no turns", "not a string", "only empty lines"],
 )
 def test_bad_lines_are_named(text: str, message: str) -> None:
     with pytest.raises(PromptError, match=message):

@@ -283,7 +283,11 @@ def test_what_the_api_server_refuses_is_not_rendered(command: str, tmp_path: Pat
 def test_trtllm_config(tmp_path: Path) -> None:
     code, stdout, stderr = run(tmp_path, EAGLE, "render", "--trtllm-config")
     assert code == 0
-    assert stderr == f"{UNVERIFIED}serve it with: trtllm-serve serve meta-llama/Llama-3.1-8B-Instruct --config FILE\n"
+    model = "meta-llama/Llama-3.1-8B-Instruct"
+    assert stderr == (
+        f"{UNVERIFIED}serve it with: trtllm-serve serve {model} --config FILE\n"
+        f"measure it with: trtllm-bench --model {model} throughput --dataset DATASET --config FILE\n"
+    )
     assert stdout.splitlines() == [
         "tensor_parallel_size: 2",
         "pipeline_parallel_size: 1",
@@ -293,6 +297,24 @@ def test_trtllm_config(tmp_path: Path) -> None:
         "  max_draft_len: 3",
         "  speculative_model_dir: yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
     ]
+
+
+def test_trtllm_config_keeps_revisions(tmp_path: Path) -> None:
+    """Of the draft the LLM API takes none, so it is fetched first."""
+    raw = yaml.safe_load(EAGLE)
+    raw["spec"]["target"]["model"]["revision"] = "0123abc"
+    raw["spec"]["draft"]["model"]["revision"] = "refs/pr/7"
+    code, stdout, stderr = run(tmp_path, yaml.safe_dump(raw), "render", "--trtllm-config")
+    model, heads = "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+    folder = "yuhuili-EAGLE3-LLaMA3.1-Instruct-8B-refs-pr-7"
+    assert code == 0
+    of = f"{model} --revision 0123abc"
+    assert stderr.removeprefix(UNVERIFIED).splitlines() == [
+        f"download first: hf download {heads} --revision refs/pr/7 --local-dir {folder}",
+        f"serve it with: trtllm-serve serve {of} --config FILE",
+        f"measure it with: trtllm-bench --model {of} throughput --dataset DATASET --config FILE",
+    ]
+    assert yaml.safe_load(stdout)["speculative_config"]["speculative_model_dir"] == folder
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,22 @@ async def test_a_review_that_is_none_is_tried_again(server: Server, api: Api, bo
         await api.review(TOKEN_REVIEW, {})
 
 
+VERSIONS: list[tuple[bytes, int, tuple[int, int] | None, str]] = [
+    (b'{"major": "1", "minor": "36"}', 200, (1, 36), "as Kubernetes answers"),
+    (b'{"major": "1", "minor": "37+"}', 200, (1, 37), "as providers do"),
+    (b'{"major": "", "minor": ""}', 200, None, "a build without a version"),
+    (b"{}", 403, None, "who may not ask"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "wanted", "reason"), VERSIONS, ids=[row[3] for row in VERSIONS])
+async def test_versions(
+    server: Server, api: Api, body: bytes, status: int, wanted: tuple[int, int] | None, reason: str
+) -> None:
+    server.says(body, status)
+    assert await api.version() == wanted, reason
+
+
 async def test_a_login_page_is_no_sign_of_life(server: Server, api: Api) -> None:
     server.says(PAGE, content_type="text/html")
     with pytest.raises(Transient, match="begins with '<!doctype html> <html>"):

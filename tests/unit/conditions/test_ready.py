@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.services import QUICKSTART, parse
-from support.world import observed_of
+from support.world import World, bring_up, observed_of
 from tandem import names
 from tandem.api.conditions import ConditionStatus
 from tandem.api.types import SpeculativeInferenceService
@@ -166,12 +166,29 @@ def test_a_refusal_of_the_api_server_stalls_with_its_words(
     assert found["Stalled"]["message"] == found["Ready"]["message"] == "name taken by X"
 
 
-def test_scaled_to_zero_is_neither_ready_nor_a_problem(settings: Settings) -> None:
+def test_models_are_checked_at_no_replicas(settings: Settings) -> None:
     service = parse(QUICKSTART, replicas=0)
     observed = Observed()
     decision = decide(service, settings, observed)
     found = conditions(status(Situation(service, decision, observed, NOW)))
-    assert found["Ready"]["reason"] == "PreflightRunning", "its models are checked all the same"
+    assert found["Ready"]["reason"] == "PreflightRunning"
+
+
+def test_no_replicas_are_ready_and_no_revision_that_serves(settings: Settings) -> None:
+    """What never answered is nothing to roll back to."""
+    world, service = World(settings), parse(QUICKSTART, replicas=0)
+    decision = bring_up(world, service)
+    found = status(Situation(service, decision, world.observed(), NOW))
+    assert conditions(found)["Ready"] | {"lastTransitionTime": NOW} == {
+        "type": "Ready",
+        "status": "True",
+        "reason": "ScaledToZero",
+        "message": "spec.replicas is 0: no server runs, as asked",
+        "observedGeneration": 3,
+        "lastTransitionTime": NOW,
+    }
+    assert not conditions(found).keys() & {"Reconciling", "Stalled"}
+    assert "currentRevision" not in found
 
 
 def test_a_selector_for_scale_is_always_there(service: SpeculativeInferenceService, settings: Settings) -> None:

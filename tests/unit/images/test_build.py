@@ -208,11 +208,11 @@ def test_build_arguments(base_ref: str | None, wheels: Path | None, expected: li
 
 
 def test_a_base_of_our_own_takes_the_place_of_each_that_a_containerfile_names() -> None:
-    """Also of that which compiles: none is to be had without a registry."""
+    """None is to be had without a registry."""
     bases = inputs.bases(IMAGES.parent, SERVING)
     wanted = Build(Path("/c"), SERVING.containerfile, "r:1", "localhost/b:1", None, bases)
     given = [word for word in wanted.arguments() if word.endswith("BASE=localhost/b:1")]
-    assert given == ["BASE=localhost/b:1", "BUILD_BASE=localhost/b:1"]
+    assert given == ["BASE=localhost/b:1"]
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones(tmp_path: Path) -> None:

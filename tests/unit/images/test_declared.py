@@ -22,7 +22,7 @@ GIVEN = {"triton_python_backend_utils", "tensorrt_llm", "torch", "mpi4py", "tran
 CODE = [
     # folder, what it may import (groups of pyproject.toml; empty: the project's dependencies)
     ("operator/tandem", [""]),
-    ("images/serving", ["serving"]),
+    ("images/serving", ["serving", "openai"]),
     ("images/fetcher", ["fetcher"]),
     ("images/reference/models", ["serving"]),
     ("images/reference/reference_engine", ["serving", "torch"]),

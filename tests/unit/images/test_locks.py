@@ -29,6 +29,7 @@ def test_the_images_install_from_these_locks() -> None:
         "images/operator/requirements.txt",
         "images/reference-torch/requirements.txt",
         "images/reference/requirements.txt",
+        "images/serving/openai-requirements.txt",
         "images/serving/requirements.txt",
     ]
 

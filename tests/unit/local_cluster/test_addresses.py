@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from cluster.addresses import CLUSTERS, REAL_NODES, Addresses, choose, parse_routes
+from cluster.addresses import CLUSTERS, REAL_NODES, Addresses, Network, choose, parse_routes, shown
 from cluster.errors import ClusterError
 
 CHOICES = [
@@ -31,24 +31,35 @@ def test_choice(taken: list[int], routes: list[str], listening: list[int], expec
         assert choose(taken, networks, lambda port: port not in listening).index == expected
 
 
-def test_no_two_clusters_share_anything() -> None:
-    clusters = [Addresses(index) for index in range(CLUSTERS)]
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_no_two_clusters_share_anything(ipv6: bool) -> None:
+    clusters = [Addresses(index, ipv6) for index in range(CLUSTERS)]
     for one, other in combinations(clusters, 2):
         assert not one.network.overlaps(other.network)
         assert not set(one.ports) & set(other.ports)
         assert one.bridge != other.bridge
 
 
+@pytest.mark.parametrize("ipv6", [False, True])
 @pytest.mark.parametrize("index", [0, CLUSTERS - 1])
-def test_parts_of_a_cluster_do_not_overlap(index: int) -> None:
-    at = Addresses(index)
+def test_parts_of_a_cluster_do_not_overlap(index: int, ipv6: bool) -> None:
+    at = Addresses(index, ipv6)
     parts = [at.services, at.nodes, at.simulated_pods, *map(at.node_pods, range(REAL_NODES))]
     for one, other in combinations(parts, 2):
         assert not one.overlaps(other)
     for part in parts:
-        assert part.subnet_of(at.network)
+        assert within(part, at.network)
     for pods in (at.simulated_pods, at.node_pods(REAL_NODES - 1)):
-        assert pods.subnet_of(at.pods)
+        assert within(pods, at.pods)
+    assert at.host in at.nodes and at.node(REAL_NODES - 1) in at.nodes and at.kubernetes_service in at.services
+
+
+def within(part: Network, whole: Network) -> bool:
+    return part.network_address in whole and part.broadcast_address in whole
+
+
+def test_addresses_of_ipv6_stand_in_brackets() -> None:
+    assert [shown(Addresses(0, ipv6).host) for ipv6 in (False, True)] == ["10.160.16.1", "[fd7a:74:a0:1000::1]"]
 
 
 def test_interface_names_fit_linux() -> None:

@@ -42,6 +42,24 @@ def test_kubernetes_is_1_36() -> None:
     assert "gitMinor=36" in binaries.ldflags(TOOLS["kubelet"])
 
 
+def test_the_next_release_takes_the_place_of_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where KUBEBUILDER_ASSETS names its folder, which has the rest from the cache as ever."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in binaries.NEXT:
+        built = binaries.cached_path(TOOLS[f"{name}-next"])
+        assert "gitMinor=37" in binaries.ldflags(TOOLS[f"{name}-next"])
+        built.parent.mkdir(parents=True)
+        built.write_text("#!/bin/sh\n")
+        built.chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(binaries.next_release(print)))
+    for name in binaries.NEXT:
+        found = binaries.find(name)
+        assert found
+        assert found.resolve() == binaries.cached_path(TOOLS[f"{name}-next"])
+    assert binaries.from_assets("kubectl") is None
+    assert not set(binaries.STANDARD) & {f"{name}-next" for name in binaries.NEXT}, "no part of make test"
+
+
 def test_any_change_of_the_module_asks_for_a_new_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "GO_DIR", tmp_path)
     module = tmp_path / "thing"

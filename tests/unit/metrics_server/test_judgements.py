@@ -34,6 +34,7 @@ ROWS: list[tuple[str, dict[str, Any], set[str]]] = [
         {"speculation": {"askedLength": 0}},
         {f"tandem_asked_draft_length{{{LABELS}}} 0.0"},
     ),
+    ("a minimum", {"minAcceptedLength": 2.5}, {f"tandem_min_accepted_length{{{LABELS}}} 2.5"}),
     (
         "objectives",
         {"objectives": {"timeToFirstToken": 0.5, "queueLength": 4}},

@@ -136,6 +136,40 @@ async def test_figures_of_a_window_become_a_report(
     assert report.decision is None, "it asks for no autoscaling"
 
 
+async def test_a_minimum_accepted_length_is_held_against_each_revision(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
+) -> None:
+    cluster.add("llama")
+    (known,) = cluster.services
+    spec = known.service.spec
+    spec = spec.model_copy(update={"speculation": spec.speculation.model_copy(update={"min_accepted_length": 1.5})})
+    targets = tuple(
+        ScrapeTarget(f"pod-{n}", "team-a", f"llama-server-{n}", "10.0.0.7", revision=digest)
+        for n, digest in enumerate(("old", "new", "new"))
+    )
+    service = known.service.model_copy(update={"spec": spec})
+    cluster.services = [Known(service, targets, Replicas(3, 0, 3))]
+    cluster.silent = {"llama-server-0"}
+    await rounds(loop, clock, 5)
+    report = board.get("team-a", "llama")
+    assert report is not None
+    assert report.min_accepted_length == 1.5
+    found = {each.revision: each.speculation for each in report.revisions}
+    assert found["new"].mean_accepted_length == pytest.approx(2.2)
+    assert found["new"].samples == 800, "of both pods"
+    assert found["old"].mean_accepted_length is None, "its pod says nothing"
+
+
+async def test_without_a_minimum_no_revision_is_judged(
+    loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
+) -> None:
+    cluster.add("llama")
+    await rounds(loop, clock, 5)
+    report = board.get("team-a", "llama")
+    assert report is not None
+    assert (report.min_accepted_length, report.revisions) == (None, ())
+
+
 async def test_a_service_that_asks_for_autoscaling_gets_a_decision(
     loop: Loop, cluster: FakeCluster, board: Board, clock: Clock
 ) -> None:

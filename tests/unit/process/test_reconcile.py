@@ -4,8 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from bench.scale.__main__ import NAME, NAMESPACE
+from support.admission import QUEUE
 from support.api_server import KEY, Cluster
 from tandem import names
 from tandem.api import PLURAL
@@ -112,6 +114,33 @@ async def test_what_is_refused_is_tried_again(cluster: Cluster) -> None:
     cluster.edit(replicas=2)
     assert await cluster.reconcile() is Next.RETRY
     assert cluster.conditions()["Stalled"] == "True/RightMissing"
+
+
+async def test_an_upgrade_of_the_cluster_is_looked_for(cluster: Cluster) -> None:
+    """An HPA to zero waits for it, and no event marks it."""
+    await cluster.bring_up()
+    shown = {"major": "1", "minor": "36"}
+    cluster.server.instead = lambda request: web.json_response(shown) if request.path == "/version" else None
+    cluster.edit(autoscaling={"minReplicas": 0, "maxReplicas": 2, "metrics": [QUEUE]})
+    assert await cluster.reconcile() is Next.RETRY
+    assert cluster.conditions()["SpecAccepted"] == "False/KubernetesTooOld"
+    assert "needs Kubernetes 1.37 or newer" in cluster.message("SpecAccepted")
+    assert "and this is 1.36: write source: KEDA" in cluster.message("SpecAccepted")
+    assert cluster.has("deployments", SERVER), "what runs is left alone"
+    shown["minor"] = "37+"
+    await cluster.reconcile()
+    assert cluster.conditions()["SpecAccepted"].startswith("True/")
+    assert cluster.has("horizontalpodautoscalers", SERVER)
+
+
+async def test_the_version_is_asked_for_where_something_depends_on_it(cluster: Cluster) -> None:
+    await cluster.bring_up()
+    asked = list[str]()
+    cluster.server.instead = lambda request: asked.append(request.path)
+    cluster.edit(autoscaling={"maxReplicas": 2, "metrics": [QUEUE]})
+    await cluster.reconcile()
+    assert asked
+    assert "/version" not in asked
 
 
 async def test_who_does_not_lead_writes_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,9 @@ PARAMETERS = [
     ("not a number", {"model_path": "x", "max_num_tokens": "many"}, "max_num_tokens is 'many'"),
     ("zero sequences", {"model_path": "x", "max_num_sequences": "0"}, "max_num_sequences is '0'"),
     ("a cache of no bytes", {"model_path": "x", "kv_cache_bytes": "0"}, "kv_cache_bytes is '0'"),
-    ("no GPU's index", {"model_path": "x", "gpu_device_ids": "0,1"}, "gpu_device_ids is '0,1'"),
+    ("no GPU's index", {"model_path": "x", "gpu_device_ids": "0,x"}, "gpu_device_ids is '0,x': set it to different"),
+    ("a GPU twice", {"model_path": "x", "gpu_device_ids": "1,1"}, "gpu_device_ids is '1,1': set it to different"),
+    ("numpy on two GPUs", {"model_path": "x", "gpu_device_ids": "0,1"}, "write backend torch, or one GPU"),
     ("no backend's name", {"model_path": "x", "backend": "jax"}, "backend is 'jax': set it to numpy or torch"),
 ]
 
@@ -142,8 +144,10 @@ def test_wrong_parameters_are_refused(reason: str, parameters: dict[str, str], m
 
 def test_the_gpu_is_read() -> None:
     settings = engine.Settings.parse({"model_path": "x", "backend": "torch", "gpu_device_ids": "1"})
-    assert (settings.backend, settings.gpu_device_ids) == ("torch", 1)
-    assert engine.Settings.parse({"model_path": "x", "gpu_device_ids": "0"}).gpu_device_ids == 0
+    assert (settings.backend, settings.gpu_device_ids) == ("torch", (1,))
+    split = engine.Settings.parse({"model_path": "x", "backend": "torch", "gpu_device_ids": "2,3"})
+    assert split.gpu_device_ids == (2, 3)
+    assert engine.Settings.parse({"model_path": "x", "gpu_device_ids": "0"}).gpu_device_ids == (0,)
 
 
 def test_the_cache_is_bounded(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_draft_length_by_load(reason: str, fields: dict[str, Any], lengths: dict
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kv_cache_config": {"max_tokens": 5}}, "kv_cache_config is not an argument that reference_llm knows"),
-    ({"tensor_parallel_size": 2}, "tensor_parallel_size is 2, and reference_llm can do 1 only"),
+    ({"tensor_parallel_size": 2}, "tensor_parallel_size is 2, and backend numpy can do 1"),
     ({"backend": "jax"}, "backend is 'jax', and reference_llm has numpy and torch: write one of them"),
     ({"dtype": "bfloat16"}, "dtype is 'bfloat16', and reference_llm can do 'auto' or 'float32' only"),
     (

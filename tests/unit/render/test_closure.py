@@ -64,7 +64,7 @@ def test_what_v1_imports() -> None:
 
 def test_the_facts_that_v1_takes_from_there() -> None:
     """They are in revisions that serve: another value is for a new version of the renderer."""
-    assert (ports.HTTP, ports.GRPC, ports.METRICS, ports.SSH) == (8000, 8001, 8002, 2222)
+    assert (ports.HTTP, ports.GRPC, ports.METRICS, ports.SSH, ports.OPENAI) == (8000, 8001, 8002, 2222, 9000)
     assert bounds.BLS_SEQUENCES == 64
     assert (names.CONTAINER, names.CACHE_CLAIM) == ("triton", "tandem-cache")
     assert digest({"b": [1, None], "a": "é"}) == "9b10bedce6"  # SHA-256 of {"a":"\u00e9","b":[1,null]}

@@ -151,6 +151,19 @@ def test_tokens_of_a_step(changes: dict[str, Any], build: dict[str, Any], tokens
     assert step_tokens(parse(PAIR, **changes).spec, Role.TARGET) == tokens, why
 
 
+def test_medusas_heads_from_elsewhere() -> None:
+    """A claim's folder is named by its role alone: other heads are another engine by their URI."""
+    medusa = MEDUSA["speculation"]["medusa"]
+    claims = [{**medusa, "heads": {"uri": uri}} for uri in ("pvc://models/a", "pvc://models/b")]
+    builds = [
+        made(**MEDUSA)[Role.TARGET],
+        *(made(**MEDUSA, speculation__medusa=heads)[Role.TARGET] for heads in claims),
+    ]
+    options = [[word for word in build.convert if "medusa_model_dir" in word] for build in builds]
+    assert options == [[f"--medusa_model_dir={builds[0].model}"], *[["--medusa_model_dir=/sources/medusa-heads"]] * 2]
+    assert len({build.folder for build in builds}) == 3
+
+
 def test_medusa_has_its_own_script_and_the_others_the_architectures() -> None:
     assert made(**MEDUSA)[Role.TARGET].script == "/app/examples/medusa/convert_checkpoint.py"
     assert made(**LOOKAHEAD)[Role.TARGET].script == ""

@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from tandem.render.v1 import stack
-from tandem.render.v1.llmapi import LlmApiVariables
+from tandem.render.v1.llmapi import NAMES, STREAMS, UNARY, LlmApiVariables
 
 UPSTREAM_INPUTS = {
     "STRING": "text_input image_url sampling_param_stop lora_name lora_path lora_ckpt_source",
@@ -31,6 +31,8 @@ UPSTREAM_OUTPUTS = {
     "INT64": "arrival_time_ns first_scheduled_time_ns first_token_time_ns last_token_time_ns",
 }
 VARIABLES = LlmApiVariables(
+    streams=NAMES[STREAMS],
+    unary=NAMES[UNARY],
     llm_args_path="/etc/tandem/llm_args.yaml",
     llm_package="tensorrt_llm",
     max_batch_size=16,
@@ -55,11 +57,11 @@ def upstream(table: dict[str, str]) -> dict[str, str]:
     return {name: f"TYPE_{kind}" for kind, names in table.items() for name in names.split()}
 
 
-@pytest.mark.parametrize("model", ["tensorrt_llm", "tensorrt_llm_unary"])
+@pytest.mark.parametrize("model", [STREAMS, UNARY])
 def test_tensors_are_a_superset_of_upstream_s(model: str) -> None:
     made = config(model)
     inputs, outputs = upstream(UPSTREAM_INPUTS), upstream(UPSTREAM_OUTPUTS)
-    if model == "tensorrt_llm_unary":
+    if model == UNARY:
         del inputs["stop"]  # a unary call is ended by its client
     assert inputs.items() <= types(made.input).items()
     assert outputs.items() <= types(made.output).items()
@@ -68,8 +70,8 @@ def test_tensors_are_a_superset_of_upstream_s(model: str) -> None:
 
 
 def test_the_decoupled_model() -> None:
-    made = config("tensorrt_llm")
-    assert (made.name, made.backend, made.max_batch_size) == ("tensorrt_llm", "python", 0)
+    made = config(STREAMS)
+    assert (made.name, made.backend, made.max_batch_size) == ("tensorrt_llm_stream", "python", 0)
     assert made.model_transaction_policy.decoupled
     assert {name: value.string_value for name, value in made.parameters.items()} == {
         "llm_args_path": "/etc/tandem/llm_args.yaml",
@@ -81,19 +83,19 @@ def test_the_decoupled_model() -> None:
 
 
 def test_the_unary_model() -> None:
-    made = config("tensorrt_llm_unary")
+    made = config(UNARY)
     assert (made.name, made.max_batch_size, made.model_transaction_policy.decoupled) == (
-        "tensorrt_llm_unary",
+        "tensorrt_llm",
         0,
         False,
     )
-    assert made.parameters["decoupled_model_name"].string_value == "tensorrt_llm"
+    assert made.parameters["decoupled_model_name"].string_value == "tensorrt_llm_stream"
 
 
 def test_strings_are_quoted() -> None:
     hostile = 'a"} parameters { key: "x"\n$(id) {{ 7 * 7 }}'
     names = ("drafter", "resource_manager", "drafter_path", "llm_args_path", "llm_package")
-    made = config("tensorrt_llm", **dict.fromkeys(names, hostile))
+    made = config(STREAMS, **dict.fromkeys(names, hostile))
     for name in names:
         assert made.parameters[name].string_value == hostile
     assert "x" not in made.parameters

@@ -54,6 +54,34 @@ def test_where_the_engines_run_and_how_much_they_keep(
     assert revision.pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": gpus}
 
 
+@pytest.mark.parametrize(
+    ("changes", "target", "draft"),
+    [
+        (TORCH, "0,1", None),
+        ({**TORCH, "placement__strategy": "Separate"}, "0,1", "2"),
+        ({**TORCH, "placement__strategy": "Separate", "draft__tensorParallelSize": 2}, "0,1", "2,3"),
+    ],
+)
+def test_a_model_over_two_gpus_has_one_server(
+    settings: Settings, changes: dict[str, Any], target: str, draft: str | None
+) -> None:
+    """The engine starts its own ranks: no MPI."""
+    revision = rendered(settings, **changes, target__tensorParallelSize=2)
+    for model, gpus in (("tensorrt_llm_engine", target), ("tensorrt_llm_draft_engine", draft)):
+        assert parameters(revision, model).get("gpu_device_ids") == gpus
+    made = plan(revision)
+    assert made["server"]["command"][0] == "tritonserver"
+    assert made["preflight"]["engine_check"]["devices"]["target"] == [0, 1]
+    used = {gpu for gpus in (target, draft or "0") for gpu in gpus.split(",")}
+    assert revision.pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": str(len(used))}
+
+
+def test_the_llm_api_splits_its_target_alone(settings: Settings) -> None:
+    revision = rendered(settings, **LLMAPI, target__tensorParallelSize=2)
+    assert yaml.safe_load(revision.files["llm_args.yaml"])["tensor_parallel_size"] == 2
+    assert plan(revision)["preflight"]["engine_check"]["devices"] == {"target": [0, 1], "draft": 0}
+
+
 @pytest.mark.parametrize(("build", "length"), [({}, 8192), ({"maxSeqLen": 4096}, 4096)])
 def test_the_same_length_in_both_engines_in_the_loop_and_in_the_preflight(
     settings: Settings, build: dict[str, int], length: int

@@ -34,7 +34,8 @@ def test_services_from_before_pods_had_defaults_keep_their_revisions(name: str) 
     text = (DATA / "output" / name / "revision" / "record.json").read_text(encoding="utf-8")
     record = Record.model_validate_json(text)
     assert record.pods is not None
-    newer, older = render(record), render(record.model_copy(update={"pods": None}))
+    without_endpoint = record.pods.model_copy(update={"open_ai": False})
+    newer, older = (render(record.model_copy(update={"pods": pods})) for pods in (without_endpoint, None))
     assert render(Record.model_validate_json(older.files["record.json"])) == older
     files = [{key: text for key, text in each.files.items() if key != "record.json"} for each in (newer, older)]
     assert files[0] == files[1]
@@ -47,6 +48,20 @@ def test_services_from_before_pods_had_defaults_keep_their_revisions(name: str) 
     }
     init = [{**each, "resources": OWN_INIT} for each in newer.pod["initContainers"]]
     assert older.pod == {**newer.pod, "containers": [before], "initContainers": init}
+
+
+@pytest.mark.parametrize("name", ["llmapi-eagle3", "llmapi-user-provided"])
+def test_services_from_before_upstreams_name_was_unary_keep_their_revisions(name: str) -> None:
+    """Their clients stream from `tensorrt_llm`."""
+    text = (DATA / "output" / name / "revision" / "record.json").read_text(encoding="utf-8")
+    record = Record.model_validate_json(text)
+    assert record.answers_upstream_unary
+    newer, older = render(record), render(record.model_copy(update={"answers_upstream_unary": False}))
+    assert render(Record.model_validate_json(older.files["record.json"])) == older
+    models = [{key.split(".")[0] for key in each.files if key.endswith(".config.pbtxt")} for each in (newer, older)]
+    assert models == [{"tensorrt_llm", "tensorrt_llm_stream"}, {"tensorrt_llm", "tensorrt_llm_unary"}]
+    assert "decoupled: true" in older.files["tensorrt_llm.config.pbtxt"]
+    assert "decoupled: false" in newer.files["tensorrt_llm.config.pbtxt"]
 
 
 def render_text(text: str, settings: Settings) -> str:
@@ -170,6 +185,7 @@ def test_tritons_verbose_log(level: int | None, settings: Settings) -> None:
         ({"replicas": 5}, True, "replicas are no part of a revision"),
         ({"rollout": {"strategy": "Replace"}}, True, "how revisions take each other's place is no part of them"),
         ({"autoscaling": {"maxReplicas": 5}}, True, "nor is who decides them"),
+        ({"speculation__minAcceptedLength": 2}, True, "nor what speculation must be worth"),
         ({"placement": {}}, True, "a default written out changes nothing"),
         ({"speculation__maxDraftLen": 5}, False, "draft length is configuration"),
         ({"runtime__image": "other:1"}, False, "another image is another revision"),

@@ -54,7 +54,8 @@ def test_a_name_that_is_no_variable_is_an_error() -> None:
     @dataclass(frozen=True)
     class Few(Variables):
         folder: ClassVar[str] = "llmapi"
+        streams: str
         llm_args_path: str
 
     with pytest.raises(jinja2.UndefinedError, match="'llm_package' is undefined"):
-        config("tensorrt_llm", Few("/etc/tandem/llm_args.yaml"))
+        config("tensorrt_llm_llmapi", Few("tensorrt_llm", "/etc/tandem/llm_args.yaml"))

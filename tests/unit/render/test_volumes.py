@@ -1,9 +1,12 @@
 """Volumes of a server's pod, and where its container mounts them."""
 
+from dataclasses import replace
+
 import pytest
 
 from support.pods import PROFILE, rendered
 from tandem.api.roles import Role
+from tandem.render import PodDefaults
 from tandem.render.v1.pod import server_pod
 from tandem.render.v1.sources import folders
 from tandem.render.v1.volumes import OWN_PATHS, OWN_VOLUMES, mounts, uses_cache, volumes
@@ -36,16 +39,19 @@ def test_the_cache_is_there_when_something_is_put_into_it(spec: str, wanted: boo
 
 
 def test_every_volume_is_reserved_for_us_and_mounted() -> None:
-    everything = rendered("""
+    spec = rendered("""
     runtime: {mode: LLMAPI}
     target: {model: {uri: pvc://models/x}, tensorParallelSize: 16}
     draft: {model: {uri: hf://org/draft}}
     speculation: {decodingType: UserProvided, userProvided: {entryPoint: "mine:make", configMapName: mine}}
+    serving: {openAI: {apiKeySecret: keys, tlsSecret: certificate}}
     """)
-    pod = server_pod(everything)
+    pod = server_pod(replace(spec, pods=PodDefaults(open_ai=True)))
     added_by_the_builder = {"revision", "ssh"}
+    of_the_endpoint = {"api-keys", "tls"}
     named = {volume["name"] for volume in pod["volumes"]} | added_by_the_builder
-    assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == named
+    assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == named - of_the_endpoint
+    assert {mount["name"] for mount in pod["containers"][1]["volumeMounts"]} == {"tokenizer", *of_the_endpoint}
     assert named - {"source-target"} == set(OWN_VOLUMES)
     paths = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert paths - {"/sources/target"} == set(OWN_PATHS) - {"/sources"}

@@ -50,21 +50,21 @@ ACCESS: list[tuple[str, list[Any], int, list[Any], list[tuple[Any, Any]] | None]
         [],
         2,
         METRICS,
-        [({}, [8000, 8001, 8002]), ("pods of the service", None)],
+        [({}, [8000, 8001, 8002, 9000]), ("pods of the service", None)],
     ),
     (
         "named clients, and figures for the cluster",
         [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
         1,
         METRICS,
-        [([{"ipBlock": {"cidr": "10.0.0.0/8"}}], [8000, 8001, 8002]), (METRICS, [8002])],
+        [([{"ipBlock": {"cidr": "10.0.0.0/8"}}], [8000, 8001, 8002, 9000]), (METRICS, [8002])],
     ),
     (
         "named clients alone",
         [{"podSelector": {}}],
         1,
         [],
-        [([{"podSelector": {}}], [8000, 8001, 8002])],
+        [([{"podSelector": {}}], [8000, 8001, 8002, 9000])],
     ),
 ]
 

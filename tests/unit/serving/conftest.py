@@ -10,10 +10,10 @@ import tokenizers
 from support.serving.bls import NO_TENSORS, MockEngines, Sink, Start
 from support.serving.model_folders import ModelFolder, write_model_folder
 from support.serving.steady import Steady
-from tandem_serving.bls import rounds
+from tandem_serving.bls.batches import Route
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.request import BlsParser, RequestLimits
 from tandem_serving.bls.runner import BlsEngine
-from tandem_serving.bls.schedule import Route
 from tandem_serving.bls.service import BlsOptions, BlsService
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -22,7 +22,6 @@ LIMITS: dict[str, Any] = {
     "waiting": 1024,
     "max_rows": 64,
     "draft_timeout": 30,
-    "ahead": False,
     "queue_timeout": math.inf,
 }
 
@@ -57,7 +56,7 @@ def start(tokenizer: Tokenizer, sink: Sink) -> Iterator[Start]:
         limits = {name: options.pop(name, value) for name, value in LIMITS.items()}
         bind = options.pop("bind", lambda prompt, request: NO_TENSORS)
         chosen = options.pop("policy", Steady(4, separate_devices=True))
-        settings = BlsOptions(**{"request_timeout": 50, "limits": rounds.RoundLimits(**limits), **options})
+        settings = BlsOptions(**{"request_timeout": 50, "limits": RoundLimits(**limits), **options})
         both: dict[Route, BlsEngine] = {"target": engines.target, "draft": engines.draft}
         if engines.streams:
             both["stream"] = engines.streams

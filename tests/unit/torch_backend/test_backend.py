@@ -22,45 +22,16 @@ from reference_engine.torch_backend import attention, checkpoints, loading  # no
 from reference_engine.torch_backend.loading import Sizes  # noqa: E402
 from support.reference_engine import run  # noqa: E402
 from unit.reference_engine import tiny_llama  # noqa: E402
+from unit.torch_backend.models import PAIR, VOCABULARY, stock  # noqa: E402
 
 Ids = npt.NDArray[np.int32]
-PAIR = Path(__file__).resolve().parents[3] / "images/reference/pair"
 TOLERANCE = 1e-4  # absolute, float32
-VOCABULARY = 97
-COMMON = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-MORE: dict[str, dict[str, Any]] = {
-    "gemma2": {"sliding_window": 20, "query_pre_attn_scalar": 16},
-    "granite": {"attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 2.0},
-    "mistral": {"sliding_window": 20},
-    "qwen2": {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
-    "starcoder2": {"sliding_window": 20},
-}
 
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-def stock(kind: str, seed: int = 0) -> Any:
-    """A model of transformers with random weights."""
-    torch.manual_seed(seed)
-    config = transformers.AutoConfig.for_model(kind, **COMMON, **MORE.get(kind, {}))
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
 
 
 def greedy(scheduler: Scheduler, request: Request) -> Output:

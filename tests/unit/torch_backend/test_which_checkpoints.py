@@ -117,6 +117,41 @@ def test_keys_and_values(
     assert found.total == found.weights + found.kv_cache + found.overhead
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_gpu_s_share_is_what_splitting_keeps(tmp_path: Path, tied: bool) -> None:
+    """A bias, embeddings and norms are on each; tied, the head is a part of the embeddings beside them."""
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    matrices = {"model.embed_tokens.weight": (8, 4), "model.layers.0.mlp.up_proj.weight": (6, 4)}
+    matrices |= {} if tied else {"lm_head.weight": (8, 4)}
+    tensors = {name: np.zeros(shape, np.float16) for name, shape in matrices.items()}
+    save_file({**tensors, "model.norm.weight": np.zeros(4, np.float16)}, tmp_path / "model.safetensors")
+    one, two = (checkpoints.memory(tmp_path, 16, 0, gpus) for gpus in (1, 2))
+    assert one.weights == 2 * (8 * 4 + 6 * 4 + 4 + (0 if tied else 8 * 4))
+    assert two.weights == 2 * (8 * 4 + 4 + (6 * 4 + 8 * 4) // 2)
+    assert two.kv_cache == one.kv_cache // 2
+
+
+SPLIT: list[tuple[dict[str, Any], int, str]] = [
+    ({}, 1, ""),
+    ({}, 2, ""),
+    ({"num_key_value_heads": 3, "num_attention_heads": 6}, 2, "num_key_value_heads is 3, .* tensorParallelSize: 1"),
+    ({"num_key_value_heads": 4, "num_attention_heads": 8}, 3, "num_attention_heads is 8, .* tensorParallelSize: 2"),
+    ({"model_type": "phi3"}, 2, "a model of type phi3 is not split over GPUs: write tensorParallelSize: 1"),
+    ({"model_type": "olmo2"}, 1, ""),
+]
+
+
+@pytest.mark.parametrize(("changes", "gpus", "message"), SPLIT)
+def test_over_how_many_gpus(tmp_path: Path, changes: dict[str, Any], gpus: int, message: str) -> None:
+    folder = tiny_llama.write(tmp_path)
+    (folder / "config.json").write_text(json.dumps({**tiny_llama.CONFIG, **changes}))
+    if not message:
+        checkpoints.check(folder, gpus)
+        return
+    with pytest.raises(CheckpointError, match=message):
+        checkpoints.check(folder, gpus)
+
+
 def test_only_the_files_that_are_loaded_count(tmp_path: Path) -> None:
     """Mistral's folders have the weights a second time, in the publisher's format."""
     folder = tiny_llama.write(tmp_path)

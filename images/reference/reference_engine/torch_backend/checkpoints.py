@@ -17,6 +17,8 @@ from reference_engine.config import CheckpointError
 
 # Dense decoders whose logits were compared with transformers' own (tests/unit/torch_backend).
 TRIED = ("gemma2", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2")
+WHOLE = ("olmo2", "phi3")
+"""Of these, what one GPU only runs: olmo2 norms all heads together, phi3 stores q, k and v, gate and up as one."""
 
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 """Bytes of a number, by the `dtype` of config.json."""
@@ -24,6 +26,7 @@ DEFAULT_DTYPE = "float16"
 _STORED = ("F16", "BF16", "F32")
 _QUANTIZED = ("quantization_config", "compression_config")
 _QUANTIZED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
+_EMBEDDINGS, _HEAD = "embed_tokens.", "lm_head."
 _INDEX = "model.safetensors.index.json"
 _LOGIT_ROWS = 512  # of a pass: Settings.max_num_tokens
 # Measured on one H100 with Qwen3's 8B and 0.6B shapes and 16 sequences: 2.4 and 2.0 GiB.
@@ -44,12 +47,17 @@ class Memory:
         return self.weights + self.kv_cache + self.overhead
 
 
-def check(folder: Path) -> None:
-    """Raises CheckpointError where the backend does not run the checkpoint; the message says what it runs."""
+def check(folder: Path, gpus: int = 1) -> None:
+    """Raises CheckpointError where the backend does not run the checkpoint, split over so many GPUs.
+
+    The message says what it runs.
+    """
     values = _read(folder)
     kind = values.get("model_type")
     if kind not in TRIED:
         raise CheckpointError(f"model_type is {kind!r}: the torch backend was tried with {', '.join(TRIED)}")
+    if gpus > 1:
+        _check_split(values, gpus)
     found = [name for name in _QUANTIZED if values.get(name)]
     found += [name for name in _QUANTIZED_FILES if (folder / name).is_file()]
     types = f"the torch backend runs {', '.join(BYTES)}"
@@ -70,14 +78,32 @@ def check(folder: Path) -> None:
         )
 
 
-def memory(folder: Path, sequences: int, max_seq_len: int) -> Memory:
+def _check_split(values: Mapping[str, Any], gpus: int) -> None:
+    kind = values["model_type"]
+    if kind in WHOLE:
+        raise CheckpointError(f"a model of type {kind} is not split over GPUs: write tensorParallelSize: 1")
+    heads = values.get("num_attention_heads") or 0
+    counts = {
+        "num_attention_heads": heads,
+        "num_key_value_heads": values.get("num_key_value_heads") or heads,
+        "intermediate_size": values.get("intermediate_size") or 0,
+    }
+    for name, count in counts.items():
+        if count % gpus:
+            fitting = [size for size in range(1, gpus) if not any(each % size for each in counts.values())]
+            raise CheckpointError(
+                f"{name} is {count}, which {gpus} GPUs do not divide equally: write tensorParallelSize: {fitting[-1]}"
+            )
+
+
+def memory(folder: Path, sequences: int, max_seq_len: int, gpus: int = 1) -> Memory:
     """What the checkpoint takes with KV cache for so many sequences of so many tokens; 0: the model's own limit.
 
-    Raises CheckpointError.
+    Of each of `gpus` that it is split over. Raises CheckpointError.
     """
     values = _read(folder)
     width = BYTES[dtype(values)]
-    shapes = [shape for path in weights.files(folder) for _, shape in _tensors(path).values()]
+    shapes = {name: shape for path in weights.files(folder) for name, (_, shape) in _tensors(path).items()}
     try:
         limit = values["max_position_embeddings"]
         token = bytes_per_token(values, width)
@@ -85,10 +111,19 @@ def memory(folder: Path, sequences: int, max_seq_len: int) -> Memory:
     except KeyError as error:
         raise CheckpointError(f"{folder}/config.json lacks {error}: is it a checkpoint's?") from None
     return Memory(
-        weights=width * sum(math.prod(shape) for shape in shapes),
-        kv_cache=(sequences + 1) * min(max_seq_len or limit, limit) * token,  # one more: rows of padding
-        overhead=_OVERHEAD + logits,
+        weights=width * _numbers(shapes, gpus),
+        kv_cache=(sequences + 1) * min(max_seq_len or limit, limit) * token // gpus,  # one more: rows of padding
+        overhead=_OVERHEAD + logits * min(gpus, 2),  # of several GPUs they are gathered first
     )
+
+
+def _numbers(shapes: Mapping[str, list[int]], gpus: int) -> int:
+    """How many weights a GPU has: of matrices its part, but for the embeddings; a head that is tied to these, too."""
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    whole = sum(size for name, size in sizes.items() if len(shapes[name]) < 2 or _EMBEDDINGS in name)
+    tied = not any(_HEAD in name for name in sizes)
+    head = sum(size for name, size in sizes.items() if _EMBEDDINGS in name) if tied and gpus > 1 else 0
+    return whole + -(-(sum(sizes.values()) - whole + head) // gpus)
 
 
 def bytes_per_token(values: Mapping[str, Any], width: int) -> int:

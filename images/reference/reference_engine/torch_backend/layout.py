@@ -68,6 +68,11 @@ class Shape:
         return dict(zip(_FIELDS, [self.tokens] * 3 + [self.tiles] * 2 + [self.wanted], strict=True))
 
     @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """Its fields, by which another process makes it again."""
+        return self.tokens, self.tiles, self.tile_tokens, self.wanted
+
+    @property
     def entries(self) -> int:
         """Entries of the array."""
         return sum(self.sizes().values())
@@ -129,7 +134,7 @@ class Input:
     """The parts of an int32 array of a shape, for the host to fill."""
 
     def __init__(self, array: IntArray, shape: Shape, spare_slot: int) -> None:
-        self._array = array
+        self.array = array
         self._shape = shape
         self._spare = spare_slot
         parts = np.split(array, np.cumsum(list(shape.sizes().values()))[:-1])
@@ -137,7 +142,7 @@ class Input:
 
     def fill(self, segments: Sequence[Segment]) -> None:
         """Write a pass; padding goes to the spare slot."""
-        self._array[:] = 0
+        self.array[:] = 0
         self._slots[:] = self._spare
         if not segments:
             return
@@ -154,6 +159,10 @@ class Input:
         kept = int(wanted.sum())
         # Mostly all rows are wanted.
         self._wanted[:kept] = rows if kept == total else np.repeat(ends - wanted, wanted) + _within(wanted)
+
+    def copy(self, array: IntArray) -> None:
+        """Write a pass that another of this shape was filled with."""
+        self.array[:] = array
 
     def _tile(self, firsts: IntArray, counts: IntArray) -> None:
         """Cut the segments into tiles; mostly each is one."""

@@ -1,6 +1,6 @@
 """A checkpoint of transformers as a `TorchModel`, or the reason why it cannot be."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from reference_engine import kv_cache
 from reference_engine.config import CheckpointError
 from reference_engine.scheduler import Capacity, Scheduler
-from reference_engine.torch_backend import attention, chain, checkpoints, linear
+from reference_engine.torch_backend import attention, chain, checkpoints, linear, splitting
 from reference_engine.torch_backend.attention import SlotCache
 from reference_engine.torch_backend.model import TorchModel
+from reference_engine.torch_backend.ranks import Alone, Job, Leader, join
+from reference_engine.torch_backend.splitting import Gathered, Part
 
 _WARM_DRAFT_LEN = 7  # graphs of longer drafts are captured when the first comes
 
@@ -28,30 +30,72 @@ class Sizes:
     max_num_tokens: int
 
 
-def load(folder: Path, wanted: Sizes, kv_cache_bytes: int, gpu: int = 0) -> Scheduler:
-    """A checkpoint's scheduler, on a GPU where there is one. Raises CheckpointError.
+@dataclass(frozen=True)
+class Share:
+    """A rank's share of a model on its device, and how it is run."""
 
-    `wanted.max_seq_len` 0: the model's own limit. The KV cache has as many slots as fit into its bytes; 0: all.
+    module: nn.Module
+    sizes: Sizes
+
+
+def load(folder: Path, wanted: Sizes, kv_cache_bytes: int, gpus: Sequence[int] = (0,)) -> Scheduler:
+    """A checkpoint's scheduler, on GPUs where there are any: the model is split over several. Raises CheckpointError.
+
+    `wanted.max_seq_len` 0: the model's own limit. The KV cache has as many slots as fit into its bytes, of all GPUs
+    together; 0: all.
     """
-    values = config(folder)
+    checkpoints.check(folder, len(gpus))
+    sizes = (wanted.slots, wanted.max_seq_len, wanted.max_num_tokens)
+    job = Job(str(folder), *sizes, kv_cache_bytes, tuple(gpus))
+    if len(gpus) == 1:
+        return _scheduler(load_share(job, 0), Alone())
+    leader = Leader(job)  # the others load at the same time
+    try:
+        share = load_share(leader.job, 0)
+        leader.wait()
+        join(leader.job, 0)
+        return _scheduler(share, leader)
+    except BaseException:
+        leader.close()
+        raise
+
+
+def load_share(job: Job, rank: int) -> Share:
+    """A rank's weights on its GPU. Raises CheckpointError."""
+    values = config(Path(job.folder))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
-        torch.cuda.set_device(gpu)
+        if job.gpus[rank] >= torch.cuda.device_count():
+            raise CheckpointError(f"there is no GPU {job.gpus[rank]}: {torch.cuda.device_count()} are here")
+        torch.cuda.set_device(job.gpus[rank])
     dtype = (values.dtype or torch.float16) if device == "cuda" else torch.float32
-    longest = min(wanted.max_seq_len or values.max_position_embeddings, values.max_position_embeddings)
+    longest = min(job.max_seq_len or values.max_position_embeddings, values.max_position_embeddings)
     slot = bytes_per_slot(values, longest, dtype)
-    budget = kv_cache_bytes or wanted.slots * slot
-    sizes = Sizes(kv_cache.slots(budget, slot, longest, wanted.slots), longest, wanted.max_num_tokens)
+    slots = kv_cache.slots(job.kv_cache_bytes or job.slots * slot, slot, longest, job.slots)
+    sizes = Sizes(slots, longest, job.max_num_tokens)
+    ranks = len(job.gpus)
     if device == "cuda":
-        _check_memory(values, dtype, (sizes.slots + 1) * slot)
-    model = build(read(folder, dtype, device), sizes, compiled=device == "cuda")
+        _check_memory(values, dtype, (sizes.slots + 1) * slot // ranks, ranks)
+    return Share(read(Path(job.folder), dtype, device, rank, ranks), sizes)
+
+
+def build_share(share: Share, ranks: Alone) -> TorchModel:
+    """A rank's model; its layers are compiled where it is on a GPU."""
+    return build(share.module, share.sizes, compiled=torch.cuda.is_available(), ranks=ranks)
+
+
+def _scheduler(share: Share, ranks: Alone) -> Scheduler:
+    sizes, model = share.sizes, build_share(share, ranks)
     model.warm(min(sizes.slots, sizes.max_num_tokens), _WARM_DRAFT_LEN)
-    return Scheduler(model, Capacity(sizes.max_num_tokens, sizes.slots, longest), values.vocab_size)
+    capacity = Capacity(sizes.max_num_tokens, sizes.slots, sizes.max_seq_len)
+    return Scheduler(model, capacity, share.module.config.vocab_size)
 
 
-def _check_memory(values: PreTrainedConfig, dtype: torch.dtype, cache: int) -> None:
+def _check_memory(values: PreTrainedConfig, dtype: torch.dtype, cache: int, ranks: int) -> None:
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(values, dtype=dtype)
+    if ranks > 1:
+        splitting.cut(module, Part(0, ranks, "meta"))
     weights = sum(each.numel() for each in module.parameters()) * dtype.itemsize
     free, _ = torch.cuda.mem_get_info()
     if weights + cache > free:
@@ -81,8 +125,11 @@ def bytes_per_slot(values: PreTrainedConfig, max_seq_len: int, dtype: torch.dtyp
     return 2 * values.num_hidden_layers * max_seq_len * width * dtype.itemsize
 
 
-def read(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
-    """The checkpoint's weights in a module of transformers. Raises CheckpointError."""
+def read(folder: Path, dtype: torch.dtype, device: str, rank: int = 0, ranks: int = 1) -> nn.Module:
+    """The checkpoint's weights in a module of transformers, or a rank's share of them. Raises CheckpointError.
+
+    The files are mapped, so ranks that read them at the same time share the memory.
+    """
     values = config(folder)
     try:
         module, report = AutoModelForCausalLM.from_pretrained(
@@ -91,6 +138,8 @@ def read(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read the checkpoint in {folder}: {error}") from error
     _refuse(report)
+    if ranks > 1:
+        splitting.cut(module, Part(rank, ranks, device))
     return module.to(device)
 
 
@@ -100,11 +149,12 @@ def _refuse(report: Mapping[str, Any]) -> None:
         raise CheckpointError(f"the checkpoint lacks {', '.join(names[:3])} ({len(names)} tensors): is it complete?")
 
 
-def build(module: nn.Module, sizes: Sizes, compiled: bool = True) -> TorchModel:
-    """Give a module its caches, fewer and larger products, and compiled layers."""
+def build(module: nn.Module, sizes: Sizes, compiled: bool = True, ranks: Alone | None = None) -> TorchModel:
+    """Give a module, or a rank's share of one, its caches, fewer and larger products, and compiled layers."""
     module.eval()
+    ranks = ranks or Alone()
     values, weight = module.config, next(module.parameters())
-    shape = (sizes.slots + 1, values.num_key_value_heads, sizes.max_seq_len, head_dim(values))
+    shape = (sizes.slots + 1, values.num_key_value_heads // ranks.size, sizes.max_seq_len, head_dim(values))
     layers = attention_modules(module)
     if len(layers) != values.num_hidden_layers:
         raise CheckpointError(f"{len(layers)} attention layers of {values.num_hidden_layers} are of a known kind")
@@ -113,10 +163,11 @@ def build(module: nn.Module, sizes: Sizes, compiled: bool = True) -> TorchModel:
     cache = SlotCache(keys, torch.zeros_like(keys))
     for index, each in enumerate(layers):
         each.slot_cache = SlotCache(cache.keys[index], cache.values[index])
-    linear.replace(module, module.get_output_embeddings())
+    head = module.get_output_embeddings()
+    linear.replace(module, head.inner if isinstance(head, Gathered) else head)
     if compiled:
         compile_layers(module)
-    return TorchModel(module, cache, sizes.max_num_tokens)
+    return TorchModel(module, cache, sizes.max_num_tokens, ranks)
 
 
 def attention_modules(module: nn.Module) -> list[nn.Module]:

@@ -17,7 +17,8 @@ from reference_engine.choice import Choice, Chosen, Pick
 from reference_engine.torch_backend import attention, layout, sampling
 from reference_engine.torch_backend.attention import SlotCache
 from reference_engine.torch_backend.layout import Input, Shape
-from reference_engine.torch_backend.sampling import Chooser
+from reference_engine.torch_backend.ranks import Alone, Order
+from reference_engine.torch_backend.sampling import Chooser, Unchosen
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,15 @@ _capturing = threading.Lock()
 
 class TorchModel:
     """See Backend; its logits stay on the device. The last slot of `cache`, [layers, slots, ...], takes the rows of
-    padding."""
+    padding.
 
-    def __init__(self, module: nn.Module, cache: SlotCache, max_num_tokens: int) -> None:
+    Of a model that is split over GPUs it is a rank's share. The leader's is the Backend; the others' are given what
+    the leader's is, by `prepare`, `give` and `copy_kv`.
+    """
+
+    def __init__(self, module: nn.Module, cache: SlotCache, max_num_tokens: int, ranks: Alone | None = None) -> None:
         self.module = module
+        self._ranks = ranks or Alone()
         self.cache = cache
         self._spare = cache.keys.shape[1] - 1
         self._device = cache.keys.device
@@ -77,25 +83,32 @@ class TorchModel:
         self._warmed = False
         # One for all shapes: each graph would keep its own.
         rows = layout.most_rows(max_num_tokens)
-        self._chooser = Chooser(rows, module.config.vocab_size, self._device)
+        chooser = Chooser if self._ranks.leads else Unchosen
+        self._chooser = chooser(rows, module.config.vocab_size, self._device)
         self._cuda = self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if self._cuda else None
         self._lanes = [_Lane(rows) for _ in range(_LANES)] if self._cuda else []
         self._turn = 0
 
-    @torch.inference_mode()
     def forward(self, segments: Sequence[Segment]) -> Logits:
         """See Backend; returns while the device computes."""
-        shape = Shape.of(segments)
+        return self.give(Shape.of(segments), lambda given: given.fill(segments))
+
+    @torch.inference_mode()
+    def give(self, shape: Shape, fill: Callable[[Input], None]) -> Logits:
+        """A pass of a shape, whose input `fill` writes."""
         if not self._cuda:
             inputs = torch.zeros(shape.entries, dtype=torch.int32)
-            Input(inputs.numpy(), shape, self._spare).fill(segments)
+            given = Input(inputs.numpy(), shape, self._spare)
+            fill(given)
+            self._ranks.order(Order.PASS, shape.numbers, given.array)
             return self._compute(inputs, shape)
-        run = self._runs.get(shape) or self._prepare(shape)
+        run = self._runs.get(shape) or self.prepare(shape)
         self._turn = (self._turn + 1) % _LANES
         lane = self._lanes[self._turn]
         lane.done.synchronize()  # the pass that had it has read its input
-        run.hosts[self._turn].fill(segments)
+        fill(run.hosts[self._turn])
+        self._ranks.order(Order.PASS, shape.numbers, run.hosts[self._turn].array)
         with torch.cuda.stream(self._stream):
             run.inputs.copy_(lane.inputs[: shape.entries], non_blocking=True)
             run.graph.replay()
@@ -150,6 +163,7 @@ class TorchModel:
 
     def copy_kv(self, source: int, destination: int, tokens: int) -> None:
         """See Backend."""
+        self._ranks.order(Order.COPY_KV, (source, destination, tokens))
         with torch.cuda.stream(self._stream):
             for each in (self.cache.keys, self.cache.values):
                 each[:, destination, :, :tokens] = each[:, source, :, :tokens]
@@ -159,15 +173,16 @@ class TorchModel:
         for shape in layout.of_verification(max_rows, max_draft_len) + layout.of_prompts(self._max_num_tokens):
             fits = shape.tokens <= layout.most_rows(self._max_num_tokens)
             if self._cuda and fits and shape not in self._runs:
-                self._prepare(shape)
+                self.prepare(shape)
         for lane in self._lanes[:1]:
             with torch.cuda.stream(self._stream):
                 self._chooser.warm(lane.sampled)
         self._warmed = True
 
     @torch.inference_mode()
-    def _prepare(self, shape: Shape) -> _Run:
+    def prepare(self, shape: Shape) -> _Run:
         """Compile and capture a shape, over rows of padding."""
+        self._ranks.order(Order.PREPARE, shape.numbers)
         started = time.monotonic()
         hosts = tuple(Input(lane.inputs[: shape.entries].numpy(), shape, self._spare) for lane in self._lanes)
         given = torch.zeros(shape.entries, dtype=torch.int32)
@@ -190,6 +205,7 @@ class TorchModel:
     def _compute(self, inputs: Tensor, shape: Shape) -> Logits:
         ids, positions, slots, tile_row, tile_count, wanted = inputs.split(list(shape.sizes().values()))
         self._chooser.feed(ids)
+        self._ranks.share(ids)
         token = attention.current.set(attention.Pass(positions, slots, tile_row, tile_count, shape.tile_tokens))
         try:
             out = self.module(

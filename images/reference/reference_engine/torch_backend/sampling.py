@@ -133,6 +133,20 @@ class Chooser:
             )  # fmt: skip
 
 
+class Unchosen(Chooser):
+    """Of a rank that chooses no tokens: it gets them from the one that does."""
+
+    def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
+        self.values = torch.empty((0, vocabulary), dtype=torch.float32, device=device)
+        self.chosen = torch.zeros(0, dtype=torch.int32, device=device)
+
+    def feed(self, ids: Tensor) -> None:
+        """The leader does."""
+
+    def highest(self, logits: Tensor) -> None:
+        """The leader does."""
+
+
 def _fill(given: IntArray, choices: Sequence[tuple[int, Choice]]) -> int:
     """The fields of `draws` for each of the choices' rows; returns how many they are."""
     firsts, counts, positions, counted, seeds = np.array(

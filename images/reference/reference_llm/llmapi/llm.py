@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,8 @@ def end_id(model: Path) -> int:
 def _runner(args: LlmArgs) -> TargetAlone | Speculator:
     most, config = args.max_batch_size, args.speculative_config
     if config is None:
-        return TargetAlone(engine.Engine(_scheduler(args, args.model, most)))
-    target = _scheduler(args, args.model, _with_spare(most))
+        return TargetAlone(engine.Engine(_scheduler(args, args.model, most, args.tensor_parallel_size)))
+    target = _scheduler(args, args.model, _with_spare(most), args.tensor_parallel_size)
     return Speculator(target, _drafter(args, config, target), config, most)
 
 
@@ -222,9 +223,9 @@ def _drafter(args: LlmArgs, config: SpeculativeConfig, target: Scheduler) -> Dra
     return DraftModel(draft)
 
 
-def _scheduler(args: LlmArgs, folder: Path, slots: int) -> Scheduler:
+def _scheduler(args: LlmArgs, folder: Path, slots: int, gpus: int = 1) -> Scheduler:
     settings = engine.Settings(folder, slots, args.max_num_tokens, args.max_seq_len, backend=args.backend)
-    return engine.load(settings)
+    return engine.load(replace(settings, gpu_device_ids=tuple(range(gpus))))
 
 
 def _refuse(params: SamplingParams) -> None:

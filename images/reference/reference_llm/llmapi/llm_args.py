@@ -64,7 +64,6 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "tokenizer_mode": ("auto",),
     "skip_tokenizer_init": (False,),
     "trust_remote_code": (False,),
-    "tensor_parallel_size": (1,),
     "pipeline_parallel_size": (1,),
     "dtype": ("auto", "float32"),
     "revision": (None,),
@@ -92,6 +91,7 @@ class LlmArgs:
         speculative_config: Mapping[str, Any] | None = None,
         enable_iter_perf_stats: bool = False,
         backend: str = BACKENDS[0],
+        tensor_parallel_size: int = 1,
         **others: Any,
     ) -> None:
         for name, value in others.items():
@@ -102,7 +102,12 @@ class LlmArgs:
                 raise ValueError(f"{name} is {value!r}, and {PACKAGE} can do {known} only: write that")
         if backend not in BACKENDS:
             raise ValueError(f"backend is {backend!r}, and {PACKAGE} has {' and '.join(BACKENDS)}: write one of them")
+        if tensor_parallel_size != 1 and (backend != "torch" or tensor_parallel_size < 1):
+            raise ValueError(
+                f"tensor_parallel_size is {tensor_parallel_size}, and backend {backend} can do 1: write 1"
+            )
         self.model = Path(model)
+        self.tensor_parallel_size = tensor_parallel_size
         self.backend = backend
         self.tokenizer = Path(tokenizer or model)
         self.max_batch_size = max_batch_size

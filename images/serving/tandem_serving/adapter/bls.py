@@ -8,10 +8,10 @@ from tandem_serving import checkpoint
 from tandem_serving.adapter.canary import Canary
 from tandem_serving.adapter.engine import EngineModel, JoinModel, RoundModel, StreamModel, engine_inputs
 from tandem_serving.bls import abilities
+from tandem_serving.bls.batches import Route
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.request import AcceptanceMethod, BlsParser, RequestLimits
-from tandem_serving.bls.rounds import RoundLimits
-from tandem_serving.bls.schedule import Route
 from tandem_serving.bls.service import BlsOptions, BlsService
 from tandem_serving.bls.settings import BlsSettings
 from tandem_serving.bls.step_limits import UNLIMITED
@@ -31,9 +31,8 @@ def build_service(config: BlsSettings) -> tuple[BlsService, list[EngineModel]]:
     rows = draft_limits.vocab_size if draft_limits else limits.vocab_size
     # A round in the server hands all that is drafted to the target.
     drafting = _drafting(config, whole_rounds=rows <= limits.vocab_size) if draft_limits else {}
-    engines: dict[Route, EngineModel] = {"target": target, **drafting}
-    if config.streams_model:
-        engines["stream"] = StreamModel(config.streams_model, target)
+    streams = StreamModel(config.streams_model, target)
+    engines: dict[Route, EngineModel] = {"target": target, "stream": streams, **drafting}
     padded = rows != limits.vocab_size
     request_limits = RequestLimits(limits.max_sequence_len, config.max_draft_len, limits.vocab_size, padded)
     acceptance = AcceptanceMethod(config.use_draft_logits, config.acceptance_threshold)
@@ -72,7 +71,6 @@ def _round_limits(config: BlsSettings, whole_rounds: bool) -> RoundLimits:
         waiting=config.waiting,
         max_rows=config.max_rows,
         draft_timeout=config.draft_timeout,
-        ahead=config.separate_devices,
         queue_timeout=config.queue_timeout,
         whole_rounds=config.max_draft_len if whole_rounds else 0,
         target_tokens=checkpoint.max_num_tokens(config.target_path) or UNLIMITED,

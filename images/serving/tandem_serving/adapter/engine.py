@@ -20,9 +20,9 @@ import contextlib
 import itertools
 import random
 import uuid
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -30,9 +30,9 @@ import triton_python_backend_utils as pb_utils
 from tandem_serving.adapter import inner_calls
 from tandem_serving.adapter.response_iterators import responses
 from tandem_serving.adapter.triton_errors import plain_error
+from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import FloatArray, Output, Part, Role, ServerRound
 from tandem_serving.bls.request import BlsPrompt, BlsRequest
-from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.errors import EngineError, Survived
 from tandem_serving.requests.tensors import Array
@@ -86,7 +86,6 @@ class EngineModel:
         self._memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
         self._stops = ThreadPoolExecutor(32, thread_name_prefix=f"stop-{role}")
         self._unstopped = Survived("an engine call could not be stopped")
-        self.sent = Sent()
 
     lengths = "request_output_len"
     """The tensor that says how many tokens each row wants."""
@@ -218,14 +217,13 @@ class TritonResponses:
         self._rows = len(rows)
         self._calls = [row.call for row in rows]
         self._outputs = rows[0].sequence.engine_inputs[model.role].outputs
-        self._common = _common(model, rows)
-        self._tensors = [pb_utils.Tensor(name, array) for name, array in model.tensors(rows).items()]
+        arrays = _request_tensors(model, rows) | model.tensors(rows)
+        self._tensors = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
 
     def __iter__(self) -> Iterator[list[tuple[int, Output]]]:
         """Outputs with their rows, all at once. Raises EngineError."""
-        tensors, names = self._common.tensors + self._tensors, [*_TOKENS, *self._outputs, *self._model.more]
-        found = self._model.execute(self._id, tensors, names, self._rows)
-        self._model.sent.keep(self._common)
+        names = [*_TOKENS, *self._outputs, *self._model.more]
+        found = self._model.execute(self._id, self._tensors, names, self._rows)
         arrays = {tensor.name(): tensor.as_numpy() for response in found for tensor in response.output_tensors()}
         outputs = _outputs(arrays, self._rows, self._outputs)
         self._check_lengths(outputs)
@@ -249,44 +247,11 @@ class TritonResponses:
         self._model.stop(self._id)
 
 
-class Common(NamedTuple):
-    """Input tensors that are alike in many calls, with a key that says which; None: they are in few."""
-
-    key: Hashable
-    tensors: list[Any]
-
-
-class Sent(dict[Hashable, list[Any]]):
-    """Tensors of earlier calls: they are in shared memory already. Thread-safe.
-
-    Only those of calls that are over, since Triton writes a tensor there when it is first sent, without a lock.
-    """
-
-    MOST = 512
-
-    def keep(self, common: Common) -> None:
-        """Use these again; the oldest are forgotten when there are too many."""
-        if common.key is None or common.key in self:
-            return
-        if len(self) >= self.MOST:
-            with contextlib.suppress(StopIteration, RuntimeError):  # another thread did or does so
-                self.pop(next(iter(self)), None)
-        self[common.key] = common.tensors
-
-
-def _common(model: EngineModel, rows: Sequence[Row[BlsSequence]]) -> Common:
+def _request_tensors(model: EngineModel, rows: Sequence[Row[BlsSequence]]) -> dict[str, Array]:
     """What comes from the sequences' requests, and how many tokens each wants."""
-    engine_inputs = [row.sequence.engine_inputs[model.role] for row in rows]
-    lengths = tuple(row.call.output_len for row in rows)
-    values = tuple(inputs.values for inputs in engine_inputs)
-    key = None if None in values else (values, lengths)
-    if known := model.sent.get(key):
-        return Common(key, known)
-    arrays = {
-        name: np.concatenate([each.tensors[name] for each in engine_inputs]) for name in engine_inputs[0].tensors
-    }
-    arrays[model.lengths] = np.array(lengths, np.int32)[:, None]
-    return Common(key, [pb_utils.Tensor(name, array) for name, array in arrays.items()])
+    engine_inputs = [row.sequence.engine_inputs[model.role].tensors for row in rows]
+    arrays = {name: np.concatenate([tensors[name] for tensors in engine_inputs]) for name in engine_inputs[0]}
+    return arrays | {model.lengths: np.array([row.call.output_len for row in rows], np.int32)[:, None]}
 
 
 def _tensors(rows: Sequence[Row[BlsSequence]]) -> dict[str, Array]:

@@ -15,7 +15,7 @@ from tandem_serving.adapter.triton_errors import triton_error
 from tandem_serving.adapter.watchdog import Watchdog
 from tandem_serving.errors import ServingError, faults_as_errors
 from tandem_serving.requests.active import P, Responder, ResponseChunk
-from tandem_serving.requests.request_parameters import ONE_RESPONSE, KnownParameters
+from tandem_serving.requests.request_parameters import ONE_RESPONSE, OURS, KnownParameters
 from tandem_serving.requests.tensors import Array
 
 _triton = Watchdog()
@@ -55,9 +55,9 @@ class TritonResponder(ABC, Generic[P]):
     """A Triton request's response sender. `wanted`: the outputs that the client asked for; Triton drops others.
     `parameters`: names of the request's parameters.
 
-    With the request parameter `ONE_RESPONSE`, which the unary models set, all prompts come in one response, and
-    so does an error: its code as finish_reason, its message as text_output. Triton drops the codes of
-    errors between models; why one response: see loop.py.
+    With the request parameter `ONE_RESPONSE`, which the unary models set, all prompts come in one response; why: see
+    loop.py. With one of `OURS` so does an error: its code as finish_reason, its message as text_output. Triton drops
+    the codes of errors between models, and in gRPC streams.
     """
 
     def __init__(self, triton_request: Any) -> None:
@@ -65,6 +65,7 @@ class TritonResponder(ABC, Generic[P]):
         self.wanted = frozenset(triton_request.requested_output_names())
         self.parameters = frozenset(json.loads(triton_request.parameters() or "{}"))
         self._one_response = ONE_RESPONSE in self.parameters
+        self._error_as_response = bool(OURS & self.parameters)
         self._rows: list[dict[str, Array]] = []
 
     @abstractmethod
@@ -84,7 +85,7 @@ class TritonResponder(ABC, Generic[P]):
 
     def fail(self, error: ServingError) -> None:
         """Send an error as the last response."""
-        if self._one_response:
+        if self._error_as_response:
             texts = {"finish_reason": error.code, "text_output": str(error)}
             tensors = [pb_utils.Tensor(name, np.array([text.encode()], np.object_)) for name, text in texts.items()]
             self._send(pb_utils.InferenceResponse(tensors), last=True)

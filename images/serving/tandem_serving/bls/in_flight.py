@@ -1,15 +1,15 @@
-"""Batches in flight: which sequences wait for them, which are late or almost done, and what they take. Not
+"""Batches in flight: which sequences wait for them, which are late, and what they take. Not
 thread-safe."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tandem_serving.bls.batches import Batch, Row
+from tandem_serving.bls.call_times import CallTimes
 from tandem_serving.bls.calls import Output, Role, ServerRound
-from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
-from tandem_serving.bls.schedule import Batch, Row
 from tandem_serving.bls.sequence import BlsSequence
 
 # So many draft calls that were given up may still be under way: each keeps a thread of ours and one of Triton's.
@@ -27,8 +27,8 @@ STOP_AGAIN, SELDOM = 0.1, 10.0
 
 @dataclass(eq=False)
 class InFlightBatch:
-    """An engine call that began at `started`, should end at `due`, where that is known, and is given up at `late`
-    (monotonic seconds). Given up, it is stopped again at `stop_at`, then after `pause` seconds.
+    """An engine call that began at `started`, and is given up at `late` (monotonic seconds). Given up, it is stopped
+    again at `stop_at`, then after `pause` seconds.
 
     `left`: rows without an answer, by row. `server_round`: what the server reported of it.
     """
@@ -36,7 +36,6 @@ class InFlightBatch:
     batch: Batch[BlsSequence]
     started: float
     left: dict[int, Row[BlsSequence]]
-    due: float | None = None
     late: float = math.inf
     given_up: bool = False
     stop_at: float = 0.0
@@ -55,17 +54,13 @@ class InFlightBatch:
             return tokens
         return tokens - self.batch.rows[0].sequence.loop.streamed if self.left else 0
 
-    def awaited(self) -> list[Row[BlsSequence]]:
-        """Turns without an answer that somebody waits for."""
-        return [row for row in self.left.values() if not row.ahead or row.sequence.loop.awaits(row.call)]
-
 
 class InFlightBatches:
-    """What calls take is reported to `draft_ahead`. `draft_timeout`: seconds of a draft call at most."""
+    """`draft_timeout`: seconds of a draft call at most."""
 
-    def __init__(self, draft_ahead: DraftAhead, draft_timeout: float = math.inf) -> None:
+    def __init__(self, draft_timeout: float = math.inf) -> None:
+        self.times = CallTimes()
         self._draft_timeout = draft_timeout
-        self._draft_ahead = draft_ahead
         self._in_flight: dict[InFlightBatch, None] = {}
         self._lost: dict[InFlightBatch, None] = {}
 
@@ -90,9 +85,7 @@ class InFlightBatches:
         """An engine call begins."""
         in_flight = InFlightBatch(batch, started, dict(enumerate(batch.rows)))
         length = max(row.call.output_len for row in batch.rows)
-        seconds = self._draft_ahead.expected(length, batch.role)
-        if batch.role == "draft" and batch.via == "engine" and seconds is not None:
-            in_flight.due = started + seconds
+        seconds = self.times.expected(batch.role, length)
         in_flight.late = started + self._patience(batch, seconds)
         if batch.via == "round":
             in_flight.late += self._verification(length)
@@ -138,7 +131,7 @@ class InFlightBatches:
         """How long a round may take beyond its draft, which takes far less: a verification has as long as by itself.
 
         As long as a draft at most: one that never ends is to leave time for the target alone."""
-        expected = self._draft_ahead.expected(length + 1, "target")
+        expected = self.times.expected("target", length + 1)
         known = TARGET_LATE if expected is None else max(TARGET_LATE - DRAFT_LATE, LATE * expected)
         return min(known, self._draft_timeout)
 
@@ -149,17 +142,6 @@ class InFlightBatches:
             in_flight.stop_at, in_flight.pause = now + in_flight.pause, min(2 * in_flight.pause, SELDOM)
         return due
 
-    def worth_waiting(self, key: Hashable, now: float) -> float:
-        """Until when a verification of sequences of this key waits for drafts that are almost done; 0: none is."""
-        patience = self._draft_ahead.patience
-        dues = [
-            in_flight.due
-            for in_flight in self._in_flight
-            if in_flight.due and in_flight.due - patience <= now < in_flight.due + patience
-            if not in_flight.given_up and _is_of(in_flight, key)
-        ]
-        return max(dues, default=-patience) + patience
-
     def _time(self, in_flight: InFlightBatch, now: float) -> None:
         """Report what a call without new prompts took; what joins a verification waits for it."""
         batch = in_flight.batch
@@ -168,14 +150,8 @@ class InFlightBatches:
         if batch.via == "round" and in_flight.server_round:
             server_round = in_flight.server_round
             if server_round.draft_seconds and not prompt:
-                self._draft_ahead.timed("draft", longest, server_round.draft_seconds)
+                self.times.timed("draft", longest, server_round.draft_seconds)
             if server_round.members == 1:  # no new prompts joined it; a draft made ahead may be shorter than asked
-                self._draft_ahead.timed("target", server_round.draft_length + 1, server_round.target_seconds)
+                self.times.timed("target", server_round.draft_length + 1, server_round.target_seconds)
         elif batch.via == "engine" and not prompt and (batch.role == "draft" or batch.shared):
-            self._draft_ahead.timed(batch.role, longest, now - in_flight.started)
-
-
-def _is_of(in_flight: InFlightBatch, key: Hashable) -> bool:
-    """Whether this batch brings drafts for a verification of sequences of this key; isolated ones have their own."""
-    rows = [row for row in in_flight.awaited() if row.key == key]
-    return any(row.sequence.alive and not row.sequence.isolated for row in rows)
+            self.times.timed(batch.role, longest, now - in_flight.started)

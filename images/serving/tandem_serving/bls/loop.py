@@ -8,11 +8,6 @@ engines get the whole sequence at each call: they keep its prefix in their KV ca
     begin(k) ──▶ draft call ──drafted()──▶ verification ──verified()──▶ Step, and begin(k) again
         └──────▶ target call (k = 0, or the draft failed) ────┘
 
-Where the draft engine would be idle meanwhile, it can draft ahead (Liu et al., 2025, "PEARL", arXiv:2408.11850):
-`ahead` is a call as if the verification kept all tokens, `guessed` takes its answer. If that comes true, with the
-target's own token as the draft foresaw it, `begin` gives the next verification at once. Where all tokens were kept
-and the answer is still to come, the round waits for it: what is left of it is shorter than a new draft.
-
 End of sequence, as TensorRT-LLM reports it: end_id is not part of the output, so a verification that
 returns accepted draft tokens only, without one of the target's own, has reached it. Engines that do
 return end_id are understood too.
@@ -113,24 +108,11 @@ class SequenceLoop:
         self._span = 1
         self._wanted = 0
         self._seen: set[Role] = set()
-        self._ahead: Call | None = None
-        self._awaited = 0
-        self._drafted_ahead: list[int] = []
-        self._ready: list[int] = []
         self._drafts = not any(token >= sequence.vocabulary for token in sequence.prompt.tolist())
-
-    def waits(self, draft_length: int) -> bool:
-        """Whether the next round waits for a draft made ahead, which may yet come true: `guessed` then begins it."""
-        self._awaited = max(0, self._length(draft_length)) if self._ahead else 0
-        return self._awaited > 0
 
     def begin(self, draft_length: int) -> Call:
         """The first call of the next round: to the draft, or to the target alone where k comes to 0."""
-        self._ahead, self._awaited = None, 0
         k = self._length(draft_length)
-        ready, self._ready = self._ready[: max(k, 0)], []
-        if ready:
-            return self.drafted(Output(ready))
         if k <= 0:
             return self._alone()
         # One round without a draft among others must not be a long one, nor all calls short after one with.
@@ -139,7 +121,6 @@ class SequenceLoop:
 
     def next_token(self) -> Call:
         """The next token by the target alone, where drafts are to follow: after a prompt, or a draft that failed."""
-        self._ahead, self._awaited, self._ready = None, 0, []
         return self._alone() if self._sequence.one_call else self._call("target", 1)
 
     def drafted(self, output: Output) -> Call:
@@ -150,37 +131,6 @@ class SequenceLoop:
             return self._call("target", 1)
         # Logits are passed on as they came: fast ones are a handle that only the engines understand.
         return self._call("target", len(self._proposal) + 1, tuple(self._proposal), output.logits)
-
-    def ahead(self, draft_length: int) -> Call | None:
-        """The draft call of the next round while the target verifies this one, or takes the prompt; None: impossible.
-
-        It is one token longer than what it drafts: the target's own comes first.
-        """
-        k, sequence = len(self._proposal), self._sequence
-        room = min(self._remaining - k - 2, self._room() - k - 1)
-        if room < 1 or draft_length < 1 or sequence.use_draft_logits or not self._drafts:
-            return None
-        ids = np.concatenate([self._ids[: self._end], np.array(self._proposal, np.int32)])
-        self._ahead = self._call("draft", min(draft_length, room) + 1)._replace(ids=ids, min_tokens=0)
-        return self._ahead
-
-    def awaits(self, call: Call) -> bool:
-        """Whether the next round waits for the answer of this call, made by `ahead`."""
-        return call is self._ahead and self._awaited > 0
-
-    def drafted_ahead(self, call: Call, output: Output) -> Call | None:
-        """Take the answer of `ahead`: the next round's first call if that waits for it.
-
-        After a verification that did not keep all tokens the answer is no use.
-        """
-        if call is not self._ahead:
-            return None
-        awaited, self._ahead, self._awaited = self._awaited, None, 0
-        if not awaited:
-            self._drafted_ahead = output.ids
-            return None
-        self._keep_ahead(output.ids, int(self._ids[self._end - 1]))
-        return self.begin(awaited)
 
     def reads(self, call: Call) -> bool:
         """Whether the tokens of `call` are to be read while it runs."""
@@ -204,15 +154,10 @@ class SequenceLoop:
     def verified(self, output: Output) -> NewTokens:
         """Take the target's answer: what the sequence has gained."""
         proposal, self._proposal = self._proposal, []
-        drafted, self._drafted_ahead = self._drafted_ahead, []
         ids = output.ids[self.streamed :][: self._remaining]
         cut = self._end_at(ids)
         accepted = common_prefix(ids[:cut], proposal)
         self._append(ids[:cut])
-        if accepted < len(proposal) or cut <= accepted:
-            self._ahead = None
-        else:
-            self._keep_ahead(drafted, ids[accepted])
         if cut < len(ids) or (not self.finish and self._is_short(cut, accepted, len(proposal))):
             self.finish = FINISH_END_ID
         return NewTokens(
@@ -224,11 +169,6 @@ class SequenceLoop:
             logits=None if output.logits is None else output.logits[:cut],
             perf_metrics=output.perf_metrics,
         )
-
-    def _keep_ahead(self, drafted: list[int], own: int) -> None:
-        """Keep the next draft where all tokens before it came true, the target's `own` one too."""
-        if drafted[:1] == [own]:
-            self._ready = drafted[1:]
 
     @property
     def pads(self) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call
-from tandem_serving.bls.schedule import Batch, Row
 from tandem_serving.bls.sequence import BlsSequence
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tandem_serving.bls.calls import IntArray
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.sampling import SAMPLING
-from tandem_serving.requests.tensors import Array, RequestTensors, tokens_of_text
+from tandem_serving.requests.tensors import TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -153,9 +153,8 @@ class BlsParser:
         )
 
     def _prompt(self, inputs: RequestTensors, i: int, stream: bool) -> BlsPrompt:
-        max_tokens = inputs.scalar("max_tokens", i)
         text, ids = self._token_ids(inputs, i) if _IDS in inputs.tensors else self._tokenize(inputs, i)
-        self._check_lengths(len(ids), max_tokens)
+        max_tokens = self._max_tokens(len(ids), inputs.scalar("max_tokens", i))
         seed = inputs.scalar("seed", i)
         ends = self._ends(inputs.scalar("end_id", i))
         echo = not (stream or inputs.scalar("exclude_input_in_output", i, False))
@@ -211,8 +210,10 @@ class BlsParser:
         ids = inputs.token_ids(_IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
         return whole_characters(self._tokenizer.decode, ids), ids
 
-    def _check_lengths(self, length: int, max_tokens: int | None) -> None:
+    def _max_tokens(self, length: int, max_tokens: int | None) -> int:
         limit = self._limits.max_sequence_len
+        if max_tokens == TO_THE_LIMIT:
+            max_tokens = max(1, limit - length)
         if max_tokens is None or max_tokens <= 0:
             value = "missing" if max_tokens is None else max_tokens
             raise RequestError(f"max_tokens is {value}: send the number of tokens wanted, 1 or more")
@@ -221,6 +222,7 @@ class BlsParser:
                 f"the prompt's {length} tokens and max_tokens {max_tokens} make {length + max_tokens}, "
                 f"more than the model's limit of {limit}: shorten the prompt or ask for fewer tokens"
             )
+        return max_tokens
 
     def _draft_tokens(self, wanted: int | None) -> int:
         if wanted is None:

@@ -12,25 +12,24 @@ leaves these methods leaves all sequences in an unknown state: `abandon` them. W
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tandem_serving import metrics as m
 from tandem_serving.bls import padding, streams
+from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Call, NewTokens, Output, Part
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.circuit_breaker import CircuitBreaker
-from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch, InFlightBatches
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import FINISH_LENGTH
 from tandem_serving.bls.queue import SequenceQueue
-from tandem_serving.bls.schedule import Batch, Overlap, Row, Schedule
-from tandem_serving.bls.sequence import BatchKey, BlsSequence, MakeChunks
-from tandem_serving.bls.step_limits import UNLIMITED, StepLimits
+from tandem_serving.bls.schedule import Schedule
+from tandem_serving.bls.sequence import BlsSequence, MakeChunks
+from tandem_serving.bls.strategies.choice import Choice
 from tandem_serving.bls.streams import Streams
 from tandem_serving.errors import FAILED, EngineError, ServingError, Survived
 from tandem_serving.requests.active import ActiveRequest, AddressedChunk
@@ -38,30 +37,9 @@ from tandem_serving.requests.active import ActiveRequest, AddressedChunk
 log = logging.getLogger("tandem.rounds")
 
 
-@dataclass(frozen=True)
-class RoundLimits:
-    """`running` sequences at once, `waiting` more in the queue; `max_rows` of an engine call; seconds of a draft
-    call; `ahead`: whether few sequences may draft ahead while the target verifies; `queue_timeout`: seconds in the
-    queue; `whole_rounds`: the longest draft of those that the server makes by itself, 0: it makes none;
-    `target_tokens` and `draft_tokens`: see step_limits."""
-
-    running: int
-    waiting: int
-    max_rows: int
-    draft_timeout: float
-    ahead: bool = False
-    queue_timeout: float = math.inf
-    whole_rounds: int = 0
-    target_tokens: int = UNLIMITED
-    draft_tokens: int = UNLIMITED
-
-
 class Rounds:
     """Not thread-safe. `metrics` gets what is not of one request; `depart` is called when a sequence's last text
-    is sent, and lets it `leave`.
-
-    `held`: what `start` kept back starts then (monotonic seconds) at the latest, if it is called; 0: nothing is.
-    """
+    is sent, and lets it `leave`."""
 
     def __init__(
         self,
@@ -79,18 +57,14 @@ class Rounds:
         self._limits = limits
         self._depart = depart
         self._clock = clock
-        self._draft_ahead = DraftAhead(limits.ahead)
-        step_limits = StepLimits(limits.max_rows, limits.draft_tokens, limits.target_tokens)
-        self._schedule: Schedule[BlsSequence] = Schedule(
-            step_limits, self._overlap, self._hold, self._in_rounds, clock
-        )
         self._queue = SequenceQueue(limits.running, limits.waiting, limits.queue_timeout, metrics)
-        self._in_flight = InFlightBatches(self._draft_ahead, limits.draft_timeout)
+        self._in_flight = InFlightBatches(limits.draft_timeout)
+        self._choice = Choice(policy.micro_batches, limits.whole_rounds > 0, clock)
+        self._schedule: Schedule[BlsSequence] = Schedule(limits.steps, self._choice.of)
         self._breaker = CircuitBreaker()
         self._metrics = metrics
         self._measuring = Survived("what is measured is not known", metrics.fault)
         self._out: set[Batch[BlsSequence]] = set()
-        self.held = 0.0
 
     def load(self) -> tuple[int, int]:
         """Sequences (running, waiting) now."""
@@ -174,31 +148,10 @@ class Rounds:
     # --- calls go out -----------------------------------------------------------------------------
     def start(self) -> list[Batch[BlsSequence]]:
         """The engine calls that begin now."""
-        self.held = 0.0
         batches = self._schedule.start(lambda sequence: sequence.alive)
         batches = [part for batch in batches for part in self._fit(batch)]
         self._out.update(batches)
         return batches
-
-    def _overlap(self, sequences: int) -> Overlap:
-        if self._drafts_ahead(sequences):
-            return "draft-ahead"
-        return "micro-batches" if self._policy.micro_batches(sequences) > 1 else "none"
-
-    def _in_rounds(self, key: Hashable) -> bool:
-        """Whether the server makes whole rounds of these sequences."""
-        return bool(self._limits.whole_rounds) and isinstance(key, BatchKey) and key.whole_rounds
-
-    def _drafts_ahead(self, sequences: int) -> bool:
-        return (
-            self._draft_ahead.worth(sequences, self._policy.acceptance) and self._policy.micro_batches(sequences) == 1
-        )
-
-    def _hold(self, key: Hashable) -> bool:
-        """Whether a verification waits for drafts: until `held` at most."""
-        until = self._in_flight.worth_waiting(key, self._clock())
-        self.held = max(self.held, until)
-        return until > 0
 
     def sent(self, batch: Batch[BlsSequence], started: float) -> InFlightBatch:
         """An engine call began."""
@@ -212,8 +165,8 @@ class Rounds:
             self._ask(sequence, sequence.loop.next_token())
         elif first:
             self._ask(sequence, sequence.loop.begin(0))
-        elif not sequence.loop.waits(k := self._length(sequence)):
-            self._ask(sequence, sequence.loop.begin(k))
+        else:
+            self._ask(sequence, sequence.loop.begin(self._length(sequence)))
 
     def _length(self, sequence: BlsSequence) -> int:
         if not sequence.draft_length:
@@ -233,12 +186,6 @@ class Rounds:
         own = sequence.isolated or (alone and not joins) or not self._in_flight.shares(call.role)
         stream = streams.number() if sequence.loop.reads(call) else 0
         self._schedule.ask(Row(sequence, call, sequence.key, own, stream=stream))
-        if call.role == "draft" or own or sequence.reproducible:
-            return
-        if self._drafts_ahead(len(self._queue.running)):
-            k = len(call.draft_ids) or self._length(sequence)
-            if draft_ahead := sequence.loop.ahead(k):
-                self._schedule.ask(Row(sequence, draft_ahead, sequence.key, ahead=True))
 
     def _fit(self, batch: Batch[BlsSequence]) -> list[Batch[BlsSequence]]:
         """Pad the shorter drafts of a batch: what cannot be padded goes by itself."""
@@ -305,10 +252,6 @@ class Rounds:
         sequence = row.sequence
         if not sequence.alive:
             return
-        if row.ahead:
-            if call := sequence.loop.drafted_ahead(row.call, output):
-                self._ask(sequence, call)
-            return
         if row.call.role == "draft":
             self._breaker.worked()
             if output.drafted is None:
@@ -348,7 +291,7 @@ class Rounds:
         with self._measuring:
             self._in_flight.end(in_flight, now)
         if in_flight.batch.via != "engine":
-            self._schedule.verified_in_server(in_flight.server_round)
+            self._choice.server_rounds.verified(in_flight.server_round)
         if not in_flight.given_up:
             self._schedule.finish(in_flight.batch)
             self._fail_rows(in_flight, error)
@@ -381,12 +324,7 @@ class Rounds:
     def _fail_rows(self, in_flight: InFlightBatch, error: ServingError) -> None:
         """Rows without an answer. What failed together with others is tried again by itself."""
         batch = in_flight.batch
-        for row in in_flight.left.values():
-            if row.ahead and not row.sequence.loop.awaits(row.call):
-                row.sequence.loop.drafted_ahead(
-                    row.call, Output([])
-                )  # no answer: the next round must not wait for it
-        rows, in_flight.left = in_flight.awaited(), {}
+        rows, in_flight.left = list(in_flight.left.values()), {}
         # Which engine failed shows when each sequence asks both by itself; what joins others may fail with them.
         together = len(batch.rows) > 1 or (batch.via == "round" and not in_flight.given_up) or batch.via == "join"
         if rows and batch.role == "draft" and (batch.via == "engine" or in_flight.given_up):
@@ -403,8 +341,7 @@ class Rounds:
         if together:
             sequence.isolate()
         if together and not (in_flight.given_up and batch.role == "draft"):
-            again = sequence.loop.begin(self._length(sequence)) if row.ahead else row.call
-            self._ask(sequence, again)
+            self._ask(sequence, row.call)
         elif batch.role == "draft":
             self._without_draft(sequence, error, for_good=len(batch.rows) == 1)
         else:

@@ -20,12 +20,13 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Batch, Route, Row
 from tandem_serving.bls.calls import Output, Part, Role
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
-from tandem_serving.bls.rounds import RoundLimits, Rounds
-from tandem_serving.bls.schedule import Batch, Route, Row
+from tandem_serving.bls.limits import RoundLimits
+from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.sequence import BlsSequence, MakeChunks
 from tandem_serving.errors import COUNTED, FAILED, EngineError, QueueFullError, ServingError, Survived
 from tandem_serving.requests.active import AddressedChunk, send
@@ -98,8 +99,8 @@ class Runner:
         self._delivery: Delivery[AddressedChunk[BlsChunk]] = Delivery(deliver, DELIVERIES, batched, behind)
         self._stopping = Survived("an engine call could not be stopped", metrics.fault)
         self._closed, self._streaming = threading.Event(), threading.Event()
-        # For each sequence that runs a call and one ahead; and for calls that were given up, which keep theirs:
-        # no sequence begins while those are more than one for each that may run, and MOST_LOST.
+        # For each sequence that runs a call, and a draft that it has lost; and for calls that were given up before,
+        # which keep theirs: no sequence begins while those are more than one for each that may run, and MOST_LOST.
         self._threads = ThreadPoolExecutor(3 * limits.running + MOST_LOST, thread_name_prefix="engine")
         engine = engines.get("stream")
         self._reader = (
@@ -206,7 +207,7 @@ class Runner:
             with self._together():
                 while following is not None:
                     self._delivery.keep_up()
-                    following = self._run(following) or self._held()
+                    following = self._run(following)
         finally:
             self._delivery.hurry(False)
 
@@ -273,30 +274,9 @@ class Runner:
                 return None
             del self._answers[in_flight]
             self._rounds.call_ended(in_flight, error, time.monotonic())
-            ready, held = self._start(), self._rounds.held
-        return self._share_out(ready, held)
-
-    def _share_out(self, ready: list[Batch[BlsSequence]], held: float) -> Batch[BlsSequence] | None:
-        """Give batches to other threads, but for one: with that this one goes on, unless something is `held`."""
-        self._submit(ready if held else ready[1:])
-        return ready[0] if ready and not held else None
-
-    def _held(self) -> Batch[BlsSequence] | None:
-        """Keep the time of a verification that waits for drafts which are almost done: it begins without those that
-        are late."""
-        following: Batch[BlsSequence] | None = None
-        while following is None:
-            with self._lock:
-                until = self._rounds.held
-            if not until:
-                break
-            self._delivery.hurry(False)
-            time.sleep(max(0.0, until - time.monotonic()))
-            self._delivery.hurry(True)
-            with self._lock:
-                ready, held = self._start(), self._rounds.held
-            following = self._share_out(ready, held)
-        return following
+            ready = self._start()
+        self._submit(ready[1:])
+        return ready[0] if ready else None
 
     # --- on the thread that reads streams ---------------------------------------------------------
     def _read(self, engine: StreamEngine) -> None:

@@ -8,10 +8,9 @@ import random
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
-from weakref import WeakValueDictionary
 
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import BatchKey
 from tandem_serving.bls.calls import NewTokens, Role
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.loop import SequenceLoop
@@ -22,7 +21,6 @@ from tandem_serving.requests.tensors import Array
 
 log = logging.getLogger("tandem.sequence")
 
-SMALL = 64  # bytes of a tensor
 # Rounds that a sequence goes by itself, at most, before it shares calls again: engines that fail all shared calls
 # cost one call more in so many rounds.
 LONGEST_PAUSE = 64
@@ -31,50 +29,23 @@ MakeChunks = Make[AddressedChunk[BlsChunk]]
 UNCOUNTED = Survived("a step could not be counted")
 
 
-class TensorValues:
-    """Stands for what tensors hold: one object for all equal ones, which is quick to compare at each call."""
-
-    _known: ClassVar[WeakValueDictionary[Hashable, TensorValues]] = WeakValueDictionary()
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Array]) -> TensorValues | None:
-        """None for tensors that are more than a few numbers."""
-        if any(array.dtype.hasobject or array.nbytes > SMALL for array in tensors.values()):
-            return None
-        content = tuple((name, array.dtype.char, array.shape, array.tobytes()) for name, array in tensors.items())
-        return cls._known.setdefault(content, cls())
-
-
 @dataclass(frozen=True)
 class EngineInputs:
     """What goes with each of a sequence's calls to one engine.
 
     `tensors` by name, shapes with batch 1; `outputs` are wanted besides the tokens; `seeded`: calls bring a
-    seed of their own. Calls of sequences with equal `key` can share an engine call. `values` of the tensors.
+    seed of their own. Calls of sequences with equal `key` can share an engine call.
     """
 
     tensors: Mapping[str, Array]
     outputs: tuple[str, ...] = ()
     seeded: bool = False
-    values: TensorValues | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Compute the values once."""
-        object.__setattr__(self, "values", TensorValues.of(self.tensors))
 
     @property
     def key(self) -> Hashable:
         """Names, types and shapes."""
         shapes = sorted((name, value.dtype.char, value.shape) for name, value in self.tensors.items())
         return tuple(shapes), self.outputs, self.seeded
-
-
-class BatchKey(NamedTuple):
-    """Sequences of equal key can share engine calls. `whole_rounds`: the server may draft and verify for them at
-    once."""
-
-    engine_inputs: Hashable
-    whole_rounds: bool
 
 
 @dataclass(eq=False)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Route
 from tandem_serving.bls.calls import Role
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.draft_length.policy import DraftLengthPolicy
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
 from tandem_serving.bls.request import BlsParser, BlsPrompt, BlsRequest
-from tandem_serving.bls.rounds import RoundLimits
 from tandem_serving.bls.runner import BlsEngine, Runner
-from tandem_serving.bls.schedule import Route
 from tandem_serving.bls.sequence import BlsSequence, EngineInputs
 from tandem_serving.bls.watched import watched
 from tandem_serving.engine.health import IDLE, EngineHealth

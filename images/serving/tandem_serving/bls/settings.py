@@ -17,9 +17,9 @@ DRAFT_SHARE = 0.25
 class BlsSettings:
     """What config.pbtxt says. Times in seconds; an empty `draft_model` means no draft engine.
 
-    `target_collector` and `draft_collector`: models that collect the rows of engines which are decoupled; empty:
-    they are not. `rounds_model`: one that makes whole rounds; `streams_model`: one that makes streaming calls of the
-    target; empty: there is none. `mix_seed`: see loop.LoopParams.
+    `target_collector` and `draft_collector`: models that collect the rows of an engine. `streams_model`: one that
+    makes streaming calls of the target. `rounds_model`: one that makes whole rounds; empty: there is none.
+    `mix_seed`: see loop.LoopParams.
     `max_seq_len`: tokens of a sequence that the engines have room for; 0: as many as the models take.
     `running` and `waiting` bound the sequences of one instance, `max_rows` those of one engine call (1: each
     sequence's calls by themselves). `separate_devices`: the engines run side by side. `use_draft_logits` and
@@ -63,10 +63,10 @@ def read(parameters: Mapping[str, str]) -> BlsSettings:
     return BlsSettings(
         target_model=text(parameters, "tensorrt_llm_model_name"),
         draft_model=draft_model,
-        target_collector=parameters.get("tensorrt_llm_collector_name", ""),
-        draft_collector=parameters.get("tensorrt_llm_draft_collector_name", ""),
+        target_collector=text(parameters, "tensorrt_llm_collector_name"),
+        draft_collector=text(parameters, "tensorrt_llm_draft_collector_name") if draft_model else "",
         rounds_model=parameters.get("tensorrt_llm_rounds_name", ""),
-        streams_model=parameters.get("tensorrt_llm_streams_name", ""),
+        streams_model=text(parameters, "tensorrt_llm_streams_name"),
         tokenizer_dir=Path(text(parameters, "tokenizer_dir")),
         target_path=Path(text(parameters, "target_model_path")),
         draft_path=Path(text(parameters, "draft_model_path")) if draft_model else None,

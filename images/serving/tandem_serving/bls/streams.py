@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+from tandem_serving.bls.batches import Batch
 from tandem_serving.bls.calls import Part
 from tandem_serving.bls.in_flight import InFlightBatch
-from tandem_serving.bls.schedule import Batch
 from tandem_serving.bls.sequence import BlsSequence
 
 _numbers = itertools.count(1)  # a part of a call that was given up is not taken for one of a later call

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+from tandem_serving.bls.batches import Route, Row
 from tandem_serving.bls.calls import Call, Output, Part
 from tandem_serving.bls.runner import BlsEngine, EngineResponses, StreamEngine
-from tandem_serving.bls.schedule import Route, Row
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.engine.health import PROMPT_TOKENS
 from tandem_serving.engine.watch import EngineWatch

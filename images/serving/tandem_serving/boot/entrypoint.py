@@ -41,12 +41,26 @@ def _parser() -> argparse.ArgumentParser:
     probe.add_argument("--models", type=Path, default="/models", help="the model repository")
     probe.add_argument("--timeout", type=float, default=30, help="seconds to wait")
     probe.set_defaults(run=_probe)
+    _openai(commands.add_parser("openai", help="OpenAI's API in front of the pod's Triton"))
     worker = commands.add_parser("worker", help="run the ranks that the leader of this pod's group starts")
     worker.set_defaults(run=_worker)
     session = commands.add_parser("session", help="what a worker's sshd starts: the leader's daemon")
     session.add_argument("--folder", type=Path, required=True, help="the worker's working files")
     session.set_defaults(run=_session)
     return parser
+
+
+def _openai(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mode", required=True, help="BLS or LLMAPI")
+    parser.add_argument("--name", required=True, help="name of the model in requests")
+    parser.add_argument("--port", type=int, default=9000, help="where to listen")
+    parser.add_argument("--triton-port", type=int, default=8001, help="Triton's gRPC port in this pod")
+    parser.add_argument("--tokenizer", type=Path, default="/tokenizer", help="tokenizer and chat template")
+    parser.add_argument("--keys", type=Path, help="folder with API keys; without, no key is needed")
+    parser.add_argument("--tls", type=Path, help="folder with tls.crt and tls.key; without, plain HTTP")
+    parser.add_argument("--max-body", type=int, default=4 << 20, help="largest body of a request, in bytes")
+    parser.add_argument("--grace", type=int, default=600, help="seconds in which requests may end after SIGTERM")
+    parser.set_defaults(run=_run_openai)
 
 
 def _revision(parser: argparse.ArgumentParser) -> None:
@@ -87,13 +101,15 @@ def _preflight(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     from tandem_serving.boot import launch
-    from tandem_serving.prepare import engine_build
+    from tandem_serving.prepare import build_progress, engine_build
 
     # As PID 1 there is no default: a pod that is stopped would wait for the tools.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         build = engine_build.EngineBuildPlan.parse(launch.read_plan(options.revision).builds, options.role)
-        verdict, code = engine_build.run(options.role, build, options.examples)
+        progress = engine_build.progress_of(build)
+        build_progress.serve(progress)
+        verdict, code = engine_build.run(options.role, build, options.examples, progress)
         text = json.dumps(verdict, ensure_ascii=False)
         options.termination_log.write_text(text, encoding="utf-8")
     except (launch.LaunchError, engine_build.BuildError, OSError) as error:
@@ -114,6 +130,12 @@ def _probe(options: argparse.Namespace) -> int:
         return 1
     print(f"{model} generates: {text!r}")
     return 0
+
+
+def _run_openai(options: argparse.Namespace) -> int:
+    from tandem_serving.openai import main as openai
+
+    return openai.run(options)
 
 
 def _worker(_: argparse.Namespace) -> int:

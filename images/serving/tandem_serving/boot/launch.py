@@ -5,6 +5,7 @@ The revision folder holds `launch.json`:
    "server": {"command": ["tritonserver", ...], or ["mpirun", ...] with a server for each rank}, "env": {NAME: VALUE},
    "kv_cache": {MODEL: {"engine": FOLDER, "devices": [GPU, ...], "max_tokens": TOKENS or null}}: see kv_cache.py,
    "group": {"hosts": PODS, "slots": RANKS of each}: where a replica is several pods; see mpi.py,
+   "tokenizer": {"from": FOLDER, "to": FOLDER}: what the OpenAI endpoint needs of the target's, for its container,
    "drain": {"port": METRICS PORT, "seconds": LONGEST REQUEST}: see drain.py,
    "builds": {ROLE: ...}: see engine_build.py, "preflight": ...: see preflight.py}
 This process stays as PID 1, see supervise.py, and ends with the server's exit code.
@@ -31,6 +32,8 @@ from tandem_serving.engine import metrics_page
 from tandem_serving.prepare import cached, checkpoint_check, kv_cache
 
 PLAN = "launch.json"
+PARTS = ("preflight", "kv_cache", "builds", "group", "drain", "tokenizer")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
 
 
 class LaunchError(Exception):
@@ -60,6 +63,7 @@ class LaunchPlan:
     builds: Mapping[str, Any] = field(default_factory=dict)
     group: Mapping[str, Any] = field(default_factory=dict)
     drain: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_plan(revision: Path) -> LaunchPlan:
@@ -73,7 +77,7 @@ def read_plan(revision: Path) -> LaunchPlan:
         }
         command = tuple(str(word) for word in data.get("server", {}).get("command", []))
         env = {str(name): str(value) for name, value in data.get("env", {}).items()}
-        parts = {name: dict(data.get(name, {})) for name in ("preflight", "kv_cache", "builds", "group", "drain")}
+        parts = {name: dict(data.get(name, {})) for name in PARTS}
         return LaunchPlan(models, command, env, **parts)
     except OSError as error:
         raise LaunchError(f"{path} cannot be read ({error.strerror}): mount the revision's ConfigMap") from None
@@ -143,15 +147,16 @@ def check_memory(plan: LaunchPlan, memory: Callable[[], Sequence[int]] = kv_cach
 
     `memory`: bytes of each GPU. Raises LaunchError.
     """
-    devices = (plan.preflight.get("engine_check") or {}).get("devices")
+    devices = checkpoint_check.gpus(plan.preflight)
     if not devices:
         return
+    count = 1 + max(device for each in devices.values() for device in each)
     try:
         sizes = [size / kv_cache.GIB for size in memory()]
     except kv_cache.KvCacheError as error:
         raise LaunchError(str(error)) from None
-    if len(sizes) <= max(devices.values()):
-        raise LaunchError(f"the models need {1 + max(devices.values())} GPUs, the pod has {len(sizes)}")
+    if len(sizes) < count:
+        raise LaunchError(f"the models need {count} GPUs, the pod has {len(sizes)}")
     result = checkpoint_check.check_checkpoints(plan.preflight, sizes)
     if result.status != "True":
         raise LaunchError(result.message)
@@ -162,11 +167,38 @@ def _share(part: Mapping[str, Any]) -> kv_cache.Share:
     return kv_cache.Share(kv_cache.read_engine(Path(part["engine"])), tuple(part["devices"]), part.get("max_tokens"))
 
 
+STACK_BYTES = 64 << 20
+"""Of the stack, as NVIDIA's containers are started; a thread gets as much room, of which it takes what it uses."""
+
+
+def copy_tokenizer(plan: LaunchPlan) -> None:
+    """Copy the tokenizer and the chat template to where the OpenAI endpoint reads them."""
+    for name in TOKENIZER_FILES if plan.tokenizer else ():
+        source = Path(plan.tokenizer["from"]) / name
+        if source.is_file():
+            shutil.copyfile(source, Path(plan.tokenizer["to"]) / name)
+
+
 def raise_limits() -> None:
-    """Raise the soft limits on open files and locked memory to the hard ones."""
+    """Raise the soft limits on open files and locked memory to the hard ones, that of the stack to NVIDIA's.
+
+    Upstream's guides start containers with `--ulimit memlock=-1 --ulimit stack=67108864`; a pod cannot ask for
+    limits, so a hard one is the node's, and where it is low the log says what to change there.
+    """
     for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
         hard = resource.getrlimit(kind)[1]
         resource.setrlimit(kind, (hard, hard))
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if locked != resource.RLIM_INFINITY:
+        print(
+            f"locked memory is limited to {locked >> 10} KiB: NCCL and RDMA may fail to register buffers; write"
+            " LimitMEMLOCK=infinity into the unit of the node's container runtime (containerd, CRI-O)",
+            flush=True,
+        )
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
 
 
 def serve(revision: Path, models: Path, termination_log: Path = supervise.TERMINATION_LOG) -> int:
@@ -177,6 +209,7 @@ def serve(revision: Path, models: Path, termination_log: Path = supervise.TERMIN
     except cached.Gone as error:
         raise LaunchError(str(error)) from None
     assemble(plan, models)
+    copy_tokenizer(plan)
     check_memory(plan)
     size_kv_caches(plan, models)
     raise_limits()

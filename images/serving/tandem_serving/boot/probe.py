@@ -9,8 +9,8 @@ from pathlib import Path
 from tandem_serving.addresses import loopback
 from tandem_serving.engine.health import CANARY_PROMPT
 
-# The models that answer one response, by mode.
-UNARY = ("tensorrt_llm_bls", "tensorrt_llm_unary")
+# The models that answer one response, by mode. Engines of mode BLS are named tensorrt_llm, too.
+UNARY = ("tensorrt_llm_bls", "tensorrt_llm")
 # The same wish in the inputs of either mode, which refuses those of the other.
 BLS = {"max_tokens": 2, "exclude_input_in_output": True}
 LLM_API = {"sampling_param_max_tokens": 2, "sampling_param_exclude_input_from_output": True}

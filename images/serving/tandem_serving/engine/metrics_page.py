@@ -7,7 +7,7 @@ import os
 import urllib.request
 from http.client import HTTPException
 
-from tandem_serving.addresses import loopback
+from tandem_serving.addresses import authority
 
 PORT = "TANDEM_METRICS_PORT"
 """The variable by which the entry point gives models the port of the page."""
@@ -19,8 +19,7 @@ _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def page(port: int, seconds: float) -> str:
     """The metrics page of the server on this port. Raises OSError and HTTPException."""
-    host = f"[{loopback()}]" if ":" in loopback() else loopback()
-    with _DIRECTLY.open(f"http://{host}:{port}/metrics", timeout=seconds) as reply:
+    with _DIRECTLY.open(f"http://{authority(port)}/metrics", timeout=seconds) as reply:
         text: bytes = reply.read()
     return text.decode(errors="replace")
 

@@ -17,7 +17,7 @@ import numpy as np
 from tandem_serving.checkpoint import ModelLimits
 from tandem_serving.errors import RequestError
 from tandem_serving.requests.sampling import SAMPLING
-from tandem_serving.requests.tensors import Array, RequestTensors, tokens_of_text
+from tandem_serving.requests.tensors import TO_THE_LIMIT, Array, RequestTensors, tokens_of_text
 from tandem_serving.requests.text import whole_characters
 
 TEXT, IDS = "text_input", "input_ids"
@@ -52,7 +52,7 @@ RULES: dict[str, NumberRule] = {
         name: NumberRule(SAMPLING[name].valid, SAMPLING[name].must)
         for name in ("top_k", "top_p", "temperature", "repetition_penalty", "presence_penalty", "frequency_penalty")
     },
-    "max_tokens": AT_LEAST_ONE,
+    "max_tokens": NumberRule(lambda value: value >= 1 or value == TO_THE_LIMIT, "be 1 or more"),
     "best_of": AT_LEAST_ONE,
     "min_tokens": NumberRule(lambda value: value >= 0, "be 0 or more"),
     "min_p": NumberRule(lambda value: 0 <= value <= 1, "lie between 0 and 1"),
@@ -177,8 +177,7 @@ class LlmApiParser:
 
     def _prompt(self, inputs: RequestTensors, i: int, stream: bool) -> LlmApiPrompt:
         text, ids = self._token_ids(inputs, i) if IDS in inputs.tensors else self._tokenize(inputs, i)
-        sampling = _sampling(inputs, i)
-        self._check_length(len(ids), sampling["max_tokens"])
+        sampling = self._limited(len(ids), _sampling(inputs, i))
         self._check_best_of(sampling.get("best_of", 1))
         stop_words = tuple(inputs.strings(f"{PREFIX}stop", i))
         echo = not (stream or inputs.scalar(f"{PREFIX}exclude_input_from_output", i, False))
@@ -212,14 +211,17 @@ class LlmApiParser:
         ids = inputs.token_ids(IDS, "input_lengths", i, self._limits.max_sequence_len, self._limits.vocab_size)
         return whole_characters(self._codec.decode, ids), ids
 
-    def _check_length(self, length: int, max_tokens: int) -> None:
-        limit = self._limits.max_sequence_len
+    def _limited(self, length: int, sampling: dict[str, Any]) -> dict[str, Any]:
+        limit, max_tokens = self._limits.max_sequence_len, sampling["max_tokens"]
+        if max_tokens == TO_THE_LIMIT:
+            max_tokens = max(1, limit - length)
         if length + max_tokens > limit:
             raise RequestError(
                 f"the prompt's {length} tokens and sampling_param_max_tokens {max_tokens} make "
                 f"{length + max_tokens}, more than the model's limit of {limit}: "
                 "shorten the prompt or ask for fewer tokens"
             )
+        return {**sampling, "max_tokens": max_tokens}
 
     def _check_best_of(self, best_of: int) -> None:
         """The engine makes room for all of them before it looks at their number."""

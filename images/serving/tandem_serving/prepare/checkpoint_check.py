@@ -25,27 +25,40 @@ def check_checkpoints(plan: Mapping[str, Any], memory: Sequence[float] = ()) -> 
     except ImportError as error:
         text = f"the image has no {asked['module']} ({error}): take the profile's image, or one made of it"
         return CheckResult(READY, "False", NOT_SUPPORTED, text)
+    devices = gpus(plan)
     folders = {role: Path(plan[role]["path"]) for role in ("target", "draft") if plan.get(role)}
     for role, folder in folders.items():
         try:
-            engine.check(folder)
+            engine.check(folder, *_several(devices.get(role, ())))
         except ValueError as error:
             return CheckResult(READY, "False", NOT_SUPPORTED, f"{role}: {error}")
     return _memory(plan, engine, folders, memory)
+
+
+def gpus(plan: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """GPUs of each model, of several those that it is split over; empty where it runs on none."""
+    found: Mapping[str, int | list[int]] = (plan.get("engine_check") or {}).get("devices") or {}
+    return {role: tuple(each) if isinstance(each, list) else (each,) for role, each in found.items()}
+
+
+def _several(devices: Sequence[int]) -> tuple[int, ...]:
+    """How many, as an argument; none for one, since engines that split nothing do not take it."""
+    return (len(devices),) if len(devices) > 1 else ()
 
 
 def _memory(
     plan: Mapping[str, Any], engine: Any, folders: Mapping[str, Path], memory: Sequence[float]
 ) -> CheckResult:
     asked = plan["engine_check"]
-    devices: Mapping[str, int] = asked.get("devices") or {}
+    devices = gpus(plan)
     sequences, longest = asked["sequences"], asked["max_seq_len"]
-    needed = {role: engine.memory(folders[role], sequences, longest) for role in devices}
+    needed = {role: engine.memory(folders[role], sequences, longest, *_several(devices[role])) for role in devices}
+    used = sorted({device for each in devices.values() for device in each})
     of_each = (plan.get("gpu") or {}).get("memory_gib")
-    known = memory or ([of_each] * (1 + max(devices.values())) if of_each and devices else [])
+    known = memory or ([of_each] * (1 + used[-1]) if of_each and used else [])
     room = f"KV cache of {sequences} sequences" + (f" of {longest} tokens" if longest else "")
-    for device in sorted(set(devices.values())) if known else ():
-        here = {role: needed[role] for role in devices if devices[role] == device}
+    for device in used if known else ():
+        here = {role: needed[role] for role in devices if device in devices[role]}
         if sum(each.total for each in here.values()) > known[device] * GIB:
             return CheckResult(READY, "False", "MemoryTooSmall", _too_small(here, room, known[device]))
     parts = [f"{role}: {_described(each)}" for role, each in needed.items()]

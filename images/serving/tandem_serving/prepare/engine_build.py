@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -28,12 +29,16 @@ from typing import Any, TextIO
 from tandem_serving import checkpoint
 from tandem_serving.checkpoint import CheckpointError
 from tandem_serving.prepare import cached, conversion, splitting
+from tandem_serving.prepare.build_progress import BuildProgress
 from tandem_serving.prepare.verdict import CheckResult, bounded
 
 EXAMPLES = Path("/app/examples")
 """Where NVIDIA's image has TensorRT-LLM's examples."""
 MEDUSA = "medusa"
 """Folder of the script that converts a model with Medusa heads, which the plan names."""
+HEADS_OPTION = "medusa_model_dir"
+HEADS = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+"""Files of which that script reads one."""
 TAIL_LINES, TAIL_BYTES = 20, 1000
 """Lines of a tool's output that a verdict repeats, as far as it has room for them: what failed stands at the end."""
 
@@ -67,10 +72,23 @@ class EngineBuildPlan:
         return cls(Path(part["model"]), Path(part["folder"]), str(part["script"]), *arguments)
 
 
-def run(role: str, build: EngineBuildPlan, examples: Path = EXAMPLES) -> tuple[dict[str, Any], int]:
+def progress_of(build: EngineBuildPlan) -> BuildProgress:
+    """What shows how far a build is."""
+    options = _options(build)
+    with contextlib.suppress(CheckpointError):  # the build says what is wrong with it
+        config = checkpoint.language_model(checkpoint.read_json(build.model / "config.json"))
+        layers = config.get("num_hidden_layers")
+        ranks = math.prod(int(options.get(name, 1)) for name in ("tp_size", "pp_size"))
+        return BuildProgress(build.folder.parent / ".partial", ranks, layers if isinstance(layers, int) else 0)
+    return BuildProgress(build.folder.parent / ".partial")
+
+
+def run(
+    role: str, build: EngineBuildPlan, examples: Path = EXAMPLES, progress: BuildProgress | None = None
+) -> tuple[dict[str, Any], int]:
     """Build the engine of a role, unless it is there. The verdict, and the exit code."""
     try:
-        message = _build(build, examples)
+        message = _build(build, examples, progress or progress_of(build))
     except BuildError as error:
         check = CheckResult("EnginesReady", "False", error.reason, f"{role} engine: {error}")
         return {"checks": [bounded(check)]}, int(error.again)
@@ -80,7 +98,7 @@ def run(role: str, build: EngineBuildPlan, examples: Path = EXAMPLES) -> tuple[d
     return {"checks": [bounded(CheckResult("EnginesReady", "True", "EngineBuilt", f"{role} engine {message}"))]}, 0
 
 
-def _build(build: EngineBuildPlan, examples: Path) -> str:
+def _build(build: EngineBuildPlan, examples: Path, progress: BuildProgress) -> str:
     home = build.folder.parent
     partial = home / ".partial"
     with _lock(home):
@@ -92,8 +110,8 @@ def _build(build: EngineBuildPlan, examples: Path) -> str:
         _look_at(build.model)
         shutil.rmtree(partial, ignore_errors=True)  # of a pod that was killed
         partial.mkdir()
-        _tool("convert_checkpoint.py", [sys.executable, *_conversion(build, examples)], partial)
-        _tool("trtllm-build", ["trtllm-build", *build.build], partial)
+        _tool("convert_checkpoint.py", [sys.executable, *_conversion(build, examples)], progress)
+        _tool("trtllm-build", ["trtllm-build", *build.build], progress)
         engine = partial / "engine"
         if not (engine / "config.json").is_file() or not (engine / "rank0.engine").is_file():
             raise BuildError("BuildFailed", f"trtllm-build ended well and left no engine in {engine}: see its log")
@@ -172,7 +190,8 @@ def _conversion(build: EngineBuildPlan, examples: Path) -> list[str]:
 
 def _check_facts(build: EngineBuildPlan, config: Mapping[str, Any]) -> None:
     """What the tools would find out by themselves, later, and in other words. Raises BuildError."""
-    options = dict(word.removeprefix("--").split("=", 1) for word in build.convert if "=" in word)
+    _check_heads(build)
+    options = _options(build)
     tensor, pipeline = (int(options.get(name, 1)) for name in ("tp_size", "pp_size"))
     if problem := splitting.problem(checkpoint.language_model(config), tensor, pipeline):
         raise BuildError("ModelNotDivisible", problem)
@@ -185,17 +204,41 @@ def _check_facts(build: EngineBuildPlan, config: Mapping[str, Any]) -> None:
         )
 
 
-def _tool(name: str, command: Sequence[str], folder: Path) -> None:
+def _options(build: EngineBuildPlan) -> dict[str, str]:
+    """The conversion's, by their names without dashes."""
+    return dict(word.removeprefix("--").split("=", 1) for word in build.convert if "=" in word)
+
+
+def _check_heads(build: EngineBuildPlan) -> None:
+    """Medusa's, where the plan names them. Raises BuildError."""
+    option = _options(build).get(HEADS_OPTION)
+    folder = Path(option) if option else None
+    if folder is None or any((folder / name).is_file() for name in HEADS):
+        return
+    raise BuildError(
+        "ModelInvalid",
+        f"{folder} has no {HEADS[0]}: write where Medusa's heads are in speculation.medusa.heads; downloads bring no"
+        f" {HEADS[1]}, which is pickled: mount it (pvc://), or convert it",
+    )
+
+
+def _tool(name: str, command: Sequence[str], progress: BuildProgress) -> None:
     """Run a tool; its output goes to the log. Raises BuildError with the last lines.
 
-    `folder`: where it may leave files of its own. trtllm-build ends by writing `model.cache` where it was started,
-    and the image's own folder is read-only.
+    It runs where it may leave files of its own: trtllm-build ends by writing `model.cache` where it was started, and
+    the image's own folder is read-only.
     """
+    progress.start(name)
     print(f"starting: {' '.join(command)}", flush=True)
     lines: deque[str] = deque(maxlen=TAIL_LINES)
     try:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command,
+            cwd=progress.partial,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
     except OSError as error:
         raise BuildError(
@@ -206,6 +249,7 @@ def _tool(name: str, command: Sequence[str], folder: Path) -> None:
             for line in process.stdout or ():
                 print(line, end="", flush=True)
                 lines.append(line.rstrip())
+                progress.read(line)
         except BaseException:  # the pod is stopped: the tool would go on
             process.kill()
             raise

@@ -14,6 +14,10 @@ from tandem_serving.errors import RequestError
 
 ONE_RESPONSE = "one_response"
 """The unary models set it: all prompts come in one response."""
+ERROR_AS_RESPONSE = "error_as_response"
+"""The OpenAI endpoint sets it: an error comes as a response, since those of gRPC streams have no code. (With Triton's
+own way, `triton_grpc_error`, it used freed memory until 26.03: triton-inference-server/server#8708.)"""
+OURS = frozenset({ONE_RESPONSE, ERROR_AS_RESPONSE})
 # Triton's own, besides those with its prefix (its docs/protocol/extension_parameters.md).
 RESERVED = frozenset({"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"})
 TRITON = "triton_"
@@ -38,7 +42,7 @@ class KnownParameters:
     def check(self, parameters: Iterable[str], sent: Collection[str]) -> None:
         """Raise RequestError at the first that is not known, by its name. `sent`: names of the request's tensors."""
         for name in parameters:
-            ours = name == ONE_RESPONSE or any(own in sent for own in self.repeated.get(name, ()))
+            ours = name in OURS or any(own in sent for own in self.repeated.get(name, ()))
             if not (ours or name in RESERVED or name.startswith(TRITON) or HEADER in name):
                 raise RequestError(f"{name} is not known to this model: {self._advice(name)}")
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from tandem_serving.errors import RequestError
 
 Array = npt.NDArray[Any]
+TO_THE_LIMIT = -1
+"""Sent as the number of tokens: as many as the model's limit leaves behind the prompt."""
 
 
 class RequestTensors:

@@ -59,6 +59,10 @@ class Tokenizer:
             text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
+    def name(self, token: int) -> str:
+        """A token as the vocabulary has it; "" where there is no such token."""
+        return self._tokenizer.id_to_token(token) or ""
+
     def words(self, words: Iterable[str]) -> dict[tuple[int, ...], str]:
         """Words by their tokens; those without a token are left out."""
         return {tuple(ids): word for word in words if (ids := self.encode(word, special=False))}

@@ -4,6 +4,7 @@ Statuses and Events are made from it, and docs/conditions.md is generated from i
 package may import it.
 """
 
+from tandem.api.conditions.acceptance import AcceptanceReason
 from tandem.api.conditions.registry import (
     AS_SPECIFIED,
     ConditionStatus,
@@ -21,6 +22,7 @@ __all__ = [
     "AS_SPECIFIED",
     "REASONS",
     "STAGES",
+    "AcceptanceReason",
     "ConditionStatus",
     "ConditionType",
     "EventReason",
@@ -32,7 +34,7 @@ __all__ = [
     "TaskReason",
 ]
 
-REASONS: tuple[Reason, ...] = (*SpecReason, *TaskReason, *ServingReason, *EventReason)
+REASONS: tuple[Reason, ...] = (*SpecReason, *TaskReason, *ServingReason, *AcceptanceReason, *EventReason)
 """All of them. A word is there once."""
 STAGES: tuple[Reason, ...] = (
     TaskReason.FETCH_RUNNING,

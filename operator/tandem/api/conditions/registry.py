@@ -69,6 +69,12 @@ class ConditionType(StrEnum):
         "where there is a metrics server, or a recorded benchmark",
         True,
     )
+    ACCEPTED_LENGTH_KEPT = (
+        "AcceptedLengthKept",
+        "The mean accepted length is at least `speculation.minAcceptedLength`.",
+        "with `speculation.minAcceptedLength`",
+        True,
+    )
     OBJECTIVES_REACHABLE = (
         "ObjectivesReachable",
         "The models can meet the objectives of autoscaling.",
@@ -127,7 +133,7 @@ def on(status: ConditionStatus, *types: ConditionType) -> tuple[Shown, ...]:
 _READY, _STALLED, _AVAILABLE = ConditionType.READY, ConditionType.STALLED, ConditionType.AVAILABLE
 _SCALING, _METRICS = ConditionType.SCALING_ACTIVE, ConditionType.METRICS_AVAILABLE
 _ACTIVE, _BENEFICIAL = ConditionType.SPECULATION_ACTIVE, ConditionType.SPECULATION_BENEFICIAL
-_PODS = ConditionType.PODS_HEALTHY
+_PODS, _LENGTH = ConditionType.PODS_HEALTHY, ConditionType.ACCEPTED_LENGTH_KEPT
 _INSTALL = "The operator looks again by itself."
 
 
@@ -155,10 +161,10 @@ class ServingReason(Reason):
         "Wait, or see the pod that the message names.",
     )
     SCALED_TO_ZERO = (
-        on("False", _READY),
+        on("True", _READY),
         "ScaledToZero",
-        "`spec.replicas` is 0.",
-        "Run `kubectl scale`.",
+        "`spec.replicas` is 0: no server runs, as asked.",
+        "Run `kubectl scale` to serve.",
     )
     PROGRESS_DEADLINE_EXCEEDED = (
         on("True", _STALLED),
@@ -169,8 +175,10 @@ class ServingReason(Reason):
     ROLLED_BACK = (
         (*on("False", _READY), *on("True", _STALLED)),
         "RolledBack",
-        "The new revision did not answer in time, and the one before serves again (`rollout.strategy: Replace`).",
-        "Change the specification: the same revision is not tried again.",
+        "The one before the new revision serves again: that did not answer in time (`rollout.strategy: Replace`), or"
+        " its accepted length fell below `speculation.minAcceptedLength`. The message says which.",
+        "Change the specification: the same revision is not tried again; after a short accepted length, it is with a"
+        " lower minimum.",
     )
     # Pods
     POD_FAILED = (
@@ -287,11 +295,11 @@ class ServingReason(Reason):
     # Whether it speculates
     DRAFT_TOKENS_SEEN = (on("True", _ACTIVE), "DraftTokensSeen", "Tokens are drafted; the message has the figures.")
     NO_TRAFFIC = (
-        on("Unknown", _ACTIVE, _BENEFICIAL),
+        on("Unknown", _ACTIVE, _BENEFICIAL, _LENGTH),
         "NoTraffic",
         "No tokens are generated; figures are of the last traffic.",
     )
-    TOO_FEW_TOKENS = (on("Unknown", _ACTIVE), "TooFewTokens", "Too few tokens were generated to judge.")
+    TOO_FEW_TOKENS = (on("Unknown", _ACTIVE, _LENGTH), "TooFewTokens", "Too few tokens were generated to judge.")
     NOT_REPORTED = (on("Unknown", _ACTIVE), "NotReported", "The profile's engine does not report drafted tokens.")
     ADAPTED_TO_ZERO = (
         on("False", _ACTIVE),

@@ -262,6 +262,12 @@ class SpecReason(Reason):
         "A KEDA trigger uses credentials that are not of this namespace.",
         "Write a `TriggerAuthentication` of this namespace.",
     )
+    KUBERNETES_TOO_OLD = (
+        _REFUSED,
+        "KubernetesTooOld",
+        "The cluster's Kubernetes is older than what the specification needs; the message has both versions.",
+        "Write what the message names, or upgrade the cluster.",
+    )
     CACHE_NOT_MANAGED_BY_TANDEM = (
         _REFUSED,
         "CacheNotManagedByTandem",

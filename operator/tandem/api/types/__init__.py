@@ -25,6 +25,7 @@ from tandem.api.types.rollout import Rollout
 from tandem.api.types.service import (
     Access,
     Cache,
+    OpenAi,
     Runtime,
     ServiceSpec,
     Serving,
@@ -90,6 +91,7 @@ __all__ = [
     "NGram",
     "Name",
     "Objectives",
+    "OpenAi",
     "ParallelSize",
     "Passthrough",
     "Placement",

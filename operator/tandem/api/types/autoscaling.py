@@ -59,6 +59,18 @@ Trigger = Annotated[
 """A trigger, checked by KEDA; `type` is declared for the rule that looks at it."""
 
 
+_METRIC_TYPE = {
+    "type": "string",
+    "maxLength": 63,
+    "description": "Object, of an object of this namespace; or External.",
+}
+OwnMetric = Annotated[
+    dict[str, Any],
+    Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "properties": {"type": _METRIC_TYPE}}),
+]
+"""A metric, checked by the API server; `type` is declared for the rule that looks at it."""
+
+
 class Keda(Model):
     """What a ScaledObject gets in addition to Tandem's trigger."""
 
@@ -92,10 +104,11 @@ class Autoscaling(Model):
             "(self.minReplicas > 0 && !(has(self.keda) && has(self.keda.idleReplicaCount)))"
             # KEDA refuses cpu and memory alone, but not beside Tandem's trigger, which sees no demand at zero either.
             " || (self.source == 'KEDA' && has(self.keda) && has(self.keda.triggers)"
-            " && self.keda.triggers.exists(t, has(t.type) && !(t.type in ['cpu', 'memory'])))",
+            " && self.keda.triggers.exists(t, has(t.type) && !(t.type in ['cpu', 'memory'])))"
+            " || (self.source != 'KEDA' && has(self.metrics))",
             "autoscaling.minReplicas 0 and keda.idleReplicaCount 0 need a source that sees demand while there is"
-            " no pod: write source: KEDA and keda.triggers of another type than cpu and memory, or minReplicas: 1"
-            " without idleReplicaCount",
+            " no pod: write source: KEDA and keda.triggers of another type than cpu and memory, autoscaling.metrics"
+            " (Kubernetes 1.37 or newer), or minReplicas: 1 without idleReplicaCount",
         ),
         Rule(
             "self.minReplicas > 0 || !has(self.keda) || !has(self.keda.idleReplicaCount)",
@@ -105,9 +118,20 @@ class Autoscaling(Model):
             "!has(self.keda) || self.source == 'KEDA'",
             "autoscaling.keda is for source KEDA: write source: KEDA, or remove keda",
         ),
+        Rule(
+            "!has(self.metrics) || self.metrics.all(m, has(m.type) && m.type in ['Object', 'External'])",
+            "autoscaling.metrics are of type Object or External: pods' own (Pods, Resource) see no demand where there"
+            " are none; write type: External, or Object with an object of this namespace",
+        ),
+        Rule(
+            "!has(self.metrics) || self.source != 'KEDA'",
+            "autoscaling.metrics are the HorizontalPodAutoscaler's: with source KEDA write keda.triggers, or remove"
+            " metrics",
+        ),
     )
     min_replicas: Annotated[int, Field(ge=0, le=REPLICAS)] = 1
-    """Fewest replicas. 0 needs source KEDA with a trigger that sees demand while there is no pod."""
+    """Fewest replicas. 0 needs what sees demand while there is no pod: source KEDA with a trigger, or `metrics` on
+    Kubernetes 1.37 or newer."""
     max_replicas: Annotated[int, Field(ge=1, le=REPLICAS)]
     """Most replicas."""
     objectives: Objectives = Field(default_factory=Objectives, json_schema_extra={"default": {}})
@@ -117,5 +141,9 @@ class Autoscaling(Model):
     Prometheus: the Prometheus adapter, with the chart's rules. KEDA: a ScaledObject instead of an HPA."""
     keda: Keda | None = None
     """Source KEDA: what its ScaledObject gets in addition to Tandem's trigger."""
+    metrics: Annotated[list[OwnMetric], Field(min_length=1, max_length=8)] | None = None
+    """Sources Embedded and Prometheus: metrics of your own in addition to Tandem's, as the HPA spells them. The one
+    that asks for most replicas counts. One that is there without pods (a queue, a gateway's request rate) makes
+    minReplicas 0 possible on Kubernetes 1.37 or newer."""
     behavior: Passthrough | None = None
     """The HPA's `behavior`, merged over Tandem's: down no sooner than 240 s after the highest recommendation."""

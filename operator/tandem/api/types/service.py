@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from tandem.api import ports
 from tandem.api.bounds import REPLICAS
 from tandem.api.decoding import DecodingType, DraftKind, Mode, listed
 from tandem.api.types.autoscaling import Autoscaling
@@ -38,6 +39,37 @@ class Access(Model):
     """NetworkPolicy peers that may reach the serving ports. Empty: no NetworkPolicy, everybody may."""
 
 
+ServedModelName = Annotated[
+    str, StringConstraints(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/:@+-]*[A-Za-z0-9])?$")
+]
+
+
+class OpenAi(Model):
+    """OpenAI's HTTP API in front of the models (docs/openai.md)."""
+
+    cel = (
+        Rule(
+            f"!has(self.port) || !(self.port in {list(ports.SERVER.values())})",
+            f"serving.openAI.port must be another than Triton's {', '.join(map(str, ports.SERVER.values()))}",
+        ),
+    )
+    enabled: bool = True
+    """Whether each server pod has the endpoint, in a container of its own."""
+    port: Annotated[int, Field(ge=1, le=65535)] = ports.OPENAI
+    """Port of the Service; another one rolls nothing out."""
+    served_model_name: ServedModelName | None = None
+    """Name of the model in requests, such as meta-llama/Llama-3.3-70B-Instruct; absent: the service's name."""
+    api_key_secret: Name | None = None
+    """Secret of this namespace, of which each line of each key is an API key. Absent: whoever reaches the port may
+    ask. A change holds as soon as the kubelet has brought it, within two minutes."""
+    tls_secret: Name | None = None
+    """Secret of type kubernetes.io/tls; absent: plain HTTP. A renewed certificate is loaded without a restart."""
+    max_body_mib: Annotated[int, Field(ge=1, le=64)] = Field(default=4, alias="maxBodyMiB")
+    """Largest body of a request, in MiB. `requestTimeoutSeconds` limits its time."""
+    resources: Passthrough | None = None
+    """Requests and limits of the endpoint's container, as in a Container; absent: 100m CPU and 256Mi, at most 1Gi."""
+
+
 class Serving(Model):
     """Limits of each replica's server."""
 
@@ -62,6 +94,8 @@ class Serving(Model):
     `objectives.timeToFirstToken`. To the autoscaler refused requests are demand. Absent: requests wait."""
     access: Access = Field(default_factory=Access, json_schema_extra={"default": {}})
     """Who may connect."""
+    open_ai: OpenAi = Field(default_factory=OpenAi, alias="openAI", json_schema_extra={"default": {}})
+    """OpenAI's HTTP API in front of the models."""
     log_verbose: Annotated[int, Field(ge=1, le=9)] | None = None
     """Level of Triton's verbose log (`--log-verbose`), which names requests and tensors; absent: none."""
 
@@ -223,7 +257,10 @@ class SpeculativeInferenceService(Model):
     metadata: dict[str, Any] = Field(default_factory=dict)
     spec: ServiceSpec
     """What the user asks for."""
-    status: ServiceStatus = Field(default_factory=ServiceStatus)
+    # Without it kstatus takes a service that no operator has looked at for current. Flux does likewise.
+    status: ServiceStatus = Field(
+        default_factory=ServiceStatus, json_schema_extra={"default": {"observedGeneration": -1}}
+    )
     """What the operator observed."""
 
     @property

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 from tandem.api.bounds import MAX_DRAFT_LEN, MAX_REQUESTS, SCHEDULE_STEPS
 from tandem.api.decoding import DecodingType, listed
 from tandem.api.types.base import Model, Name, Passthrough, Rule
+from tandem.api.types.model import Source
 
 DraftLen = Annotated[int, Field(ge=0, le=MAX_DRAFT_LEN)]
 RequestCount = Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
@@ -174,6 +175,9 @@ class Medusa(Model):
     """The tree: each path as indices of a head's best tokens, e.g. [[0], [0, 0], [1]]."""
     num_heads: Annotated[int, Field(ge=1, le=16)] = 4
     """Heads of the checkpoint."""
+    heads: Source | None = None
+    """Where the heads come from, a folder with medusa_lm_head.safetensors; absent: the target's own folder. A mounted
+    one may have medusa_lm_head.pt, which is pickled and which no download brings."""
 
 
 class Lookahead(Model):
@@ -245,6 +249,16 @@ class Speculation(Model):
             "!has(self.draftLenSchedule) || self.draftLenSchedule.all(s, s.draftLen <= self.maxDraftLen)",
             "draftLenSchedule must not draft more than maxDraftLen: lower draftLen or raise maxDraftLen",
         ),
+        Rule(
+            "!has(self.minAcceptedLength) || (self.minAcceptedLength > 1.0"
+            " && self.minAcceptedLength <= double(self.maxDraftLen) + 1.0)",
+            "minAcceptedLength is tokens a step, the target's own included: write more than 1, and at most"
+            " maxDraftLen + 1",
+        ),
+        Rule(
+            "!has(self.minAcceptedLength) || self.decodingType != 'None'",
+            "minAcceptedLength is for a service that speculates: remove it, or write another decodingType than None",
+        ),
         *map(_only_with_its_type, _BLOCKS),
         Rule(
             f"!has(self.suffixAutomaton) || {has_type(_COMPOSED, 'self')}"
@@ -270,6 +284,10 @@ class Speculation(Model):
     draft_len_schedule: Annotated[list[DraftLenStep], Field(min_length=1, max_length=SCHEDULE_STEPS)] | None = None
     """LLMAPI: draft length by requests at once, ascending; 0 above the last step. The first step drafts
     `maxDraftLen`."""
+    min_accepted_length: Annotated[float, Field(ge=1, le=MAX_DRAFT_LEN + 1)] | None = None
+    """Tokens that a step of the target must give on average, its own included: above 1, at most maxDraftLen + 1.
+    Below it for two windows of the figures, the condition AcceptedLengthKept is False and has the likely cause, and a
+    revision that has not kept it since its rollout goes back to the one before. Needs the metrics server."""
     n_gram: NGram | None = None
     """Details of NGram."""
     mtp: Mtp | None = None

@@ -89,7 +89,7 @@ class ServiceStatus(Model):
     """What the operator observed."""
 
     observed_generation: int | None = None
-    """metadata.generation that this status speaks of."""
+    """metadata.generation that this status speaks of; -1 until the operator has looked at the service."""
     conditions: Annotated[
         list[Condition],
         Field(
@@ -110,13 +110,21 @@ class ServiceStatus(Model):
     """Label selector of the server pods (leaders where a replica is a group), for /scale."""
     url: str | None = None
     """Triton's HTTP endpoint inside the cluster; gRPC is on port 8001 of the same host."""
+    openai_url: Annotated[str, StringConstraints(max_length=512)] | None = Field(default=None, alias="openAIURL")
+    """Base URL of the OpenAI endpoint inside the cluster, for clients; absent where the servers have none."""
     current_revision: str | None = None
     """Revision that was last rolled out completely."""
     update_revision: str | None = None
     """Revision that the spec asks for."""
+    fallback_revision: str | None = None
+    """Revision before `currentRevision`, which serves again if the accepted length of that is below
+    speculation.minAcceptedLength; absent once that was seen to keep it."""
     failed_revision: str | None = None
-    """Revision that did not come up in time and gave way to `currentRevision` (rollout.strategy Replace). It is not
-    tried again until the spec asks for another one."""
+    """Revision that gave way to `currentRevision`: it did not come up in time (rollout.strategy Replace), or
+    `failedAcceptedLength` was too short. It is not tried again until the spec asks for another one."""
+    failed_accepted_length: Number | None = None
+    """Mean accepted length by which `failedRevision` gave way: with a minimum that is not above it, it is tried
+    again."""
     speculation: SpeculationStatus | None = None
     """What speculation was worth lately."""
     autoscaling: AutoscalingStatus | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tandem.client.bench.base import base_name, base_service
 from tandem.client.bench.figures import Level, Side, Window, refused, verdict
 from tandem.client.bench.load import Load, play
 from tandem.client.bench.record import ServedRevision, keep, serving
@@ -24,7 +25,8 @@ class BenchmarkPlan:
     """Loads (requests at once), and how long each window of each side lasts, seconds; `repeats` pairs of them.
 
     Without `against` the same service also runs the target alone (mode BLS); else that other service does, which
-    should differ in speculation only. `record`: keep the result with the service (`tandem.client.bench.record`).
+    should differ in speculation only. `base`: such a one is made meanwhile. `record`: keep the result with the
+    service (`tandem.client.bench.record`).
     """
 
     prompts: Sequence[str]
@@ -35,6 +37,12 @@ class BenchmarkPlan:
     repeats: int
     against: Endpoint | None = None
     record: bool = False
+    base: bool = False
+
+    @property
+    def of_two(self) -> bool:
+        """Whether another service runs the target alone."""
+        return self.base or self.against is not None
 
 
 def bench(target: Endpoint, plan: BenchmarkPlan, *, as_json: bool, no_color: bool) -> int:
@@ -54,7 +62,7 @@ def bench(target: Endpoint, plan: BenchmarkPlan, *, as_json: bool, no_color: boo
         if levels:  # also where a later one could not be measured
             _show(plan, levels, stdout_console(no_color), as_json)
     for before in measured if code == 0 else ():
-        against = plan.against.name or plan.against.url if plan.against else ""
+        against = plan.against.name or plan.against.url if plan.against else base_name(target.name) * plan.base
         recorded = asyncio.run(keep(before, levels, against))
         Console(stderr=True, soft_wrap=True).print(recorded, highlight=False, markup=False)
     return code
@@ -86,13 +94,23 @@ async def _servers(
     target: Endpoint, plan: BenchmarkPlan, progress: Progress
 ) -> AsyncIterator[tuple[TritonClient, TritonClient]]:
     async with connect(target, progress) as server:
-        await server.check(drafts_by_request=plan.against is None)
-        if plan.against is None:
+        await server.check(drafts_by_request=not plan.of_two)
+        if not plan.of_two:
             yield server, server
             return
-        async with connect(plan.against, progress) as other:
+        async with _alone(target, plan, progress) as alone, connect(alone, progress) as other:
             await other.check()
             yield server, other
+
+
+@contextlib.asynccontextmanager
+async def _alone(target: Endpoint, plan: BenchmarkPlan, progress: Progress) -> AsyncIterator[Endpoint]:
+    """The service that runs the target alone: one that is there, or one that is made."""
+    if plan.against:
+        yield plan.against
+        return
+    async with base_service(target, progress) as made:
+        yield made
 
 
 async def _level(
@@ -100,7 +118,7 @@ async def _level(
 ) -> Level:
     """Pairs of windows, the sides in turn: what changes on the machine meanwhile meets both."""
     load = Load(plan.prompts, plan.sampling, streams)
-    without = replace(load, num_draft_tokens=0) if plan.against is None else load
+    without = load if plan.of_two else replace(load, num_draft_tokens=0)
     pairs: list[tuple[Window, Window]] = []
     for number in range(1, plan.repeats + 1):
         of = f"{streams} streams, {number} of {plan.repeats}"

@@ -68,6 +68,23 @@ class TritonClient:
             )
         self._api = api
 
+    @property
+    def mode(self) -> str:
+        """The mode that the server is of, as `check` found it."""
+        return self._api.mode
+
+    async def drafts_fixed(self) -> str:
+        """Why requests to this server cannot have the target alone; empty where they can (`num_draft_tokens` 0)."""
+        return await self._deaf_to_drafts(self._api)
+
+    async def version(self) -> str:
+        """Triton's own version. Raises ServerError."""
+        try:
+            metadata = await self._client.get_server_metadata(client_timeout=CONNECT_TIMEOUT_SECONDS)
+        except InferenceServerException as error:
+            raise self._unreachable(error.message()) from error
+        return str(metadata.version)
+
     async def _deaf_to_drafts(self, api: ModelApi) -> str:
         """Why a request cannot say how many tokens to draft; empty where it can."""
         if not api.drafts_by_request:

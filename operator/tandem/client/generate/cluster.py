@@ -14,7 +14,7 @@ from typing import Any
 
 from tandem import names
 from tandem.api import GROUP, PLURAL, ports
-from tandem.api.conditions import ConditionType
+from tandem.api.conditions import ConditionType, ServingReason
 from tandem.client import kubectl
 from tandem.client.kubectl import ClusterError
 
@@ -40,7 +40,7 @@ def read_service(resource: dict[str, Any]) -> Found:
     ready = conditions.get(ConditionType.READY)
     if ready is None or status.get("observedGeneration", 0) < meta.get("generation", 0):
         problem = "the operator has not acted on it yet: check that it runs"
-    elif ready["status"] != "True":
+    elif ready["status"] != "True" or ready["reason"] == ServingReason.SCALED_TO_ZERO:
         problem = f"{ready['reason']}: {ready['message']}"
     else:
         problem = ""

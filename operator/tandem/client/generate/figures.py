@@ -11,7 +11,7 @@ Definitions, used everywhere in this package:
 - acceptance rate: accepted draft tokens over proposed ones, as the server counted them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -146,11 +146,15 @@ class ComparedCompletion:
     @property
     def first_difference(self) -> int | None:
         """Position of the first generated token that differs (0-based); None: the same, token for token."""
-        ours, theirs = self.speculative.ids, self.alone.ids
-        if ours == theirs:
-            return None
-        pairs = zip(ours, theirs, strict=False)
-        return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+        return first_difference(self.speculative.ids, self.alone.ids)
+
+
+def first_difference(a: Sequence[object], b: Sequence[object]) -> int | None:
+    """The first position at which two sequences differ (0-based), where one ends too; None: they are the same."""
+    if a == b:
+        return None
+    pairs = zip(a, b, strict=False)
+    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
 @dataclass(frozen=True)

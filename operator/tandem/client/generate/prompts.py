@@ -1,20 +1,25 @@
 """Prompts from the command line, a file or standard input."""
 
+import gzip
 import json
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from tandem.client.generate.errors import PromptError
 
 STDIN = Path("-")
+FIELDS = ("prompt", "text", "text_input", "turns")
+"""Where a line has its prompt: HumanEval's, GenAI-Perf's (`--input-file`), and EAGLE's and MT-bench's questions."""
+JSONL = (".jsonl", ".jsonl.gz")
 
 
 def read_prompts(texts: Sequence[str], file: Path | None) -> list[str]:
     """All prompts: `texts`, then those of `file`.
 
-    A `.jsonl` file has one JSON object a line with the field `prompt`; any other file, and standard input
-    (`-`), is one prompt as it is, white space included.
+    A `.jsonl` file, which may be compressed (`.jsonl.gz`), has one JSON object a line with one of `FIELDS`; any other
+    file, and standard input (`-`), is one prompt as it is, white space included.
 
     Raises:
         PromptError: the file cannot be read, or a prompt is no text that UTF-8 can hold.
@@ -31,14 +36,16 @@ def read_prompts(texts: Sequence[str], file: Path | None) -> list[str]:
 def _read(file: Path) -> list[str]:
     try:
         data = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
-        text = data.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = (gzip.decompress(data) if file.name.endswith(".gz") else data).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise PromptError(f"cannot read the prompts: {error}") from error
-    return parse_jsonl(text, str(file)) if file.suffix == ".jsonl" else [text]
+    return parse_jsonl(text, str(file)) if file.name.endswith(JSONL) else [text]
 
 
 def parse_jsonl(text: str, name: str) -> list[str]:
-    """The field `prompt` of every line; empty lines are left out, other fields ignored.
+    """The prompt of every line; empty lines are left out, other fields ignored.
+
+    Of several turns the first is taken: the others need the answers to those before.
 
     Raises:
         PromptError: a line is something else, or all are empty.
@@ -51,9 +58,20 @@ def parse_jsonl(text: str, name: str) -> list[str]:
             record = json.loads(line)
         except ValueError as error:
             raise PromptError(f"{name}, line {number}: not JSON: {error}") from error
-        if not isinstance(record, dict) or not isinstance(record.get("prompt"), str):
+        prompt = _prompt(record)
+        if prompt is None:
             raise PromptError(f'{name}, line {number}: write an object like {{"prompt": "text"}}')
-        prompts.append(record["prompt"])
+        prompts.append(prompt)
     if not prompts:
         raise PromptError(f"{name} has no prompts: write one JSON object with the field prompt a line")
     return prompts
+
+
+def _prompt(record: object) -> str | None:
+    """None where the line has none."""
+    if not isinstance(record, dict):
+        return None
+    value = next((record[field] for field in FIELDS if field in record), None)
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, str) else None

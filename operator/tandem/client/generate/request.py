@@ -52,11 +52,12 @@ Tensors = Mapping[str, tuple[str, str, type[np.generic]]]
 
 @dataclass(frozen=True)
 class ModelApi:
-    """The model that streams in a mode, and its tensors.
+    """The model that streams in a mode (`runtime.mode`), and its tensors.
 
     `shows`: a model that only this mode's servers have. `shape`: of a tensor of one request, -1 its values.
     """
 
+    mode: str
     model: str
     shows: str
     tensors: Tensors
@@ -69,6 +70,7 @@ class ModelApi:
 
 
 BLS = ModelApi(
+    "BLS",
     "speculative_bls",
     "speculative_bls",
     {
@@ -85,23 +87,21 @@ BLS = ModelApi(
     },
     (1, -1),
 )
-LLM_API = ModelApi(
-    "tensorrt_llm",
-    "tensorrt_llm_unary",  # engines of mode BLS are named tensorrt_llm too
-    {
-        "text": ("text_input", "BYTES", np.object_),
-        "max_tokens": ("sampling_param_max_tokens", "INT32", np.int32),
-        "temperature": ("sampling_param_temperature", "FP32", np.float32),
-        "top_k": ("sampling_param_top_k", "INT32", np.int32),
-        "top_p": ("sampling_param_top_p", "FP32", np.float32),
-        "seed": ("sampling_param_seed", "UINT64", np.uint64),
-        "stop_words": ("sampling_param_stop", "BYTES", np.object_),
-        "stream": ("streaming", "BOOL", np.bool_),
-        "exclude_input": ("sampling_param_exclude_input_from_output", "BOOL", np.bool_),
-    },
-    (-1,),
-)
-APIS = (BLS, LLM_API)
+_LLM_API: Tensors = {
+    "text": ("text_input", "BYTES", np.object_),
+    "max_tokens": ("sampling_param_max_tokens", "INT32", np.int32),
+    "temperature": ("sampling_param_temperature", "FP32", np.float32),
+    "top_k": ("sampling_param_top_k", "INT32", np.int32),
+    "top_p": ("sampling_param_top_p", "FP32", np.float32),
+    "seed": ("sampling_param_seed", "UINT64", np.uint64),
+    "stop_words": ("sampling_param_stop", "BYTES", np.object_),
+    "stream": ("streaming", "BOOL", np.bool_),
+    "exclude_input": ("sampling_param_exclude_input_from_output", "BOOL", np.bool_),
+}
+LLM_API = ModelApi("LLMAPI", "tensorrt_llm_stream", "tensorrt_llm_stream", _LLM_API, (-1,))
+OLD_LLM_API = ModelApi("LLMAPI", "tensorrt_llm", "tensorrt_llm_unary", _LLM_API, (-1,))
+"""As revisions of operators before have it. Engines of mode BLS are named tensorrt_llm, too."""
+APIS = (BLS, LLM_API, OLD_LLM_API)
 
 
 def infer_inputs(request: Request, api: ModelApi) -> list[Any]:

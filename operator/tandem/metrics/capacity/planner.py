@@ -109,9 +109,12 @@ def _numbers(pod: PodFigures) -> Iterator[float]:
 
 
 def _engine(spec: ServiceSpec) -> ServiceSpec:
-    """What decides about a replica's speed: not how many there are, who may ask them, how others take their place, or
-    what their pods are marked with."""
+    """What decides about a replica's speed: not how many there are, who may ask them, how others take their place,
+    what speculation must be worth, or what their pods are marked with."""
     others = {"autoscaling": None, "replicas": 1, "storage": None, "rollout": None}
     serving = spec.serving.model_copy(update={"access": None})
+    speculation = spec.speculation.model_copy(update={"min_accepted_length": None})
     template = spec.pod_template.spec if spec.pod_template else None
-    return spec.model_copy(update={**others, "serving": serving, "pod_template": template})
+    return spec.model_copy(
+        update={**others, "serving": serving, "speculation": speculation, "pod_template": template}
+    )

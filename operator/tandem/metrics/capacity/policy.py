@@ -152,7 +152,7 @@ def _at_zero(bounds: Bounds) -> ScalingDecision:
     """Nothing is asked of no pods, which is a figure: without one an autoscaler would report a fault for as long as
     no client uses the service."""
     load = bounds.within(0.0)
-    message = "at 0 replicas no pod reports demand: a trigger of yours, or kubectl scale, starts the first"
+    message = "at 0 replicas no pod reports demand: a trigger or metric of yours, or kubectl scale, starts the first"
     return ScalingDecision(load=load, desired_replicas=math.ceil(load), signal="Demand", value=0.0, message=message)
 
 

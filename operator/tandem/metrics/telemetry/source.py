@@ -21,6 +21,8 @@ class ScrapeTarget:
     address: str
     """An IP address, `status.podIP`; a name is never looked up."""
     port: int = ports.METRICS
+    revision: str = ""
+    """Digest of what it serves."""
 
 
 class MetricsSource(Protocol):

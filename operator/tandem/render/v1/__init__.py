@@ -29,7 +29,14 @@ def render(record: Record) -> Rendered:
         KeyError: a download is not in `record.fetched`.
     """
     models = folders(record.spec, record.fetched)
-    inputs = Inputs(record.spec, record.profile, record.serving_image, models, record.pods)
+    inputs = Inputs(
+        spec=record.spec,
+        profile=record.profile,
+        serving_image=record.serving_image,
+        folders=models,
+        pods=record.pods,
+        answers_upstream_unary=record.answers_upstream_unary,
+    )
     stack = STACKS[inputs.spec.runtime.mode](inputs)
     checks = preflight_checks(inputs, stack)
     configs = {config_file(model): text for model, text in stack.configs.items()}

@@ -77,11 +77,6 @@ class BlsVariables(Variables):
     is a request."""
     separate_devices: bool
     """Whether each engine has a device of its own."""
-    decoupled: bool
-    """Whether the models that clients call are decoupled. Upstream's clients that run the loop themselves make unary
-    calls to the engines, which Triton refuses for decoupled models."""
-    collects: bool
-    """Whether the engines are decoupled, under names of their own: they can stream, and their rows are collected."""
     rounds: bool
     """Whether the server makes whole rounds by itself."""
     request_timeout_seconds: float
@@ -112,8 +107,6 @@ def variables(inputs: Inputs, engines: Mapping[Role, EngineVariables]) -> BlsVar
         max_seq_len=max_seq_len(inputs),
         mix_seed=bool(engines),
         separate_devices=_side_by_side(inputs),
-        decoupled=False,
-        collects=True,
         rounds=in_rounds(inputs),
         request_timeout_seconds=spec.serving.request_timeout_seconds,
         queue_timeout_seconds=spec.serving.queue_timeout_seconds,
@@ -180,10 +173,10 @@ def _model(inputs: Inputs, engines: Mapping[Role, EngineVariables], role: Role) 
 
 
 def _parameters(inputs: Inputs, role: Role) -> dict[str, str | int]:
-    """Of a Python model. A GPU is named where it is not the first."""
+    """Of a Python model. GPUs are named where they are not the first alone."""
     length, devices = max_seq_len(inputs), gpu_plan(inputs.spec, inputs.profile).devices.get(role, (0,))
     return {
         **inputs.profile.engine_parameters,
         **({"max_seq_len": length} if length else {}),
-        **({"gpu_device_ids": devices[0]} if devices[0] else {}),
+        **({"gpu_device_ids": ",".join(map(str, devices))} if devices != (0,) else {}),
     }

@@ -164,16 +164,21 @@ def _choices(medusa: Medusa) -> str:
 
 def _build(spec: ServiceSpec, image: str, folders: Mapping[Role, str], role: Role) -> Build:
     script = MEDUSA_SCRIPT if spec.speculation.medusa else ""
-    convert = [*_mapping(spec, role), *_dtype(spec, role), *_medusa(spec, folders[role])]
+    convert = [
+        *_mapping(spec, role),
+        *_dtype(spec, role),
+        *_medusa(spec, folders.get(Role.MEDUSA_HEADS, folders[role])),
+    ]
     build = _trtllm_build(spec, role)
-    model = references(spec)[role]
-    gpu = spec.placement.gpu
+    sources = references(spec)
+    heads = {"heads": sources[Role.MEDUSA_HEADS].uri} if Role.MEDUSA_HEADS in sources else {}
     key = digest(
         {
-            "uri": model.uri,  # the folder of a claim is named by its role alone
+            "uri": sources[role].uri,  # the folder of a claim is named by its role alone
+            **heads,
             "folder": folders[role],
             "image": image,
-            "gpu": [gpu.resource_name, *sorted(gpu.product)],
+            "gpu": [spec.placement.gpu.resource_name, *sorted(spec.placement.gpu.product)],
             "commands": [script, convert, build],
         },
         length=32,

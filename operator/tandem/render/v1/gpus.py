@@ -3,7 +3,7 @@
 A rank is one GPU's share of a model: a model has tensorParallelSize x pipelineParallelSize of them. The BLS mode
 runs two models in one pod, TensorRT-LLM's way of starting them depends on their ranks:
 
-- one rank a model: one server process;
+- one rank a model, or an engine in Python, which starts its own ranks: one server process;
 - several ranks of one model: leader mode, an MPI world with a server for each rank, whose rank 0 takes the requests;
 - two models, one of them with several ranks: orchestrator mode, one server that spawns the ranks as workers;
 - fast logits: orchestrator mode without spawning, an MPI world of 1 (the orchestrator) + the ranks of the draft +
@@ -108,7 +108,7 @@ def gpu_plan(spec: ServiceSpec, profile: Profile) -> GpuPlan:
         launch, world = (Launch.LEADER, total) if nodes > 1 else (Launch.SINGLE, 1)
         return GpuPlan(ranks, launch=launch, world_size=world, gpus=total, nodes=nodes, resource=resource)
     devices = _devices(spec, ranks)
-    launch, world = _launch(spec, ranks)
+    launch, world = (Launch.SINGLE, 1) if profile.own_engine_on_gpus else _launch(spec, ranks)
     return GpuPlan(
         ranks=ranks,
         devices=devices,

@@ -20,6 +20,8 @@ class Inputs:
     """Folder of each model in the containers."""
     pods: PodDefaults | None = None
     """What the administrator gave to all pods; None: bytes as before there was that."""
+    answers_upstream_unary: bool = True
+    """As the record has it."""
 
     @property
     def image(self) -> str:

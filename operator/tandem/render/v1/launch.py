@@ -10,6 +10,7 @@ from tandem.api.decoding import Mode
 from tandem.render.v1.engines import builds
 from tandem.render.v1.group import group, over_the_group
 from tandem.render.v1.inputs import Inputs
+from tandem.render.v1.openai import tokenizer_plan
 from tandem.render.v1.ranks import environment, processes
 from tandem.render.v1.stack import Stack, preflight_checks
 from tandem.render.v1.volumes import MODELS
@@ -31,6 +32,7 @@ def launch_plan(inputs: Inputs, stack: Stack) -> str:
         "preflight": preflight_checks(inputs, stack),
     }
     optional = {"kv_cache": dict(stack.kv_cache), "builds": _builds(inputs), "group": group(inputs)}
+    optional["tokenizer"] = tokenizer_plan(inputs)
     return json.dumps({**plan, **{name: part for name, part in optional.items() if part}}, indent=1) + "\n"
 
 

@@ -13,8 +13,12 @@ from tandem.render.v1.volumes import DRAFTER, REVISION, TANDEM
 
 LLM_ARGS = "llm_args.yaml"
 MAX_WAITING_SEQUENCES = 1024
-SOURCES = {"tensorrt_llm": "tensorrt_llm_llmapi", "tensorrt_llm_unary": "tensorrt_llm_unary"}
-"""Triton model to its folder among Tandem's models: the engine, and its unary form for clients without streams."""
+STREAMS, UNARY = "tensorrt_llm_llmapi", "tensorrt_llm_unary"
+"""Tandem's models, by their folders: the engine, decoupled; and one response for clients without streams."""
+NAMES = {STREAMS: "tensorrt_llm_stream", UNARY: "tensorrt_llm"}
+"""Their names in Triton: upstream's model is not decoupled by default (llmapi/tensorrt_llm/1/model.yaml)."""
+OLD_NAMES = {STREAMS: "tensorrt_llm", UNARY: "tensorrt_llm_unary"}
+"""In revisions of operators before that."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,10 @@ class LlmApiVariables(Variables):
     """The variables of the templates of both models."""
 
     folder: ClassVar[str] = "llmapi"
+    streams: str
+    """Name of the decoupled model."""
+    unary: str
+    """Name of the other."""
     llm_args_path: str
     """llm_args.yaml in the pod."""
     llm_package: str
@@ -43,19 +51,26 @@ def llmapi(inputs: Inputs) -> Stack:
     """The models of mode LLMAPI for a spec that was accepted."""
     arguments = llm_args(inputs.spec, inputs.profile.llm_args, inputs.folders)
     arguments |= {name: value for name, value in inputs.profile.engine_parameters.items() if name not in arguments}
-    variables = _variables(inputs)
+    names, variables = _names(inputs), _variables(inputs)
     return Stack(
-        configs={name: config(name, variables) for name in SOURCES},
-        sources={name: f"{TANDEM}/models/{folder}" for name, folder in SOURCES.items()},
+        configs={name: config(folder, variables) for folder, name in names.items()},
+        sources={name: f"{TANDEM}/models/{folder}" for folder, name in names.items()},
         checks=_checks(inputs, arguments),
         files={LLM_ARGS: to_yaml(arguments)},
         env=inputs.profile.engine_env,
     )
 
 
+def _names(inputs: Inputs) -> Mapping[str, str]:
+    """Triton's name of each of Tandem's models."""
+    return NAMES if inputs.answers_upstream_unary else OLD_NAMES
+
+
 def _variables(inputs: Inputs) -> LlmApiVariables:
-    spec, drafter = inputs.spec, inputs.spec.speculation.user_provided
+    spec, drafter, names = inputs.spec, inputs.spec.speculation.user_provided, _names(inputs)
     return LlmApiVariables(
+        streams=names[STREAMS],
+        unary=names[UNARY],
         llm_args_path=f"{REVISION}/{LLM_ARGS}",
         llm_package=inputs.profile.llm_package,
         max_batch_size=spec.serving.max_batch_size,

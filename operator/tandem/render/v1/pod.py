@@ -12,6 +12,7 @@ from tandem.api.roles import Role
 from tandem.render.v1 import placement
 from tandem.render.v1.gpus import gpu_plan
 from tandem.render.v1.inputs import Inputs
+from tandem.render.v1.openai import POD_IP, with_endpoint
 from tandem.render.v1.probes import STOP_SECONDS, grace_seconds, lifecycle, probes
 from tandem.render.v1.security import CONTAINER_SECURITY, pod_security
 from tandem.render.v1.strategic_merge import merge
@@ -26,8 +27,6 @@ INIT_RESOURCES: dict[str, Any] = {
     "requests": {"cpu": "10m", "memory": "32Mi"},
     "limits": {"memory": "128Mi"},
 }
-POD_IP = {"name": "TANDEM_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
-"""By which the entry point knows the family of addresses to listen at; see `tandem_serving.addresses`."""
 ENTRYPOINT = ["python3", f"{TANDEM}/entrypoint.py"]
 
 
@@ -42,7 +41,7 @@ def server_pod(inputs: Inputs) -> dict[str, Any]:
     }
     if inputs.pods:
         container["env"] = [*container["env"], POD_IP]
-    return _serving(inputs, container, grace_seconds(inputs))
+    return with_endpoint(inputs, _serving(inputs, container, grace_seconds(inputs)))
 
 
 def worker_pod(inputs: Inputs) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem.api.roles import TOKENIZERS, Role
-from tandem.render.v1.gpus import gpu_plan, memory_gib
+from tandem.render.v1.gpus import GpuPlan, gpu_plan, memory_gib
 from tandem.render.v1.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -61,10 +61,19 @@ def engine_check(inputs: Inputs, sequences: int, max_seq_len: int | None) -> dic
     if not inputs.profile.engine_check:
         return {}
     plan, roles = gpu_plan(inputs.spec, inputs.profile), [Role.TARGET, *([Role.DRAFT] if inputs.spec.draft else [])]
-    # The LLM API has its draft on the target's GPU.
-    devices = {role.value: plan.devices.get(role, (0,))[0] for role in roles} if plan.gpus else {}
+    devices = {role.value: _of_one(_devices(plan, role)) for role in roles} if plan.gpus else {}
     asked = {"module": inputs.profile.engine_check, "sequences": sequences, "max_seq_len": max_seq_len or 0}
     return {"engine_check": {**asked, **({"devices": devices} if devices else {})}}
+
+
+def _devices(plan: GpuPlan, role: Role) -> tuple[int, ...]:
+    """A model's GPUs: the LLM API has the target from the first on, and its draft there."""
+    return plan.devices.get(role) or tuple(range(plan.ranks[role] if role is Role.TARGET else 1))
+
+
+def _of_one(devices: tuple[int, ...]) -> int | list[int]:
+    """The GPU; of several all (revisions from before keep their bytes)."""
+    return devices[0] if len(devices) == 1 else list(devices)
 
 
 def with_spare(sequences: int) -> int:

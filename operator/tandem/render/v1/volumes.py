@@ -24,11 +24,25 @@ DRAFTER = "/etc/tandem/drafter"
 """Files of the ConfigMap of decodingType UserProvided: a folder for sys.path."""
 MODELS = "/models"
 """Triton's model repository, assembled by the entry point."""
+TOKENIZER = "/tokenizer"
+"""Tokenizer and chat template of the target, which the entry point copies there for the OpenAI endpoint."""
 TMP, SHM = "/tmp", "/dev/shm"
 
-OWN_VOLUMES = ("tandem", "revision", "ssh", "drafter", "models", "tmp", "shm", "cache")
+OWN_VOLUMES = (
+    "tandem",
+    "revision",
+    "ssh",
+    "drafter",
+    "models",
+    "tmp",
+    "shm",
+    "cache",
+    "tokenizer",
+    "api-keys",
+    "tls",
+)
 """Names of our volumes; models that are mounted add `source-ROLE`."""
-OWN_PATHS = (TANDEM, REVISION, SSH, DRAFTER, MODELS, TMP, SHM, CACHE, SOURCES)
+OWN_PATHS = (TANDEM, REVISION, SSH, DRAFTER, MODELS, TOKENIZER, TMP, SHM, CACHE, SOURCES)
 """Where our volumes are mounted."""
 SOURCE_PREFIX = "source-"
 

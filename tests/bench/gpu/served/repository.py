@@ -10,10 +10,12 @@ from bench.bls.measure import set_parameters
 from bench.gpu.served.ways import LONGEST, WAYS
 from triton import llmapi_client
 from triton.repository import CLIENT_MODELS, COLLECTORS, STREAMS, assemble, variables
+from triton.repository import ROUNDS as ROUND_MODELS
 
 ROWS = 64  # that engines take into a pass, and a call
 ROLES = {"target": "tensorrt_llm_engine", "draft": "tensorrt_llm_draft_engine"}
-ROUNDS = "tensorrt_llm_engine_rounds"
+[ROUNDS] = ROUND_MODELS
+BEFORE = [*CLIENT_MODELS, *COLLECTORS, *STREAMS, ROUNDS]
 METERED = Path(__file__).with_name("metered_engine")
 _BLS = "speculative_bls"
 
@@ -32,8 +34,8 @@ def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
     models = folder / "models"
     pair = [engines.checkpoints[role] for role in ("target", "draft")]
     common: dict[str, Any] = {"max_batch_size": ROWS, "max_draft_len": LONGEST, "max_engine_rows": ROWS}
-    common |= {"collects": True, "separate_devices": engines.separate}
-    assemble(models, [*CLIENT_MODELS, *COLLECTORS, *STREAMS, ROUNDS, *ROLES.values()], variables(*pair, **common))
+    common |= {"separate_devices": engines.separate}
+    assemble(models, [*BEFORE, *ROLES.values()], variables(*pair, **common))
     for role, name in ROLES.items():
         version = models / name / "1"  # a link
         version.unlink()

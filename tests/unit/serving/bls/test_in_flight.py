@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tandem_serving.bls.batches import Batch, Row, Via
 from tandem_serving.bls.calls import Call, Role, ServerRound
-from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.in_flight import DRAFT_LATE, LATE, PROMPT_LATE, TARGET_LATE, InFlightBatch, InFlightBatches
-from tandem_serving.bls.schedule import Batch, Row, Via
 
 K, START, DRAFT_TIMEOUT = 4, 100.0, 30.0
 
@@ -18,8 +17,7 @@ class Calls:
     """Engine calls of sequences that do not matter here."""
 
     def __init__(self, draft_timeout: float = DRAFT_TIMEOUT) -> None:
-        self.draft_ahead = DraftAhead(possible=True)
-        self.in_flight, self.now = InFlightBatches(self.draft_ahead, draft_timeout), START
+        self.in_flight, self.now = InFlightBatches(draft_timeout), START
 
     def begin(
         self, role: Role, rows: int, shared: bool = True, via: Via = "engine", first: bool = False
@@ -37,7 +35,8 @@ class Calls:
 
     def known(self) -> tuple[float | None, float | None]:
         """Seconds of a draft and of a verification."""
-        return self.draft_ahead.expected(K), self.draft_ahead.expected(K + 1, "target")
+        times = self.in_flight.times
+        return times.expected("draft", K), times.expected("target", K + 1)
 
 
 ENDED = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.serving.mock_engine import END, MockEngine, Model, counting, ending_after, run_loop, wrong_every
-from tandem_serving.bls.calls import Call, NewTokens, Output
+from tandem_serving.bls.calls import NewTokens, Output
 from tandem_serving.bls.loop import LoopParams, SequenceLoop, mix
 from tandem_serving.checkpoint import read_limits
 
@@ -115,65 +115,6 @@ def test_calls_without_a_draft_grow_and_those_among_drafts_are_short() -> None:
         lengths.append(call.output_len)
         loop.verified(MockEngine(counting).run(call))
     assert lengths == [1, 2, 4, 8, 16, 3, 4, 3, 3, 1], "one draft among long calls is a trial: they go on with 4"
-
-
-@pytest.mark.parametrize("k", [1, 2, 4])
-@pytest.mark.parametrize("draft", [model for model, _ in DRAFTS], ids=[reason for _, reason in DRAFTS])
-@pytest.mark.parametrize("answer", ["in time", "awaited", "too late"])
-@pytest.mark.parametrize("max_tokens", [1, 5, 24])
-def test_drafting_ahead_changes_no_token(draft: Model, k: int, answer: str, max_tokens: int) -> None:
-    target, drafter, loop = MockEngine(counting), MockEngine(draft), SequenceLoop(LoopParams(PROMPT, max_tokens))
-    steps, saved = [], 0
-    foresight: Call | None = None
-    late: Call | None = None
-    call = loop.begin(k)
-    while not loop.finish:
-        if call.role == "draft":
-            call = loop.drafted(drafter.run(call))
-        elif call.draft_ids:
-            saved += 1
-        late, foresight = foresight, loop.ahead(k)
-        if foresight and answer == "in time":
-            assert loop.drafted_ahead(foresight, drafter.run(foresight)) is None
-        steps.append(loop.verified(target.run(call)))
-        if loop.finish:
-            break
-        if answer == "awaited" and loop.waits(k):
-            assert foresight is not None
-            following = loop.drafted_ahead(foresight, drafter.run(foresight))
-            assert following is not None
-            call = following
-        else:
-            call = loop.begin(k)
-        if late and answer == "too late":
-            assert loop.drafted_ahead(late, drafter.run(late)) is None
-    assert tokens(steps) == alone(counting, max_tokens)
-    if answer == "too late":
-        assert saved == 0
-    elif draft is counting and max_tokens == 24:
-        assert saved == len(steps) - 1, "a draft call for the first round only"
-
-
-def test_what_a_refused_proposal_drafted_ahead_is_not_waited_for() -> None:
-    loop = SequenceLoop(LoopParams(PROMPT, 24))
-    verification = loop.drafted(Output([loop.begin(2).ids[-1] + 100, 7]))
-    assert loop.ahead(2) is not None
-    loop.verified(MockEngine(counting).run(verification))
-    assert not loop.waits(2)
-
-
-@pytest.mark.parametrize(("k", "waits", "reason"), [(2, True, "may come true"), (0, False, "nobody wants a draft")])
-def test_a_kept_proposals_draft_ahead_is_waited_for(k: int, waits: bool, reason: str) -> None:
-    loop, engine = SequenceLoop(LoopParams(PROMPT, 24)), MockEngine(counting)
-    verification = loop.drafted(engine.run(loop.begin(2)))
-    foresight = loop.ahead(2)
-    assert foresight is not None
-    assert not loop.awaits(foresight)
-    loop.verified(engine.run(verification))
-    assert loop.waits(k) is loop.awaits(foresight) is waits, reason
-    loop.begin(0)  # the draft engine failed: the target goes on alone
-    assert not loop.awaits(foresight)
-    assert loop.drafted_ahead(foresight, engine.run(foresight)) is None
 
 
 def test_a_call_says_whether_it_brings_the_prompt() -> None:
@@ -412,6 +353,3 @@ def test_a_prompt_with_such_an_id_is_not_drafted_on() -> None:
     steps = generate(MockEngine(len), draft, 4, 12, vocabulary=10)
     assert tokens(steps) == list(range(10, 22))
     assert draft.calls == []
-    loop = SequenceLoop(LoopParams(PROMPT, 12, vocabulary=10))
-    loop.begin(4)
-    assert loop.ahead(4) is None

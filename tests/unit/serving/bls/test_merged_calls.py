@@ -16,13 +16,14 @@ import pytest
 from support.serving.bls import NO_TENSORS, Answer, NoText
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Batch
 from tandem_serving.bls.calls import Call, Output, Role
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
 from tandem_serving.bls.in_flight import InFlightBatch
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
-from tandem_serving.bls.rounds import RoundLimits, Rounds
-from tandem_serving.bls.schedule import Batch
+from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest
@@ -90,7 +91,7 @@ class World:
         self._work, self._idle_from = work, 0.0
         self._random, self._acceptance, self._guided = random.Random(seed), acceptance, set[BlsSequence]()
         self.policy = policy(self)
-        limits = RoundLimits(64, 0, rows, draft_timeout=60.0, ahead=True)
+        limits = RoundLimits(64, 0, rows, draft_timeout=60.0)
         self._rounds = Rounds(self.policy, limits, m.Metrics(), lambda _: None, clock=lambda: self.now)
         self._engines: dict[Role, Engine] = {"draft": Engine(self, 0.002, 5e-5), "target": Engine(self, 0.012, token)}
 
@@ -118,8 +119,6 @@ class World:
 
     def start(self) -> None:
         self._take_off(self._rounds.start())
-        if self._rounds.held:
-            self.after(max(0.0, self._rounds.held - self.now), self.start)
 
     def _take_off(self, batches: list[Batch[BlsSequence]]) -> None:
         for batch in batches:

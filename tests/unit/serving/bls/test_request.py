@@ -192,6 +192,16 @@ def test_limit_is_inclusive(tokenizer: Tokenizer) -> None:
         BlsParser(tokenizer, LIMITS).parse(request(max_tokens=integer(room + 1)))
 
 
+def test_minus_one_is_as_many_tokens_as_the_limit_leaves(tokenizer: Tokenizer) -> None:
+    (prompt,) = BlsParser(tokenizer, LIMITS).parse(request(max_tokens=integer(-1))).prompts
+    assert prompt.max_tokens == LIMITS.max_sequence_len - len(tokenizer.encode("def add("))
+    with pytest.raises(RequestError, match="max_tokens is -2"):
+        BlsParser(tokenizer, LIMITS).parse(request(max_tokens=integer(-2)))
+    full = np.ones((1, LIMITS.max_sequence_len), np.int32)
+    with pytest.raises(RequestError, match="more than the model's limit"):
+        BlsParser(tokenizer, LIMITS).parse(request(text_input=None, input_ids=full, max_tokens=integer(-1)))
+
+
 def test_defaults(tokenizer: Tokenizer) -> None:
     parsed = BlsParser(tokenizer, LIMITS).parse(request())
     (prompt,) = parsed.prompts

@@ -1,4 +1,4 @@
-"""The rounds of few sequences that draft ahead, call by call: no threads, a clock of the test's own."""
+"""The rounds of few sequences, call by call: no threads, a clock of the test's own."""
 
 from typing import Any
 
@@ -9,18 +9,19 @@ from support.serving.bls import NO_TENSORS, Answer, NoText
 from support.serving.mock_engine import MockEngine, Model, counting
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Batch, Row
 from tandem_serving.bls.calls import Output, ServerRound
 from tandem_serving.bls.chunks import BlsChunk
 from tandem_serving.bls.in_flight import MOST_LOST, InFlightBatch
+from tandem_serving.bls.limits import RoundLimits
 from tandem_serving.bls.loop import LoopParams, SequenceLoop
-from tandem_serving.bls.rounds import RoundLimits, Rounds
-from tandem_serving.bls.schedule import Batch, Row
+from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import EngineError
 from tandem_serving.requests.active import ActiveRequest
 
 K = 2
-DRAFT, AHEAD, VERIFICATION = 0.004, 0.006, 0.012
+VERIFICATION = 0.012
 ERROR = EngineError("draft engine: broken")
 
 
@@ -35,16 +36,11 @@ def wrong(ids: list[int]) -> int:
 class Table:
     """Rounds of sequences by name, each with a draft model, whose engine calls the test ends when it likes."""
 
-    def __init__(self, ahead: bool = True, **drafts: Model) -> None:
+    def __init__(self, **drafts: Model) -> None:
         self.now = 100.0
         self.policy = Steady(K, separate_devices=True)
-        for _ in range(40):
-            self.policy.acceptance.observe(K, K)  # much comes true
-        self.policy.acceptance.update(half_life=1000)
-        limits = RoundLimits(running=8, waiting=0, max_rows=8, draft_timeout=1.0, ahead=ahead)
+        limits = RoundLimits(running=8, waiting=0, max_rows=8, draft_timeout=1.0)
         self.rounds = Rounds(self.policy, limits, m.Metrics(), lambda sequence: None, clock=lambda: self.now)
-        for role, length, seconds in (("draft", K, DRAFT), ("draft", K + 1, AHEAD), ("target", K + 1, VERIFICATION)):
-            self.rounds._draft_ahead.timed(role, length, seconds)  # type: ignore[arg-type]
         self.names: dict[BlsSequence, str] = {}
         self.drafts = drafts
         self.in_flight: dict[str, InFlightBatch] = {}
@@ -60,8 +56,7 @@ class Table:
         return made
 
     def name(self, batch: Batch[BlsSequence]) -> str:
-        kind = "ahead" if batch.rows[0].ahead else batch.role
-        return f"{kind} {''.join(sorted(self.names[row.sequence] for row in batch.rows))}"
+        return f"{batch.role} {''.join(sorted(self.names[row.sequence] for row in batch.rows))}"
 
     def start(self) -> list[str]:
         """Start what can; the engine calls in flight."""
@@ -90,46 +85,10 @@ class Table:
             for index, row in enumerate(in_flight.batch.rows)
         ]
 
-    def to_the_first_verification(self) -> None:
-        """Past the prompts: a and b were drafted and are being verified."""
-        assert sorted(self.in_flight) == ["ahead ab", "target ab"], "the prompt's first token needs no draft"
-        self.end("ahead ab")
-        assert self.end("target ab", VERIFICATION) == ["ahead a", "draft b", "target a"]
-
-
-def test_whoever_needs_no_draft_goes_on_while_the_others_draft() -> None:
-    table = Table(a=right, b=wrong)
-    table.to_the_first_verification()
-    assert table.end("draft b", DRAFT) == ["ahead a", "ahead b", "target a"], "one verification at a time"
-    table.end("ahead a", AHEAD - DRAFT)
-    assert table.end("target a", VERIFICATION - AHEAD) == ["ahead a", "ahead b", "target ab"], "b waited: together"
-
-
-def test_a_verification_waits_for_drafts_that_are_almost_done() -> None:
-    table = Table(a=right, b=wrong)
-    table.to_the_first_verification()
-    table.end("ahead a", AHEAD)
-    table.now += VERIFICATION - AHEAD - DRAFT  # b's draft is late: it began with a's verification
-    table.in_flight["draft b"].due = table.now + DRAFT + 0.002
-    assert table.end("target a", DRAFT) == ["ahead a", "draft b"], "2 ms from now b can come along"
-    assert table.rounds.held == pytest.approx(table.now + 0.002 + VERIFICATION / 4)
-    assert table.end("draft b", 0.002) == ["ahead a", "ahead b", "target ab"]
-
-
-@pytest.mark.parametrize(
-    ("due", "reason"), [(0.004, "4 ms are too long to wait"), (-0.004, "it is late, who knows for how long")]
-)
-def test_a_verification_does_not_wait_for_others(due: float, reason: str) -> None:
-    table = Table(a=right, b=wrong)
-    table.to_the_first_verification()
-    table.end("ahead a")
-    table.in_flight["draft b"].due = table.now + VERIFICATION + due
-    assert table.end("target a", VERIFICATION) == ["ahead a", "draft b", "target a"], reason
-
 
 def test_an_answer_cut_short_by_our_own_stop_is_no_end_of_text() -> None:
     """A call that is given up is stopped: its rows come back with what they have, as at the end of a text."""
-    table = Table(ahead=False, a=right, b=right)
+    table = Table(a=right, b=right)
     [name] = table.start()
     stopped = table.in_flight.pop(name)
     table.now = stopped.late + 1
@@ -140,50 +99,9 @@ def test_an_answer_cut_short_by_our_own_stop_is_no_end_of_text() -> None:
     assert table.start() == ["target a", "target b"], "each by itself"
 
 
-def test_a_verification_does_not_wait_for_the_draft_of_a_sequence_that_goes_by_itself() -> None:
-    table = Table(a=right, b=wrong)
-    next(sequence for sequence, name in table.names.items() if name == "b").isolate()
-    table.to_the_first_verification()
-    table.end("ahead a")
-    table.in_flight["draft b"].due = table.now + VERIFICATION + 0.001
-    assert table.end("target a", VERIFICATION) == ["ahead a", "draft b", "target a"]
-
-
-def test_a_verification_that_waited_begins_without_a_draft_that_is_late() -> None:
-    table = Table(a=right, b=wrong)
-    table.to_the_first_verification()
-    table.end("ahead a")
-    table.in_flight["draft b"].due = table.now + VERIFICATION + 0.001
-    assert table.end("target a", VERIFICATION) == ["ahead a", "draft b"]
-    table.now = table.rounds.held + 1e-6
-    assert table.start() == ["ahead a", "draft b", "target a"]
-
-
-def test_a_draft_ahead_that_fails_is_made_again_by_itself() -> None:
-    """It was shared: who is to blame is not known."""
-    table = Table(a=right, b=right)
-    assert table.end("target ab", VERIFICATION) == ["ahead ab"], "the first tokens were hit_rate, so both wait for it"
-    assert table.end("ahead ab", fails=True) == ["draft a", "draft b"]
-    table.end("draft a")
-    assert table.end("draft b") == ["target a", "target b"], "each by itself, as their calls failed together"
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["fails", "hangs"])
-@pytest.mark.parametrize("several", [False, True])
-def test_a_draft_ahead_that_comes_to_nothing_is_not_waited_for(several: bool, late: bool) -> None:
-    """While the target still works nobody waits for it; afterwards nobody may, whatever came true."""
-    table, names = (Table(a=right, b=right), "ab") if several else (Table(a=right), "a")
-    if late:
-        table.now += 2.0
-        assert table.rounds.late(table.now) == [table.in_flight.pop(f"ahead {names}")]
-    else:
-        table.end(f"ahead {names}", fails=True)
-    assert table.end(f"target {names}", VERIFICATION) == [f"draft {names}"]
-
-
 def test_a_draft_engine_whose_calls_never_return_is_asked_no_more() -> None:
     """Each call keeps a thread, and the target needs some."""
-    table, lost = Table(ahead=False, a=right), []
+    table, lost = Table(a=right), []
 
     def after_its_prompt() -> list[str]:
         return table.end("target a")
@@ -208,7 +126,7 @@ def test_a_draft_engine_whose_calls_never_return_is_asked_no_more() -> None:
 
 
 def test_without_a_device_of_its_own_all_draft_and_all_are_verified() -> None:
-    table = Table(ahead=False, a=right, b=wrong)
+    table = Table(a=right, b=wrong)
     seen = [table.end(next(iter(table.in_flight))) for _ in range(6)]
     assert seen == [["draft ab"], ["target ab"]] * 3
 
@@ -223,7 +141,7 @@ def test_without_a_device_of_its_own_all_draft_and_all_are_verified() -> None:
 def test_a_new_prompt_waits_for_others_only_while_they_speculate(
     off: bool, in_flight: list[str], reason: str
 ) -> None:
-    table = Table(ahead=False, a=right, b=right)
+    table = Table(a=right, b=right)
     assert list(table.in_flight) == ["target ab"], "nor does one that comes alone wait for a draft"
     table.policy.off = off
     table.rounds.admit([table.sequence("c", 2)])
@@ -232,9 +150,9 @@ def test_a_new_prompt_waits_for_others_only_while_they_speculate(
 
 MADE = [
     # what the server reports of a verification, its rounds (without a draft: tokens), the draft tokens in it, why
-    (None, 1, K, "both engines were called, one after the other"),
-    (ServerRound(0.0, VERIFICATION, 1, 1, 1), 1, 1, "drafted ahead, when one was asked for"),
-    (ServerRound(0.0, 0.0, 1, 2), 3, 0, "a new prompt's, which joined a verification"),
+    (None, 2, K, "both engines were called, one after the other"),
+    (ServerRound(0.0, VERIFICATION, 1, 1, 1), 2, 1, "drafted ahead, when one was asked for"),
+    (ServerRound(0.0, 0.0, 1, 2), 4, 0, "a new prompt's, which joined a verification"),
 ]
 
 
@@ -243,9 +161,10 @@ def test_the_policy_is_told_of_the_draft_as_it_was_made(
     monkeypatch: pytest.MonkeyPatch, server_round: ServerRound | None, rounds: int, length: int, reason: str
 ) -> None:
     table, told = Table(a=right, b=wrong), list[tuple[int, int]]()
-    table.to_the_first_verification()
+    table.end("target ab")
+    assert table.end("draft ab") == ["target ab"]
     monkeypatch.setattr(table.policy, "rounds_ended", lambda rows, length: told.append((rows, length)))
-    in_flight = table.in_flight["target a"]
+    in_flight = table.in_flight["target ab"]
     outputs = [(row, output._replace(server_round=server_round)) for row, output in table.outputs(in_flight)]
     table.rounds.answered(in_flight, outputs, table.now)
     assert told == [(rounds, length)], reason

@@ -12,9 +12,9 @@ import pytest
 
 from support.serving.bls import STREAM, Answer, MockCall, MockEngines, MockModel, Start, ask, tensors
 from support.serving.steady import Steady
+from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import Call, Output
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength, DraftLengthPolicy
-from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence
 
 SEED, TOKENS = 7, 60
@@ -69,12 +69,12 @@ def ids(answer: Answer) -> list[int]:
 SCHEDULES: list[tuple[str, DraftLengthPolicy, dict[str, Any]]] = [
     ("alternating", Steady(4, separate_devices=True), {}),
     ("fixed, in the order that is faster", AdaptiveDraftLength(4, 4, separate_devices=True), {}),
-    ("adaptive, drafting ahead", AdaptiveDraftLength(0, 4, separate_devices=True, batched=True), {"ahead": True}),
+    ("adaptive, micro-batches", AdaptiveDraftLength(0, 4, separate_devices=True, batched=True), {}),
     ("adaptive, lock-step", AdaptiveDraftLength(0, 4, separate_devices=False, batched=True), {}),
     (
         "adaptive, each by itself",
         AdaptiveDraftLength(0, 4, separate_devices=True, batched=False),
-        {"max_rows": 1, "ahead": True},
+        {"max_rows": 1},
     ),
 ]
 

@@ -11,9 +11,9 @@ import pytest
 from support.serving.bls import STREAM, Answer, MockCall, MockEngines, Sink, Start, ask, tensors, text
 from support.serving.steady import Steady
 from tandem_serving import metrics as m
+from tandem_serving.bls.call_times import CallTimes
 from tandem_serving.bls.chunks import BlsWriter
 from tandem_serving.bls.draft_length.acceptance import Acceptance
-from tandem_serving.bls.draft_length.draft_ahead import DraftAhead
 from tandem_serving.bls.draft_length.policy import AdaptiveDraftLength
 from tandem_serving.bls.in_flight import InFlightBatch, InFlightBatches
 from tandem_serving.bls.loop import SequenceLoop
@@ -22,6 +22,7 @@ from tandem_serving.bls.rounds import Rounds
 from tandem_serving.bls.runner import Runner
 from tandem_serving.bls.schedule import Schedule
 from tandem_serving.bls.service import BlsService
+from tandem_serving.bls.strategies.waves import Waves
 from tandem_serving.errors import FAILED, EngineError
 from tandem_serving.requests.tokenizer import Tokenizer
 
@@ -159,7 +160,7 @@ def test_a_fault_of_the_rust_tokenizer_is_an_error_like_any_other(
 
 
 # --- what is only measured --------------------------------------------------------------------------
-MEASURED = [(AdaptiveDraftLength, "rounds_ended"), (Acceptance, "observe"), (DraftAhead, "timed")]
+MEASURED = [(AdaptiveDraftLength, "rounds_ended"), (Acceptance, "observe"), (CallTimes, "timed")]
 
 
 @pytest.mark.parametrize(("where", "name"), MEASURED)
@@ -191,9 +192,9 @@ SHARED = [
     (Rounds, "leave"),
     (InFlightBatches, "begin"),
     (Schedule, "finish"),
-    (Schedule, "_shared_batches"),
+    (Waves, "start"),
     (SequenceQueue, "remove"),
-    (Runner, "_share_out"),
+    (Runner, "_settle"),
     (Runner, "_submit"),
 ]
 

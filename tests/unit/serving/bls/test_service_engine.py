@@ -25,9 +25,9 @@ from support.serving.bls import (
 )
 from support.serving.mock_engine import counting
 from tandem_serving import metrics as m
+from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import Call, Part
 from tandem_serving.bls.runner import StreamEngine
-from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.service import BlsService
 from tandem_serving.bls.watched import watched, work
 from tandem_serving.engine.health import CANARIES, PROMPT_TOKENS

@@ -12,10 +12,10 @@ import pytest
 from support.serving.bls import ALONE, Answer, MockCall, MockEngines, MockModel, Sink, Start, ask, tensors
 from tandem_serving import metrics as m
 from tandem_serving.bls import in_flight
+from tandem_serving.bls.batches import Row
 from tandem_serving.bls.calls import NewTokens, Output
 from tandem_serving.bls.chunks import BlsChunk, BlsWriter
 from tandem_serving.bls.request import BlsPrompt
-from tandem_serving.bls.schedule import Row
 from tandem_serving.bls.sequence import BlsSequence
 from tandem_serving.errors import FAILED, Survived
 from tandem_serving.requests.active import ActiveRequests

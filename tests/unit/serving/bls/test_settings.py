@@ -6,7 +6,10 @@ import pytest
 from tandem_serving.bls.settings import read
 from tandem_serving.parameters import ParameterError
 
-LEAST = {"tensorrt_llm_model_name": "target", "tokenizer_dir": "/t", "target_model_path": "/m"}
+LEAST = {
+    **{f"tensorrt_llm_{what}_name": what for what in ("model", "collector", "streams")},
+    **{"tokenizer_dir": "/t", "target_model_path": "/m"},
+}
 
 
 def test_defaults_without_a_draft() -> None:
@@ -19,6 +22,7 @@ def test_defaults_without_a_draft() -> None:
 
 def test_all() -> None:
     draft = {"tensorrt_llm_draft_model_name": "draft", "draft_model_path": "/d", "max_draft_len": "4"}
+    draft["tensorrt_llm_draft_collector_name"] = "rows"
     times = {"draft_timeout_seconds": "0.5", "queue_timeout_seconds": "0.9"}
     settings = read(LEAST | draft | times | {"mix_seed": "true"})
     assert (settings.draft_path, settings.max_draft_len) == (Path("/d"), 4)
@@ -47,7 +51,10 @@ def test_acceptance_by_logits() -> None:
     ("changes", "message"),
     [
         ({"tokenizer_dir": ""}, "parameter tokenizer_dir is missing"),
-        ({"tensorrt_llm_draft_model_name": "draft"}, "parameter draft_model_path is missing"),
+        (
+            {"tensorrt_llm_draft_model_name": "d", "tensorrt_llm_draft_collector_name": "c"},
+            "draft_model_path is missing",
+        ),
         ({"max_draft_len": "four"}, "max_draft_len in config.pbtxt is 'four': write a number"),
         ({"max_draft_len": "-1"}, "max_draft_len in config.pbtxt is -1: write 0 or more"),
         ({"max_running_sequences": "0"}, "write 1 or more"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.serving.pod import SERVER, SERVING, change, serve, start, started
-from tandem_serving.boot.launch import LaunchError, LaunchPlan, assemble, read_plan
+from tandem_serving.boot.launch import LaunchError, LaunchPlan, assemble, copy_tokenizer, read_plan
 
 
 def test_serve_assembles_starts_forwards_and_returns_the_code(revision: Path) -> None:
@@ -34,6 +34,21 @@ def test_a_model_may_bring_a_backend_instead_of_code(revision: Path, tmp_path: P
     assert (tmp_path / "models" / "engine" / "1" / "libtriton_some.so").is_file()
 
 
+def test_the_tokenizer_is_copied_for_the_openai_endpoint(revision: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "checkpoint", tmp_path / "tokenizer"
+    for folder in (source, target):
+        folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors"):
+        (source / name).write_text(name)
+    copy_tokenizer(read_plan(revision))
+    assert not list(target.iterdir()), "a plan from before there was an endpoint"
+    change(revision, tokenizer={"from": str(source), "to": str(target)})
+    for _ in range(2):  # a container starts again
+        copy_tokenizer(read_plan(revision))
+    copied = {path.name: path.read_text() for path in target.iterdir()}
+    assert copied == {name: name for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")}
+
+
 def test_the_plan_knows_better_than_the_image(revision: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARK", "the image's")
     change(revision, server={"command": [sys.executable, "-c", SERVER, "--model-repository=elsewhere"]})
@@ -55,6 +70,30 @@ def test_the_server_may_use_all_that_the_container_may(revision: Path) -> None:
     said = subprocess.run(lowered, capture_output=True, text=True, check=True).stdout
     hard = [resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK)]
     assert said.splitlines()[-1] == str([(limit, limit) for limit in hard])
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [("-S -s 8192", 64 << 20), ("-s 16384", 16 << 20), ("-S -s 99999", 99999 << 10)],
+    ids=["a runtime's usual", "no more than the hard one", "one that is higher stays"],
+)
+def test_the_stack_is_as_nvidia_starts_containers(limits: str, wanted: int, revision: Path) -> None:
+    tell = "import resource as r; print(r.getrlimit(r.RLIMIT_STACK)[0])"
+    change(revision, server={"command": [sys.executable, "-c", tell]})
+    entrypoint = [sys.executable, str(SERVING / "entrypoint.py"), "serve", "--revision", str(revision)]
+    lowered = ["sh", "-c", f'ulimit {limits} && exec "$@"', "sh", *entrypoint, "--models", str(revision / "m")]
+    said = subprocess.run(lowered, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == str(wanted)
+
+
+def test_low_locked_memory_is_logged_with_what_to_change(revision: Path) -> None:
+    """A pod cannot ask for more: it is the node's."""
+    change(revision, server={"command": [sys.executable, "-c", ""]})
+    entrypoint = [sys.executable, str(SERVING / "entrypoint.py"), "serve", "--revision", str(revision)]
+    lowered = ["sh", "-c", 'ulimit -l 64 && exec "$@"', "sh", *entrypoint, "--models", str(revision / "m")]
+    said = subprocess.run(lowered, capture_output=True, text=True, check=True).stdout
+    assert "locked memory is limited to 64 KiB" in said
+    assert "LimitMEMLOCK=infinity" in said
 
 
 def test_a_server_whose_models_have_no_gpu_is_not_started(revision: Path) -> None:
@@ -151,8 +190,8 @@ def test_preflight_that_cannot_run_fails(revision: Path) -> None:
     ("models", "message"),
     [
         (["tensorrt_llm_bls"], "no answer on port 9"),
-        (["tensorrt_llm", "tensorrt_llm_unary"], "no answer on port 9"),
-        ([], "has none of tensorrt_llm_bls, tensorrt_llm_unary"),
+        (["tensorrt_llm", "tensorrt_llm_stream"], "no answer on port 9"),
+        ([], "has none of tensorrt_llm_bls, tensorrt_llm:"),
     ],
     ids=["mode BLS", "mode LLMAPI", "not assembled yet"],
 )

@@ -231,3 +231,13 @@ def test_an_adapter_needs_its_three_names(tmp_path: Path) -> None:
             parser(lora_dirs=(tmp_path,)).parse(adapter(tmp_path, **{missing: None}))
     with pytest.raises(RequestError, match="lora_ckpt_source is 'gguf': send one of hf, nemo"):
         parser(lora_dirs=(tmp_path,)).parse(adapter(tmp_path, lora_ckpt_source=strings("gguf")))
+
+
+def test_minus_one_is_as_many_tokens_as_the_limit_leaves() -> None:
+    (prompt,) = parser().parse(request(sampling_param_max_tokens=one(-1))).prompts
+    assert prompt.sampling["max_tokens"] == LIMITS.max_sequence_len - len(prompt.ids)
+    with pytest.raises(RequestError, match="sampling_param_max_tokens is -2"):
+        parser().parse(request(sampling_param_max_tokens=one(-2)))
+    full = np.ones((1, LIMITS.max_sequence_len), np.int32)
+    with pytest.raises(RequestError, match="more than the model's limit"):
+        parser().parse(request(text_input=None, input_ids=full, sampling_param_max_tokens=one(-1)))

@@ -63,6 +63,25 @@ def test_a_model_too_large_for_its_own_gpu(plan: dict[str, Any]) -> None:
     assert "Separate" not in check.message, "it has a GPU to itself"
 
 
+def test_a_model_over_two_gpus(plan: dict[str, Any]) -> None:
+    """Each GPU has its share; the draft is on the first, which needs more."""
+    split = {**plan, "engine_check": {**plan["engine_check"], "devices": {"target": [0, 1], "draft": 0}}}
+    share = checkpoints.memory(Path(plan["target"]["path"]), 16, 128, 2).total / GIB
+    first = share + gib(plan, "draft")
+    assert check_checkpoints(split, [first, share * 1.01]).status == "True"
+    assert check_checkpoints(split, [first, share * 0.99]).reason == "MemoryTooSmall"
+    assert check_checkpoints(split, [first * 0.99, share * 1.01]).reason == "MemoryTooSmall"
+    with pytest.raises(LaunchError, match="the models need 2 GPUs, the pod has 1"):
+        check_memory(launch(split), lambda: [80 * GIB])
+
+
+def test_a_model_that_cannot_be_split_so(plan: dict[str, Any]) -> None:
+    plan["engine_check"]["devices"] = {"target": [0, 1, 2], "draft": 0}
+    check = check_checkpoints(plan)
+    assert (check.status, check.reason) == ("False", "CheckpointNotSupported")
+    assert check.message.startswith("target: num_")
+
+
 def test_without_gpus_and_where_their_memory_is_not_known(plan: dict[str, Any]) -> None:
     assert check_checkpoints(plan).status == "True"
     del plan["engine_check"]["devices"]

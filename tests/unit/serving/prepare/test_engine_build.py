@@ -154,6 +154,22 @@ def test_what_the_tools_would_not_convert_is_not_begun(
     assert calls(image) == []
 
 
+def test_medusas_heads_are_looked_for(image: Path) -> None:
+    """The script would end with a trace that names no field."""
+    heads = image / "heads"
+    heads.mkdir()
+    script = image / "examples" / "models/core/llama" / "convert_checkpoint.py"
+    convert = [*part(image)["convert"], f"--medusa_model_dir={heads}"]
+    check, code = built(image, convert=convert, script=str(script))
+    assert (check["status"], check["reason"], code) == ("False", "ModelInvalid", 0)
+    assert f"{heads} has no medusa_lm_head.safetensors: write where Medusa's heads are" in check["message"]
+    assert calls(image) == []
+    for name in ("medusa_lm_head.pt", "medusa_lm_head.safetensors"):
+        (heads / name).touch()
+        assert built(image, convert=convert, script=str(script))[0]["status"] == "True"
+        (heads / name).unlink()
+
+
 def test_an_equal_engine_is_not_built_again(image: Path) -> None:
     built(image)
     check, code = built(image)

@@ -48,6 +48,7 @@ PASS: list[tuple[KnownParameters, list[str], list[str]]] = [
     (BLS, ["triton_enable_empty_final_response"], []),
     (BLS, ["x-request-id", "X-Tenant"], []),  # headers, where Triton forwards them
     (BLS, ["one_response"], []),  # our unary models
+    (LLMAPI, ["error_as_response"], []),  # the OpenAI endpoint
     (BLS, ["prompt"], ["text_input"]),  # AIPerf
     (LLMAPI, ["stream", "max_tokens"], ["streaming", "sampling_param_max_tokens"]),  # GenAI-Perf
     (LLMAPI, ["prompt", "min_tokens"], ["text_input", "sampling_param_min_tokens"]),  # AIPerf

@@ -1,4 +1,4 @@
-"""Triton entry of the LLM-API model, `tensorrt_llm` in the repository: decoupled, streams and batches."""
+"""Triton entry of the LLM-API model, `tensorrt_llm_stream` in the repository: decoupled, streams and batches."""
 
 import logging
 import sys

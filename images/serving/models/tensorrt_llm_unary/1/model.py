@@ -1,4 +1,4 @@
-"""Triton entry of `tensorrt_llm_unary`: one response for unary clients, made by the LLM-API model."""
+"""Triton entry of `tensorrt_llm` in mode LLMAPI: one response for unary clients, made by the LLM-API model."""
 
 from tandem_serving.adapter.unary import Unary as TritonPythonModel
 

@@ -53,11 +53,6 @@ class Acceptance:
         """Expected tokens of a round, tau(k) = 1 + sum over i <= k of p_1 ... p_i, for k = 0..depth."""
         return self._yields
 
-    def ahead_hit_rate(self, k: int) -> float:
-        """Probability that all of `k` draft tokens are accepted and the target's own is what the draft would say."""
-        p = self._positions
-        return math.prod(p[:k]) * p[min(k, len(p) - 1)]
-
     def _estimate(self) -> None:
         p = self._accepted[0] / max(self._tried[0], 1e-9)
         reach = tokens = 1.0

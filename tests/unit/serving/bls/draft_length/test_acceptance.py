@@ -36,17 +36,6 @@ def test_expected_tokens_follow_the_formula() -> None:
     assert list(acceptance.yields) == pytest.approx([1, 1.75, 2.0, 2.25], abs=0.01)
 
 
-@pytest.mark.parametrize(("k", "rate"), [(1, 0.75 / 3), (3, 0.25)])
-def test_how_often_a_draft_ahead_comes_true(k: int, rate: float) -> None:
-    """All tokens are kept, and the target's own is drafted as well as the next position is: the last, after that."""
-    acceptance = Acceptance(3)
-    for _ in range(2000):
-        for accepted in (0, 1, 1, 3):  # p = 3/4, 1/3, 1
-            acceptance.observe(3, accepted)
-    acceptance.update(half_life=1e9)
-    assert acceptance.ahead_hit_rate(k) == pytest.approx(rate, abs=0.01)
-
-
 def test_the_end_of_a_text_counts_as_refused() -> None:
     """So longer drafts yield less where answers are short."""
     yields = []

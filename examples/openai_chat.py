@@ -1,0 +1,24 @@
+"""A streamed chat with a service, by OpenAI's own client (`pip install openai`).
+
+kubectl port-forward service/quickstart-triton 9000 &
+python examples/openai_chat.py quickstart "def fibonacci(n):"
+"""
+
+import sys
+
+import openai
+
+name, message = sys.argv[1:3]
+client = openai.OpenAI(base_url="http://localhost:9000/v1", api_key=sys.argv[3] if len(sys.argv) > 3 else "none")
+stream = client.chat.completions.create(
+    model=name,
+    messages=[{"role": "user", "content": message}],
+    max_tokens=128,
+    stream=True,
+    stream_options={"include_usage": True},
+)
+for chunk in stream:
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+    elif chunk.usage:
+        print(f"\n{chunk.usage.to_json(indent=None)}")

@@ -1,0 +1,226 @@
+"""Requests of OpenAI's API, checked: what is not known, or cannot be served, is refused by its name.
+
+https://platform.openai.com/docs/api-reference/chat/create, .../completions/create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tandem_serving.openai.errors import ApiError, unsupported
+
+IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier", "store"})
+"""They change no answer here: nothing is stored, billed or cached by them."""
+_TOOLS = "the model's calls of tools would come as text; describe them in a message and set response_format"
+_FUNCTIONS = "it is OpenAI's older form of tools; leave it out"
+UNSUPPORTED: Mapping[str, str] = {
+    "audio": "this service takes and gives text",
+    "best_of": "ask for n completions and choose",
+    "function_call": _FUNCTIONS,
+    "functions": _FUNCTIONS,
+    "logit_bias": "the engines take a bias of words, not of tokens; leave it out",
+    "modalities": "this service takes and gives text",
+    "parallel_tool_calls": _TOOLS,
+    "prediction": "the draft model predicts; leave it out",
+    "reasoning_effort": "write it in chat_template_kwargs, by the name that the model's chat template has for it",
+    "suffix": "the models continue a text, they fill no gap; leave it out",
+    "tool_choice": _TOOLS,
+    "tools": _TOOLS,
+    "top_logprobs": "the engines give the log probability of the chosen token alone; leave it out, or send 0",
+    "verbosity": "leave it out",
+    "web_search_options": "there is no search; leave it out",
+}
+NEUTRAL: Mapping[str, Any] = {
+    "best_of": 1,
+    "logit_bias": {},
+    "modalities": ["text"],
+    "parallel_tool_calls": True,
+    "tool_choice": "none",
+    "tools": [],
+    "top_logprobs": 0,
+}
+"""Values that ask for nothing."""
+MOST_CHOICES = 128
+MOST_SEQUENCES = 1024
+"""Of a request: as many as wait in the queue."""
+MOST_STOPS = 64
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        """OpenAI takes null for a parameter that is not sent."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
+
+
+INT32 = (1 << 31) - 1
+Count = Annotated[int, Field(ge=0, le=INT32)]
+Positive = Annotated[int, Field(ge=1, le=INT32)]
+
+
+class StreamOptions(_Strict):
+    """`include_usage`: a last chunk with the tokens of the whole request."""
+
+    include_usage: bool = False
+
+
+class JsonSchema(_Strict):
+    """`response_format.json_schema`."""
+
+    name: str = ""
+    json_schema: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class ResponseFormat(_Strict):
+    """What the text must be."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class Parameters(_Strict):
+    """What chat and completions have in common. Of `top_k` and below OpenAI has none: the names are vLLM's and
+    trtllm-serve's, `num_draft_tokens` is Tandem's."""
+
+    model: str
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    max_tokens: Positive | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    seed: int | None = None
+    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
+    response_format: ResponseFormat | None = None
+    top_k: Count | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    min_tokens: Count | None = None
+    ignore_eos: bool | None = None
+    num_draft_tokens: Count | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop words."""
+        words = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(word for word in words if word)
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class TextPart(_Strict):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(_Strict):
+    """A message; the chat template gets what else it has, such as `name`."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+
+
+class ChatRequest(Parameters):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Positive | None = None
+    logprobs: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def most_tokens(self) -> int | None:
+        """None: as many as the model takes."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def with_log_probs(self) -> bool:
+        """Whether the tokens' log probabilities are wanted."""
+        return bool(self.logprobs)
+
+
+class CompletionRequest(Parameters):
+    """POST /v1/completions."""
+
+    prompt: str | list[str] | list[Count] | list[list[Count]]
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def most_tokens(self) -> int:
+        """OpenAI's default is 16."""
+        return self.max_tokens or 16
+
+    @property
+    def with_log_probs(self) -> bool:
+        """Whether the tokens' log probabilities are wanted."""
+        return self.logprobs is not None
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Each of them. Raises ApiError: there is none, or one is empty."""
+        prompts: Any = self.prompt if isinstance(self.prompt, list) else [self.prompt]
+        if prompts and isinstance(prompts[0], int):
+            prompts = [prompts]
+        if not prompts or not all(prompts):
+            raise ApiError(400, "prompt is empty: send at least one character or token", "prompt")
+        if len(prompts) * self.n > MOST_SEQUENCES:
+            raise ApiError(400, f"prompt and n ask for more than {MOST_SEQUENCES} sequences: send fewer", "prompt")
+        return prompts  # type: ignore[no-any-return]
+
+
+RequestT = TypeVar("RequestT", bound=Parameters)
+
+
+def parse(kind: type[RequestT], body: bytes) -> RequestT:
+    """A request's JSON. Raises ApiError: for the first thing that is wrong, with its name."""
+    try:
+        request = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    for name, value in (request.model_extra or {}).items():
+        _check_extra(name, value)
+    if request.stream_options and not request.stream:
+        raise ApiError(400, "stream_options is for streams: send stream true, or leave it out", "stream_options")
+    if isinstance(request, CompletionRequest) and request.logprobs:
+        raise unsupported("logprobs", "the engines give those of the chosen tokens alone; send 0")
+    return request
+
+
+def _check_extra(name: str, value: Any) -> None:
+    if name in IGNORED or (name in NEUTRAL and value == NEUTRAL[name]):
+        return
+    if name in UNSUPPORTED:
+        raise unsupported(name, UNSUPPORTED[name])
+    raise ApiError(400, f"{name} is not known to this API: leave it out", name, "unknown_parameter")
+
+
+def _invalid(error: ValidationError) -> ApiError:
+    """The first fault; of the types that a value may have, that which fits furthest."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    of_first = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
+    fault = max(of_first, key=lambda fault: len(fault["loc"]))
+    if fault["type"] == "json_invalid":
+        return ApiError(400, f"the body is no JSON: {fault['msg']}")
+    place = ""
+    for part in fault["loc"]:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif part.isidentifier() and part not in ("str", "int"):  # else a type's name
+            place += f".{part}" if place else part
+    return ApiError(400, f"{place or 'the body'}: {fault['msg']}", place or None, "invalid_value")

@@ -1,0 +1,69 @@
+"""The endpoint's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from tandem_serving import addresses
+from tandem_serving.openai.access import CERTIFICATE, KEY, ApiKeys, reload_certificate
+from tandem_serving.openai.model import ChatModel
+from tandem_serving.openai.server import Endpoint, application
+from tandem_serving.openai.triton import MODELS, TritonServer
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than load balancers commonly keep an idle connection: they must be the ones that close it."""
+MOST_CONNECTIONS = 4096
+"""Above that requests get 503 at once."""
+
+
+def run(options: Namespace) -> int:
+    """Serve until SIGTERM, then finish requests. `options`: of the entry point's command `openai`."""
+    # uvicorn finishes requests at SIGTERM, and then raises it for the handler from before.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    asyncio.run(_serve(options))
+    return 0
+
+
+async def _serve(options: Namespace) -> None:
+    triton = TritonServer(addresses.authority(options.triton_port), MODELS[options.mode])
+    endpoint = Endpoint(options.name, triton, ChatModel(options.tokenizer), ApiKeys(options.keys), options.max_body)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await triton.close()
+
+    config = uvicorn.Config(
+        application(endpoint, lifespan),
+        host=addresses.all_addresses(),
+        port=options.port,
+        ssl_certfile=options.tls / CERTIFICATE if options.tls else None,
+        ssl_keyfile=options.tls / KEY if options.tls else None,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=options.grace,
+        limit_concurrency=MOST_CONNECTIONS,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+    )
+    config.load()
+    watch = asyncio.create_task(_watch(config.ssl, options.tls))
+    await uvicorn.Server(config).serve()
+    watch.cancel()
+
+
+async def _watch(context: ssl.SSLContext | None, folder: Path | None) -> None:
+    if context and folder:
+        await reload_certificate(context, folder)

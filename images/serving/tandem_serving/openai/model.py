@@ -1,0 +1,64 @@
+"""What the endpoint knows of the model: its tokenizer's folder, brought by the server's entry point."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tandem_serving.checkpoint import CheckpointError
+from tandem_serving.openai import chat_template
+from tandem_serving.openai.api import ChatRequest, Message
+from tandem_serving.openai.chat_template import ChatTemplate
+from tandem_serving.openai.errors import ApiError
+from tandem_serving.requests.tokenizer import Tokenizer
+
+
+class ChatModel:
+    """Read at the first request that needs it: the server's container brings the files before Triton starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.created = int(time.time())
+
+    def encode_chat(self, request: ChatRequest) -> list[int]:
+        """The tokens of a chat's prompt. The template writes the special tokens itself: none is added. Raises
+        ApiError."""
+        messages = [_plain(message) for message in request.messages]
+        text = self._template.render(messages, request.chat_template_kwargs)
+        ids = self._tokenizer.encode(text, special=False)
+        if not ids:
+            raise ApiError(400, "the messages have no text: send some", "messages")
+        return ids
+
+    def decode(self, ids: Any) -> str:
+        """A prompt's text."""
+        return self._tokenizer.decode(ids)
+
+    def piece(self, token: int) -> str:
+        """A token's text by itself; a special token's name."""
+        return self._tokenizer.decode([token]) or self._tokenizer.name(token)
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        try:
+            return chat_template.read(self._folder)
+        except CheckpointError as error:
+            raise ApiError(400, str(error), "messages", "no_chat_template") from None
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        try:
+            return Tokenizer(self._folder)
+        except CheckpointError as error:
+            raise ApiError(400, f"the endpoint needs the model's tokenizer.json for this: {error}") from None
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message as templates know it: text as one string; what OpenAI calls developer they call system."""
+    plain = message.model_dump(exclude_none=True)
+    if isinstance(message.content, list):
+        plain["content"] = "".join(part.text for part in message.content)
+    plain.setdefault("content", "")
+    return {**plain, "role": "system" if message.role == "developer" else message.role}

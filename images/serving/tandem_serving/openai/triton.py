@@ -1,0 +1,161 @@
+"""Triton's side: requests to the mode's model, their responses as chunks; a gRPC stream for each request of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+import tritonclient.grpc.aio as triton
+from tritonclient.grpc import InferInput, InferRequestedOutput
+from tritonclient.utils import np_to_triton_dtype
+
+from tandem_serving.openai.errors import ApiError
+from tandem_serving.requests.request_parameters import ERROR_AS_RESPONSE
+from tandem_serving.requests.tensors import Array
+
+STATUSES = {"INVALID_ARG": 400, "UNSUPPORTED": 400, "UNAVAILABLE": 503, "CANCELLED": 503, "NOT_FOUND": 503}
+"""Triton's codes as HTTP's; others are 500."""
+CHANNEL = (
+    ("grpc.enable_http_proxy", 0),  # HTTP_PROXY names one for other hosts
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+)
+TYPES: Mapping[str, type[np.generic]] = {
+    **dict.fromkeys(("max_tokens", "top_k", "min_tokens", "num_draft_tokens", "end_id"), np.int32),
+    **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), np.float32),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), np.float32),
+    **dict.fromkeys(("stream", "exclude_input", "ignore_eos", "log_probs"), np.bool_),
+    "seed": np.uint64,
+}
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_tokens", "seed")
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+@dataclass(frozen=True)
+class TritonModel:
+    """The model that serves a mode. `inputs`: its names of parameters; those that are not there it cannot do.
+
+    `batched`: whether tensors have a batch dimension, as in mode BLS.
+    """
+
+    name: str
+    inputs: Mapping[str, str]
+    batched: bool
+
+
+MODELS = {
+    "BLS": TritonModel(
+        "speculative_bls",
+        {
+            **{name: name for name in (*SAMPLING, *PENALTIES, "num_draft_tokens", "end_id", "stream")},
+            "stop": "stop_words",
+            "exclude_input": "exclude_input_in_output",
+            "log_probs": "return_log_probs",
+        },
+        batched=True,
+    ),
+    "LLMAPI": TritonModel(
+        "tensorrt_llm_stream",
+        {
+            **{name: f"sampling_param_{name}" for name in (*SAMPLING, *PENALTIES, "min_p", "ignore_eos", "stop")},
+            "stream": "streaming",
+            "exclude_input": "sampling_param_exclude_input_from_output",
+        },
+        batched=False,
+    ),
+}
+
+
+class Chunk(NamedTuple):
+    """One response: what is new of a sequence. Its last has a `finish_reason` and `figures`, those that the engine
+    reports: input_tokens, output_tokens, draft_tokens, accepted_draft_tokens."""
+
+    text: str
+    ids: Sequence[int]
+    log_probs: Sequence[float]
+    finish_reason: str
+    figures: Mapping[str, int]
+
+
+FIGURES = {
+    "num_input_tokens": "input_tokens",
+    "num_output_tokens": "output_tokens",
+    "total_draft_tokens": "draft_tokens",
+    "total_accepted_draft_tokens": "accepted_draft_tokens",
+}
+OUTPUTS = ("text_output", "finish_reason", *FIGURES)
+TOKEN_OUTPUTS = ("output_ids", "output_log_probs")
+
+
+class TritonServer:
+    """The pod's Triton. `close` it."""
+
+    def __init__(self, address: str, model: TritonModel) -> None:
+        self.model = model
+        self._client = triton.InferenceServerClient(address, channel_args=CHANNEL)
+
+    async def close(self) -> None:
+        """Give the connection up."""
+        await self._client.close()
+
+    async def ready(self, seconds: float = 2.0) -> bool:
+        """Whether it takes requests."""
+        try:
+            return bool(await self._client.is_server_ready(client_timeout=seconds))
+        except triton.InferenceServerException:
+            return False
+
+    async def generate(
+        self, requests: Sequence[Mapping[str, Array]], outputs: Sequence[str]
+    ) -> AsyncGenerator[tuple[int, Chunk]]:
+        """The chunks of several requests, each with its request's place; closing the generator ends them in the
+        engine. Raises ApiError: of the first that fails, which ends the others.
+        """
+
+        async def sent() -> AsyncIterator[dict[str, Any]]:
+            for index, tensors in enumerate(requests):
+                yield {
+                    "model_name": self.model.name,
+                    "inputs": [_input(name, value) for name, value in tensors.items()],
+                    "outputs": [InferRequestedOutput(name) for name in outputs],
+                    "request_id": str(index),
+                    "parameters": {ERROR_AS_RESPONSE: True},
+                }
+
+        responses = self._client.stream_infer(sent())
+        over = False
+        try:
+            async for result, error in responses:
+                if error:
+                    raise ApiError(503, f"Triton does not take the request: {error.message()}")
+                yield int(result.get_response().id), _chunk(result)
+            over = True
+        except grpc.aio.AioRpcError as error:
+            over = True
+            raise ApiError(503, f"Triton cannot be reached ({error.code().name}): ask again") from None
+        finally:
+            if not over:  # what is over is not cancelled: Triton 2.51 would wait for it at its end
+                responses.cancel()
+
+
+def _input(name: str, value: Array) -> Any:
+    made = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
+    made.set_data_from_numpy(value)
+    return made
+
+
+def _chunk(result: Any) -> Chunk:
+    def values(name: str) -> list[Any]:
+        array = result.as_numpy(name)
+        return [] if array is None else list(array.reshape(-1).tolist())
+
+    text, reason = (b"".join(values(name)).decode(errors="replace") for name in ("text_output", "finish_reason"))
+    if reason.isupper():  # an error's code; see ERROR_AS_RESPONSE
+        raise ApiError(STATUSES.get(reason, 500), text)
+    ids, log_probs = (values(name) for name in TOKEN_OUTPUTS)
+    return Chunk(
+        text, ids, log_probs, reason, {ours: found[0] for name, ours in FIGURES.items() if (found := values(name))}
+    )

@@ -1,0 +1,1 @@
+"""Flux's own controllers (`make flux`), which serve the files of examples/gitops."""

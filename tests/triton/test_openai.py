@@ -1,0 +1,245 @@
+"""OpenAI's own client against the endpoint, in both modes, on the real Triton and the pair."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessageParam
+
+from triton import bls_client as bls
+from triton import llmapi_client
+from triton.bls_client import PAIR
+from triton.harness import TritonServer
+from triton.openai_endpoint import NAME, OpenAiEndpoint
+from triton.waits import eventually, metric
+
+PROMPT = "def fib(n):\n"
+MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": PROMPT}]
+SPECULATIVE = {"speculative_config": {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 2}}
+BUSY = {"max_running_sequences": 2}
+
+
+@pytest.fixture(scope="module", params=["BLS", "LLMAPI"])
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[TritonServer, OpenAiEndpoint, str]]:
+    folder = tmp_path_factory.mktemp("openai") / "models"
+    if request.param == "BLS":
+        bls.repository(folder, "reference", max_draft_len=4, max_engine_rows=16, max_batch_size=16)
+    else:
+        llmapi_client.repository(folder, SPECULATIVE, llm_package="reference_llm")
+    with TritonServer(folder) as server, OpenAiEndpoint(server, request.param, PAIR / "target") as endpoint:
+        yield server, endpoint, request.param
+
+
+@pytest.fixture
+def client(served: tuple[TritonServer, OpenAiEndpoint, str]) -> Iterator[openai.OpenAI]:
+    with served[1].client() as client:
+        yield client
+
+
+def complete(client: openai.OpenAI, **more: Any) -> Any:
+    given = {"model": NAME, "prompt": PROMPT, "max_tokens": 24, "temperature": 0, **more}
+    return client.completions.create(**given)
+
+
+def chat(client: openai.OpenAI, **more: Any) -> Any:
+    given = {"model": NAME, "messages": MESSAGES, "max_tokens": 24, "temperature": 0, **more}
+    return client.chat.completions.create(**given)
+
+
+def test_a_stream_adds_up_to_the_whole_answer(client: openai.OpenAI) -> None:
+    whole = complete(client)
+    [choice] = whole.choices
+    assert choice.text
+    assert (choice.finish_reason, whole.object, whole.model) == ("length", "text_completion", NAME)
+    chunks = list(complete(client, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == choice.text
+    assert len(chunks) > 1
+    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
+
+
+def test_chat_is_the_template_s_text_continued(client: openai.OpenAI) -> None:
+    """The pair's template gives the messages' text as it is."""
+    answer = chat(client)
+    assert answer.choices[0].message.content == complete(client).choices[0].text
+    assert answer.choices[0].message.role == "assistant"
+    deltas = [chunk.choices[0].delta for chunk in chat(client, stream=True)]
+    assert "".join(delta.content or "" for delta in deltas) == answer.choices[0].message.content
+    assert [delta.role for delta in deltas] == ["assistant"] + [None] * (len(deltas) - 1)
+
+
+def test_usage_tells_what_the_draft_was_worth(client: openai.OpenAI) -> None:
+    usage = chat(client).usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (7, 24, 31)
+    details = usage.completion_tokens_details
+    assert 0 < details.accepted_prediction_tokens < 24
+    assert details.rejected_prediction_tokens > 0
+    *chunks, last = chat(client, stream=True, stream_options={"include_usage": True})
+    assert last.choices == []
+    assert last.usage.completion_tokens == 24
+    assert {chunk.usage for chunk in chunks} == {None}
+
+
+def test_a_stop_word_ends_the_text_before_it(client: openai.OpenAI) -> None:
+    text = complete(client).choices[0].text
+    word = text[len(text) // 2 :][:3]
+    for chunks in ([complete(client, stop=word)], list(complete(client, stop=[word, "\x00"], stream=True))):
+        assert "".join(chunk.choices[0].text for chunk in chunks) == text[: text.index(word)]
+        assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_choices_are_sequences_of_their_own_and_a_seed_repeats_them(client: openai.OpenAI) -> None:
+    def texts(**more: Any) -> list[str]:
+        choices = chat(client, n=3, temperature=1, **more).choices
+        assert [choice.index for choice in choices] == [0, 1, 2]
+        return [choice.message.content for choice in choices]
+
+    assert len(set(texts())) == 3
+    assert texts() != texts(), "without a seed each request draws anew"
+    assert texts(seed=5) == texts(seed=5)
+    assert texts(seed=5)[1:] == texts(seed=6)[:2], "each choice has the next seed"
+
+
+def test_more_prompts_than_triton_takes_in_a_batch(client: openai.OpenAI) -> None:
+    prompts = [PROMPT, "import os\n", "x = ["] * 7
+    answer = complete(client, prompt=prompts, max_tokens=4)
+    assert [choice.index for choice in answer.choices] == list(range(21))
+    alone = [complete(client, prompt=prompt, max_tokens=4).choices[0].text for prompt in prompts[:3]]
+    assert [choice.text for choice in answer.choices] == alone * 7
+
+
+def test_tokens_are_a_prompt_and_echo_repeats_it(client: openai.OpenAI) -> None:
+    from tokenizers import Tokenizer
+
+    ids = Tokenizer.from_file(str(PAIR / "target/tokenizer.json")).encode(PROMPT).ids
+    text = complete(client).choices[0].text
+    assert complete(client, prompt=ids).choices[0].text == text
+    for prompt in (PROMPT, ids):
+        assert complete(client, prompt=prompt, echo=True).choices[0].text == PROMPT + text
+    chunks = list(complete(client, echo=True, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == PROMPT + text
+
+
+def test_without_a_limit_the_model_s_is_the_limit(client: openai.OpenAI) -> None:
+    usage = chat(client, max_tokens=None, messages=[{"role": "user", "content": "x = 1\n" * 400}]).usage
+    assert usage.total_tokens == 2048
+
+
+def test_log_probs_where_the_engine_has_them(
+    client: openai.OpenAI, served: tuple[TritonServer, OpenAiEndpoint, str]
+) -> None:
+    if served[2] == "LLMAPI":
+        with pytest.raises(openai.BadRequestError) as refused:
+            chat(client, logprobs=True)
+        assert refused.value.param == "logprobs"
+        return
+    answer = chat(client, logprobs=True).choices[0]
+    assert "".join(token.token for token in answer.logprobs.content) == answer.message.content
+    assert all(token.logprob <= 0 for token in answer.logprobs.content)
+    assert answer.logprobs.content[0].bytes == list(answer.logprobs.content[0].token.encode())
+    assert complete(client, logprobs=0).choices[0].logprobs.token_logprobs == [
+        token.logprob for token in answer.logprobs.content
+    ]
+
+
+REFUSED = [
+    # changes of a chat request, the parameter that the answer names
+    ({"max_tokens": 4000}, None),
+    ({"temperature": 3}, "temperature"),
+    ({"logit_bias": {"1": 5}}, "logit_bias"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"top_logprobs": 3, "logprobs": True}, "top_logprobs"),
+    ({"extra_body": {"best": 1}}, "best"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0]"),
+]
+
+
+@pytest.mark.parametrize(("changes", "param"), REFUSED, ids=[str(row[1]) for row in REFUSED])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_served_is_refused_by_its_name(
+    client: openai.OpenAI, changes: dict[str, Any], param: str | None, stream: bool
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat(client, stream=stream, **changes)
+    assert (refused.value.param or "").startswith(param or "")
+
+
+def test_other_models_and_embeddings_are_not_found(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [NAME]
+    assert client.models.retrieve(NAME).id == NAME
+    with pytest.raises(openai.NotFoundError, match="not served here"):
+        chat(client, model="gpt-4")
+    with pytest.raises(openai.NotFoundError, match="embeddings"):
+        client.embeddings.create(model=NAME, input="x")
+
+
+def test_a_client_that_leaves_ends_its_sequence(
+    client: openai.OpenAI, served: tuple[TritonServer, OpenAiEndpoint, str]
+) -> None:
+    server, _, _ = served
+    eventually(lambda: metric(server, "tandem_requests_running") == 0, "an idle server")
+    before = metric(server, "tandem_generation_tokens_total")
+    stream = chat(client, max_tokens=None, stream=True)
+    next(iter(stream))
+    stream.close()
+    with pytest.raises(openai.APITimeoutError):  # one that waits for a whole answer
+        chat(client.with_options(timeout=1), max_tokens=None)
+    eventually(lambda: metric(server, "tandem_requests_running") == 0, "both ends")
+    assert metric(server, "tandem_generation_tokens_total") - before < 2 * 1500
+
+
+def test_many_at_once_equal_one_by_one(client: openai.OpenAI) -> None:
+    prompts = [json.loads(line)["prompt"] for line in (PAIR / "prompts.jsonl").read_text().splitlines()[:6]]
+
+    def text(prompt: str) -> str:
+        return "".join(chunk.choices[0].text for chunk in complete(client, prompt=prompt, stream=True))
+
+    alone = [text(prompt) for prompt in prompts]
+    with ThreadPoolExecutor(12) as threads:
+        assert list(threads.map(text, prompts * 2)) == alone * 2
+
+
+def test_sigterm_lets_streams_end(served: tuple[TritonServer, OpenAiEndpoint, str]) -> None:
+    server, _, mode = served
+    with OpenAiEndpoint(server, mode, PAIR / "target") as endpoint, endpoint.client() as client:
+        stream = chat(client, max_tokens=300, stream=True)
+        first = next(iter(stream))
+        endpoint.process.terminate()
+        time.sleep(0.5)
+        with pytest.raises(openai.APIConnectionError):
+            chat(endpoint.client())
+        text = first.choices[0].delta.content + "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        assert text == chat(client_of(served), max_tokens=300).choices[0].message.content
+        assert endpoint.process.wait(30) == 0
+
+
+def client_of(served: tuple[TritonServer, OpenAiEndpoint, str]) -> openai.OpenAI:
+    return served[1].client()
+
+
+def test_a_key_that_changes_holds_at_once(served: tuple[TritonServer, OpenAiEndpoint, str], tmp_path: Path) -> None:
+    server, _, mode = served
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (keys / "team").write_text("one\ntwo\n")
+    options = ("--keys", str(keys), "--max-body", "300")
+    with OpenAiEndpoint(server, mode, tmp_path, *options) as endpoint:
+        for key in ("one", "two"):
+            assert complete(endpoint.client(key)).choices
+        (keys / "team").write_text("three\n")
+        assert complete(endpoint.client("three")).choices
+        for call in (complete, chat, lambda client: client.models.list()):
+            with pytest.raises(openai.AuthenticationError):
+                call(endpoint.client("one"))
+        with pytest.raises(openai.APIStatusError) as large:
+            complete(endpoint.client("three"), prompt="x" * 400)
+        assert large.value.status_code == 413
+        with pytest.raises(openai.BadRequestError, match="no chat template"):  # nor is there one in this folder
+            chat(endpoint.client("three"))

@@ -1,0 +1,117 @@
+"""Requests of OpenAI's API: what is refused, by which name, and what asks for nothing."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tandem_serving.openai.api import ChatRequest, CompletionRequest, parse
+from tandem_serving.openai.errors import ApiError
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+COMPLETION: dict[str, Any] = {"model": "m", "prompt": "x"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+IMAGE = [{"type": "image_url", "image_url": {"url": "x"}}]
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    # changes of a chat request, the parameter that is named, the code
+    ({"temperature": "1"}, "temperature", "invalid_value"),
+    ({"temperature": 2.5}, "temperature", "invalid_value"),
+    ({"top_p": 0}, "top_p", "invalid_value"),
+    ({"n": 0}, "n", "invalid_value"),
+    ({"n": 129}, "n", "invalid_value"),
+    ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+    ({"max_completion_tokens": 1 << 31}, "max_completion_tokens", "invalid_value"),
+    ({"stream": 1}, "stream", "invalid_value"),
+    ({"stop": ["a"] * 65}, "stop", "invalid_value"),
+    ({"messages": []}, "messages", "invalid_value"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid_value"),
+    ({"messages": [{"role": "user", "content": IMAGE}]}, "messages[0].content[0].type", "invalid_value"),
+    ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+    ({"tools": [TOOL]}, "tools", "unsupported_parameter"),
+    ({"tool_choice": "auto"}, "tool_choice", "unsupported_parameter"),
+    ({"logit_bias": {"50256": -100}}, "logit_bias", "unsupported_parameter"),
+    ({"top_logprobs": 2}, "top_logprobs", "unsupported_parameter"),
+    ({"reasoning_effort": "low"}, "reasoning_effort", "unsupported_parameter"),
+    ({"modalities": ["text", "audio"]}, "modalities", "unsupported_parameter"),
+    ({"temprature": 1}, "temprature", "unknown_parameter"),
+]
+PASS: list[dict[str, Any]] = [
+    dict.fromkeys(["n", "stream", "stop", "temperature", "logit_bias", "tools", "response_format", "max_tokens"]),
+    {"logit_bias": {}, "tools": [], "tool_choice": "none", "top_logprobs": 0, "modalities": ["text"]},
+    {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "prompt_cache_key": "k"},
+    {"response_format": {"type": "text"}},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": True}}},
+    {"temperature": 1, "top_p": 1, "seed": -3, "presence_penalty": -2},
+]
+
+
+def body(base: dict[str, Any], **changes: Any) -> bytes:
+    return json.dumps({**base, **changes}).encode()
+
+
+@pytest.mark.parametrize(("changes", "param", "code"), REFUSED, ids=[f"{row[1]} {row[0]}" for row in REFUSED])
+def test_what_is_refused_is_named(changes: dict[str, Any], param: str, code: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse(ChatRequest, body(CHAT, **changes))
+    assert (refused.value.status, refused.value.param, refused.value.code) == (400, param, code)
+    assert str(refused.value).startswith(param)
+
+
+@pytest.mark.parametrize("changes", PASS, ids=[" ".join(each) for each in PASS])
+def test_what_asks_for_nothing_passes(changes: dict[str, Any]) -> None:
+    request = parse(ChatRequest, body(CHAT, **changes))
+    assert (request.n, request.stream, request.stops, request.most_tokens) == (1, False, (), None)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(ApiError, match=r"^messages: Field required"):
+        parse(ChatRequest, b'{"model": "m"}')
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b'{"model": "m", "model'])
+def test_no_json_and_no_object_is_refused(text: bytes) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse(ChatRequest, text)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wanted"),
+    [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
+)
+def test_prompts_are_texts_or_tokens(prompt: Any, wanted: Any) -> None:
+    assert parse(CompletionRequest, body(COMPLETION, prompt=prompt)).prompts == wanted
+
+
+def test_a_request_has_no_more_sequences_than_the_queue() -> None:
+    prompts = ["a"] * 512
+    assert len(parse(CompletionRequest, body(COMPLETION, prompt=prompts, n=2)).prompts) == 512
+    with pytest.raises(ApiError, match="more than 1024 sequences"):
+        _ = parse(CompletionRequest, body(COMPLETION, prompt=prompts, n=3)).prompts
+
+
+def test_no_token_is_beyond_all_vocabularies() -> None:
+    for prompt in ([1 << 40], [[-1]]):
+        with pytest.raises(ApiError, match=r"^prompt"):
+            parse(CompletionRequest, body(COMPLETION, prompt=prompt))
+
+
+@pytest.mark.parametrize("prompt", ["", [], [""], [[]], ["a", ""]])
+def test_no_prompt_is_empty(prompt: Any) -> None:
+    with pytest.raises(ApiError, match="prompt is empty"):
+        _ = parse(CompletionRequest, body(COMPLETION, prompt=prompt)).prompts
+
+
+def test_completions_have_16_tokens_and_the_chosen_tokens_log_probs_alone() -> None:
+    assert parse(CompletionRequest, body(COMPLETION)).most_tokens == 16
+    assert parse(CompletionRequest, body(COMPLETION, logprobs=0)).with_log_probs
+    with pytest.raises(ApiError, match="send 0"):
+        parse(CompletionRequest, body(COMPLETION, logprobs=1))
+
+
+def test_options_of_streams_are_for_streams() -> None:
+    options = {"include_usage": True}
+    assert parse(ChatRequest, body(CHAT, stream=True, stream_options=options)).include_usage
+    with pytest.raises(ApiError, match="stream_options is for streams"):
+        parse(ChatRequest, body(CHAT, stream_options=options))

@@ -1,0 +1,128 @@
+"""From Triton's chunks to OpenAI's responses."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tandem_serving.openai.api import ChatRequest, CompletionRequest
+from tandem_serving.openai.completion import Completion, Delta
+from tandem_serving.openai.triton import Chunk
+
+FIGURES = {"input_tokens": 5, "output_tokens": 3, "draft_tokens": 4, "accepted_draft_tokens": 1}
+
+
+def chunk(text: str, reason: str = "", figures: dict[str, int] | None = None, **more: Any) -> Chunk:
+    given = {"ids": [], "log_probs": [], **more}
+    return Chunk(text, given["ids"], given["log_probs"], reason, figures or {})
+
+
+def chat(**more: Any) -> Completion:
+    messages = [{"role": "user", "content": "x"}]
+    return Completion(ChatRequest.model_validate({"model": "m", "messages": messages, **more}), ("id", 7))
+
+
+def completions(echo: tuple[str, ...] = (), **more: Any) -> Completion:
+    return Completion(CompletionRequest.model_validate({"model": "m", "prompt": "x", **more}), ("id", 7), echo)
+
+
+def deltas(completion: Completion, *chunks: tuple[int, Chunk]) -> list[Delta]:
+    return [completion.delta(index, each, str) for index, each in chunks]
+
+
+def test_a_chat_s_stream() -> None:
+    completion = chat(stream=True, stream_options={"include_usage": True})
+    made = deltas(completion, (0, chunk("He")), (0, chunk("")), (0, chunk("llo", "length", FIGURES)))
+    head = {"id": "id", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+
+    def event(delta: dict[str, str], reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return {**head, "choices": [choice], "usage": None}
+
+    assert [completion.event(delta) for delta in made] == [
+        event({"role": "assistant", "content": "He"}),
+        event({}),
+        event({"content": "llo"}, "length"),
+    ]
+    assert completion.last_event() == {**head, "choices": [], "usage": completion.usage()}
+
+
+def test_a_whole_chat() -> None:
+    completion = chat()
+    assert completion.whole(deltas(completion, (0, chunk("Hello", "end_id", FIGURES)))) == {
+        "id": "id",
+        "object": "chat.completion",
+        "created": 7,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hello", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 5,
+            "completion_tokens": 3,
+            "total_tokens": 8,
+            "completion_tokens_details": {"accepted_prediction_tokens": 1, "rejected_prediction_tokens": 3},
+        },
+    }
+
+
+def test_choices_are_in_order_and_a_prompt_counts_once() -> None:
+    completion = completions(n=2, prompt=["a", "b"])
+    made = deltas(completion, *((index, chunk(str(index), "length", FIGURES)) for index in (3, 0, 2, 1)))
+    whole = completion.whole(made)
+    assert [(choice["index"], choice["text"]) for choice in whole["choices"]] == [(i, str(i)) for i in range(4)]
+    assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (10, 12)
+
+
+def test_what_the_engine_does_not_report_is_absent() -> None:
+    completion = completions()
+    deltas(completion, (0, chunk("a", "length", {"input_tokens": 1, "output_tokens": 1})))
+    assert "completion_tokens_details" not in completion.usage()
+
+
+STOPS: list[tuple[list[str], str, str]] = [
+    # chunks, the last one's finish_reason, the text with stop word "END"
+    (["abEND"], "stop", "ab"),  # mode BLS keeps the word
+    (["ab"], "stop", "ab"),  # mode LLMAPI cuts it
+    (["abE", "N", "D"], "stop", "ab"),
+    (["abE", "Nx"], "length", "abENx"),
+    (["abE"], "length", "abE"),
+]
+
+
+@pytest.mark.parametrize(("texts", "reason", "wanted"), STOPS, ids=[str(row) for row in STOPS])
+def test_a_text_ends_before_its_stop_word(texts: list[str], reason: str, wanted: str) -> None:
+    completion = completions(stop="END")
+    chunks = [
+        chunk(text, reason if end else "") for end, text in zip([0] * (len(texts) - 1) + [1], texts, strict=True)
+    ]
+    assert "".join(delta.text for delta in deltas(completion, *((0, each) for each in chunks))) == wanted
+
+
+def test_echo_comes_once_a_choice() -> None:
+    made = deltas(completions(("P", "Q"), n=2), (1, chunk("b")), (0, chunk("a")), (1, chunk("c")))
+    assert [delta.text for delta in made] == ["Qb", "Pa", "c"]
+
+
+def test_log_probs_of_both_apis() -> None:
+    tokens: dict[str, Any] = {"ids": [1, 2], "log_probs": [-0.5, -1.0]}
+    completion = chat(logprobs=True)
+    [choice] = completion.whole(deltas(completion, (0, chunk("12", "length", **tokens))))["choices"]
+    assert choice["logprobs"]["content"] == [
+        {"token": "1", "logprob": -0.5, "bytes": [49], "top_logprobs": []},
+        {"token": "2", "logprob": -1.0, "bytes": [50], "top_logprobs": []},
+    ]
+    completion = completions(logprobs=0)
+    [choice] = completion.whole(deltas(completion, (0, chunk("12", "length", **tokens))))["choices"]
+    assert choice["logprobs"]["tokens"] == ["1", "2"]
+    assert choice["logprobs"]["token_logprobs"] == [-0.5, -1.0]
+
+
+def test_answers_are_json() -> None:
+    completion = chat()
+    assert json.dumps(completion.whole(deltas(completion, (0, chunk("ü", "timeout")))))

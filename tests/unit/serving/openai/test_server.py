@@ -1,0 +1,190 @@
+"""The endpoint over HTTP, with a Triton that answers what a test says."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from support.serving.openai import FakeTriton, tokenizer_folder
+from tandem_serving.openai import server
+from tandem_serving.openai.access import ApiKeys
+from tandem_serving.openai.errors import ApiError
+from tandem_serving.openai.model import ChatModel
+from tandem_serving.openai.server import Endpoint, application
+from tandem_serving.openai.triton import Chunk
+
+FIGURES = {"input_tokens": 5, "output_tokens": 3, "draft_tokens": 4, "accepted_draft_tokens": 1}
+ANSWER = ((0, Chunk("He", [], [], "", {})), (0, Chunk("llo", [], [], "length", FIGURES)))
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
+
+
+@contextlib.asynccontextmanager
+async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    yield
+
+
+def endpoint(triton: FakeTriton, folder: Path, keys: Path | None = None) -> Endpoint:
+    return Endpoint("m", triton, ChatModel(folder), ApiKeys(keys), 1000)
+
+
+@contextlib.contextmanager
+def client(triton: FakeTriton, folder: Path, keys: Path | None = None) -> Iterator[TestClient]:
+    app = application(endpoint(triton, folder, keys), lifespan)
+    with TestClient(app, raise_server_exceptions=False) as made:
+        yield made
+
+
+def events(text: str) -> list[Any]:
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def test_a_chat_s_prompt_is_its_template_s_tokens_without_others(tmp_path: Path) -> None:
+    """The template writes the special tokens: `<|endoftext|>` is one here."""
+    folder = tokenizer_folder(
+        tmp_path, "{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}{{ eos_token }}"
+    )
+    triton = FakeTriton(*ANSWER)
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [{"role": "developer", "content": "x"}, {"role": "user", "content": parts}]
+    with client(triton, folder) as http:
+        assert http.post("/v1/chat/completions", json={**CHAT, "messages": messages}).status_code == 200
+    [([tensors], _)] = triton.calls
+    model = ChatModel(folder)
+    assert model.decode(tensors["input_ids"][0].tolist()) == "systemxuserab"
+    assert tensors["input_ids"][0, -1] == 0, "the end token, as the template wrote it"
+
+
+def test_a_stream_is_events_that_end_with_done(tmp_path: Path) -> None:
+    with client(triton := FakeTriton(*ANSWER), tokenizer_folder(tmp_path)) as http:
+        reply = http.post("/v1/chat/completions", json={**CHAT, "stream": True})
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *chunks, done = events(reply.text)
+    assert [chunk["choices"][0]["delta"].get("content") for chunk in chunks] == ["He", "llo"]
+    assert done == "[DONE]"
+    assert triton.ended == 1
+
+
+def test_an_error_before_the_first_chunk_is_the_answer_s_status(tmp_path: Path) -> None:
+    for stream in (False, True):
+        with client(FakeTriton(ApiError(503, "no room")), tokenizer_folder(tmp_path)) as http:
+            reply = http.post("/v1/chat/completions", json={**CHAT, "stream": stream})
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.json()["error"] == {"message": "no room", "type": "server_error", "param": None, "code": None}
+
+
+def test_a_later_error_is_the_last_event(tmp_path: Path) -> None:
+    with client(FakeTriton(ANSWER[0], ApiError(500, "broken")), tokenizer_folder(tmp_path)) as http:
+        first, last = events(http.post("/v1/chat/completions", json={**CHAT, "stream": True}).text)
+    assert first["choices"][0]["delta"]["content"] == "He"
+    assert last["error"]["message"] == "broken"
+
+
+def test_a_fault_of_ours_says_nothing_of_itself(tmp_path: Path) -> None:
+    with client(FakeTriton(RuntimeError("secret")), tokenizer_folder(tmp_path)) as http:
+        reply = http.post("/v1/chat/completions", json=CHAT)
+    assert reply.status_code == 500
+    assert "secret" not in reply.text
+
+
+def test_chat_needs_a_template_and_completions_do_not(tmp_path: Path) -> None:
+    with client(FakeTriton(*ANSWER), tokenizer_folder(tmp_path, template=None)) as http:
+        refused = http.post("/v1/chat/completions", json=CHAT)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "no_chat_template")
+        reply = http.post("/v1/completions", json={"model": "m", "prompt": "x"})
+        assert reply.json()["choices"][0]["text"] == "Hello"
+
+
+ROUTES = [
+    ("GET", "/v1/models", None, 200),
+    ("GET", "/v1/models/m", None, 200),
+    ("GET", "/v1/models/org/other", None, 404),
+    ("POST", "/v1/embeddings", {"model": "m", "input": "x"}, 404),
+    ("GET", "/v1/chat/completions", None, 405),
+    ("POST", "/v1/responses", {}, 404),
+    ("POST", "/v1/completions", {"model": "other", "prompt": "x"}, 404),
+    ("POST", "/v1/completions", {"model": "m", "prompt": "x" * 1000}, 413),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), ROUTES, ids=[f"{r[0]} {r[1]} {r[3]}" for r in ROUTES])
+def test_other_answers_are_openai_s_json(
+    tmp_path: Path, method: str, path: str, body: dict[str, str] | None, status: int
+) -> None:
+    with client(FakeTriton(*ANSWER), tmp_path) as http:
+        reply = http.request(method, path, json=body)
+    assert reply.status_code == status
+    assert ("error" in reply.json()) is (status != 200)
+
+
+def test_every_route_but_health_asks_for_a_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("secret")
+    with client(triton := FakeTriton(*ANSWER), tokenizer_folder(tmp_path), tmp_path) as http:
+        for method, path, body, _ in ROUTES:
+            if path != "/v1/responses" and not (method == "GET" and path.endswith("completions")):
+                reply = http.request(method, path, json=body, headers={"Authorization": "Bearer wrong"})
+                assert reply.status_code == 401, path
+        assert not triton.calls
+        assert http.get("/health").status_code == http.get("/live").status_code == 200
+        assert http.post("/v1/completions", json={"model": "m", "prompt": "x"}, headers=KEY).status_code == 200
+
+
+KEY = {"Authorization": "Bearer secret"}
+
+
+def test_health_is_triton_s_and_live_the_endpoint_s_own(tmp_path: Path) -> None:
+    with client(FakeTriton(), tmp_path) as http:
+        assert (http.get("/health").status_code, http.get("/live").status_code) == (503, 200)
+
+
+class Silent(FakeTriton):
+    """Never answers."""
+
+    async def generate(self, requests: Any, outputs: Any) -> Any:
+        """Wait to be ended."""
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            self.ended += 1
+
+
+async def test_a_client_that_leaves_ends_the_request(tmp_path: Path) -> None:
+    for stream in (False, True):
+        triton, sent = Silent(), list[Any]()
+        body = json.dumps({"model": "m", "prompt": "x", "stream": stream}).encode()
+        messages = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])
+
+        async def receive(messages: Iterator[Any] = messages) -> Any:
+            await asyncio.sleep(0.01)
+            return next(messages)
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        app = application(endpoint(triton, tmp_path), lifespan)
+        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
+        await asyncio.wait_for(app(scope, receive, send), 5)
+        assert triton.ended == 1
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "BODY_SECONDS", 0.05)
+    sent = list[Any]()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = application(endpoint(FakeTriton(), tmp_path), lifespan)
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
+    await asyncio.wait_for(app(scope, receive, send), 5)
+    assert sent[0]["status"] == 408
