@@ -26,7 +26,7 @@ from bench.gpu.served.ways import CASES, LLM_API, LONGEST, Case  # noqa: E402
 from tandem_serving.requests.tokenizer import Tokenizer  # noqa: E402
 from triton.bls_client import PAIR  # noqa: E402
 
-ORDERS, WINDOW_PROMPTS = 4, 160  # new prompts are so many times the file's; a window uses so many at most
+ORDERS, WINDOW_PROMPTS = 6, 240  # new prompts are so many times the file's; a window uses so many at most
 WARM_UP = 1.5  # seconds of each number of streams before all windows
 LEARNING = 4.0  # times as long as others an adaptive draft length runs before its window
 
@@ -34,7 +34,12 @@ LEARNING = 4.0  # times as long as others an adaptive draft length runs before i
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.served", description=__doc__)
-    parser.add_argument("--checkpoints", type=Path, default=PAIR, help="folder of target/, draft/ and steps.json")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=PAIR,
+        help="folder of target/, draft/ and steps.json; made where it is not there",
+    )
     parser.add_argument("--numpy", action="store_true", help="the numpy backend, on the CPU")
     parser.add_argument("--prompts", type=Path, default=PAIR / "prompts.jsonl", help='lines with a field "prompt"')
     parser.add_argument("--context", type=int, default=400, help="tokens of each prompt; 0: as they are")
@@ -46,8 +51,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--cases", nargs="+", choices=[*CASES], default=[*CASES])
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of each window")
-    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of load before a window")
+    parser.add_argument("--seconds", type=float, default=2.2, help="length of each window")
+    parser.add_argument("--warm-up", type=float, default=0.8, help="seconds of load before a window")
     parser.add_argument("--repeats", type=int, default=1, help="windows of each case, one after all others")
     parser.add_argument("--load", type=Path, help="the load program, built already")
     parser.add_argument("--about", type=json.loads, default={}, help="JSON object for the head of the file")
@@ -87,7 +92,8 @@ def _prompts(options: argparse.Namespace, new_ones: bool) -> dict[bool, Iterator
     texts, tokenizer = prompts.texts(options.prompts), Tokenizer(PAIR / "target")
     known = prompts.of_length(texts, tokenizer, options.context)[: options.known]
     new = prompts.in_other_orders(texts, tokenizer, options.context, ORDERS if new_ones else 0)
-    turns = (new[start:] + new[:start] for start in itertools.cycle(range(0, len(new), WINDOW_PROMPTS)))
+    starts = itertools.cycle(range(0, max(1, len(new) - WINDOW_PROMPTS), WINDOW_PROMPTS))
+    turns = (new[start:] + new[:start] for start in starts)
     return {False: itertools.repeat(known), True: turns if new else iter(())}
 
 
@@ -104,6 +110,9 @@ def _warm_up(
 def main() -> None:
     """Measure, and write after each case what there is: a run that is cut short loses one."""
     options = parse()
+    if not (options.checkpoints / "target").exists():  # in a process of its own, which gives its GPU memory back
+        make = [sys.executable, "-m", "bench.gpu.checkpoints", "--out", str(options.checkpoints)]
+        subprocess.run(make, check=True)
     steps = options.checkpoints / "steps.json"
     about = {
         "command": shlex.join(["python", "-m", "bench.gpu.served", *sys.argv[1:]]),
