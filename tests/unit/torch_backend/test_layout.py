@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 
 from reference_engine.backend import Segment
-from reference_engine.torch_backend.layout import Input, Shape, most_rows, of_prompts, of_verification, padded
+from reference_engine.torch_backend.layout import (
+    Input,
+    Shape,
+    most_rows,
+    of_passes,
+    of_prompts,
+    of_verification,
+    padded,
+)
 
 SPARE = 9
 
@@ -95,6 +103,13 @@ def test_warm_shapes_hold_prompts_beside_verifications(most: int) -> None:
                 shape = Shape.of([*segments, segment(rows, 0, piece, 1)])
                 assert shape in warm
                 assert shape.tokens <= most_rows(most)
+
+
+def test_no_shape_is_larger_than_the_memory_of_a_pass() -> None:
+    assert max(each.tokens for each in of_verification(144, 7)) > most_rows(1024)
+    passes = of_passes(144, 7, 1024)
+    assert max(each.tokens for each in passes) == most_rows(1024) == 1024
+    assert len(passes) == len(set(passes))
 
 
 def test_graphs_for_prompts_are_few() -> None:

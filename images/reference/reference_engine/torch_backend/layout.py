@@ -115,6 +115,12 @@ def of_prompts(max_num_tokens: int) -> list[Shape]:
     return list(dict.fromkeys(shapes))
 
 
+def of_passes(max_rows: int, max_draft_len: int, max_num_tokens: int) -> list[Shape]:
+    """All of both that a pass of so many tokens can have."""
+    shapes = of_verification(max_rows, max_draft_len) + of_prompts(max_num_tokens)
+    return [each for each in dict.fromkeys(shapes) if each.tokens <= most_rows(max_num_tokens)]
+
+
 def most_entries(tokens: int) -> int:
     """Entries of the largest shape of a pass of so many tokens."""
     return len(_FIELDS) * most_rows(tokens)

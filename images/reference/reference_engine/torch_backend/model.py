@@ -170,9 +170,8 @@ class TorchModel:
 
     def warm(self, max_rows: int, max_draft_len: int) -> None:
         """Prepare draws, and the graphs of all passes of up to so many sequences with up to so many draft tokens."""
-        for shape in layout.of_verification(max_rows, max_draft_len) + layout.of_prompts(self._max_num_tokens):
-            fits = shape.tokens <= layout.most_rows(self._max_num_tokens)
-            if self._cuda and fits and shape not in self._runs:
+        for shape in layout.of_passes(max_rows, max_draft_len, self._max_num_tokens):
+            if self._cuda and shape not in self._runs:
                 self.prepare(shape)
         for lane in self._lanes[:1]:
             with torch.cuda.stream(self._stream):
