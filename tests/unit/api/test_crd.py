@@ -9,7 +9,9 @@ import yaml
 from tandem.api.crd import crd, root_schema
 from tandem.api.reference import api_reference
 from tandem.api.types import SpeculativeInferenceService
+from tandem.cli.admission import _holds
 
+RULES = "x-kubernetes-validations"
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -77,3 +79,12 @@ def test_what_the_schema_cannot_bound_the_types_take() -> None:
             least = node.get("minimum", 0)
             assert isinstance(least, dict) or least == int(least), node
         nodes.extend(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+
+
+def test_the_rules_hold_for_defaults_as_they_are_written() -> None:
+    """The API server checks a default by itself, before the defaults below it are filled in."""
+    defaults = [(path, schema) for path, schema in walk(root_schema()) if isinstance(schema.get("default"), dict)]
+    rules = [(path, rule["rule"], schema["default"]) for path, schema in defaults for rule in schema.get(RULES, [])]
+    assert rules
+    for path, rule, default in rules:
+        assert _holds(rule, default, True), path
