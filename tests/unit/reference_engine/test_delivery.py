@@ -26,10 +26,14 @@ def test_a_lane_keeps_its_order_while_another_is_held_up() -> None:
     assert done == ["fast", "slow True", "slow 2"], "what was given is run before the end"
 
 
+def fails() -> None:
+    raise ValueError("a fault")
+
+
 def test_a_fault_ends_no_lane() -> None:
     delivery = Delivery()
     lane, passed = delivery.lane(), threading.Event()
-    lane(lambda: {}["missing"])
+    lane(fails)
     lane(passed.set)
     assert passed.wait(SECONDS)
     delivery.close(SECONDS)
