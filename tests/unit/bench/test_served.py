@@ -97,7 +97,7 @@ def test_a_case_is_sent_as_it_says() -> None:
     assert message.model_name == "tensorrt_llm_engine"
     assert tensors["input_ids"] == np.array([1, 2, 3], np.int32).tobytes()
     message, tensors = sent("LLM API, k=4, sampled")
-    assert message.model_name == "tensorrt_llm"
+    assert message.model_name == "tensorrt_llm_stream"
     assert tensors["streaming"] == tensors["sampling_param_exclude_input_from_output"] == b"\1"
     assert tensors["sampling_param_max_tokens"] == (32).to_bytes(4, "little")
     assert {"text_input", "sampling_param_top_p", "sampling_param_seed"} <= set(tensors)

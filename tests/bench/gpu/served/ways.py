@@ -20,7 +20,7 @@ LLM_API = "llm_api"
 """Mode LLMAPI: both models in one process, `draft_len` by the engine's configuration."""
 
 
-_MODELS = {ENGINE: "tensorrt_llm_engine", LLM_API: "tensorrt_llm"}
+_MODELS = {ENGINE: "tensorrt_llm_engine", LLM_API: "tensorrt_llm_stream"}
 
 
 @dataclass(frozen=True)
