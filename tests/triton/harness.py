@@ -61,7 +61,8 @@ class Options:
     """What a test may set: environment on top of the process's own, server arguments at the end.
 
     `faults`: a folder by whose files the reference engine fails; see faults/engine_faults.py. `packages`: the models'
-    site-packages, where they are not this Python's.
+    site-packages, where they are not this Python's. `alone`: it starts while no other does. `hung_seconds`: see
+    HUNG_SECONDS.
     """
 
     env: Mapping[str, str]
@@ -69,6 +70,8 @@ class Options:
     thread_pool_size: int = 128
     faults: Path | None = None
     packages: Path | None = None
+    alone: bool = True
+    hung_seconds: float = HUNG_SECONDS
 
     @classmethod
     def default(cls) -> "Options":
@@ -154,13 +157,14 @@ class TritonServer:
         return None
 
     def start(self) -> None:
-        """Start and wait until every model is ready, one server at a time: what they load keeps all processors busy.
+        """Start and wait until every model is ready, mostly one server at a time: what they load keeps all processors
+        busy.
 
         Raises ServerError.
         """
         for left in reversed(range(START_TRIES)):
             try:
-                with _starting():
+                with _starting() if self._options.alone else contextlib.nullcontext():
                     self._start()
                 break
             except ServerError as error:
@@ -261,8 +265,8 @@ class TritonServer:
                 raise ServerError(f"tritonserver was not ready in {START_SECONDS:.0f} s:\n{self.tail()}")
             if len(log := self.log) > size:
                 grown, size = now, len(log)
-            elif now - grown > HUNG_SECONDS:
-                raise ServerError(f"tritonserver is not ready, and {HUNG} for {HUNG_SECONDS:.0f} s:\n{self.tail()}")
+            elif now - grown > (silence := self._options.hung_seconds):
+                raise ServerError(f"tritonserver is not ready, and {HUNG} for {silence:.0f} s:\n{self.tail()}")
             time.sleep(0.1)
 
 

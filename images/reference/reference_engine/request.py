@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -85,6 +85,15 @@ class Output:
     finish: Finish
     stats: Stats
     error: str = ""
+
+    def then(self, later: "Output") -> "Output":
+        """Both as one output."""
+        return replace(
+            later,
+            tokens=self.tokens + later.tokens,
+            log_probs=self.log_probs + later.log_probs,
+            logits=self.logits + later.logits,
+        )
 
 
 Sink = Callable[[Output], None]

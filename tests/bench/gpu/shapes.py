@@ -45,9 +45,8 @@ def load(config: LlamaConfig, sizes: Sizes, module: torch.nn.Module | None = Non
     read = sum(each.numel() for name, each in module.named_parameters() if "embed_tokens" not in name)
     per_token = loading.bytes_per_slot(config, 1, DTYPE)
     model = loading.build(module, sizes)
-    for cache in model._caches:
-        cache.keys.normal_()
-        cache.values.normal_()
+    model.cache.keys.normal_()
+    model.cache.values.normal_()
     return model, Bytes(read * DTYPE.itemsize, per_token)
 
 

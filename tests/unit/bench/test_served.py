@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from tritonclient.grpc import service_pb2 as pb
 
 from bench.bls import client
@@ -13,8 +14,9 @@ from bench.gpu.served import load, measure, prompts, report, tables
 from bench.gpu.served.load import Chunk, Window
 from bench.gpu.served.measure import Counters
 from bench.gpu.served.prompts import Prompt
-from bench.gpu.served.repository import ROLES, Engines, build
+from bench.gpu.served.repository import ROLES, Engines, build, build_llm_api
 from bench.gpu.served.ways import CASES, WAYS
+from reference_llm.llmapi.llm_args import LlmArgs
 from tandem_serving.requests.tokenizer import Tokenizer
 from triton.bls_client import PAIR
 
@@ -70,6 +72,13 @@ def test_prompts_have_the_length(tokens: int) -> None:
             assert prompt.text == text
 
 
+def test_new_prompts_begin_unlike_each_other() -> None:
+    texts, tokenizer = prompts.texts(PAIR / "prompts.jsonl")[:8], Tokenizer(PAIR / "target")
+    made = prompts.in_other_orders(texts, tokenizer, 2000, 3)
+    assert len(made) == 24
+    assert len({each.ids[:32] for each in made}) == 24
+
+
 def test_a_case_is_sent_as_it_says() -> None:
     given, window = [Prompt("abc", (1, 2, 3))], Window(2, 0.0, 0.1, 32)
 
@@ -87,6 +96,12 @@ def test_a_case_is_sent_as_it_says() -> None:
     message, tensors = sent("engine")
     assert message.model_name == "tensorrt_llm_engine"
     assert tensors["input_ids"] == np.array([1, 2, 3], np.int32).tobytes()
+    message, tensors = sent("LLM API, k=4, sampled")
+    assert message.model_name == "tensorrt_llm"
+    assert tensors["streaming"] == tensors["sampling_param_exclude_input_from_output"] == b"\1"
+    assert tensors["sampling_param_max_tokens"] == (32).to_bytes(4, "little")
+    assert {"text_input", "sampling_param_top_p", "sampling_param_seed"} <= set(tensors)
+    assert all(list(each.shape) == [1] for each in message.inputs)
 
 
 def test_the_ideal_is_a_round_s_steps_and_nothing_else() -> None:
@@ -114,17 +129,39 @@ def test_each_way_has_a_bls_of_its_own_over_the_same_engines(tmp_path: Path, mon
 
     for name in ("collector", "rounds", "streams"):
         monkeypatch.setattr(backends, name, lambda name=name: Path(f"/nowhere/libtriton_{name}.so"))
-    engines = Engines({role: PAIR / role for role in ROLES}, {"backend": "torch", "max_num_sequences": "80"})
+    parameters = {"backend": "torch", "max_num_sequences": "80"}
+    placed = {"target": parameters, "draft": {**parameters, "gpu_device_ids": "1"}}
+    engines = Engines({role: PAIR / role for role in ROLES}, placed, separate=True)
     models = build(tmp_path, engines, WAYS)
     for way in WAYS:
         bls = (models / f"bls_{way}/config.pbtxt").read_text()
         assert f'name: "bls_{way}"' in bls
         assert ("tensorrt_llm_engine_rounds" in bls) == (way in ("fixed", "adaptive"))
         assert '"tensorrt_llm_draft_engine"' in bls
+        assert 'key: "separate_devices" value { string_value: "true" }' in bls
+    assert 'key: "gpu_device_ids"' in (models / "tensorrt_llm_draft_engine/config.pbtxt").read_text()
     config = (models / "tensorrt_llm_engine/config.pbtxt").read_text()
     assert config.count('key: "max_num_sequences"') == 1
     assert '"80"' in config
     assert (models / "tensorrt_llm_engine/1/model.py").resolve().parent.name == "metered_engine"
+
+
+def test_the_llm_api_has_the_same_pair(tmp_path: Path) -> None:
+    parameters = {"backend": "torch", "max_seq_len": "640", "max_num_tokens": "1024"}
+    engines = Engines({role: PAIR / role for role in ROLES}, dict.fromkeys(ROLES, parameters))
+    build_llm_api(tmp_path, engines, 7)
+    arguments = yaml.safe_load((tmp_path / "models-llm_args.yaml").read_text())
+    LlmArgs(**arguments)
+    assert arguments["speculative_config"]["max_draft_len"] == 7
+    assert (arguments["backend"], arguments["max_seq_len"]) == ("torch", 640)
+
+
+def test_of_several_runs_the_median_counts() -> None:
+    rows = [{"case": "k=4", "streams": 4, "tokens_per_second": speed} for speed in (3.0, 1.0, 2.0)]
+    found = report.find(rows, "k=4", 4)
+    assert found is not None
+    assert (found["tokens_per_second"], found["speeds"]) == (2.0, [1.0, 2.0, 3.0])
+    assert report.find(rows, "k=4", 16) is None
 
 
 def test_a_message_carries_its_numbers() -> None:

@@ -117,7 +117,7 @@ def test_a_prefix_is_copied_to_another_slot() -> None:
 def test_padding_touches_no_slot() -> None:
     model = loading.build(_slotted("llama"), Sizes(2, 64, 64), compiled=False)
     model.forward([Segment(0, 0, np.arange(3, 12, dtype=np.int32), 1)])
-    keys = model._caches[0].keys
+    keys = model.cache.keys[0]
     assert keys[0, :, :9].any()
     assert not keys[0, :, 9:].any()
     assert not keys[1].any()

@@ -1,7 +1,8 @@
 """Where the rows of a pass go: one int32 array that the host fills and the device reads.
 
-Passes are padded to a `Shape`, so that few shapes exist and each has a CUDA graph. A tile is a few consecutive
-tokens of one sequence, which read the sequence's keys and values together.
+Passes are padded to a `Shape`, so that few shapes exist and each has a CUDA graph, captured before the first request:
+a capture takes as long as dozens of passes. A tile is a few consecutive tokens of one sequence, which read the
+sequence's keys and values together.
 """
 
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ _SIZES = (
     384,
     *range(512, 1024, 128),
 )
+# Of passes with pieces of prompts.
+_PROMPT_SIZES = (16, 32, 64, 128, 192, 256, 320, 384, *range(512, 1024, 128))
+_PROMPT_STEP = 512  # between larger ones
 TILE_TOKENS = (1, 8, 16)  # a decoded token, a verification, a piece of a prompt
 _FIELDS = ("ids", "positions", "slots", "tile_row", "tile_count", "wanted")
 
@@ -46,9 +50,18 @@ class Shape:
         """The smallest shape that holds the segments."""
         counts = [len(each.tokens) for each in segments]
         size = _tile_tokens(max(counts))
-        tokens, wanted = padded(sum(counts)), sum(each.logits for each in segments)
-        tiles = padded(sum(-(-count // size) for count in counts))
-        return cls(tokens, tiles, size, _wanted(tokens, wanted))
+        total, wanted = sum(counts), sum(each.logits for each in segments)
+        tiles = sum(-(-count // size) for count in counts)
+        if size == TILE_TOKENS[-1] and any(len(each.tokens) > each.logits for each in segments):
+            return cls.with_prompts(total, tiles, wanted)
+        tokens = padded(total)
+        return cls(tokens, padded(tiles), size, _wanted(tokens, wanted))
+
+    @classmethod
+    def with_prompts(cls, tokens: int, tiles: int, wanted: int) -> "Shape":
+        """The shape of a pass with a piece of a prompt: mostly half as many tiles as tokens, whatever it needs."""
+        size = next((size for size in _PROMPT_SIZES if size >= tokens), -(-tokens // _PROMPT_STEP) * _PROMPT_STEP)
+        return cls(size, size // 2 if 2 * tiles <= size else size, TILE_TOKENS[-1], _wanted(size, wanted))
 
     def sizes(self) -> dict[str, int]:
         """Entries of each part of the array."""
@@ -70,11 +83,11 @@ def _tile_tokens(longest: int) -> int:
 
 
 _ALL_WANTED = 320  # up to so many rows all yield logits: that costs little, and takes fewer shapes
-_LEAST_WANTED = 64
+_WANTED = (64, _ALL_WANTED)  # of more rows
 
 
 def _wanted(tokens: int, wanted: int) -> int:
-    return tokens if tokens <= _ALL_WANTED else min(tokens, padded(max(_LEAST_WANTED, wanted)))
+    return tokens if tokens <= _ALL_WANTED else next((count for count in _WANTED if count >= wanted), tokens)
 
 
 def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
@@ -85,17 +98,41 @@ def of_verification(max_rows: int, max_draft_len: int) -> list[Shape]:
         for tile in sorted({_tile_tokens(count) for count in range(2, max_draft_len + 2)}):
             most = tiles * min(tile, max_draft_len + 1)
             sizes = sorted({padded(count) for count in range(tiles, most + 1)})
-            shapes += [Shape(tokens, tiles, tile, _wanted(tokens, tokens)) for tokens in sizes]
-    return shapes
+            # Of a draft's first step, which may have several tokens of a sequence, the last alone are wanted.
+            shapes += [
+                Shape(rows, tiles, tile, _wanted(rows, wanted)) for rows in sizes for wanted in (*_WANTED, rows)
+            ]
+    return list(dict.fromkeys(shapes))
+
+
+def of_prompts(max_num_tokens: int) -> list[Shape]:
+    """The shapes of passes of so many tokens at most, with pieces of prompts beside other sequences."""
+    largest = most_rows(max_num_tokens)
+    sizes = [size for size in (*_PROMPT_SIZES, *range(1024, largest + 1, _PROMPT_STEP)) if size <= largest]
+    # Many short segments, which need more tiles, are few tokens.
+    shapes = [Shape.with_prompts(size, size, size) for size in sizes if size <= _ALL_WANTED]
+    shapes += [Shape.with_prompts(size, 1, wanted) for size in sizes for wanted in (*_WANTED, size)]
+    return list(dict.fromkeys(shapes))
+
+
+def of_passes(max_rows: int, max_draft_len: int, max_num_tokens: int) -> list[Shape]:
+    """All of both that a pass of so many tokens can have."""
+    shapes = of_verification(max_rows, max_draft_len) + of_prompts(max_num_tokens)
+    return [each for each in dict.fromkeys(shapes) if each.tokens <= most_rows(max_num_tokens)]
 
 
 def most_entries(tokens: int) -> int:
     """Entries of the largest shape of a pass of so many tokens."""
-    return len(_FIELDS) * padded(tokens)
+    return len(_FIELDS) * most_rows(tokens)
+
+
+def most_rows(tokens: int) -> int:
+    """Rows of the largest shape of a pass of so many tokens."""
+    return max(padded(tokens), Shape.with_prompts(tokens, 1, 1).tokens)
 
 
 def padded(count: int) -> int:
-    """The next size that passes have."""
+    """The next size that passes without prompts have."""
     return next((size for size in _SIZES if size >= count), -(-count // 256) * 256)
 
 

@@ -155,18 +155,19 @@ def build(module: nn.Module, sizes: Sizes, compiled: bool = True, ranks: Alone |
     ranks = ranks or Alone()
     values, weight = module.config, next(module.parameters())
     shape = (sizes.slots + 1, values.num_key_value_heads // ranks.size, sizes.max_seq_len, head_dim(values))
-    caches = []
-    for each in attention_modules(module):
-        keys = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
-        each.slot_cache = SlotCache(keys, torch.zeros_like(keys))
-        caches.append(each.slot_cache)
-    if len(caches) != values.num_hidden_layers:
-        raise CheckpointError(f"{len(caches)} attention layers of {values.num_hidden_layers} are of a known kind")
+    layers = attention_modules(module)
+    if len(layers) != values.num_hidden_layers:
+        raise CheckpointError(f"{len(layers)} attention layers of {values.num_hidden_layers} are of a known kind")
+    # One tensor for all layers: a slot is copied by one kernel.
+    keys = torch.zeros((len(layers), *shape), dtype=weight.dtype, device=weight.device)
+    cache = SlotCache(keys, torch.zeros_like(keys))
+    for index, each in enumerate(layers):
+        each.slot_cache = SlotCache(cache.keys[index], cache.values[index])
     head = module.get_output_embeddings()
     linear.replace(module, head.inner if isinstance(head, Gathered) else head)
     if compiled:
         compile_layers(module)
-    return TorchModel(module, caches, sizes.max_num_tokens, ranks)
+    return TorchModel(module, cache, sizes.max_num_tokens, ranks)
 
 
 def attention_modules(module: nn.Module) -> list[nn.Module]:

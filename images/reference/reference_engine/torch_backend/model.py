@@ -1,7 +1,9 @@
 """A decoder of transformers as a `Backend`: slots on the device, one CUDA graph a shape."""
 
 import functools
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -56,29 +58,31 @@ class _Lane:
         return listed
 
 
+log = logging.getLogger("reference_engine.torch")
 _LANES = 2  # a pass is under way while the next is given
 # Captures of two models at once would see each other's calls.
 _capturing = threading.Lock()
 
 
 class TorchModel:
-    """See Backend; its logits stay on the device. The last slot of the caches takes the rows of padding.
+    """See Backend; its logits stay on the device. The last slot of `cache`, [layers, slots, ...], takes the rows of
+    padding.
 
     Of a model that is split over GPUs it is a rank's share. The leader's is the Backend; the others' are given what
     the leader's is, by `prepare`, `give` and `copy_kv`.
     """
 
-    def __init__(
-        self, module: nn.Module, caches: Sequence[SlotCache], max_num_tokens: int, ranks: Alone | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, cache: SlotCache, max_num_tokens: int, ranks: Alone | None = None) -> None:
         self.module = module
         self._ranks = ranks or Alone()
-        self._caches = caches
-        self._spare = len(caches[0].keys) - 1
-        self._device = caches[0].keys.device
+        self.cache = cache
+        self._spare = cache.keys.shape[1] - 1
+        self._device = cache.keys.device
         self._runs: dict[Shape, _Run] = {}
+        self._max_num_tokens = max_num_tokens
+        self._warmed = False
         # One for all shapes: each graph would keep its own.
-        rows = layout.padded(max_num_tokens)
+        rows = layout.most_rows(max_num_tokens)
         chooser = Chooser if self._ranks.leads else Unchosen
         self._chooser = chooser(rows, module.config.vocab_size, self._device)
         self._cuda = self._device.type == "cuda"
@@ -161,23 +165,24 @@ class TorchModel:
         """See Backend."""
         self._ranks.order(Order.COPY_KV, (source, destination, tokens))
         with torch.cuda.stream(self._stream):
-            for cache in self._caches:
-                cache.keys[destination, :, :tokens] = cache.keys[source, :, :tokens]
-                cache.values[destination, :, :tokens] = cache.values[source, :, :tokens]
+            for each in (self.cache.keys, self.cache.values):
+                each[:, destination, :, :tokens] = each[:, source, :, :tokens]
 
     def warm(self, max_rows: int, max_draft_len: int) -> None:
-        """Prepare draws, and the graphs of decoding up to so many sequences, each with up to so many draft tokens."""
-        for shape in layout.of_verification(max_rows, max_draft_len):
+        """Prepare draws, and the graphs of all passes of up to so many sequences with up to so many draft tokens."""
+        for shape in layout.of_passes(max_rows, max_draft_len, self._max_num_tokens):
             if self._cuda and shape not in self._runs:
                 self.prepare(shape)
         for lane in self._lanes[:1]:
             with torch.cuda.stream(self._stream):
                 self._chooser.warm(lane.sampled)
+        self._warmed = True
 
     @torch.inference_mode()
     def prepare(self, shape: Shape) -> _Run:
         """Compile and capture a shape, over rows of padding."""
         self._ranks.order(Order.PREPARE, shape.numbers)
+        started = time.monotonic()
         hosts = tuple(Input(lane.inputs[: shape.entries].numpy(), shape, self._spare) for lane in self._lanes)
         given = torch.zeros(shape.entries, dtype=torch.int32)
         Input(given.numpy(), shape, self._spare).fill([])
@@ -192,6 +197,8 @@ class TorchModel:
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 logits = self._compute(inputs, shape)
         self._runs[shape] = _Run(inputs, hosts, logits, graph)
+        if self._warmed:
+            log.info("a new shape of passes: requests waited %.2f s for %s", time.monotonic() - started, shape)
         return self._runs[shape]
 
     def _compute(self, inputs: Tensor, shape: Shape) -> Logits:

@@ -19,75 +19,100 @@ sys.modules["triton"] = _triton = types.ModuleType("triton")
 _triton.__path__ = [str(TESTS / "triton")]
 
 from bench.bls import client  # noqa: E402
-from bench.bls.stub import Meter  # noqa: E402
-from bench.gpu.served import prompts, report, repository  # noqa: E402
+from bench.gpu.served import prompts, report, servers  # noqa: E402
 from bench.gpu.served.load import Window  # noqa: E402
-from bench.gpu.served.measure import Bench  # noqa: E402
-from bench.gpu.served.repository import Engines  # noqa: E402
-from bench.gpu.served.ways import CASES, ENGINE, LONGEST, Case  # noqa: E402
+from bench.gpu.served.repository import ROLES, Engines  # noqa: E402
+from bench.gpu.served.ways import CASES, LLM_API, LONGEST, Case  # noqa: E402
 from tandem_serving.requests.tokenizer import Tokenizer  # noqa: E402
 from triton.bls_client import PAIR  # noqa: E402
-from triton.harness import Options, TritonServer  # noqa: E402
 
-ROLES = ("target", "draft")
+ORDERS, WINDOW_PROMPTS = 6, 240  # new prompts are so many times the file's; a window uses so many at most
+WARM_UP = 1.5  # seconds of each number of streams before all windows
 LEARNING = 4.0  # times as long as others an adaptive draft length runs before its window
 
 
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.served", description=__doc__)
-    parser.add_argument("--checkpoints", type=Path, default=PAIR, help="folder of target/, draft/ and steps.json")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=PAIR,
+        help="folder of target/, draft/ and steps.json; made where it is not there",
+    )
     parser.add_argument("--numpy", action="store_true", help="the numpy backend, on the CPU")
     parser.add_argument("--prompts", type=Path, default=PAIR / "prompts.jsonl", help='lines with a field "prompt"')
     parser.add_argument("--context", type=int, default=400, help="tokens of each prompt; 0: as they are")
-    parser.add_argument("--max-seq-len", type=int, default=1024, help="tokens of a sequence at most")
-    parser.add_argument("--slots", type=int, default=128, help="sequences whose KV an engine keeps")
-    parser.add_argument("--known", type=int, default=32, help="prompts that are sent again and again")
+    parser.add_argument("--max-seq-len", type=int, default=640, help="tokens of a sequence at most")
+    parser.add_argument("--slots", type=int, default=144, help="sequences whose KV an engine keeps")
+    parser.add_argument("--draft-gpu", type=int, default=0, help="index of the draft's GPU")
+    parser.add_argument("--llm-api-gpu", type=int, default=0, help="index of the GPU of mode LLMAPI")
+    parser.add_argument("--known", type=int, default=64, help="prompts that are sent again and again")
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--cases", nargs="+", choices=[*CASES], default=[*CASES])
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of each window")
-    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds of load before a window")
+    parser.add_argument("--seconds", type=float, default=2.2, help="length of each window")
+    parser.add_argument("--warm-up", type=float, default=0.8, help="seconds of load before a window")
+    parser.add_argument("--repeats", type=int, default=1, help="windows of each case, one after all others")
     parser.add_argument("--load", type=Path, help="the load program, built already")
     parser.add_argument("--about", type=json.loads, default={}, help="JSON object for the head of the file")
     parser.add_argument("--out", type=Path, default=Path("build/gpu-bls.json"))
     return parser.parse_args()
 
 
+def engines(options: argparse.Namespace) -> Engines:
+    """As the command line has them."""
+    common = {"backend": "numpy"} if options.numpy else {"backend": "torch", "kv_cache_bytes": str(1 << 40)}
+    common |= {"max_seq_len": str(options.max_seq_len), "max_num_tokens": "1024"}
+    common["max_num_sequences"] = str(options.slots)
+    placed = {"target": common, "draft": {**common, "gpu_device_ids": str(options.draft_gpu)}}
+    folders = {role: options.checkpoints / role for role in ROLES}
+    return Engines(folders, placed, separate=options.draft_gpu > 0)
+
+
 def rows(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    """Start the server and run the cases."""
-    parameters = {"backend": "numpy"} if options.numpy else {"backend": "torch", "kv_cache_bytes": str(1 << 40)}
-    parameters |= {"max_seq_len": str(options.max_seq_len), "max_num_tokens": "1024"}
-    parameters["max_num_sequences"] = str(options.slots)
+    """Start the servers and run the cases."""
     cases = [CASES[name] for name in options.cases]
-    engines = Engines({role: options.checkpoints / role for role in ROLES}, parameters)
-    ways = {case.way for case in cases if case.way != ENGINE} | {"fixed"}
-    models = repository.build(folder, engines, sorted(ways))
-    given = prompts.of_length(prompts.texts(options.prompts), Tokenizer(PAIR / "target"), options.context)
+    sources = _prompts(options, any(case.new_prompts for case in cases))
     program = options.load.resolve() if options.load else client.build(folder)
-    meters = {role: Meter(folder / f"{role}.meter") for role in ROLES}
-    with TritonServer(models, Options(env={}, thread_pool_size=2 * repository.ROWS + 32)) as server:
-        bench = Bench(server, meters, program)
-        # What a pass of a new shape takes the first time is no part of a window.
-        for streams in sorted(options.streams):
-            bench.run(
-                Case("warm-up", "fixed", LONGEST),
-                given[: options.known],
-                Window(streams, 0.0, 3.0, options.max_tokens),
-            )
-        for case, streams in itertools.product(cases, options.streams):
+    with servers.running(folder, engines(options), cases, program, options.llm_api_gpu) as started:
+        _warm_up(started, cases, next(sources[False]), options)
+        for number, case, streams in itertools.product(range(options.repeats), cases, options.streams):
             if streams > case.most:
                 continue
-            warm_up = options.warm_up * (LEARNING if case.draft_len is None else 1)
-            sent = given if case.new_prompts else given[: options.known]
-            row = bench.run(case, sent, Window(streams, warm_up, options.seconds, options.max_tokens))
+            warm_up = options.warm_up * (LEARNING if case.draft_len is None and not number else 1)
+            window = Window(streams, warm_up, options.seconds, options.max_tokens)
+            row = started.of(case).run(case, next(sources[case.new_prompts]), window)
             print(report.line(row), flush=True)
             yield row
+
+
+def _prompts(options: argparse.Namespace, new_ones: bool) -> dict[bool, Iterator[list[prompts.Prompt]]]:
+    """Of each window, by whether they are new: a window's new ones are forgotten before they come again."""
+    texts, tokenizer = prompts.texts(options.prompts), Tokenizer(PAIR / "target")
+    known = prompts.of_length(texts, tokenizer, options.context)[: options.known]
+    new = prompts.in_other_orders(texts, tokenizer, options.context, ORDERS if new_ones else 0)
+    starts = itertools.cycle(range(0, max(1, len(new) - WINDOW_PROMPTS), WINDOW_PROMPTS))
+    turns = (new[start:] + new[:start] for start in starts)
+    return {False: itertools.repeat(known), True: turns if new else iter(())}
+
+
+def _warm_up(
+    started: servers.Servers, cases: list[Case], known: list[prompts.Prompt], options: argparse.Namespace
+) -> None:
+    """What a first call takes is no part of a window."""
+    llm_api = {case.draft_len: case for case in cases if case.way == LLM_API}
+    for case in (Case("warm-up", "fixed", LONGEST), *llm_api.values()):
+        for streams in sorted(options.streams):
+            started.of(case).run(case, known, Window(streams, 0.0, WARM_UP, options.max_tokens))
 
 
 def main() -> None:
     """Measure, and write after each case what there is: a run that is cut short loses one."""
     options = parse()
+    if not (options.checkpoints / "target").exists():  # in a process of its own, which gives its GPU memory back
+        make = [sys.executable, "-m", "bench.gpu.checkpoints", "--out", str(options.checkpoints)]
+        subprocess.run(make, check=True)
     steps = options.checkpoints / "steps.json"
     about = {
         "command": shlex.join(["python", "-m", "bench.gpu.served", *sys.argv[1:]]),

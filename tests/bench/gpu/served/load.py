@@ -3,7 +3,7 @@
 import base64
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.bls import client
 from bench.gpu.served.prompts import Prompt
-from bench.gpu.served.ways import ENGINE, SAMPLING, Case
+from bench.gpu.served.ways import ENGINE, LLM_API, SAMPLING, Case
 
 REQUESTS_A_SECOND = 200  # more than any engine ends
 
@@ -54,6 +54,8 @@ def _message(case: Case, prompt: Prompt, max_tokens: int, seed: int) -> bytes:
     if case.way == ENGINE:
         return client.message(case.model, _engine_call(prompt, max_tokens))
     more: dict[str, int | float] = {**SAMPLING, "seed": seed} if case.sampled else {}
+    if case.way == LLM_API:
+        return client.message(case.model, _llm_api_call(prompt, max_tokens, more))
     if case.draft_len is not None:
         more["num_draft_tokens"] = case.draft_len
     return client.message(case.model, client.completion(prompt.text, max_tokens, **more))
@@ -66,7 +68,20 @@ def _engine_call(prompt: Prompt, max_tokens: int) -> list[client.Tensor]:
     return [
         ("input_ids", "INT32", [1, len(ids)], ids.tobytes()),
         *scalars,
-        ("exclude_input_in_output", "BOOL", [1, 1], b"\1"),
+        *((name, "BOOL", [1, 1], b"\1") for name in ("exclude_input_in_output", "streaming")),
+    ]
+
+
+def _llm_api_call(prompt: Prompt, max_tokens: int, sampling: Mapping[str, int | float]) -> list[client.Tensor]:
+    """The BLS's tensors by the names and shapes that they have there."""
+    names = {"stream": "streaming", "exclude_input_in_output": "exclude_input_from_output"}
+    prefix = "sampling_param_"
+    return [
+        (name if name in ("text_input", "streaming") else prefix + name, datatype, [1], raw)
+        for name, datatype, raw in (
+            (names.get(name, name), datatype, raw)
+            for name, datatype, _, raw in client.completion(prompt.text, max_tokens, **sampling)
+        )
     ]
 
 

@@ -10,12 +10,12 @@ from bench.bls.stub import Meter
 from bench.gpu.served import load
 from bench.gpu.served.load import Window
 from bench.gpu.served.prompts import Prompt
-from bench.gpu.served.repository import ROLES
+from bench.gpu.served.repository import ROUNDS
 from bench.gpu.served.ways import Case
 from triton.harness import TritonServer
 
 _PREFIX = "tandem_spec_decode_num_"
-_ROUNDS = 'model="tensorrt_llm_engine_rounds"'
+_ROUNDS = f'model="{ROUNDS}"'
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Counters:
 
 
 class Bench:
-    """A running server, its engines' meters, and the load's `program`."""
+    """A running server, its engines' meters, if they have any, and the load's `program`."""
 
     def __init__(self, server: TritonServer, meters: Mapping[str, Meter], program: Path) -> None:
         self._server = server
@@ -88,12 +88,12 @@ def rounds(first: Counters, last: Counters, seconds: float) -> dict[str, float] 
     """ms of a round, which is a call of the target: all of it, its part in the server (where that makes rounds), and
     in each engine. Where one call follows the other, what is beyond the engines is Triton's and the BLS's.
 
-    None: nothing was drafted.
+    None: nothing was drafted, or the engines have no meters.
     """
-    count = last.calls["target"] - first.calls["target"]
+    count = last.calls.get("target", 0) - first.calls.get("target", 0)
     if last.drafts == first.drafts or not count:
         return None
-    busy = {role: (last.busy[role] - first.busy[role]) / count * 1e3 for role in ROLES}
+    busy = {role: (last.busy[role] - first.busy[role]) / count * 1e3 for role in last.busy}
     whole = seconds / count * 1e3
     return {
         "rounds": count,

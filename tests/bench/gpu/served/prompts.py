@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +31,21 @@ def of_length(given: list[str], tokenizer: Tokenizer, tokens: int) -> list[Promp
     Where a token began inside a character the prompt begins behind it, so some are a token shorter.
     """
     made = []
+    lengths = [len(tokenizer.encode(text)) for text in given]
     for index in range(len(given)):
-        ids: list[int] = tokenizer.encode(given[index])
-        before = 1
-        while len(ids) < tokens:
-            text = BETWEEN.join(given[index - i] for i in reversed(range(before + 1)))
-            ids, before = tokenizer.encode(text), before + 1
+        texts, known = 1, lengths[index]
+        while known < tokens:
+            known, texts = known + lengths[(index - texts) % len(given)], texts + 1
+        text = BETWEEN.join(given[(index - i) % len(given)] for i in reversed(range(texts)))
+        ids: list[int] = tokenizer.encode(text)  # at least `known`, with what is between them
         text = tokenizer.decode(ids[-tokens:]).lstrip("\ufffd") if tokens else given[index]
         made.append(Prompt(text, tuple(tokenizer.encode(text))))
     return made
+
+
+def in_other_orders(given: list[str], tokenizer: Tokenizer, tokens: int, times: int) -> list[Prompt]:
+    """So many times as many, each text behind others: none begins as another does, but for texts of that length."""
+    rng = random.Random(1)
+    orders = (rng.sample(given, len(given)) for _ in range(times))
+    made = [prompt for order in orders for prompt in of_length(order, tokenizer, tokens)]
+    return list({prompt.text: prompt for prompt in made}.values())

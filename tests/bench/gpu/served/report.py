@@ -34,5 +34,11 @@ def ideal(row: Row, steps: dict[str, float], draft_len: int) -> float | None:
 
 
 def find(rows: Sequence[Row], case: str, streams: int) -> Row | None:
-    """The row of a case."""
-    return next((row for row in rows if (row["case"], row["streams"]) == (case, streams)), None)
+    """The run of a case, of several the one of median speed, with all `speeds`."""
+    runs = sorted((row for row in rows if (row["case"], row["streams"]) == (case, streams)), key=_speed)
+    return {**runs[(len(runs) - 1) // 2], "speeds": [_speed(run) for run in runs]} if runs else None
+
+
+def _speed(row: Row) -> float:
+    speed: float = row["tokens_per_second"]
+    return speed

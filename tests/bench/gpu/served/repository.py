@@ -1,4 +1,4 @@
-"""The model repository: both engines, whole rounds, and a BLS for each way."""
+"""The model repositories: both engines, whole rounds, and a BLS for each way; or the LLM API."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -8,39 +8,63 @@ from typing import Any
 
 from bench.bls.measure import set_parameters
 from bench.gpu.served.ways import LONGEST, WAYS
-from triton.repository import CLIENT_MODELS, COLLECTORS, ROUNDS, STREAMS, assemble, variables
+from triton import llmapi_client
+from triton.repository import CLIENT_MODELS, COLLECTORS, STREAMS, assemble, variables
+from triton.repository import ROUNDS as ROUND_MODELS
 
 ROWS = 64  # that engines take into a pass, and a call
 ROLES = {"target": "tensorrt_llm_engine", "draft": "tensorrt_llm_draft_engine"}
-BEFORE = [*CLIENT_MODELS, *COLLECTORS, *STREAMS, *ROUNDS]
+[ROUNDS] = ROUND_MODELS
+BEFORE = [*CLIENT_MODELS, *COLLECTORS, *STREAMS, ROUNDS]
 METERED = Path(__file__).with_name("metered_engine")
 _BLS = "speculative_bls"
 
 
 @dataclass(frozen=True)
 class Engines:
-    """Folders of the checkpoints, by role, and parameters of the reference engine."""
+    """Folders of the checkpoints, and parameters of the reference engine, by role. `separate`: each has its GPU."""
 
     checkpoints: Mapping[str, Path]
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, Mapping[str, str]]
+    separate: bool = False
 
 
 def build(folder: Path, engines: Engines, ways: Iterable[str]) -> Path:
     """Write the repository to `folder`/models; its engines count in `folder`/<role>.meter, which must exist then."""
     models = folder / "models"
     pair = [engines.checkpoints[role] for role in ("target", "draft")]
-    common: dict[str, Any] = {"max_batch_size": ROWS, "max_draft_len": LONGEST}
-    assemble(models, [*BEFORE, *ROLES.values()], variables(*pair, **common, max_engine_rows=ROWS))
+    common: dict[str, Any] = {"max_batch_size": ROWS, "max_draft_len": LONGEST, "max_engine_rows": ROWS}
+    common |= {"separate_devices": engines.separate}
+    assemble(models, [*BEFORE, *ROLES.values()], variables(*pair, **common))
     for role, name in ROLES.items():
         version = models / name / "1"  # a link
         version.unlink()
         version.symlink_to(METERED)
-        set_parameters(models / name / "config.pbtxt", {**engines.parameters, "meter": str(folder / f"{role}.meter")})
+        parameters = {**engines.parameters[role], "meter": str(folder / f"{role}.meter")}
+        set_parameters(models / name / "config.pbtxt", parameters)
     for way in ways:
-        changes = {**common, "max_engine_rows": ROWS, **WAYS[way]}
-        made = assemble(folder / way, [_BLS], variables(*pair, **changes))
-        for model in sorted(made.iterdir()):
-            config = model / "config.pbtxt"
-            config.write_text(config.read_text().replace(_BLS, f"bls_{way}"))
-            shutil.move(model, models / model.name.replace(_BLS, f"bls_{way}"))
+        made = assemble(folder / way, [_BLS], variables(*pair, **{**common, **WAYS[way]}))
+        config = made / _BLS / "config.pbtxt"
+        config.write_text(config.read_text().replace(_BLS, f"bls_{way}"))
+        shutil.move(made / _BLS, models / f"bls_{way}")
     return models
+
+
+def build_llm_api(folder: Path, engines: Engines, draft_len: int) -> Path:
+    """Write a repository of mode LLMAPI to `folder`/models; its draft model drafts so many tokens."""
+    given = engines.parameters["target"]
+    speculation = {
+        "decoding_type": "Draft_Target",
+        "max_draft_len": draft_len,
+        "speculative_model": str(engines.checkpoints["draft"]),
+    }
+    arguments: dict[str, Any] = {
+        "model": str(engines.checkpoints["target"]),
+        "backend": given["backend"],
+        "max_batch_size": ROWS,
+        "max_seq_len": int(given["max_seq_len"]),
+        "max_num_tokens": int(given["max_num_tokens"]),
+        "speculative_config": speculation,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    return llmapi_client.repository(folder / "models", arguments, llm_package="reference_llm", max_batch_size=ROWS)

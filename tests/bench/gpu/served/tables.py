@@ -24,9 +24,9 @@ def _speed(row: Row | None, figures: dict[str, Any]) -> str:
     if row is None:
         return ""
     case = CASES[row["case"]]
-    base = find(figures["rows"], "alone, sampled" if case.sampled else "alone", row["streams"])
+    base = find(figures["rows"], case.base, row["streams"])
     text = f"{row['tokens_per_second']:,.0f}"
-    if base is None or base is row:
+    if base is None or base["case"] == row["case"]:
         return text
     of_alone = f"{row['tokens_per_second'] / base['tokens_per_second']:.2f} x"
     best = ideal(row, figures["steps_ms"], case.draft_len) if case.draft_len and case.together else None
@@ -34,9 +34,17 @@ def _speed(row: Row | None, figures: dict[str, Any]) -> str:
     return f"{text} ({of_alone}{of_ideal})"
 
 
+def _medians(figures: dict[str, Any], names: Sequence[str]) -> list[Row]:
+    """The runs of these cases of median speed."""
+    rows: list[Row] = figures["rows"]
+    streams = sorted({row["streams"] for row in rows})
+    found = (find(rows, name, count) for name in names for count in streams)
+    return [row for row in found if row]
+
+
 def latency(figures: dict[str, Any], names: Sequence[str]) -> str:
     """ms to the first token and between tokens, p50 / p99, of some cases."""
-    rows = [row for row in figures["rows"] if row["case"] in names]
+    rows = _medians(figures, names)
     lines = [
         [row["case"], str(row["streams"]), *(_pair(row[name]) for name in ("ttft_ms", "itl_ms"))] for row in rows
     ]
@@ -50,9 +58,9 @@ def _pair(percentiles: dict[str, float] | None) -> str:
 def rounds(figures: dict[str, Any], names: Sequence[str]) -> str:
     """Where a round's ms go: passes on the GPU, the rest of the engines, and beyond them; and what is accepted."""
     lines = []
-    for row in figures["rows"]:
+    for row in _medians(figures, names):
         parts, length = row["round"], CASES[row["case"]].draft_len
-        if row["case"] not in names or not parts or not length or not CASES[row["case"]].together:
+        if not parts or not length or not CASES[row["case"]].together:
             continue
         steps = figures["steps_ms"]
         gpu = [length * steps[f"draft {row['streams']} 1"], steps[f"target {row['streams']} {length + 1}"]]

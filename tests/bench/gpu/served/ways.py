@@ -15,12 +15,17 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 the server; engine calls of one sequence each; one sequence at a time, as upstream's BLS with one instance."""
 
 ENGINE = "engine"
-"""No BLS: one unary call of the target a request."""
+"""No BLS: one streaming call of the target a request."""
+LLM_API = "llm_api"
+"""Mode LLMAPI: both models in one process, `draft_len` by the engine's configuration."""
+
+
+_MODELS = {ENGINE: "tensorrt_llm_engine", LLM_API: "tensorrt_llm"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """`way`: of WAYS, or ENGINE. `draft_len` 0: the target alone; None: the most that the BLS may draft.
+    """`way`: of WAYS, ENGINE or LLM_API. `draft_len` 0: the target alone; None: the most that the BLS may draft.
 
     `most`: streams at which it is run at most. `new_prompts`: none comes again before it is forgotten; else they are
     in the KV cache.
@@ -36,12 +41,17 @@ class Case:
     @property
     def model(self) -> str:
         """The Triton model that clients call."""
-        return "tensorrt_llm_engine" if self.way == ENGINE else f"bls_{self.way}"
+        return _MODELS.get(self.way, f"bls_{self.way}")
+
+    @property
+    def base(self) -> str:
+        """The case of the target alone to compare with."""
+        return "alone" + ", sampled" * self.sampled + ", new prompts" * self.new_prompts
 
     @property
     def together(self) -> bool:
         """Whether all streams are rows of the same calls, so that a round is steps of so many rows."""
-        return self.way in ("fixed", "adaptive", "batches")
+        return self.way in ("fixed", "adaptive", "batches", LLM_API)
 
 
 LONGEST = 7  # 8 tokens to verify fill a tile of the attention kernel: more take two
@@ -51,18 +61,23 @@ CASES = {
     for case in (
         Case("alone", "fixed", 0),
         Case("k=4", "fixed", 4),
+        Case("LLM API, k=4", LLM_API, 4),
         Case("adaptive", "adaptive"),
-        Case("sequential, k=4", "sequential", 4, most=16),  # more would wait for minutes
-        *(Case(f"k={k}", "fixed", k) for k in (2, 7)),
-        Case("alone, sampled", "fixed", 0, sampled=True),
-        Case("k=4, sampled", "fixed", 4, sampled=True),
+        Case("k=7", "fixed", 7),
+        Case("LLM API, k=7", LLM_API, 7),
         Case("alone, new prompts", "fixed", 0, new_prompts=True),
         Case("k=4, new prompts", "fixed", 4, new_prompts=True),
-        Case("batches, k=4", "batches", 4),
-        Case("single, k=4", "single", 4, most=16),
-        *(Case(f"k={k}", "fixed", k) for k in (1, 6)),
-        Case("adaptive, sampled", "adaptive", sampled=True),
+        Case("LLM API, k=4, new prompts", LLM_API, 4, new_prompts=True),
+        Case("adaptive, new prompts", "adaptive", new_prompts=True),
         Case("engine", ENGINE, 0),
+        Case("batches, k=4", "batches", 4),
+        Case("sequential, k=4", "sequential", 4, most=16),  # more would wait for minutes
+        *(Case(f"k={k}", "fixed", k) for k in (2, 1, 6)),
+        Case("alone, sampled", "fixed", 0, sampled=True),
+        Case("k=4, sampled", "fixed", 4, sampled=True),
+        Case("LLM API, k=4, sampled", LLM_API, 4, sampled=True),
+        Case("adaptive, sampled", "adaptive", sampled=True),
+        Case("single, k=4", "single", 4, most=16),
     )
 }
 """In this order: where the time is over, what matters most was run."""

@@ -10,8 +10,11 @@ there too, and decoupled, a request whose Triton parameter `one_response` is tru
 
 import json
 import logging
+import sys
 import threading
 import time
+from collections import deque
+from functools import partial
 from typing import Any
 
 import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
@@ -20,7 +23,8 @@ import reference_engine  # sets up OpenBLAS: before pb_utils, which loads numpy
 import triton_python_backend_utils as pb_utils
 
 from reference_engine import engine, responses, statistics, tensors
-from reference_engine.request import Finish, Output, RequestError, Sink
+from reference_engine.delivery import Delivery, at_once
+from reference_engine.request import Finish, Output, RequestError
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 log = logging.getLogger(reference_engine.__name__)
@@ -33,9 +37,10 @@ _NO_STREAM = {
 
 
 class Exchange:
-    """One Triton request: its rows in the engine, its responses. Outputs come on the engine's thread."""
+    """One Triton request: its rows in the engine, its responses. Outputs come on the engine's thread, which sends
+    what is one response, and leaves the others to `delivery`."""
 
-    def __init__(self, request: Any, decoupled: bool) -> None:
+    def __init__(self, request: Any, decoupled: bool, delivery: Delivery) -> None:
         self.request_id: str = request.request_id()
         self.calls: list[engine.Call] = []
         self.closed = False
@@ -45,59 +50,69 @@ class Exchange:
         self._wanted = set(request.requested_output_names())
         self._decoupled = decoupled
         self._together = not decoupled or bool(json.loads(request.parameters() or "{}").get("one_response"))
-        self._open_rows = 0
+        self._open_rows = self._unsent_rows = 0
+        self._outputs: deque[tuple[int, Output]] = deque()
+        self._handed = False  # to the lane, for `_send`
+        self._lane = at_once if self._together else delivery.lane()
 
     def start(self, rows: list[tensors.Row], runner: engine.Engine) -> None:
         """Submit all rows. Raises RequestError with no row started, and EngineStopped."""
         if self._together and any(row.request.streaming for row in rows):
             raise RequestError(_NO_STREAM[self._decoupled])
-        answers = responses.Together(rows) if self._together else responses.EachRow(rows)
-        self._open_rows = len(rows)
-        self.calls = runner.submit_all((row.request, self._sink(answers, i)) for i, row in enumerate(rows))
+        self._answers = responses.Together(rows) if self._together else responses.EachRow(rows)
+        self._open_rows = self._unsent_rows = len(rows)
+        self.calls = runner.submit_all((row.request, partial(self._sink, i)) for i, row in enumerate(rows))
 
-    def _sink(self, answers: responses.Responses, index: int) -> Sink:
-        def sink(output: Output) -> None:
-            if self.closed:
-                return
-            if output.finish == Finish.CANCELLED:
-                self.fail("the request was cancelled", pb_utils.TritonError.CANCELLED)
-            elif output.finish == Finish.ERROR:
-                self.fail(output.error, pb_utils.TritonError.UNAVAILABLE)
-            else:
-                self._open_rows -= bool(output.finish)
-                arrays = answers.add(index, output)
-                if arrays is not None:
-                    self._send(arrays, last=self._open_rows == 0)
+    def _sink(self, index: int, output: Output) -> None:
+        if self.closed:
+            return
+        if output.finish == Finish.CANCELLED:
+            self.fail("the request was cancelled", pb_utils.TritonError.CANCELLED)
+        elif output.finish == Finish.ERROR:
+            self.fail(output.error, pb_utils.TritonError.UNAVAILABLE)
+        else:
+            self._open_rows -= bool(output.finish)
+            self.closed = self._open_rows == 0
+            self._outputs.append((index, output))
+            if not self._handed:
+                self._handed = True
+                self._lane(self._send)
 
-        return sink
-
-    def _send(self, arrays: dict[str, tensors.Array], last: bool) -> None:
-        self.closed = last
-        outputs = [
-            pb_utils.Tensor(name, array) for name, array in arrays.items() if not self._wanted or name in self._wanted
-        ]
-        self._respond(pb_utils.InferenceResponse(output_tensors=outputs), FINAL if last else 0)
+    def _send(self) -> None:
+        """Send what there is: a row's outputs as one."""
+        self._handed = False
+        taken: dict[int, Output] = {}
+        while self._outputs:
+            index, output = self._outputs.popleft()
+            taken[index] = taken[index].then(output) if index in taken else output
+        for index, output in taken.items():
+            self._unsent_rows -= bool(output.finish)
+            arrays = self._answers.add(index, output)
+            if arrays is not None:
+                wanted = {name: array for name, array in arrays.items() if not self._wanted or name in self._wanted}
+                self._respond(wanted, 0 if self._unsent_rows else FINAL)
 
     def fail(self, message: str, code: int) -> None:
         """End the request with an error."""
         self.closed = True
         error = pb_utils.TritonError(message, code)
-        self._respond(pb_utils.InferenceResponse(output_tensors=[], error=error), FINAL)
+        self._lane(partial(self._respond, {}, FINAL, error))
 
     def acknowledge(self) -> None:
         """End the request without outputs: without any response where the model is decoupled."""
         self.closed = True
         if not self._decoupled:
-            self._respond(pb_utils.InferenceResponse(output_tensors=[]), FINAL)
+            self._lane(partial(self._respond, {}, FINAL))
             return
         with self._sending:
             self._sender.send(flags=FINAL)
 
-    def _respond(self, response: Any, flags: int) -> None:
+    def _respond(self, arrays: dict[str, tensors.Array], flags: int, error: Any = None) -> None:
         """A client that is gone must not stop the engine's thread."""
+        outputs = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
         try:
             with self._sending:
-                self._sender.send(response, flags)
+                self._sender.send(pb_utils.InferenceResponse(output_tensors=outputs, error=error), flags)
         except pb_utils.TritonModelException as error:
             log.warning("request %s: response not sent: %s", self.request_id, error)
 
@@ -141,7 +156,8 @@ class Gauges:
         return self._metrics[family, kind]
 
 
-CLOSE_SECONDS = 5.0  # for the watch to end in
+SWITCH_SECONDS = 0.0002  # the engine's thread must not wait 5 ms for the interpreter's lock
+CLOSE_SECONDS = 5.0  # for a thread to end in
 
 
 class TritonPythonModel:
@@ -150,6 +166,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the checkpoint, start the engine and the watch for cancelled requests and metrics."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        sys.setswitchinterval(SWITCH_SECONDS)
         config = json.loads(args["model_config"])
         self._decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
         parameters = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
@@ -161,6 +178,7 @@ class TritonPythonModel:
         self._exclude_input = parameters.get("exclude_input_in_output", "").lower() in ("true", "1")
         self._gauges = Gauges(args["model_name"], args["model_version"])
         self._exchanges: list[Exchange] = []
+        self._delivery = Delivery()
         self._lock = threading.Lock()
         self._finished = threading.Event()
         self._watching = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -169,7 +187,7 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Start the requests; their responses come from the engine's thread."""
         for request in requests:
-            exchange = Exchange(request, self._decoupled)
+            exchange = Exchange(request, self._decoupled, self._delivery)
             inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
             if "stop" in inputs and inputs["stop"].any():
                 self._stop(exchange.request_id)
@@ -225,3 +243,4 @@ class TritonPythonModel:
         self._finished.set()
         self._watching.join(CLOSE_SECONDS)
         self._engine.close()
+        self._delivery.close(CLOSE_SECONDS)

@@ -1,6 +1,7 @@
 """Triton entry of the LLM-API model, `tensorrt_llm_stream` in the repository: decoupled, streams and batches."""
 
 import logging
+import sys
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,8 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Start the engine that config.pbtxt's parameters describe."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        # An engine in this process must not wait 5 ms for the interpreter's lock while text is made.
+        sys.setswitchinterval(0.0002)
         self._known = entry.known_parameters(args, REPEATED)
         self._service = start_service(entry.parameters(args))
         self._watch = threads.start("watch", partial(self._service.watch, TritonSink()))

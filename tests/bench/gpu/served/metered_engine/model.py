@@ -60,9 +60,9 @@ _clock: Clock
 class Exchange(_module.Exchange):  # type: ignore[name-defined]
     """A call, timed from `execute` to its end."""
 
-    def __init__(self, request: Any, decoupled: bool) -> None:
+    def __init__(self, request: Any, *others: Any) -> None:
         _clock.enter()
-        super().__init__(request, decoupled)
+        super().__init__(request, *others)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "closed" and value and not self.closed:
