@@ -22,7 +22,6 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"runtime__mode": None}, "spec.runtime.mode: Required value", "the mode is never guessed"),
     ({"target": None}, "spec.target: Required value", "no target"),
-    ({"serving__openAI": {"port": 8001}}, "must be another than Triton's 8000, 8001, 8002", "a port that is taken"),
     ({"speculation": None}, "spec.speculation: Required value", "no decoding type"),
     ({"target__model__uri": "/opt/model"}, "uri must be hf://ORG/NAME", "a path is no URI"),
     ({"target__model__uri": "hf://model"}, "uri must be hf://ORG/NAME", "the organisation is missing"),

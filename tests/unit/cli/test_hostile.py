@@ -157,9 +157,7 @@ def differences(harmless: Any, hostile: Any, payload: str, path: str = "") -> It
 def _without_digests(value: Any, payload: str) -> Any:
     if not isinstance(value, str):
         return value
-    in_command = payload.replace("$", "$$")  # Kubernetes expands $(NAME) there, and reads $$ as $
-    value = value.replace(in_command, WORD).replace(payload, WORD)
-    return re.sub(r"\b(?:[0-9a-f]{32}|[0-9a-f]{10})\b", "DIGEST", value)
+    return re.sub(r"\b(?:[0-9a-f]{32}|[0-9a-f]{10})\b", "DIGEST", value.replace(payload, WORD))
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
