@@ -12,14 +12,11 @@ import pytest
 import yaml
 
 import tandem
-from builder.build import Built
-from cluster import binaries
 
-from .conftest import REPOSITORY, Site, load_demo, wait_for
+from .conformance_job import FEW
+from .conftest import REPOSITORY, Site
 
 EXAMPLE = REPOSITORY / "examples/reference-llmapi.yaml"
-SYSTEM = "tandem-system"
-FEW = ["--max-tokens", "8", "--case", "exact-4", "--case", "sampled", "--case", "cancels"]
 
 
 @pytest.fixture(scope="module")
@@ -40,27 +37,6 @@ def conformance(site: Site, report: Path, *arguments: str) -> tuple[int, dict[st
     assert report.exists(), done.stderr
     print(done.stdout, done.stderr)
     return done.returncode, json.loads(report.read_text())
-
-
-def in_cluster(site: Site, images: list[Built]) -> tuple[bool, dict[str, Any]]:
-    """Run the chart's Job on the quickstart, with few cases; whether it succeeded, and its report."""
-    values = {**load_demo().helm_values(images), "conformance": {"service": "quickstart", "namespace": "default"}}
-    command = [str(binaries.ensure(["helm"], print)["helm"]), "template", "tandem", str(REPOSITORY / "charts/tandem")]
-    command += ["-n", SYSTEM, "--show-only=templates/conformance.yaml", "--values=-"]
-    done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=True)
-    objects = list(yaml.safe_load_all(done.stdout))
-    job = next(each for each in objects if each["kind"] == "Job")
-    job["spec"]["template"]["spec"]["containers"][0]["args"] += FEW
-    site.run("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    name = str(job["metadata"]["name"])
-
-    def ended() -> dict[str, int]:
-        status = (site.cluster.reader.get("job", name, SYSTEM) or {}).get("status", {})
-        return {key: status[key] for key in ("succeeded", "failed") if status.get(key)}
-
-    succeeded = "succeeded" in wait_for("the Job to end", ended)
-    log = site.run("-n", SYSTEM, "logs", f"job/{name}")
-    return succeeded, json.loads(log[log.index("\n{\n") :])
 
 
 def test_mode_bls(site: Site, tmp_path: Path) -> None:

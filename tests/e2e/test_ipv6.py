@@ -10,8 +10,8 @@ from builder.build import Built
 from cluster.errors import ClusterError
 
 from .completions import PROMPTS, stream, text
+from .conformance_job import in_cluster
 from .conftest import Site, installed, wait_for
-from .test_conformance import in_cluster
 
 
 @pytest.fixture(scope="module")

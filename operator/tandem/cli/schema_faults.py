@@ -9,6 +9,7 @@ from tandem.cli.admission import Problem, schema_of
 PATTERNS = {
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "a name of lower-case letters, digits, '-' and '.', such as my-secret",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "a name of lower-case letters, digits and '-', such as my-claim",
+    r"^[A-Za-z0-9]([A-Za-z0-9._/:@+-]*[A-Za-z0-9])?$": "a model's name, such as meta-llama/Llama-3.3-70B-Instruct",
     r"^[A-Za-z0-9._/-]+$": "a branch, tag or commit: letters, digits, '.', '_', '/' and '-'",
     r"^[A-Za-z0-9._-]+$": "a key of a ConfigMap: letters, digits, '.', '_' and '-'",
     r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": "a module and its attribute, such as my_drafter:Drafter",
