@@ -81,7 +81,8 @@ def test_defaults_are_written_by_the_api_server(namespace: Namespace) -> None:
     assert spec["replicas"] == 1
     assert spec["speculation"]["maxDraftLen"] == 4
     assert spec["speculation"]["adaptive"] == {"enabled": True, "minDraftLen": 0, "probeShare": 0}
-    assert spec["serving"] == {"maxBatchSize": 16, "requestTimeoutSeconds": 600, "access": {}}
+    openai = {"enabled": True, "maxBodyMiB": 4, "port": 9000}
+    assert spec["serving"] == {"maxBatchSize": 16, "requestTimeoutSeconds": 600, "access": {}, "openAI": openai}
     assert spec["speculation"]["acceptance"] == {"method": "TokenMatch", "fastLogits": False}
     assert spec["placement"] == {"strategy": "Shared", "gpu": {"resourceName": "nvidia.com/gpu", "perNode": 8}}
     assert spec["rollout"] == {"strategy": "Surge", "progressDeadlineSeconds": 3900}

@@ -132,7 +132,7 @@ LIMIT = json.loads((bls.PAIR / "target/config.json").read_text())["max_position_
 ERRORS: list[tuple[dict[str, Array], str]] = [
     (inputs(""), "the prompt is empty"),
     (inputs("def f", max_tokens=0), "max_tokens is 0"),
-    (inputs("def f", max_tokens=-1), "max_tokens is -1"),
+    (inputs("def f", max_tokens=-2), "max_tokens is -2"),
     (inputs("x = 1\n" * LIMIT), f"more than the model's limit of {LIMIT}"),
     (inputs("def f", max_tokens=LIMIT), f"more than the model's limit of {LIMIT}"),
     (inputs("def f", num_draft_tokens=-1), "num_draft_tokens is -1"),

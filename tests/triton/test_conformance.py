@@ -36,7 +36,7 @@ def llmapi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TritonSer
     made = llmapi_client.repository(folder / "models", arguments, llm_package="reference_llm")
     (folder / "faults").mkdir()
     with TritonServer(made, Options(env={}, faults=folder / "faults")) as server:
-        yield server, folder / "faults/tensorrt_llm"
+        yield server, folder / "faults/tensorrt_llm_stream"
 
 
 def conformance(report: Path, *arguments: str) -> tuple[int, dict[str, Any]]:

@@ -27,8 +27,8 @@ SECONDS = 15.0
 """From the fault to a pod that is not ready, at most."""
 
 
-NAMES = ("speculative_bls", "tensorrt_llm_bls", "tensorrt_llm_engine")
-LLM_API = ("tensorrt_llm_stream", "tensorrt_llm", "tensorrt_llm_stream")
+NAMES = ("speculative_bls", "tensorrt_llm_bls", "tensorrt_llm_engine", "tensorrt_llm_engine")
+LLM_API = ("tensorrt_llm_stream", "tensorrt_llm", "tensorrt_llm_stream", "tensorrt_llm")
 
 
 @dataclass
@@ -40,6 +40,7 @@ class Site:
     streaming: str
     unary: str
     engine: str
+    reported: str
     inputs: Callable[..., dict[str, Array]]
     stream: dict[str, bool]
 
@@ -98,7 +99,7 @@ def gone_by(site: Site, broken: float) -> None:
 def test_an_idle_engine_that_breaks_ends_its_pod(site: Site, how: str) -> None:
     time.sleep(4)  # the canary has been answered
     gone_by(site, site.breaks(how))
-    found = verdict(site.pod, site.engine)
+    found = verdict(site.pod, site.reported)
     if how == FAILS:
         assert (found["reason"], CUDA_ERROR in found["message"]) == ("EngineFailing", True)
     else:

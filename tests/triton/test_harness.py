@@ -23,7 +23,7 @@ def shared_memory() -> set[str]:
 
 
 def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    repository = assemble(tmp_path / "repository", ["tensorrt_llm"], variables(tmp_path / "nowhere", None))
+    repository = assemble(tmp_path / "repository", ["tensorrt_llm_engine"], variables(tmp_path / "nowhere", None))
     server = TritonServer(repository)
     with pytest.raises(ServerError, match=r"cannot read .*/nowhere/config\.json: No such file or directory"):
         server.start()
@@ -35,7 +35,7 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path
 
 def test_stopping_ends_the_models_processes_too(tmp_path: Path) -> None:
     pair = Path(__file__).resolve().parents[2] / "images/reference/pair"
-    repository = assemble(tmp_path / "repository", ["tensorrt_llm"], variables(pair / "draft", None))
+    repository = assemble(tmp_path / "repository", ["tensorrt_llm_engine"], variables(pair / "draft", None))
     with TritonServer(repository) as server:
         group = server.pid
         assert [name for name in shared_memory() if name.startswith(server.shm_prefix)]
