@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tritonclient.grpc as triton
@@ -16,6 +17,8 @@ from .conftest import Site, installed, wait_for
 
 @pytest.fixture(scope="module")
 def ipv6(images: list[Built]) -> Iterator[Site]:
+    if not Path("/proc/sys/net/ipv6").exists():
+        pytest.skip("this kernel has no IPv6")
     with installed("tandem-ipv6", images, ipv6=True) as made:
         yield made
 
